@@ -1,0 +1,56 @@
+"""How alike are two states of a Markov decision process, by how they behave?
+
+>>> import bisimetric
+>>> mdp = bisimetric.worlds.load("pessimism", discount=0.9)
+>>> d = bisimetric.exact.bisimulation(mdp)
+>>> round(d("s", "t"), 6)
+10.0
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bisimetric import exact, planning, relation, views, worlds
+    from bisimetric.distance import Distance
+    from bisimetric.errors import InputError, NotConverged, TableTooLarge
+    from bisimetric.mdp import MDP
+
+# Names are imported when they are first used, so that `bisimetric --help` stays quick.
+_HOMES = {
+    "MDP": "mdp",
+    "Distance": "distance",
+    "InputError": "errors",
+    "NotConverged": "errors",
+    "TableTooLarge": "errors",
+}
+_ROOMS = ("exact", "planning", "relation", "views", "worlds")
+
+__all__ = [
+    "MDP",
+    "Distance",
+    "InputError",
+    "NotConverged",
+    "TableTooLarge",
+    "exact",
+    "planning",
+    "relation",
+    "views",
+    "worlds",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"bisimetric.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"bisimetric.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'bisimetric' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

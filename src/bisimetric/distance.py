@@ -1,0 +1,171 @@
+"""Distance: the answer, with its proven error, its reasons and its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zipfile
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from bisimetric.errors import InputError
+from bisimetric.explanation import Explanation, explain
+from bisimetric.files import written_beside
+from bisimetric.mdp import MDP
+
+Kind = Literal["bisimulation", "on_policy", "lax"]
+FORMAT = "bisimetric distance, version 1"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distance:
+    """A table of distances between the states of an MDP.
+
+    `d(s, t)` takes ids or names. Every entry of `values` lies within `error` of the true
+    distance: that is proven, rounding included.
+
+    Attributes:
+        values: (S, S), symmetric, zero on the diagonal, read-only.
+        error: a proven bound on the largest error of any entry.
+        kind: "bisimulation", "on_policy" or "lax".
+        mdp: the MDP whose states these are.
+        policy: the policy of an on-policy distance, else None.
+        made: how it was made: method, tolerance, rounds, seconds, versions.
+
+    >>> from bisimetric import exact, worlds
+    >>> d = exact.bisimulation(worlds.load("pessimism"))
+    >>> round(d("s", "u"), 5), d.error < 1e-6
+    (10.0, True)
+    >>> d.nearest("s", k=1)
+    [(1, 10.0...)]
+    """
+
+    values: NDArray[np.floating]
+    error: float
+    kind: Kind
+    mdp: MDP
+    policy: NDArray[np.integer] | None = None
+    made: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        states = self.mdp.num_states
+        if self.values.shape != (states, states):
+            raise InputError(
+                f"Distance: values have shape {self.values.shape} and must be ({states}, {states})."
+            )
+        self.values.flags.writeable = False
+
+    @overload
+    def __call__(self, s: int | str, t: int | str) -> float: ...
+    @overload
+    def __call__(self, s: ArrayLike, t: ArrayLike) -> Any: ...
+    def __call__(self, s: Any, t: Any) -> Any:
+        """The distance of two states, given by id or name; arrays of ids broadcast."""
+        if np.ndim(s) == 0 and np.ndim(t) == 0:
+            return float(self.values[self.mdp.state(s), self.mdp.state(t)])
+        return self.values[self._ids(s), self._ids(t)]
+
+    def nearest(self, s: int | str, k: int = 5) -> list[tuple[int, float]]:
+        """The k states nearest to s, without s itself, nearest first, ties by id."""
+        source = self.mdp.state(s)
+        if k < 1:
+            raise InputError(f"nearest: k is {k} and must be at least 1.")
+        row = self.values[source]
+        order = np.argsort(row, kind="stable")
+        order = order[order != source][:k]
+        return [(int(t), float(row[t])) for t in order]
+
+    def explain(self, s: int | str, t: int | str) -> Explanation:
+        """The path of actions and reward gaps that adds up to d(s, t); `print` shows it."""
+        pair = (self.mdp.state(s), self.mdp.state(t))
+        return explain(self.mdp, self.values, self.error, self.kind, self.policy, pair)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one `.npz`, readable by plain NumPy; the file appears whole or not at all."""
+        mdp = self.mdp
+        about = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "error": self.error,
+            "discount": mdp.discount,
+            "made": self.made,
+        }
+        arrays: dict[str, Any] = {
+            "values": self.values,
+            "about": np.array(json.dumps(about)),
+            "rewards": mdp.R,
+            "successors": mdp.P.indices,
+            "probabilities": mdp.P.data,
+            "rows": mdp.P.indptr,
+            "names": mdp.names,
+            "actions": mdp.actions,
+            "positions": mdp.positions,
+            "features": mdp.features,
+            "world_policy": mdp.policy,
+            "policy": self.policy,
+        }
+        with written_beside(path) as beside, open(beside, "wb") as file:
+            np.savez(file, **{k: np.asarray(v) for k, v in arrays.items() if v is not None})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Distance:
+        """Reads what `save` wrote, and checks it."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}
+        except OSError as error:
+            raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, AttributeError) as error:
+            raise InputError(
+                f"{path} is cut short or no distance file ({error}); make it again with "
+                "`bisimetric exact ... -o`."
+            ) from None
+        return _from_arrays(path, found)
+
+    def _ids(self, states: Any) -> NDArray[np.integer]:
+        flat = [self.mdp.state(s) for s in np.ravel(states).tolist()]
+        return np.array(flat, dtype=np.int64).reshape(np.shape(states))
+
+    def __repr__(self) -> str:
+        return (
+            f"Distance({self.kind}, {self.mdp.num_states} states, "
+            f"largest {self.values.max():.6g}, error <= {self.error:.2g})"
+        )
+
+
+def _from_arrays(path: str | os.PathLike[str], found: dict[str, NDArray[Any]]) -> Distance:
+    try:
+        about = json.loads(str(found["about"]))
+        if about["format"] != FORMAT:
+            raise ValueError(f"its format is {about['format']!r}")
+        states, actions = found["rewards"].shape
+        P = sparse.csr_array(
+            (found["probabilities"], found["successors"], found["rows"]), (states * actions, states)
+        )
+        names, action_names = found.get("names"), found.get("actions")
+        mdp = MDP(
+            P,
+            found["rewards"],
+            about["discount"],
+            names=None if names is None else tuple(names.tolist()),
+            actions=None if action_names is None else tuple(action_names.tolist()),
+            positions=found.get("positions"),
+            features=found.get("features"),
+            policy=found.get("world_policy"),
+        )
+        values = found["values"]
+        if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
+            raise ValueError("its table holds something else than finite numbers")
+        return Distance(
+            values, float(about["error"]), about["kind"], mdp, found.get("policy"), about["made"]
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"{path} is no distance file of bisimetric ({what}); make one with "
+            "`bisimetric exact ... -o`."
+        ) from None

@@ -1,0 +1,37 @@
+"""What goes wrong, by name: bad input, no convergence, a table too large for the memory."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bisimetric.distance import Distance
+    from bisimetric.planning import Values
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message says what was found, where, and what to do."""
+
+
+class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like StopIteration
+    """The requested `tol` was not proven; `partial` holds the answer and the bound that was."""
+
+    def __init__(self, message: str, partial: Distance | Values) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class TableTooLarge(MemoryError):  # noqa: N818
+    """The table of distances would not fit into memory; nothing was allocated."""
+
+
+def near_names(name: str, known: Iterable[str]) -> str:
+    """The clause `; did you mean 'a' or 'b'?` for a misspelt name, or nothing.
+
+    >>> near_names("miror-rooms", ["mirrored-rooms", "pessimism"])
+    "; did you mean 'mirrored-rooms'?"
+    """
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

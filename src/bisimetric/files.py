@@ -1,0 +1,49 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path beside `path` to write to; it replaces `path` at the end, or vanishes on any error.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     target = Path(folder, "note.txt")
+    ...     with written_beside(target) as beside:
+    ...         _ = beside.write_text("whole")
+    ...     print(target.read_text(), len(list(Path(folder).iterdir())))
+    whole 1
+    """
+    target = Path(path)
+    check_writable(target)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    os.close(handle)
+    beside = Path(name)
+    try:
+        yield beside
+        # mkstemp makes files private; a result gets the permissions of any new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        beside.chmod(0o666 & ~mask)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises an OSError in one sentence when a file could not be written at `path`."""
+    target = Path(path)
+    folder = target.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: make the folder {folder} first.")
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {target}: it is a folder; name a file in it.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"cannot write {target}: the folder {folder} is not writable.")

@@ -1,0 +1,65 @@
+"""Signs of life during long work: a bar after two seconds, on a terminal only."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+
+from tqdm import tqdm
+
+PATIENCE = 2.0
+"""Seconds of silence before anything is shown."""
+
+
+class Bar:
+    """A progress bar that is set to a position, and may fall back."""
+
+    def __init__(self, total: float, description: str, unit: str) -> None:
+        self._bar = tqdm(
+            total=total,
+            desc=description,
+            unit=unit,
+            unit_scale=True,
+            delay=PATIENCE,
+            disable=None,
+            leave=False,
+            miniters=0,
+            dynamic_ncols=True,
+            smoothing=0,
+        )
+
+    def at(self, position: float, note: str = "") -> None:
+        self._bar.set_postfix_str(note, refresh=False)
+        self._bar.update(position - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+@contextlib.contextmanager
+def bar(total: float, description: str, unit: str) -> Iterator[Bar]:
+    """A bar that appears when the work takes longer than `PATIENCE`, and leaves no trace."""
+    shown = Bar(total, description, unit)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+@contextlib.contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Says that kernels are being compiled when that takes longer than `PATIENCE`."""
+
+    def say() -> None:
+        if sys.stderr.isatty():
+            print(f"compiling {what}; this happens once on a machine", file=sys.stderr)
+
+    timer = threading.Timer(PATIENCE, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
