@@ -48,7 +48,7 @@ class Distance:
     error: float
     kind: Kind
     mdp: MDP
-    policy: NDArray[np.integer] | None = None
+    policy: NDArray[Any] | None = None
     made: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,16 +70,19 @@ def explain(
     values: NDArray[np.floating],
     error: float,
     kind: str,
-    policy: NDArray[np.integer] | None,
+    policy: NDArray[Any] | None,
     states: tuple[int, int],
 ) -> Explanation:
     """Follows, from a pair of states, the choices that the distance makes.
 
     d~ takes the action with the largest gap + discount * d(successors); d^pi the policy's; d_lax
-    the action that the other state answers worst, and its best answer.
+    the action that the other state answers worst, and its best answer. `policy` is that of an
+    on-policy distance, else None.
     """
     if not mdp.is_deterministic:
         raise InputError("explain: the MDP is stochastic; paths exist in deterministic MDPs only.")
+    dynamics = mdp if policy is None else mdp.under(policy)
+    played = policy if policy is None or policy.ndim == 1 else policy.argmax(axis=1)
     steps: list[Step] = []
     seen: dict[tuple[int, int], int] = {}
     pair, weight = states, 1.0
@@ -86,10 +90,11 @@ def explain(
         if values[pair] == 0:
             break
         seen[pair] = len(steps)
-        actions = _choice(mdp, values, kind, policy, pair)
         s, t = pair
-        gap = abs(float(mdp.R[s, actions[0]] - mdp.R[t, actions[1]]))
-        after = (int(mdp.next_state[s, actions[0]]), int(mdp.next_state[t, actions[1]]))
+        a, b = _choice(dynamics, values, kind, pair)
+        gap = abs(float(dynamics.R[s, a] - dynamics.R[t, b]))
+        after = (int(dynamics.next_state[s, a]), int(dynamics.next_state[t, b]))
+        actions = (a, b) if played is None else (int(played[s]), int(played[t]))
         steps.append(Step(pair, actions, gap, weight * gap, after))
         pair, weight = after, weight * mdp.discount
     loop = seen.get(pair)
@@ -108,24 +113,19 @@ def explain(
         steps=tuple(steps),
         loop=loop,
         total=total,
-        value_gap=_value_gap(mdp, kind, policy, states),
+        value_gap=_value_gap(mdp, policy, states),
     )
 
 
 def _choice(
-    mdp: MDP,
-    values: NDArray[np.floating],
-    kind: str,
-    policy: NDArray[np.integer] | None,
-    pair: tuple[int, int],
+    mdp: MDP, values: NDArray[np.floating], kind: str, pair: tuple[int, int]
 ) -> tuple[int, int]:
+    """The two actions that attain F(d)(s, t)."""
     s, t = pair
-    if kind == "on_policy" and policy is not None:
-        return int(policy[s]), int(policy[t])
     gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
     ahead = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
     backup = gaps + mdp.discount * ahead
-    if kind == "bisimulation":
+    if kind != "lax":
         action = int(np.argmax(np.diagonal(backup)))
         return action, action
     first, second = backup.min(axis=1), backup.min(axis=0)
@@ -136,11 +136,9 @@ def _choice(
     return int(np.argmin(backup[:, answer])), answer
 
 
-def _value_gap(
-    mdp: MDP, kind: str, policy: NDArray[np.integer] | None, states: tuple[int, int]
-) -> float:
+def _value_gap(mdp: MDP, policy: NDArray[Any] | None, states: tuple[int, int]) -> float:
     loose = 1e-3 * max(1.0, float(np.ptp(mdp.R))) / (1 - mdp.discount)
-    if kind == "on_policy" and policy is not None:
+    if policy is not None:
         V = planning.policy_values(mdp, policy, tol=loose)
     else:
         V = planning.optimal_values(mdp, tol=loose)

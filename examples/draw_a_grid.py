@@ -1,0 +1,21 @@
+"""A grid drawn as text, its distances drawn as a picture: writes corridor.png.
+
+Run it with `python examples/draw_a_grid.py`.
+"""
+
+from bisimetric import exact, views, worlds
+
+GRID = """
+*********
+*   *  g*
+* * * * *
+* *   * *
+*g*   * *
+*********
+"""
+
+mdp = worlds.grid(GRID, discount=0.95)
+d = exact.lax(mdp)
+print(views.terminal_map(d, "1,1"))
+views.save(views.distances_from(d, "1,1"), "corridor.png")
+print("saved corridor.png")

@@ -1,0 +1,123 @@
+"""The command line: parse, call, save. Every mistake is one line, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+from tyro.extras import SubcommandApp
+
+from bisimetric import __version__
+from bisimetric.cli import commands
+from bisimetric.errors import InputError, NotConverged
+
+DESCRIPTION = """How alike are two states of a Markov decision process, by how they behave?
+
+bisimetric measures it with bisimulation distances: they bound how much the values of two states can
+differ, and every table is exact to a proven error. `bisimetric --version` prints the version."""
+
+GROUPS = {
+    "exact": "Distances between all states of a world, each to a proven error.",
+    "relation": "The classes of states that behave exactly alike.",
+}
+
+COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
+    ("worlds",): commands.worlds,
+    ("exact", "bisimulation"): commands.exact_bisimulation,
+    ("exact", "on-policy"): commands.exact_on_policy,
+    ("exact", "lax"): commands.exact_lax,
+    ("relation", "bisimulation"): commands.relation_bisimulation,
+    ("relation", "on-policy"): commands.relation_on_policy,
+    ("relation", "lax"): commands.relation_lax,
+    ("explain",): commands.explain,
+    ("show",): commands.show,
+    ("demo",): commands.demo,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; parsing may raise SystemExit instead.
+
+    0 is success, 1 a demo whose check fails, 2 bad input, 130 an interrupt.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has gone (`| head`); Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return _refuse("interrupted; no file was left half-written.", 130)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{where}{error.strerror or error}")
+    except (InputError, NotConverged) as error:
+        return _refuse(str(error))
+    except MemoryError as error:
+        return _refuse(str(error) or "the memory is full; try a smaller world or --dtype float32.")
+
+
+def _run(given: list[str]) -> int:
+    if given == ["--version"]:
+        print(f"bisimetric {__version__}")
+        return 0
+    try:
+        job: Callable[[], int | None] = _application().cli(
+            prog="bisimetric",
+            description=DESCRIPTION,
+            args=given,
+            config=(tyro.conf.PositionalMetavarFromFieldName,),
+        )
+    except SystemExit as stop:
+        if not stop.code and {"-h", "--help"} & set(given):
+            print(_examples(given))
+        sys.stdout.flush()
+        raise
+    return job() or 0
+
+
+def _refuse(message: str, code: int = 2) -> int:
+    print("bisimetric:", " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _application() -> SubcommandApp:
+    app, groups = SubcommandApp(), {name: SubcommandApp() for name in GROUPS}
+    for path, function in COMMANDS.items():
+        home = groups.get(path[0], app)
+        if path[0] in GROUPS:
+            app.command(home, name=path[0], help=GROUPS[path[0]])
+        home.command(name=path[-1])(_later(function))
+    return app
+
+
+def _later(function: Callable[..., int | None]) -> Callable[..., Any]:
+    """The call that a command line asks for, not yet made: parsing never meets its errors."""
+
+    @functools.wraps(function)
+    def parsed(*args: Any, **options: Any) -> Callable[[], int | None]:
+        return functools.partial(function, *args, **options)
+
+    return parsed
+
+
+def _examples(given: Sequence[str]) -> str:
+    """The examples of the command, or of the group of commands, that help was asked for."""
+    words = tuple(word for word in given if not word.startswith("-"))
+    exactly = [path for path in COMMANDS if path == words[: len(path)]]
+    below = [path for path in COMMANDS if path[: len(words[:1])] == words[:1]]
+    lines: list[str] = []
+    for path in exactly or below:
+        section = (inspect.getdoc(COMMANDS[path]) or "").partition("Examples:\n")[2]
+        found = textwrap.dedent(section).strip().splitlines()
+        lines += found if exactly else found[:1]
+    return "\n".join(["examples:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,186 @@
+"""The words of the command line: what is typed, and the objects that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
+
+from bisimetric.errors import InputError
+from bisimetric.files import check_writable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bisimetric.distance import Distance
+    from bisimetric.mdp import MDP
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The MDP that a command works on."""
+
+    world: Annotated[Positional[str], arg(metavar="WORLD_OR_FILE")]
+    """a built-in world (`bisimetric worlds` lists them) or the path of a grid in a text file"""
+    discount: Annotated[
+        float | None, arg(metavar="G", help_behavior_hint="(default: the world's own)")
+    ] = None
+    """how much the next step counts, at least 0 and below 1"""
+    options: Annotated[
+        list[list[str]],
+        UseAppendAction,
+        arg(name="set", metavar="KEY=VALUE ...", help_behavior_hint=""),
+    ] = dataclasses.field(default_factory=list)
+    """options of a built-in world, as in `--set rows=20 columns=30`; may be repeated"""
+
+    def load(self) -> MDP:
+        from bisimetric import worlds
+
+        given = [word for group in self.options for word in group]
+        options = dict(key_and_value(word) for word in given)
+        return worlds.load(self.world, discount=self.discount, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """How exact a table is."""
+
+    tol: Annotated[
+        float | None,
+        arg(metavar="T", help_behavior_hint="(default: 1e-6; float32: what rounding allows)"),
+    ] = None
+    """the largest error that any distance may have, proven"""
+    dtype: Literal["float64", "float32"] = "float64"
+    """the numbers of the table; float32 takes half the memory"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """What to draw, and where to save it; the ending chooses the format."""
+
+    origin: Annotated[str, arg(name="from", metavar="STATE")] = "0"
+    """the state that --plot measures from, by name or id"""
+    plot: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
+    """save a map of the distances from one state"""
+    heatmap: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
+    """save the table as a heatmap, similar states side by side"""
+    all_maps: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
+    """save one map for every state"""
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.plot, self.heatmap, self.all_maps) if path is not None]
+
+    def check(self) -> None:
+        """Refuses a file that could not be saved, before any long work starts."""
+        check_outputs(*self.paths)
+        if not self.paths:
+            return
+        from bisimetric.views.pictures import FORMATS
+
+        for path in self.paths:
+            if path.suffix.lower().removeprefix(".") not in FORMATS:
+                endings = ", ".join(f".{ending}" for ending in FORMATS)
+                raise InputError(f"cannot save a picture as {path}; use one of {endings}.")
+
+    def draw(self, distance: Distance) -> None:
+        """Saves the pictures that were asked for."""
+        if not self.paths:
+            return
+        from bisimetric import views
+
+        if self.plot is not None:
+            views.save(views.distances_from(distance, self.origin), self.plot)
+        if self.heatmap is not None:
+            views.save(views.heatmap(distance), self.heatmap)
+        if self.all_maps is not None:
+            views.save(views.all_maps(distance), self.all_maps)
+
+
+World = OmitArgPrefixes[Source]
+Accurate = OmitArgPrefixes[Accuracy]
+Drawn = OmitArgPrefixes[Pictures]
+Table = Annotated[Positional[Path], arg(metavar="TABLE.npz")]
+State = Annotated[Positional[str], arg(metavar="STATE")]
+Output = Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")]
+Policy = Annotated[
+    str | None,
+    arg(metavar="P", help_behavior_hint="(default: own where there is one, else optimal)"),
+]
+
+
+_NOT_OPTIONS = {"discount": "use --discount instead", "name": "no world has that option"}
+
+
+def key_and_value(word: str) -> tuple[str, str]:
+    """An option of a world as it is typed.
+
+    >>> key_and_value("rows=20")
+    ('rows', '20')
+    """
+    key, equals, value = word.partition("=")
+    if not (key.isidentifier() and equals and value):
+        raise InputError(f"--set {word!r} must be KEY=VALUE, such as rows=20.")
+    if key in _NOT_OPTIONS:
+        raise InputError(f"--set {word!r}: {_NOT_OPTIONS[key]}.")
+    return key, value
+
+
+def chosen_policy(mdp: MDP, which: str | None) -> tuple[NDArray[Any], str]:
+    """The policy that `--policy` means, and how to call it."""
+    if which is None:
+        which = "optimal" if mdp.policy is None else "own"
+    if which == "own":
+        if mdp.policy is None:
+            raise InputError(
+                "--policy own: this world comes with no policy; use `--policy optimal` or a file."
+            )
+        return mdp.policy, "the world's own"
+    if which == "optimal":
+        from bisimetric import planning
+
+        return planning.greedy_policy(mdp), "optimal"
+    return _policy_file(Path(which)), which
+
+
+def _policy_file(path: Path) -> NDArray[Any]:
+    import numpy as np
+
+    if not path.is_file():
+        raise InputError(
+            f"--policy {path}: there is no such file; use 'own', 'optimal', or a .npy or .txt file "
+            "with one action a state."
+        )
+    try:
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False))
+        with warnings.catch_warnings():
+            # An empty file is an array of no actions: the check of policies says it better.
+            warnings.simplefilter("ignore", UserWarning)
+            return np.loadtxt(path, ndmin=1)
+    except (ValueError, EOFError) as error:
+        raise InputError(
+            f"--policy {path} cannot be read as numbers, one action a state ({error})."
+        ) from None
+
+
+def check_outputs(*paths: Path | None) -> None:
+    """Refuses places that could not be written, before any long work starts."""
+    given = [path for path in paths if path is not None]
+    for index, path in enumerate(given):
+        check_writable(path)
+        if path in given[:index]:
+            raise InputError(f"{path} is given twice; name a file for each output.")
+
+
+def program() -> str:
+    """How to call this command line again from the same place."""
+    if shutil.which("bisimetric"):
+        return "bisimetric"
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "bisimetric" else "bisimetric"

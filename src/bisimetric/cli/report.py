@@ -1,0 +1,157 @@
+"""What the commands print: a few readable lines about an MDP, a table or its classes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bisimetric.distance import Distance
+    from bisimetric.mdp import MDP
+
+TITLES = {
+    "bisimulation": "d~, the bisimulation distance",
+    "on_policy": "d^pi, the on-policy distance",
+    "lax": "d_lax, the lax bisimulation distance",
+}
+FEW_CLASSES = 40
+FEW_NAMES = 12
+
+
+def say(*parts: Iterable[str]) -> None:
+    """Prints lines, once all of them are known to be good."""
+    for line in [line for part in parts for line in part]:
+        print(line)
+
+
+def world_lines() -> Iterator[str]:
+    """The built-in worlds, and how to draw one."""
+    from bisimetric import worlds
+
+    for world in worlds.describe():
+        yield f"{world.name}: {world.description}."
+        options = " ".join(f"{key}={value}" for key, value in world.options.items())
+        yield f"    discount {world.discount:g}" + (f", --set {options}" if options else "")
+    yield from _FROM_A_FILE.splitlines()
+
+
+_FROM_A_FILE = """
+Or name a text file, such as rooms.txt, that draws a grid:
+
+    *******
+    *  *  g
+    *     *
+    *******
+
+* wall, space floor, g goal; ^ v < > in place of spaces are a policy. All lines equally long.
+States are cells, named row,column from 0,0; entering a goal pays 1, walking into a wall -1.
+
+next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
+
+
+def table_lines(distance: Distance) -> Iterator[str]:
+    """The MDP, the kind of distance, its largest entry, its proven error, its zero classes."""
+    mdp, made = distance.mdp, distance.made
+    s, t = farthest(distance)
+    yield f"world      {made.get('world', 'not named')}: {counted(mdp)}"
+    yield f"distance   {TITLES.get(distance.kind, distance.kind)}"
+    if "policy" in made:
+        yield f"policy     {made['policy']}"
+    yield f"largest    {distance.values[s, t]:.6g}, between {mdp.name(s)} and {mdp.name(t)}"
+    yield f"error      at most {distance.error:.2g}, proven"
+    yield f"classes    {plural(zero_classes(distance), 'class', 'classes')} of states at distance 0"
+    if "seconds" in made:
+        yield f"seconds    {made['seconds']:.3g}"
+
+
+def made_lines(distance: Distance) -> Iterator[str]:
+    """What else the table knows of its making."""
+    for key, value in distance.made.items():
+        if key not in ("world", "policy", "classes", "seconds"):
+            yield f"{key:<10} {value}"
+
+
+def next_lines(distance: Distance, output: Path | None, program: str) -> Iterator[str]:
+    """What to try after a table was computed."""
+    if output is None:
+        yield "next: add -o d.npz to keep the table for `bisimetric explain` and `bisimetric show`"
+    else:
+        s, t = map(distance.mdp.name, farthest(distance))
+        yield "next: " + shlex.join([program, "explain", str(output), s, t])
+
+
+def class_lines(mdp: MDP, labels: NDArray[Any], world: str, **about: str) -> Iterator[str]:
+    """The classes by their states where there are few, by their sizes otherwise."""
+    sizes = np.bincount(labels)
+    yield f"world      {world}: {counted(mdp)}"
+    for key, value in about.items():
+        yield f"{key:<10} {value}"
+    yield f"classes    {len(sizes):,}"
+    if len(sizes) == mdp.num_states:
+        yield "  every state is alone in its class"
+        return
+    if len(sizes) <= FEW_CLASSES:
+        for label, size in enumerate(sizes):
+            names = [mdp.name(int(s)) for s in np.flatnonzero(labels == label)[:FEW_NAMES]]
+            more = f"  ... and {size - len(names):,} more" if size > len(names) else ""
+            yield f"  {label:<3} {'  '.join(names)}{more}"
+        return
+    found, counts = np.unique(sizes, return_counts=True)
+    rows = list(zip(found.tolist(), counts.tolist(), strict=True))[::-1]
+    for size, count in rows[:FEW_NAMES]:
+        yield f"  {plural(count, 'class', 'classes')} of {plural(size, 'state')}"
+    if len(rows) > FEW_NAMES:
+        rest = sum(count for _, count in rows[FEW_NAMES:])
+        yield f"  {plural(rest, 'smaller class', 'smaller classes')}"
+
+
+def nearest_lines(distance: Distance, origin: int, k: int) -> Iterator[str]:
+    """The states nearest to one, with their distances."""
+    mdp = distance.mdp
+    yield f"nearest to {mdp.name(origin)}:"
+    rows = [(mdp.name(t), f"{far:.6g}") for t, far in distance.nearest(origin, k)]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, far in rows:
+        yield f"  {name:<{width}}  {far}"
+
+
+def counted(mdp: MDP) -> str:
+    """The size of an MDP in words."""
+    nature = "deterministic" if mdp.is_deterministic else "stochastic"
+    return (
+        f"{plural(mdp.num_states, 'state')}, {plural(mdp.num_actions, 'action')}, {nature}, "
+        f"discount {mdp.discount:g}"
+    )
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count and its noun.
+
+    >>> plural(1, "class", "classes"), plural(1200, "state")
+    ('1 class', '1,200 states')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def farthest(distance: Distance) -> tuple[int, int]:
+    """The pair of states with the largest distance."""
+    s, t = divmod(int(np.argmax(distance.values)), distance.mdp.num_states)
+    return s, t
+
+
+def zero_classes(distance: Distance) -> int:
+    """How many classes the states at distance 0 of each other form."""
+    return len({int(np.argmax(row == 0)) for row in distance.values})
+
+
+def saved_lines(paths: Sequence[Path | None]) -> Iterator[str]:
+    """Where things were saved."""
+    for path in paths:
+        if path is not None:
+            yield f"saved      {path}"

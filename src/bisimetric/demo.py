@@ -1,0 +1,183 @@
+"""The main job on the built-in default: three distances on the paper's 31 states.
+
+Computed, checked against the theorems that they rest on, shown in the terminal, drawn and saved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric import exact, planning, views, worlds
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+from bisimetric.planning import Values
+
+INTRODUCTION = """\
+Two rooms and a hallway: 31 cells, four moves, discount 0.99; a goal pays 1, a wall -1.
+How alike are two cells? d~ compares them action by action, d_lax lets the other cell answer with
+its best action, d^pi follows one policy. Each bounds how much the values of two cells differ.
+Computing (the first run compiles for some seconds) ...
+"""
+WORLD = "mirrored-rooms-policy"
+HALLWAY = "4,3"
+PAIRS = (
+    ("1,5", "5,5", "the two goals"),
+    ("1,1", "5,1", "the same corner of both rooms"),
+    ("2,2", "2,3", "neighbours in one room"),
+    (HALLWAY, "3,3", "the hallway and the cell above"),
+    (HALLWAY, "1,5", "the hallway and a goal"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The values of the 31 states, best and under the policy, and the three distances."""
+
+    mdp: MDP
+    V: Values
+    V_pi: Values
+    lax: Distance
+    bisimulation: Distance
+    on_policy: Distance
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bound:
+    """The claim smaller(s, t) <= larger(s, t) for all pairs, both tables (S, S).
+
+    `slack` is the sum of their proven errors: an excess beyond it disproves the claim.
+    """
+
+    says: str
+    smaller: NDArray[np.floating]
+    larger: NDArray[np.floating]
+    slack: float
+
+    def broken(self) -> NDArray[np.intp]:
+        """The pairs (n, 2) that disprove the claim.
+
+        >>> one = np.ones((1, 1))
+        >>> Bound("1 <= 2", one, 2 * one, 0.0).broken().tolist()
+        []
+        >>> Bound("2 <= 1", 2 * one, one, 0.5).broken().tolist()
+        [[0, 0]]
+        """
+        rounding = 4 * np.spacing(np.abs(self.larger).max())
+        return np.argwhere(self.smaller - self.larger > self.slack + rounding)
+
+
+def run(output: Path, *, program: str = "bisimetric") -> int:
+    """Runs the demo, saves into the folder `output`, and returns 0, or 1 if a bound is broken.
+
+    `program` is how the suggestions at the end call the command line.
+    """
+    if output.exists() and not output.is_dir():
+        raise NotADirectoryError(f"cannot save into {output}: it is a file; name a folder.")
+    output.mkdir(parents=True, exist_ok=True)
+    print(INTRODUCTION, flush=True)
+    results = compute()
+    good = True
+    for bound in bounds(results):
+        broken = bound.broken()
+        good = good and not len(broken)
+        print(_verdict(bound, broken, results.mdp))
+    print("", *_table(results), "", sep="\n")
+    print(views.terminal_map(results.bisimulation, HALLWAY))
+    print("", *_saved(results, output), sep="\n")
+    print("", *_next(output, program), sep="\n")
+    return 0 if good else 1
+
+
+def compute() -> Results:
+    """Everything that the demo shows."""
+    mdp = worlds.load(WORLD)
+    policy = mdp.policy
+    if policy is None:
+        raise InputError(f"demo: the world {WORLD} has no policy.")
+    return Results(
+        mdp=mdp,
+        V=planning.optimal_values(mdp),
+        V_pi=planning.policy_values(mdp, policy),
+        lax=exact.lax(mdp),
+        bisimulation=exact.bisimulation(mdp),
+        on_policy=exact.on_policy(mdp, policy),
+    )
+
+
+def bounds(results: Results) -> list[Bound]:
+    """The chain |V*(s) - V*(t)| <= d_lax <= d~, and |V^pi(s) - V^pi(t)| <= d^pi."""
+    d, lax, on_policy = results.bisimulation, results.lax, results.on_policy
+    V, V_pi = results.V, results.V_pi
+    return [
+        Bound("|V*(s) - V*(t)| <= d_lax", gaps(V), lax.values, 2 * V.error + lax.error),
+        Bound("d_lax <= d~", lax.values, d.values, lax.error + d.error),
+        Bound(
+            "|V^pi(s) - V^pi(t)| <= d^pi",
+            gaps(V_pi),
+            on_policy.values,
+            2 * V_pi.error + on_policy.error,
+        ),
+    ]
+
+
+def gaps(V: Values) -> NDArray[np.float64]:
+    """|V(s) - V(t)| as a table (S, S)."""
+    return np.abs(V.values[:, None] - V.values[None, :])
+
+
+def _verdict(bound: Bound, broken: NDArray[np.intp], mdp: MDP) -> str:
+    if not len(broken):
+        pairs = mdp.num_states * (mdp.num_states - 1) // 2
+        return f"  holds   {bound.says:<28} for all {pairs} pairs, proven errors {bound.slack:.0e}"
+    s, t = map(int, broken[0])
+    return (
+        f"  BROKEN  {bound.says:<28} for {mdp.name(s)} and {mdp.name(t)}: "
+        f"{bound.smaller[s, t]:.9g} > {bound.larger[s, t]:.9g}"
+    )
+
+
+def _table(results: Results) -> Iterator[str]:
+    best, own = gaps(results.V), gaps(results.V_pi)
+    yield "  s    t     |V* gap|     d_lax        d~  |V^pi gap|      d^pi"
+    for first, second, what in PAIRS:
+        s, t = results.mdp.state(first), results.mdp.state(second)
+        yield (
+            f"  {first:<4} {second:<4} {best[s, t]:9.4f} {results.lax(s, t):9.4f} "
+            f"{results.bisimulation(s, t):9.4f} {own[s, t]:11.4f} {results.on_policy(s, t):9.4f}"
+            f"  {what}"
+        )
+
+
+def _saved(results: Results, output: Path) -> Iterator[str]:
+    d = results.bisimulation
+    for distance in (d, results.lax, results.on_policy):
+        path = output / f"{distance.kind.replace('_', '-')}.npz"
+        made = {**distance.made, "world": WORLD}
+        dataclasses.replace(distance, made=made).save(path)
+        yield f"saved {path}"
+    for name, figure in (
+        ("hallway.png", views.distances_from(d, HALLWAY)),
+        ("all-maps.png", views.all_maps(d)),
+        ("heatmap.png", views.heatmap(d)),
+    ):
+        views.save(figure, output / name)
+        yield f"saved {output / name}"
+
+
+def _next(output: Path, program: str) -> Iterator[str]:
+    yield "next:"
+    for words in (
+        ["explain", str(output / "bisimulation.npz"), "1,5", "5,5"],
+        ["show", str(output / "lax.npz"), "--from", HALLWAY],
+        ["relation", "on-policy", "mirrored-rooms-policy"],
+        ["exact", "bisimulation", "open-grid", "--set", "rows=20", "columns=30", "-o", "d.npz"],
+        ["worlds"],
+    ):
+        yield "  " + shlex.join([program, *words])

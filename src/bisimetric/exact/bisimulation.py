@@ -1,0 +1,219 @@
+"""d~, the bisimulation metric of a deterministic MDP (Ferns et al. 2004)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from bisimetric import relation
+from bisimetric.distance import Distance
+from bisimetric.exact import paths, sweeps
+from bisimetric.exact.table import Problem, Table, solved
+from bisimetric.mdp import MDP
+from bisimetric.progress import bar
+
+SMALL = 200
+"""States up to which one core and policy iteration are faster than anything else."""
+NARROW = 0.1
+"""A work list is pushed on while its predecessors are at most this share of all pairs."""
+FOCUS = 0.02
+"""While most pairs change, only this share, the largest distances, is worked out at once."""
+EASY = 0.05
+SWEEPS_BETWEEN = 3
+PUSHES_BETWEEN = 8
+LEAPS_AT_ONCE = 2000
+
+
+def bisimulation(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance:
+    """The bisimulation metric d~ of a deterministic MDP, every entry proven to `tol`.
+
+    d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * d~(n(s, a), n(t, a))
+
+    and |V*(s) - V*(t)| <= d~(s, t). It is the optimal value function of the pair graph, in which
+    one action moves both states (Ferns & Precup 2014). Three moves raise a table of lower bounds
+    to it, on one state for each class of the bisimulation relation:
+
+        sweep   every pair takes its best action once (value iteration, in place)
+        leap    from pairs that still rise, the best actions are followed into a cycle; what it
+                is worth for ever is set at once, instead of one discount factor a sweep
+        push    pairs that rose hand it on to their predecessors, from a work list; while most
+                pairs still rise, only among the largest distances, where the cycles lie
+
+    The end is a sweep in which nothing rises; its residual proves `error`.
+
+    Args:
+        tol: bound on the true error of every entry; default 1e-6.
+        dtype: of the table, float64 or float32. Without `tol`, a float32 table has the `error`
+            that its rounding allows.
+
+    >>> from bisimetric import worlds
+    >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.99))
+    >>> round(float(d.values.max()), 2), d.error <= 1e-6
+    (150.25, True)
+    """
+    return solved(
+        "bisimulation",
+        mdp,
+        of=mdp,
+        labels=relation.bisimulation,
+        solve=solve,
+        tables=1.6,
+        tol=tol,
+        dtype=dtype,
+    )
+
+
+def solve(problem: Problem) -> Table:
+    """The table of d~ for a problem of any size."""
+    return _solve_small(problem) if problem.num_states <= SMALL else _solve_large(problem)
+
+
+def _solve_small(problem: Problem) -> Table:
+    states = problem.num_states
+    d = np.zeros((states, states))
+    residual, largest, rounds = paths.policy_iteration(
+        d,
+        np.zeros((states, states), np.uint32),
+        np.zeros((states, states), np.uint8),
+        np.empty(max(1, states * (states - 1) // 2), np.int64),
+        problem.successor,
+        problem.reward,
+        problem.discount,
+        problem.least,
+    )
+    d += d.T
+    values = d.astype(problem.dtype)
+    # A table that is rounded to float32 differs from its residual's by that rounding, twice.
+    moved = float(np.abs(values - d).max()) * (1 + problem.discount)
+    return Table(
+        values, residual + moved, largest, {"method": "policy iteration", "rounds": rounds}
+    )
+
+
+def _solve_large(problem: Problem) -> Table:
+    space = _Workspace(problem)
+    pairs = space.pairs
+    number, since, share = 0, 0, FOCUS
+    with bar(pairs, "d~: pairs settled", "") as shown:
+        while True:
+            rose, residual, largest = space.sweep(backward=number % 2 == 1)
+            number, since = number + 1, since + 1
+            if rose == 0:
+                break
+            shown.at(
+                pairs - rose, f"sweep {number}, error <= {residual / (1 - problem.discount):.1g}"
+            )
+            few = rose < NARROW * pairs / 4
+            if few or since >= SWEEPS_BETWEEN:
+                effort = space.leap_and_push(None if few else share, largest)
+                if not few:
+                    share = min(0.5, 2 * share) if effort < EASY * pairs else FOCUS
+                since = 0
+    how = {"method": "sweep, leap, push", "sweeps": number, "pushed": space.pushed}
+    return Table(space.d, residual, largest, how)
+
+
+class _Workspace:
+    """The table, the marks and the work lists: about 1.5 tables of memory in all."""
+
+    def __init__(self, problem: Problem) -> None:
+        states = problem.num_states
+        self.problem = problem
+        self.pairs = states * (states - 1) // 2
+        self.d = np.zeros((states, states), problem.dtype)
+        self.changed = np.zeros((states, states), np.bool_)
+        self.marks = np.zeros((states, states), np.uint8)
+        self.stamp = 1
+        # Few, large blocks keep the threads busy; sixteen still let news travel within a sweep.
+        self.block = max(sweeps.BLOCK, -(-states // 16))
+        self.fresh = np.empty((self.block, states))
+        self.tally = np.zeros((states, 4))
+        self.starts = np.zeros(states + 1, np.int64)
+        room = int(NARROW * self.pairs) + paths.CHUNKS
+        self.queue, self.following = np.empty(room, np.int64), np.empty(room, np.int64)
+        self.spill, self.spilled = np.empty(room, np.int64), np.empty(room)
+        self.path = np.empty(min(self.pairs, 2**20), np.int64)
+        self.first, self.before = _predecessors(problem.successor)
+        self.pushed = 0
+
+    def sweep(self, *, backward: bool) -> tuple[int, float, float]:
+        """One sweep in place; how many pairs rose, the largest |F(d) - d|, the largest F(d)."""
+        states, p = self.problem.num_states, self.problem
+        blocks = range(0, states, self.block)
+        for low in reversed(blocks) if backward else blocks:
+            high = min(states, low + self.block)
+            sweeps.bisimulation_block(
+                self.d, self.fresh, low, high, p.successor, p.reward, p.discount, p.least,
+                self.changed, self.tally,
+            )  # fmt: skip
+            if self.tally[low:high, 0].any():
+                sweeps.write_block(self.d, self.fresh, low, high)
+        rose, residual, largest = self.tally[:, 0].sum(), self.tally[:, 1], self.tally[:, 2]
+        return int(rose), float(residual.max()), float(largest.max())
+
+    def leap_and_push(self, share: float | None, largest: float) -> int:
+        """Follows and hands on what the last sweep raised; among the top `share` of pairs only,
+        or all. Returns how many predecessors were looked at."""
+        states, p = self.problem.num_states, self.problem
+        floor = -1.0 if share is None else self.quantile(1 - share)
+        steepest = np.flatnonzero(self.tally[:, 0])
+        steepest = steepest * states + self.tally[steepest, 3].astype(np.int64)
+        count = self.leap(steepest, 0)
+        if count > 0 and share is not None:
+            # Where a leap has raised the top, the top pairs are those near it.
+            top = self.queue[:count]
+            floor += max(0.0, float(self.d[top // states, top % states].max()) - largest)
+        self.tally[self.queue[:count] // states, 0] = 1
+        count = sweeps.collect(self.d, self.changed, self.tally, floor, self.starts, self.queue)
+        if count < 0:
+            self.changed[:] = False
+            count = 0
+        effort, generation = 0, 0
+        while count > 0 and effort <= self.pairs:
+            wide = paths.work(self.queue, count, states, self.first)
+            if wide > NARROW * self.pairs:
+                break
+            count = paths.push(
+                self.d, self.queue, count, self.following, self.changed, self.spill, self.spilled,
+                self.first, self.before, p.reward, p.discount, p.least, floor,
+            )  # fmt: skip
+            self.queue, self.following = self.following, self.queue
+            effort, generation = effort + wide, generation + 1
+            if count > 0 and generation % PUSHES_BETWEEN == 0:
+                some = np.linspace(0, count - 1, min(count, LEAPS_AT_ONCE)).astype(np.int64)
+                count = self.leap(self.queue[some], count)
+        self.pushed += int(effort)
+        self.changed[:] = False
+        sweeps.mirror(self.d)
+        return int(effort)
+
+    def leap(self, starts: NDArray[np.int64], count: int) -> int:
+        if self.stamp > 250:
+            self.marks[:] = 0
+            self.stamp = 1
+        p = self.problem
+        count = paths.leap(
+            self.d, starts, len(starts), self.stamp, self.marks, self.path, p.successor, p.reward,
+            p.discount, p.least, self.queue, self.changed, count,
+        )  # fmt: skip
+        self.stamp += 2
+        return int(count)
+
+    def quantile(self, share: float) -> float:
+        """About the given quantile of the table, from pairs spread evenly over it."""
+        k = np.arange(20_000)
+        s = (k * 0.6180339887498949 % 1 * len(self.d)).astype(np.int64)
+        t = (k * 0.7548776662466927 % 1 * len(self.d)).astype(np.int64)
+        return float(np.quantile(self.d[s, t], share))
+
+
+def _predecessors(successor: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """For each action, the states by successor: those of s are before[a, first[a, s]:...]."""
+    actions, states = successor.shape
+    first = np.zeros((actions, states + 1), np.int64)
+    before = np.argsort(successor, axis=1, kind="stable").astype(np.uint32)
+    for a in range(actions):
+        first[a, 1:] = np.cumsum(np.bincount(successor[a], minlength=states))
+    return first, before

@@ -1,0 +1,206 @@
+"""Compiled kernels that follow single pairs through the pair graph, forwards and backwards.
+
+Pairs are numbers s * S + t with t < s; only that half of the table is read and written, so
+`sweeps.mirror` must follow before the next sweep.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+CHUNKS = 32
+"""Parts of a work list that are searched side by side; fixed, so that the order is too."""
+
+
+@njit(inline="always")
+def lower(d, s, t):
+    return d[max(s, t), min(s, t)]
+
+
+@njit(cache=True)
+def best_action(d, successor, reward, discount, s, t):
+    """The action that attains F(d)(s, t), and its value."""
+    best, action = -1.0, 0
+    for a in range(successor.shape[0]):
+        value = abs(reward[a, s] - reward[a, t]) + discount * lower(
+            d, successor[a, s], successor[a, t]
+        )
+        if value > best:
+            best, action = value, a
+    return action, best
+
+
+@njit(cache=True)
+def leap(
+    d, starts, count, stamp, marks, path, successor, reward, discount, least, queue, queued, n
+):
+    """Follows the best actions from some pairs to the cycles that they end in.
+
+    Going round a cycle for ever is a policy, and its value a lower bound: the cycle is lifted to
+    it at once, which value iteration would approach by discount^k, and the path behind it after
+    it. Pairs that rise by more than `least` join the queue. Returns its new length.
+    """
+    states = d.shape[0]
+    for k in range(count):
+        s, t = starts[k] // states, starts[k] % states
+        length, cycle = 0, -1
+        while True:
+            if s < t:
+                s, t = t, s
+            if s == t or marks[s, t] == stamp or length == path.shape[0]:
+                break
+            if marks[s, t] == stamp + 1:
+                cycle = length - 1
+                while path[cycle] != s * states + t:
+                    cycle -= 1
+                break
+            marks[s, t] = stamp + 1
+            path[length] = s * states + t
+            length += 1
+            action, _ = best_action(d, successor, reward, discount, s, t)
+            s, t = np.int64(successor[action, s]), np.int64(successor[action, t])
+        if cycle >= 0:
+            value, weight = 0.0, 1.0
+            for k2 in range(cycle, length):
+                x, y = path[k2] // states, path[k2] % states
+                action, _ = best_action(d, successor, reward, discount, x, y)
+                value += weight * abs(reward[action, x] - reward[action, y])
+                weight *= discount
+            n = raise_to(d, s, t, value / (1.0 - weight), least, queue, queued, n)
+        for k2 in range(length - 1, -1, -1):
+            x, y = path[k2] // states, path[k2] % states
+            _, value = best_action(d, successor, reward, discount, x, y)
+            n = raise_to(d, x, y, value, least, queue, queued, n)
+            marks[x, y] = stamp
+    return n
+
+
+@njit(inline="always")
+def raise_to(d, s, t, value, least, queue, queued, n):
+    if value > d[s, t] + least and d.dtype.type(value) > d[s, t]:
+        d[s, t] = value
+        if not queued[s, t] and n < queue.shape[0]:
+            queued[s, t] = True
+            queue[n] = s * d.shape[0] + t
+            n += 1
+    return n
+
+
+@njit(parallel=True, cache=True)
+def work(queue, count, states, first):
+    """How many predecessors the pairs of a queue have."""
+    total = 0
+    for k in prange(count):
+        s, t = queue[k] // states, queue[k] % states
+        for a in range(first.shape[0]):
+            total += (first[a, s + 1] - first[a, s]) * (first[a, t + 1] - first[a, t])
+    return total
+
+
+@njit(parallel=True, cache=True)
+def push(d, queue, count, following, queued, spill, spilled, first, before, reward, discount,
+         least, floor):  # fmt: skip
+    """Hands the values of a queue on to its predecessors: d(x, y) >= gap + discount * d(s, t).
+
+    Candidates below `floor` are passed over. Returns how many pairs rose; they are `following`.
+    """
+    states = d.shape[0]
+    room = spill.shape[0] // CHUNKS
+    ends = np.zeros(CHUNKS, np.int64)
+    for chunk in prange(CHUNKS):
+        at = chunk * room
+        for k in range(count * chunk // CHUNKS, count * (chunk + 1) // CHUNKS):
+            s, t = queue[k] // states, queue[k] % states
+            queued[s, t] = False
+            ahead = discount * d[s, t]
+            for a in range(first.shape[0]):
+                for i in range(first[a, s], first[a, s + 1]):
+                    x = np.int64(before[a, i])
+                    own = reward[a, x]
+                    for j in range(first[a, t], first[a, t + 1]):
+                        y = np.int64(before[a, j])
+                        value = abs(own - reward[a, y]) + ahead
+                        rises = value > lower(d, x, y) + least and value >= floor
+                        if rises and at < (chunk + 1) * room:
+                            spill[at] = max(x, y) * states + min(x, y)
+                            spilled[at] = value
+                            at += 1
+        ends[chunk] = at
+    n = 0
+    for chunk in range(CHUNKS):
+        for k in range(chunk * room, ends[chunk]):
+            s, t = spill[k] // states, spill[k] % states
+            n = raise_to(d, s, t, spilled[k], least, following, queued, n)
+    return n
+
+
+@njit(cache=True)
+def evaluate(d, choice, marks, path, successor, reward, discount):
+    """Sets d to the value of a fixed choice: d(s, t) = gap + discount * d(where it leads).
+
+    `choice[s, t]` = a * A + b sends (s, t) to (n(s, a), n(t, b)). Every pair has one successor,
+    so each lies on a path into a cycle, whose value is a geometric series: exact, and each pair
+    is visited once. A path longer than `path` is cut at a pair that keeps its old value.
+    """
+    states, actions = d.shape[0], successor.shape[0]
+    marks[:] = 0
+    for s0 in range(states):
+        for t0 in range(s0):
+            s, t = s0, t0
+            length, cycle = 0, -1
+            while True:
+                if s < t:
+                    s, t = t, s
+                if s == t or marks[s, t] == 2 or length == path.shape[0]:
+                    break
+                if marks[s, t] == 1:
+                    cycle = length - 1
+                    while path[cycle] != s * states + t:
+                        cycle -= 1
+                    break
+                marks[s, t] = 1
+                path[length] = s * states + t
+                length += 1
+                a, b = divmod(np.int64(choice[s, t]), actions)
+                s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
+            if cycle >= 0:
+                value, weight = 0.0, 1.0
+                for k in range(cycle, length):
+                    x, y = path[k] // states, path[k] % states
+                    a, b = divmod(np.int64(choice[x, y]), actions)
+                    value += weight * abs(reward[a, x] - reward[b, y])
+                    weight *= discount
+                d[s, t] = value / (1.0 - weight)
+            ahead = 0.0 if s == t else np.float64(d[s, t])
+            for k in range(length - 1, -1, -1):
+                x, y = path[k] // states, path[k] % states
+                a, b = divmod(np.int64(choice[x, y]), actions)
+                ahead = abs(reward[a, x] - reward[b, y]) + discount * ahead
+                d[x, y] = ahead
+                marks[x, y] = 2
+
+
+@njit(cache=True)
+def policy_iteration(d, choice, marks, path, successor, reward, discount, least):
+    """Howard's policy iteration for d~ on one core, for tables too small for anything else.
+
+    Returns the largest |F(d) - d|, the largest F(d) and the number of rounds.
+    """
+    states, actions = d.shape[0], successor.shape[0]
+    rounds = 0
+    while True:
+        rounds += 1
+        rose, residual, largest = False, 0.0, 0.0
+        for s in range(states):
+            for t in range(s):
+                action, value = best_action(d, successor, reward, discount, s, t)
+                old = d[s, t]
+                residual = max(residual, abs(value - old))
+                largest = max(largest, value)
+                if rounds == 1 or value > old + least or (old == 0.0 and value > 0.0):
+                    rose = rose or d.dtype.type(value) > old
+                    choice[s, t] = action * actions + action
+        if not rose:
+            return residual, largest, rounds
+        evaluate(d, choice, marks, path, successor, reward, discount)

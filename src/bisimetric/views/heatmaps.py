@@ -1,0 +1,81 @@
+"""The whole table as a heatmap, similar states side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
+from bisimetric.distance import Distance
+from bisimetric.views.colours import colours, scale
+from bisimetric.views.layout import counted, kind_of
+
+MOST_OPTIMAL = 1000
+MOST_DRAWN = 2000
+MOST_NAMED = 40
+
+
+def heatmap(d: Distance) -> Figure:
+    """The table (S, S) in colour, rows and columns ordered by `similarity_order`.
+
+    A picture has no more pixels than 2,000 rows need: of a larger table it shows every k-th
+    state, counted by distance from the most central one, so that near and far are both there.
+
+    >>> from bisimetric import exact, worlds
+    >>> figure = heatmap(exact.bisimulation(worlds.load("pessimism")))
+    >>> sorted(label.get_text() for label in figure.axes[0].get_xticklabels())
+    ['s', 't', 'u']
+    """
+    states = d.mdp.num_states
+    step = -(-states // MOST_DRAWN)
+    shown = np.arange(states) if step == 1 else _by_centrality(d.values)[::step]
+    shown = shown[similarity_order(d.values[np.ix_(shown, shown)])]
+    named = states <= MOST_NAMED
+    side = max(3.6, 0.22 * states) if named else 6.5
+    figure = Figure(figsize=(side + 1.4, side + 0.6), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(
+        d.values[np.ix_(shown, shown)],
+        cmap=colours(),
+        norm=scale(d.values, d.error),
+        interpolation="none" if named else "auto",
+    )
+    if named:
+        names = [d.mdp.name(state) for state in shown]
+        axes.set_xticks(np.arange(states), names, rotation=90, fontsize=8)
+        axes.set_yticks(np.arange(states), names, fontsize=8)
+    else:
+        axes.set(xticks=[], yticks=[])
+        axes.set(xlabel="states, similar ones side by side", ylabel="states in the same order")
+    some = "" if step == 1 else f", one in {step} drawn"
+    axes.set_title(counted(d.mdp) + some, fontsize=10)
+    label = f"{kind_of(d)} (white: 0)"
+    figure.colorbar(image, ax=axes, label=label, shrink=0.85, extend="min")
+    return figure
+
+
+def similarity_order(values: NDArray[np.floating]) -> NDArray[np.int64]:
+    """An order (S,) of the states of a table (S, S) that puts similar ones side by side.
+
+    The leaves of average linkage, up to 1,000 states turned so that neighbours are as close as
+    the tree allows. Takes time and memory like S squared.
+
+    >>> order = similarity_order(np.array([[0.0, 9, 1], [9, 0, 9], [1, 9, 0]])).tolist()
+    >>> abs(order.index(0) - order.index(2))
+    1
+    """
+    states = len(values)
+    if states <= 2:
+        return np.arange(states)
+    condensed = squareform(values, checks=False).astype(np.float64)
+    tree = hierarchy.linkage(condensed, "average")
+    if states <= MOST_OPTIMAL:
+        tree = hierarchy.optimal_leaf_ordering(tree, condensed)
+    return hierarchy.leaves_list(tree).astype(np.int64)
+
+
+def _by_centrality(values: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The states by distance from the one whose distances have the smallest sum."""
+    return np.argsort(values[values.sum(axis=1).argmin()], kind="stable")

@@ -1,0 +1,112 @@
+"""What a view knows of a table before it draws: cells, goals, titles and the form of numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.distance import Distance
+from bisimetric.mdp import MDP
+
+KINDS = {
+    "bisimulation": "bisimulation distance",
+    "on_policy": "on-policy distance",
+    "lax": "lax bisimulation distance",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """The cells of a map: `shape` in cells, one of wall on every side; `rows` and `columns` (S,)
+    of each state in it; and `corner`, the position of cell (0, 0)."""
+
+    shape: tuple[int, int]
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    corner: tuple[int, int]
+
+    def place(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
+        """One number a state (S,) as an array of `shape`, NaN where there is no state."""
+        placed = np.full(self.shape, np.nan, dtype=numbers.dtype)
+        placed[self.rows, self.columns] = numbers
+        return placed
+
+
+def cells(mdp: MDP) -> Cells | None:
+    """The map of an MDP, or None where its positions make none.
+
+    A map needs distinct, whole positions that are not scattered over mostly empty space.
+
+    >>> mdp = MDP.deterministic([[0], [0]], [[0], [1]], discount=0.5, positions=[[3, 7], [3, 9]])
+    >>> cells(mdp).place(np.array([1.0, 2.0]))
+    array([[nan, nan, nan, nan, nan],
+           [nan,  1., nan,  2., nan],
+           [nan, nan, nan, nan, nan]])
+    """
+    if mdp.positions is None or (mdp.positions != np.floor(mdp.positions)).any():
+        return None
+    low, high = mdp.positions.min(axis=0) - 1, mdp.positions.max(axis=0) + 1
+    height, width = (high - low + 1).tolist()
+    if height * width > 100 * (mdp.num_states + 100):
+        return None
+    rows, columns = (mdp.positions - low).astype(np.int64).T
+    if len(np.unique(rows * int(width) + columns)) < mdp.num_states:
+        return None
+    return Cells((int(height), int(width)), rows, columns, (int(low[0]), int(low[1])))
+
+
+def goals(mdp: MDP) -> NDArray[np.int64]:
+    """The states that pay the largest reward whenever, and only when, they are entered.
+
+    They are the successors of all moves with the largest reward, if that is positive and no
+    other move from outside leads to one of them; else there are none.
+
+    >>> from bisimetric import worlds
+    >>> mdp = worlds.load("mirrored-rooms")
+    >>> [mdp.name(goal) for goal in goals(mdp)]
+    ['1,5', '5,5']
+    """
+    none = np.empty(0, dtype=np.int64)
+    if mdp.R.max() <= 0:
+        return none
+    best = mdp.R.ravel() == mdp.R.max()
+    source = np.repeat(np.arange(mdp.R.size), np.diff(mdp.P.indptr))
+    entered = np.zeros(mdp.num_states, dtype=bool)
+    entered[mdp.P.indices[best[source]]] = True
+    from_outside = ~entered[source // mdp.num_actions]
+    if entered.all() or (entered[mdp.P.indices] & from_outside & ~best[source]).any():
+        return none
+    return np.flatnonzero(entered)
+
+
+def kind_of(d: Distance) -> str:
+    """What the numbers are, in words."""
+    return KINDS.get(d.kind, f"{d.kind} distance")
+
+
+def counted(mdp: MDP) -> str:
+    """How many states, and the discount: the small print of a picture."""
+    states = "1 state" if mdp.num_states == 1 else f"{mdp.num_states} states"
+    return f"{states}, discount {mdp.discount:g}"
+
+
+def number_format(numbers: NDArray[np.floating]) -> Callable[[float], str]:
+    """One way to write all `numbers`: equally many decimals, four digits for the largest.
+
+    >>> written = number_format(np.array([0.0, 1.5, 150.25]))
+    >>> written(150.25), written(1.5), written(0.0)
+    ('150.2', '1.5', '0')
+    """
+    largest = float(np.abs(numbers).max())
+    if largest == 0:
+        return lambda number: "0"
+    # Rounded first, so that 9.99999 counts as the 10.00 that it is written as.
+    magnitude = math.floor(math.log10(float(f"{largest:.3e}")))
+    if not -3 <= magnitude <= 5:
+        return lambda number: f"{number:.1e}" if number else "0"
+    decimals = max(0, 3 - max(magnitude, 0))
+    return lambda number: f"{number:.{decimals}f}" if number else "0"

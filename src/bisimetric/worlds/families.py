@@ -1,0 +1,72 @@
+"""Families of worlds of any size, drawn from a key: open grids with obstacles, random MDPs."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import ndimage
+
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+from bisimetric.worlds.grids import FLOOR, GOAL, WALL, from_cells
+
+
+def open_grid(
+    *,
+    rows: int = 70,
+    columns: int = 70,
+    obstacles: float = 0.1,
+    key: int = 0,
+    discount: float = 0.99,
+) -> MDP:
+    """One open room of any size with random obstacles and one goal
+
+    Of the rows x columns cells inside the outer wall, the fraction `obstacles` become walls. The
+    states are the largest connected part of the rest, so that each can be reached from each;
+    the goal is the one nearest to the top right corner.
+
+    >>> open_grid(rows=3, columns=4, obstacles=0.0).num_states
+    12
+    """
+    _at_least(1, world="open-grid", rows=rows, columns=columns)
+    _at_least(0, world="open-grid", key=key)
+    if not 0 <= obstacles < 1:
+        raise InputError(
+            f"world 'open-grid': option obstacles is {obstacles} and must be a fraction, "
+            "at least 0 and below 1."
+        )
+    size = rows * columns
+    count = min(round(obstacles * size), size - 1)
+    blocked = np.zeros(size, dtype=bool)
+    blocked[np.random.default_rng(key).permutation(size)[:count]] = True
+    parts, _ = ndimage.label(~blocked.reshape(rows, columns))
+    sizes = np.bincount(parts.ravel())
+    sizes[0] = 0
+    row, column = np.nonzero(parts == sizes.argmax())
+    corner = np.argmin(row + (columns - 1 - column))
+    cells = np.full((rows + 2, columns + 2), ord(WALL), dtype=np.uint32)
+    cells[row + 1, column + 1] = ord(FLOOR)
+    cells[row[corner] + 1, column[corner] + 1] = ord(GOAL)
+    return from_cells(cells, discount=discount)
+
+
+def random_mdp(
+    *, states: int = 1000, actions: int = 4, key: int = 0, discount: float = 0.99
+) -> MDP:
+    """A deterministic MDP with uniformly random successors, and rewards uniform in [0, 1]
+
+    >>> random_mdp(states=5, actions=2)
+    MDP(5 states, 2 actions, deterministic, discount 0.99)
+    """
+    _at_least(1, world="random", states=states, actions=actions)
+    _at_least(0, world="random", key=key)
+    rng = np.random.default_rng(key)
+    next_state = rng.integers(states, size=(states, actions))
+    return MDP.deterministic(next_state, rng.random((states, actions)), discount=discount)
+
+
+def _at_least(least: int, *, world: str, **options: int) -> None:
+    for option, value in options.items():
+        if value < least:
+            raise InputError(
+                f"world {world!r}: option {option} is {value} and must be at least {least}."
+            )

@@ -1,0 +1,133 @@
+"""Grid worlds from text: `*` wall, space floor, `g` goal, `^ v < >` floor with a policy.
+
+Four actions move one cell. Entering a goal pays +1; walking into a wall, or off the edge of the
+text, pays -1 and stays; anything else pays 0. A goal is an ordinary cell otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+
+WALL, FLOOR, GOAL, ARROWS = "*", " ", "g", "^v<>"
+ACTIONS = ("up", "down", "left", "right")
+MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
+ALLOWED = "'*' wall, ' ' floor, 'g' goal, and '^' 'v' '<' '>' a policy"
+DOWN = ACTIONS.index("down")
+
+
+def grid(text: str, *, discount: float = 0.99) -> MDP:
+    """The grid world that a text draws.
+
+    States are the cells that are not walls, row by row, named "row,column" and counted from 0
+    in the text. Positions are (row, column), features the centres (row + 0.5, column + 0.5).
+    If the text has arrows they are the policy of the world, and a goal means down. Empty lines
+    before and after the grid are left out.
+
+    >>> mdp = grid("****\\n* g*\\n****")
+    >>> mdp.names, mdp.actions
+    (('1,1', '1,2'), ('up', 'down', 'left', 'right'))
+    >>> mdp.R
+    array([[-1., -1., -1.,  1.],
+           [-1., -1.,  0., -1.]])
+    """
+    return from_cells(_cells(text, "grid"), discount=discount)
+
+
+def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
+    """The grid world that a text file draws; see `grid` for the characters."""
+    where = f"grid file {os.fspath(path)}"
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{where}: there is no such file; check the path.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where}: byte {error.start} is not UTF-8 text; a grid is a plain text file."
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{where}: cannot be read ({reason}).") from None
+    return from_cells(_cells(text, where), discount=discount)
+
+
+def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
+    """The grid world of an (H, W) array of allowed character codes, one of them not a wall."""
+    rows, columns = np.nonzero(cells != ord(WALL))
+    states = len(rows)
+    # A frame of walls around the text: no move needs to ask whether it leaves the array.
+    ids = np.full((cells.shape[0] + 2, cells.shape[1] + 2), -1, dtype=np.int64)
+    ids[rows + 1, columns + 1] = np.arange(states)
+    kinds = cells[rows, columns]
+    goal = kinds == ord(GOAL)
+    next_state = np.empty((states, len(MOVES)), dtype=np.int64)
+    rewards = np.empty((states, len(MOVES)))
+    for action, (down, right) in enumerate(MOVES):
+        target = ids[rows + 1 + down, columns + 1 + right]
+        blocked = target < 0
+        next_state[:, action] = np.where(blocked, np.arange(states), target)
+        rewards[:, action] = np.where(blocked, -1.0, goal[target])
+    positions = np.stack([rows, columns], axis=1)
+    return MDP.deterministic(
+        next_state,
+        rewards,
+        discount=discount,
+        names=list(map("{},{}".format, rows.tolist(), columns.tolist())),
+        actions=ACTIONS,
+        positions=positions,
+        features=positions + 0.5,
+        policy=_arrows(kinds) if np.isin(kinds, _codes(ARROWS)).any() else None,
+    )
+
+
+def _cells(text: str, where: str) -> NDArray[np.uint32]:
+    """The characters of a grid as (H, W) codes; `where` names the text in errors."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    filled = [number for number, line in enumerate(lines) if line]
+    if not filled:
+        raise InputError(f"{where}: is empty; draw the cells with {ALLOWED}.")
+    first = filled[0]
+    lines = lines[first : filled[-1] + 1]
+    width = len(lines[0])
+    for number, line in enumerate(lines, start=first + 1):
+        if len(line) != width:
+            raise InputError(
+                f"{where}: line {number} is {len(line)} wide and line {first + 1} is {width}; "
+                "all lines must be equally wide, spaces at their ends included."
+            )
+    cells = _codes("".join(lines)).reshape(len(lines), width)
+    unknown = np.argwhere(~np.isin(cells, _codes(WALL + FLOOR + GOAL + ARROWS)))
+    if len(unknown):
+        row, column = unknown[0]
+        raise InputError(
+            f"{where}: line {first + row + 1}, column {column + 1} is {lines[row][column]!r}; "
+            f"allowed are {ALLOWED}."
+        )
+    if (cells == ord(WALL)).all():
+        raise InputError(f"{where}: has walls only; leave at least one floor cell (a space).")
+    bare = np.argwhere(cells == ord(FLOOR))
+    if len(bare) and np.isin(cells, _codes(ARROWS)).any():
+        row, column = bare[0]
+        raise InputError(
+            f"{where}: line {first + row + 1}, column {column + 1} (state {row},{column}) has no "
+            "arrow and other cells have; give every floor cell one of '^' 'v' '<' '>', or none."
+        )
+    return cells
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+def _arrows(kinds: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The action of each cell: its arrow's, and down for a goal."""
+    policy = np.full(len(kinds), DOWN)
+    for action, arrow in enumerate(ARROWS):
+        policy[kinds == ord(arrow)] = action
+    return policy

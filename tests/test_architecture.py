@@ -1,0 +1,124 @@
+"""The tree is the data flow: a module imports only from lines above its own."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bisimetric
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "bisimetric"
+TREE = (
+    "errors",
+    "files",
+    "progress",
+    "mdp",
+    "planning",
+    "explanation",
+    "distance",
+    "worlds",
+    "relation",
+    "exact",
+    "views",
+    "demo",
+    "cli",
+)
+ROOTS = ("__init__", "__main__")
+HEAVY = ("numpy", "scipy", "numba", "matplotlib")
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    """The line of the tree that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports when it runs, those inside functions included."""
+    yield from _imports(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+        else:
+            yield from _imports(node)
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    text = """
+import numpy as np
+from bisimetric import exact
+if TYPE_CHECKING:
+    from bisimetric import cli
+def late():
+    try:
+        from bisimetric.views.maps import all_maps
+    finally:
+        from . import here
+"""
+    found = list(_imports(ast.parse(text)))
+    assert found == ["numpy", "bisimetric.exact", "bisimetric.views.maps.all_maps", "..here"]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_above(path: Path) -> None:
+    here = room(path)
+    if here in ROOTS:
+        return
+    assert here in TREE, f"{here} is not in the tree: give it a line"
+    for name in imported(path):
+        assert not name.startswith("."), f"{path} imports {name}: write the whole name"
+        package, _, rest = name.partition(".")
+        there = rest.partition(".")[0]
+        if package == "bisimetric" and there not in ("", "__version__", here):
+            assert there in TREE, f"{path} imports {name}, which is not in the tree"
+            assert TREE.index(there) < TREE.index(here), f"{path} imports {name} from below"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_matplotlib_lives_only_in_views(path: Path) -> None:
+    if room(path) != "views":
+        assert not [name for name in imported(path) if name.partition(".")[0] == "matplotlib"]
+
+
+def test_every_line_of_the_tree_exists_and_is_written_down() -> None:
+    assert {room(path) for path in modules()} == {*TREE, *ROOTS}
+    assert f"\n    {' '.join(TREE)}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["exact", "bisimulation", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from bisimetric.cli import main
+try:
+    main({arguments!r})
+except SystemExit:
+    pass
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "usage: bisimetric" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {bisimetric.__version__}\n" in citation
+    assert f"\n## {bisimetric.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,0 +1,387 @@
+"""The command line, end to end: what it prints, what it saves, and what bad input gets."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import pytest
+
+import bisimetric
+from bisimetric import Distance, exact, planning, relation, worlds
+from bisimetric.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
+GRID = "******\n*   g*\n* ** *\n******\n"
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> Result:
+        capsys.readouterr()
+        try:
+            code = main(words)
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    return command
+
+
+def started(*words: str, folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bisimetric", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, f"bisimetric {bisimetric.__version__}\n", "")
+
+
+@pytest.mark.parametrize("path", [(), ("exact",), ("relation",), *COMMANDS], ids=" ".join)
+def test_help_ends_with_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
+    code, out, _ = run(*path, "--help")
+    assert code == 0
+    assert f"usage: {' '.join(['bisimetric', *path])}" in out
+    examples = re.findall(r"^  bisimetric (.*)$", out.partition("examples:\n")[2], re.MULTILINE)
+    assert examples
+    for example in examples:
+        words = example.split()
+        assert tuple(words[: len(path)]) == path
+        assert run(*words, "--help").code == 0
+
+
+def test_worlds_lists_every_world_with_its_options(run: Run) -> None:
+    code, out, _ = run("worlds")
+    assert code == 0
+    for world in worlds.describe():
+        assert f"{world.name}: {world.description}" in out
+        assert all(f"{key}={value}" in out for key, value in world.options.items())
+    assert ".txt" in out
+
+
+@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax"])
+def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> None:
+    pictures = ("--plot", "m.png", "--heatmap", "h.svg", "--all-maps", "a.pdf", "--from", "4,3")
+    world = ("mirrored-rooms-policy", "--discount", "0.9", "--tol", "1e-8")
+    code, out, err = run("exact", which, *world, "-o", "d.npz", *pictures)
+    assert (code, err) == (0, "")
+    assert sorted(os.listdir(tmp_path)) == ["a.pdf", "d.npz", "h.svg", "m.png"]
+    saved = Distance.load("d.npz")
+    mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
+    policy = [mdp.policy] if which == "on-policy" else []
+    expected = getattr(exact, which.replace("-", "_"))(mdp, *policy, tol=1e-8)
+    np.testing.assert_allclose(saved.values, expected.values, atol=saved.error + expected.error)
+    assert saved.error <= 1e-8
+    assert saved.made["world"] == "mirrored-rooms-policy"
+    assert "31 states, 4 actions, deterministic, discount 0.9" in out
+    assert f"{saved.values.max():.6g}, between " in out
+    assert ("policy     the world's own" in out) == (which == "on-policy")
+    assert [f"saved      {name}" in out for name in sorted(os.listdir(tmp_path))] == [True] * 4
+    last = out.splitlines()[-1]
+    assert last.startswith("next: bisimetric explain d.npz ")
+    assert run(*last.removeprefix("next: bisimetric ").split()).code == 0
+
+
+def test_float32_on_request(run: Run) -> None:
+    assert run("exact", "lax", "pessimism", "--dtype", "float32", "-o", "d.npz").code == 0
+    assert Distance.load("d.npz").values.dtype == np.float32
+
+
+def test_options_of_a_world_may_be_listed_and_repeated(run: Run) -> None:
+    together = ("--set", "rows=4", "columns=5", "obstacles=0")
+    apart = ("--set", "rows=4", "--set", "columns=5", "--set", "obstacles=0")
+    for options in (together, apart):
+        assert "20 states" in run("relation", "lax", "open-grid", *options).out
+
+
+def test_classes_at_distance_zero_are_counted(run: Run) -> None:
+    _, out, _ = run("exact", "on-policy", "mirrored-rooms-policy")
+    mdp = worlds.load("mirrored-rooms-policy")
+    assert mdp.policy is not None
+    classes = relation.on_policy(mdp, mdp.policy).max() + 1
+    assert f"{classes} classes of states at distance 0" in out
+
+
+def test_which_policy_was_used_is_said(run: Run, tmp_path: Path) -> None:
+    assert "policy     optimal" in run("exact", "on-policy", "mirrored-rooms").out
+    mdp = worlds.load("mirrored-rooms")
+    policy = planning.greedy_policy(mdp)
+    np.save(tmp_path / "p.npy", policy)
+    np.savetxt(tmp_path / "p.txt", policy, fmt="%d")
+    tables = []
+    for given in ("optimal", "p.npy", "p.txt"):
+        code, out, _ = run("exact", "on-policy", "mirrored-rooms", "--policy", given, "-o", "d.npz")
+        assert code == 0
+        assert f"policy     {given}\n" in out
+        tables.append(Distance.load("d.npz").values)
+    assert np.array_equal(tables[0], tables[1])
+    assert np.array_equal(tables[0], tables[2])
+
+
+def test_a_text_file_end_to_end(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text(GRID)
+    assert "6 states" in run("exact", "bisimulation", "my.txt", "-o", "d.npz").out
+    code, out, _ = run("explain", "d.npz", "1,1", "1,4")
+    assert code == 0
+    assert out == str(Distance.load("d.npz").explain("1,1", "1,4")) + "\n"
+    code, out, _ = run("show", "d.npz", "--from", "1,4", "--nearest", "3", "--plot", "map.png")
+    assert code == 0
+    near = Distance.load("d.npz").nearest("1,4", 3)
+    assert len(re.findall(r"^  \d,\d +[\d.]+$", out, re.MULTILINE)) == 3
+    assert f"{near[0][1]:.6g}" in out
+    assert "world      my.txt: 6 states" in out
+    assert "method" in out
+    assert "[ ] source" in out
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax"])
+def test_relation_lists_and_saves_the_classes(run: Run, which: str) -> None:
+    code, out, _ = run("relation", which, "mirrored-rooms-policy", "-o", "labels.npy")
+    mdp = worlds.load("mirrored-rooms-policy")
+    policy = [mdp.policy] if which == "on-policy" else []
+    expected = getattr(relation, which.replace("-", "_"))(mdp, *policy)
+    assert code == 0
+    assert np.array_equal(np.load("labels.npy"), expected)
+    assert f"classes    {expected.max() + 1}\n" in out
+    assert ("2,1  3,2  6,1  7,2" in out) == (which == "on-policy")
+
+
+def test_relation_gives_sizes_where_classes_are_many(run: Run, tmp_path: Path) -> None:
+    corridor = "*" * 61 + "\n*" + " " * 58 + "g*\n" + "*" * 61
+    (tmp_path / "long.txt").write_text(f"{corridor}\n{corridor}")
+    out = run("relation", "bisimulation", "long.txt").out
+    assert "118 states" in out
+    assert "59 classes of 2 states" in out
+
+
+def test_demo_checks_shows_and_saves(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("demo", "--output", "new/folder")
+    assert (code, err) == (0, "")
+    assert out.count("holds ") == 3
+    assert "BROKEN" not in out
+    assert "[    0]" in out
+    made = set(os.listdir(tmp_path / "new" / "folder"))
+    assert made == {
+        "bisimulation.npz",
+        "lax.npz",
+        "on-policy.npz",
+        "hallway.png",
+        "all-maps.png",
+        "heatmap.png",
+    }
+    for line in out.partition("next:\n")[2].splitlines():
+        assert run(*line.split()[1:]).code == 0
+
+
+def test_demo_fails_where_the_chain_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = exact.lax
+
+    def swollen(mdp: bisimetric.MDP) -> Distance:
+        d = honest(mdp)
+        values = d.values.copy()
+        values[3, 7] = values[7, 3] = 1e3
+        return Distance(values, d.error, d.kind, d.mdp)
+
+    monkeypatch.setattr(exact, "lax", swollen)
+    code, out, _ = run("demo")
+    assert code == 1
+    assert "BROKEN  d_lax <= d~" in out
+    assert "1,4 and 2,3: 1000 > " in out
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("****\n* g*\n***\n", "line 3"),
+        ("", "empty"),
+        ("****\n*x *\n****\n", "'x'"),
+        ("***\n***\n", "walls only"),
+    ],
+    ids=["ragged", "empty", "unknown character", "walls only"],
+)
+def test_bad_grids(run: Run, tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "bad.txt").write_text(text)
+    refused(run("exact", "bisimulation", "bad.txt", "-o", "d.npz"), "bad.txt", complaint)
+    assert os.listdir(tmp_path) == ["bad.txt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("exact lax none.txt", "none.txt: there is no such file"),
+        ("exact lax miror-rooms", "did you mean 'mirrored-rooms'"),
+        ("exact lax mirrored-rooms --discount 1", "discount is 1.0"),
+        ("exact lax mirrored-rooms --discount -0.1", "discount is -0.1"),
+        ("exact lax mirrored-rooms --discount nan", "discount is nan"),
+        ("exact lax mirrored-rooms --tol 0", "tol is 0.0"),
+        ("exact lax mirrored-rooms --tol 1e-300", "larger tol"),
+        ("exact lax mirrored-rooms --from 1,6", "did you mean '1,"),
+        ("exact lax mirrored-rooms --from 31", "ids go from 0 to 30"),
+        ("exact lax mirrored-rooms --set rows=3", "no option 'rows'"),
+        ("exact lax open-grid --set rows=many", "whole number"),
+        ("exact lax open-grid --set rows", "KEY=VALUE"),
+        ("exact lax open-grid --set discount=0.5", "--discount"),
+        ("exact lax mirrored-rooms -o none/d.npz", "none"),
+        ("exact lax mirrored-rooms -o .", "folder"),
+        ("exact lax mirrored-rooms --plot map.xyz", ".png"),
+        ("exact lax mirrored-rooms --plot a.png --heatmap a.png", "twice"),
+        ("exact bisimulation duplicated-grid", "several successors"),
+        ("relation bisimulation duplicated-grid", "successor"),
+        ("exact on-policy mirrored-rooms --policy own", "no policy"),
+        ("exact on-policy mirrored-rooms --policy none.npy", "none.npy"),
+        ("relation lax mirrored-rooms -o none/labels.npy", "none"),
+        ("explain none.npz 0 1", "none.npz"),
+        ("show none.npz", "none.npz"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, words: str, complaint: str, tmp_path: Path) -> None:
+    refused(run(*words.split()), complaint)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "exat", "exact", "exact lax", "exact lax pessimism --foo", "show a --nearest many"],
+)
+def test_a_command_line_that_cannot_be_parsed(run: Run, words: str) -> None:
+    code, out, err = run(*words.split())
+    assert (code, out) == (2, "")
+    assert err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("content", ["0 1 x", "0 1 2", ""], ids=["words", "short", "empty"])
+def test_bad_policy_files(run: Run, content: str, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text(content)
+    refused(run("exact", "on-policy", "mirrored-rooms", "--policy", "p.txt"), "policy")
+    (tmp_path / "p.npy").write_text(content)
+    refused(run("exact", "on-policy", "mirrored-rooms", "--policy", "p.npy"), "p.npy")
+
+
+def test_a_state_that_a_table_does_not_have(run: Run) -> None:
+    assert run("exact", "lax", "mirrored-rooms", "-o", "d.npz").code == 0
+    refused(run("explain", "d.npz", "1,1", "1,9"), "no state '1,9'", "did you mean '1,")
+    refused(run("show", "d.npz", "--from", "99"), "no state 99")
+
+
+@pytest.mark.parametrize("what", ["truncated", "array", "text", "foreign", "empty", "folder"])
+def test_files_that_hold_no_distance(run: Run, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    if what == "truncated":
+        assert run("exact", "lax", "mirrored-rooms", "-o", "d.npz").code == 0
+        path.write_bytes(path.read_bytes()[:3000])
+    elif what == "array":
+        with open(path, "wb") as file:
+            np.save(file, np.zeros((3, 3)))
+    elif what == "text":
+        path.write_text("not a table")
+    elif what == "foreign":
+        np.savez(path, values=np.zeros((3, 3)))
+    elif what == "empty":
+        path.touch()
+    else:
+        path.mkdir()
+    refused(run("show", "d.npz"), "d.npz")
+    refused(run("explain", "d.npz", "0", "1"), "d.npz")
+
+
+def test_outputs_are_checked_before_the_work_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*args: object, **options: object) -> None:
+        raise RuntimeError("the work has started")
+
+    monkeypatch.setattr(exact, "bisimulation", never)
+    monkeypatch.setattr(worlds, "load", never)
+    for flag in ("-o", "--plot", "--heatmap", "--all-maps"):
+        refused(run("exact", "bisimulation", "random", flag, "none/file.png"), "none")
+
+
+def test_a_table_too_large_is_refused_with_its_size(run: Run) -> None:
+    words = ("exact", "bisimulation", "random", "--set", "states=1000000", "actions=1")
+    refused(run(*words, "-o", "d.npz"), "1,000,000 states", "TiB")
+
+
+def test_memory_that_is_full_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(worlds, "load", full)
+    refused(run("relation", "lax", "random"), "memory")
+
+
+def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
+    words = ("exact", "bisimulation", "random", "--set", "states=6000", "-o", "d.npz")
+    with started(*words, folder=tmp_path) as process:
+        watched = psutil.Process(process.pid)
+        deadline = time.monotonic() + 60
+        # A table of 6,000 states takes 275 MiB: the memory tells that the work has begun.
+        while watched.memory_info().rss < 400 * 2**20 and time.monotonic() < deadline:
+            assert process.poll() is None, "the work ended before it could be interrupted"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert re.fullmatch(r"bisimetric: interrupted.*\n", err)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("words", ["worlds", "--help", "relation bisimulation mirrored-rooms"])
+def test_a_closed_pipe_is_no_error(words: str, tmp_path: Path) -> None:
+    with started(*words.split(), folder=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "examples").glob("*.py")), ids=lambda script: script.stem
+)
+def test_examples_run(script: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def refused(result: Result, *complaints: str) -> None:
+    """One line on stderr that says all this, exit code 2, nothing on stdout."""
+    assert (result.code, result.out) == (2, "")
+    assert re.fullmatch(r"bisimetric: .+\n", result.err)
+    for complaint in complaints:
+        assert complaint in result.err

@@ -1,0 +1,329 @@
+"""The exact distances against their oracles, and the laws that they obey."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import (
+    bisimulation_by_programme,
+    bisimulation_everywhere,
+    bisimulation_once,
+    lax_everywhere,
+    lax_fixed_point,
+    lax_once,
+)
+from strategies import deterministic_mdps
+
+from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, worlds
+from bisimetric.exact.table import Problem
+
+pair_solver = importlib.import_module("bisimetric.exact.bisimulation")
+quick = settings(deadline=None, max_examples=60)
+
+
+def random_policy(mdp: MDP, key: int) -> np.ndarray:
+    return np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
+
+
+def in_large_style(mdp: MDP, **options: object) -> Distance:
+    """`exact.bisimulation` by sweep, leap and push, however small the MDP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair_solver, "SMALL", 0)
+        return exact.bisimulation(mdp, **options)  # type: ignore[arg-type]
+
+
+# Against the oracles.
+
+
+@quick
+@given(deterministic_mdps())
+def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
+    truth = bisimulation_by_programme(mdp)
+    slack = 1e-6 * max(1.0, truth.max())  # the solver's own feasibility tolerance
+    for d in (exact.bisimulation(mdp), in_large_style(mdp)):
+        np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
+
+
+@quick
+@given(deterministic_mdps())
+def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
+    for d in (exact.bisimulation(mdp), in_large_style(mdp)):
+        residual = np.abs(bisimulation_once(mdp, d.values) - d.values).max()
+        assert residual <= d.error * (1 + mdp.discount)
+        assert d.error <= 1e-6
+
+
+@quick
+@given(deterministic_mdps(max_actions=3))
+def test_lax_solves_the_slow_iteration(mdp: MDP) -> None:
+    d = exact.lax(mdp)
+    np.testing.assert_allclose(d.values, lax_fixed_point(mdp), rtol=0, atol=d.error + 1e-9)
+    assert np.abs(lax_once(mdp, d.values) - d.values).max() <= d.error * (1 + mdp.discount)
+    assert d.error <= 1e-6
+
+
+@quick
+@given(deterministic_mdps(), st.integers(0, 9))
+def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, key: int) -> None:
+    policy = random_policy(mdp, key)
+    d = exact.on_policy(mdp, policy)
+    truth = bisimulation_by_programme(mdp.under(policy))
+    np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-6 * max(1, truth.max()))
+    assert np.abs(bisimulation_once(mdp.under(policy), d.values) - d.values).max() <= 2 * d.error
+
+
+@pytest.mark.parametrize(
+    ("world", "options"),
+    [
+        ("random", {"states": 300, "key": 3}),
+        ("random", {"states": 260, "actions": 1}),
+        ("open-grid", {"rows": 16, "columns": 17}),
+        ("mirrored-rooms", {}),
+    ],
+)
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.99, 0.999])
+def test_larger_worlds_put_back_into_their_equations(
+    world: str, options: dict[str, int], discount: float
+) -> None:
+    mdp = worlds.load(world, discount=discount, **options)
+    tilde = in_large_style(mdp)
+    assert tilde.error <= 1e-6
+    image = bisimulation_everywhere(mdp, tilde.values)
+    assert np.abs(image - tilde.values).max() <= tilde.error * (1 + discount)
+    lax = exact.lax(mdp)
+    assert lax.error <= 1e-6
+    if mdp.num_states < 280:
+        image = lax_everywhere(mdp, lax.values)
+        assert np.abs(image - lax.values).max() <= lax.error * (1 + discount)
+    slack = tilde.error + lax.error
+    assert (lax.values <= tilde.values + slack).all()
+    V = planning.optimal_values(mdp)
+    gap = np.abs(V.values[:, None] - V.values[None, :])
+    assert (gap <= lax.values + lax.error + 2 * V.error).all()
+
+
+def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
+    n = np.random.default_rng(5).integers(150, size=(150, 3))
+    R = np.random.default_rng(6).choice([0.0, 1.0], size=(150, 3))
+    mdp = MDP.deterministic(n, R, discount=0.995)
+    small, large = exact.bisimulation(mdp), in_large_style(mdp)
+    assert small.made["method"] != large.made["method"]
+    assert np.abs(small.values - large.values).max() <= small.error + large.error
+
+
+# Laws.
+
+
+@quick
+@given(deterministic_mdps(), st.integers(0, 9))
+def test_every_distance_is_a_pseudometric(mdp: MDP, key: int) -> None:
+    policy = random_policy(mdp, key)
+    for d in (exact.bisimulation(mdp), exact.lax(mdp), exact.on_policy(mdp, policy)):
+        assert (d.values >= 0).all()
+        assert (d.values == d.values.T).all()
+        assert (np.diagonal(d.values) == 0).all()
+        detour = (d.values[:, :, None] + d.values[None, :, :]).min(axis=1)
+        assert (d.values <= detour + 3 * d.error).all()
+
+
+@quick
+@given(deterministic_mdps(), st.integers(0, 9))
+def test_distances_bound_values(mdp: MDP, key: int) -> None:
+    tilde, lax = exact.bisimulation(mdp), exact.lax(mdp)
+    V = planning.optimal_values(mdp)
+    gap = np.abs(V.values[:, None] - V.values[None, :])
+    assert (gap <= lax.values + lax.error + 2 * V.error).all()
+    assert (lax.values <= tilde.values + lax.error + tilde.error).all()
+    policy = random_policy(mdp, key)
+    on_policy, V = exact.on_policy(mdp, policy), planning.policy_values(mdp, policy)
+    gap = np.abs(V.values[:, None] - V.values[None, :])
+    assert (gap <= on_policy.values + on_policy.error + 2 * V.error).all()
+
+
+@quick
+@given(deterministic_mdps(discounts=[0.3, 0.9, 0.99]), st.integers(0, 9))
+def test_zero_set_is_the_relation(mdp: MDP, key: int) -> None:
+    policy = random_policy(mdp, key)
+    for d, labels in (
+        (exact.bisimulation(mdp), relation.bisimulation(mdp)),
+        (in_large_style(mdp), relation.bisimulation(mdp)),
+        (exact.lax(mdp), relation.lax(mdp)),
+        (exact.on_policy(mdp, policy), relation.on_policy(mdp, policy)),
+    ):
+        np.testing.assert_array_equal(d.values == 0, labels[:, None] == labels[None, :])
+
+
+@quick
+@given(deterministic_mdps(), st.randoms(use_true_random=False))
+def test_relabelling_states_changes_nothing(mdp: MDP, random: object) -> None:
+    order = np.arange(mdp.num_states)
+    random.shuffle(order)  # type: ignore[attr-defined]
+    place = np.argsort(order)
+    moved = MDP.deterministic(place[mdp.next_state[order]], mdp.R[order], discount=mdp.discount)
+    for kind in (exact.bisimulation, exact.lax):
+        d, e = kind(mdp), kind(moved)
+        np.testing.assert_allclose(
+            e.values, d.values[np.ix_(order, order)], rtol=0, atol=d.error + e.error
+        )
+
+
+@quick
+@given(deterministic_mdps())
+def test_scaling_rewards_scales_distances(mdp: MDP) -> None:
+    d = exact.bisimulation(mdp)
+    e = exact.bisimulation(mdp.replace(R=4.0 * mdp.R + 1.0), tol=4e-6)
+    np.testing.assert_allclose(e.values, 4 * d.values, rtol=0, atol=4 * d.error + e.error)
+
+
+# The paper's examples.
+
+
+def test_pessimism_example() -> None:
+    mdp = worlds.load("pessimism", discount=0.9)
+    V = planning.optimal_values(mdp).values
+    assert V[:2] == pytest.approx([10, 10])
+    d = exact.bisimulation(mdp)
+    assert d("s", "t") == pytest.approx(10, abs=d.error)
+    assert exact.lax(mdp)("s", "t") == 0.0
+    assert exact.on_policy(mdp, planning.greedy_policy(mdp))("s", "t") == 0.0
+
+
+def test_mirrored_rooms_are_as_far_apart_as_the_paper_says() -> None:
+    d = exact.bisimulation(worlds.load("mirrored-rooms"))
+    assert d.values.max() == pytest.approx(150.25, abs=0.005)
+
+
+def test_own_policy_is_the_default() -> None:
+    mdp = worlds.load("mirrored-rooms-policy")
+    assert mdp.policy is not None
+    d, e = exact.on_policy(mdp), exact.on_policy(mdp, mdp.policy)
+    np.testing.assert_array_equal(d.values, e.values)
+    with pytest.raises(InputError, match="comes with no policy"):
+        exact.on_policy(worlds.load("pessimism"))
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize("world", ["mirrored-rooms", "random"])
+@pytest.mark.parametrize("kind", ["bisimulation", "lax", "on_policy"])
+def test_float32_proves_its_rounding(world: str, kind: str) -> None:
+    mdp = worlds.load(world, **({"states": 250} if world == "random" else {}))
+    mdp = mdp.replace(policy=random_policy(mdp, 1))
+    double = getattr(exact, kind)(mdp)
+    single = getattr(exact, kind)(mdp, dtype="float32")
+    assert single.values.dtype == np.float32
+    assert np.abs(single.values - double.values).max() <= single.error + double.error
+    assert 1e-6 < single.error < 0.02
+    with pytest.raises(NotConverged, match="float64") as caught:
+        getattr(exact, kind)(mdp, dtype="float32", tol=1e-9)
+    assert isinstance(caught.value.partial, Distance)
+    assert caught.value.partial.error > 1e-9
+
+
+def test_tol_below_rounding_raises_with_the_true_bound() -> None:
+    mdp = worlds.load("mirrored-rooms")
+    for kind in (exact.bisimulation, exact.lax):
+        with pytest.raises(NotConverged, match="tol=1e-15") as caught:
+            kind(mdp, tol=1e-15)
+        assert 1e-15 < caught.value.partial.error < 1e-9
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-6, 1e-9])
+def test_tol_bounds_the_true_error(tol: float) -> None:
+    mdp = worlds.load("random", states=250, discount=0.95)
+    best = in_large_style(mdp, tol=1e-10)
+    d = in_large_style(mdp, tol=tol)
+    assert d.error <= tol
+    assert np.abs(d.values - best.values).max() <= d.error + best.error
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
+    script = (
+        "import hashlib; from bisimetric import exact, worlds;"
+        "mdp = worlds.load('random', states=300);"
+        "print([hashlib.sha256(k(mdp).values.tobytes()).hexdigest() for k in "
+        "(exact.bisimulation, exact.lax)])"
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "NUMBA_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    ]
+    assert printed[0] == printed[1] != ""
+
+
+def test_quotient_is_solved_and_copied_out() -> None:
+    small = worlds.load("random", states=40, key=2)
+    copies = np.random.default_rng(0).integers(40, size=500)
+    copies[:40] = np.arange(40)
+    n = small.next_state[copies]
+    big = MDP.deterministic(n, small.R[copies], discount=small.discount)
+    d, e = exact.bisimulation(big), exact.bisimulation(small)
+    assert d.made["classes"] == 40
+    np.testing.assert_array_equal(d.values, e.values[np.ix_(copies, copies)])
+
+
+# Bad input.
+
+
+def test_stochastic_mdps_are_refused_by_name() -> None:
+    mdp = worlds.load("duplicated-grid")
+    with pytest.raises(InputError, match="several successors"):
+        exact.bisimulation(mdp)
+    uniform = np.full((31, 4), 0.25)
+    with pytest.raises(InputError, match="deterministic policy"):
+        exact.on_policy(worlds.load("mirrored-rooms"), uniform)
+
+
+@pytest.mark.parametrize("tol", [0.0, -1.0, float("nan"), float("inf")])
+def test_tol_must_be_positive(tol: float) -> None:
+    with pytest.raises(InputError, match="tol"):
+        exact.bisimulation(worlds.load("pessimism"), tol=tol)
+
+
+def test_dtype_must_be_a_float() -> None:
+    with pytest.raises(InputError, match="float64 or float32"):
+        exact.lax(worlds.load("pessimism"), dtype="int32")
+
+
+def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
+    states = 2_000_000
+    n = np.zeros((states, 1), dtype=int)
+    mdp = MDP.deterministic(n, np.zeros((states, 1)), discount=0.9)
+    with pytest.raises(MemoryError, match=r"2,000,000 states need 29\.1 TiB"):
+        exact.bisimulation(mdp)
+
+
+def test_refused_newton_steps_fall_back_to_value_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lax_solver = importlib.import_module("bisimetric.exact.lax")
+
+    def astray(d: np.ndarray, *_: object) -> None:
+        d[:] = 1e9
+
+    monkeypatch.setattr(lax_solver.paths, "evaluate", astray)
+    mdp = worlds.load("random", states=12, discount=0.5)
+    problem = Problem(
+        np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
+        np.ascontiguousarray(mdp.R.T),
+        0.5,
+        1e-9,
+        np.dtype(np.float64),
+    )
+    table = lax_solver.solve(problem)
+    assert table.how["sweeps"] > 0
+    np.testing.assert_allclose(table.values, lax_fixed_point(mdp), rtol=0, atol=1e-8)

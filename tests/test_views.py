@@ -1,0 +1,404 @@
+"""Views: what is drawn is the table, titles say what it is, files appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from bisimetric import views, worlds
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+from bisimetric.views import colours, heatmaps, layout, maps
+
+
+def a_distance(mdp: MDP, kind: Any = "bisimulation", sweeps: int = 30) -> Distance:
+    """Some sweeps of value iteration: not exact, but like a distance and different everywhere."""
+    d = np.zeros((mdp.num_states, mdp.num_states))
+    by_action = [
+        mdp.P[np.arange(mdp.num_states) * mdp.num_actions + a] for a in range(len(mdp.R[0]))
+    ]
+    for _ in range(sweeps):
+        gaps = [
+            abs(r[:, None] - r) + mdp.discount * (P @ (P @ d).T)
+            for r, P in zip(mdp.R.T, by_action, strict=True)
+        ]
+        d = np.max(gaps, axis=0)
+    np.fill_diagonal(d, 0)
+    return Distance(d, 1e-6, kind, mdp)
+
+
+def zeros(states: int, **about: Any) -> Distance:
+    loops = np.arange(states)[:, None]
+    mdp = MDP.deterministic(loops, np.zeros((states, 1)), discount=0.5, **about)
+    return Distance(np.zeros((states, states)), 0.0, "lax", mdp)
+
+
+@pytest.fixture(scope="module")
+def rooms() -> Distance:
+    return a_distance(worlds.load("mirrored-rooms"))
+
+
+@pytest.fixture(scope="module")
+def pessimism() -> Distance:
+    return a_distance(worlds.load("pessimism"))
+
+
+def drawn(figure: Figure, panel: int = 0) -> NDArray[np.float64]:
+    """The numbers behind the picture in a panel, NaN where there is no state."""
+    array = figure.axes[panel].images[0].get_array()
+    return np.ma.filled(np.ma.asarray(array, dtype=np.float64), np.nan)
+
+
+def texts(figure: Figure, panel: int = 0) -> list[str]:
+    return [text.get_text() for text in figure.axes[panel].texts]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+class TestDistancesFrom:
+    def test_draws_the_row_on_the_map(self, rooms: Distance) -> None:
+        figure = views.distances_from(rooms, "1,5")
+        picture = drawn(figure)
+        assert picture.shape == (9, 7)
+        for state in range(31):
+            row, column = map(int, rooms.mdp.name(state).split(","))
+            assert picture[row, column] == rooms.values[rooms.mdp.state("1,5"), state]
+        assert np.isnan(picture).sum() == 9 * 7 - 31
+
+    def test_a_name_and_an_id_are_the_same(self, rooms: Distance) -> None:
+        by_name, by_id = views.distances_from(rooms, "4,3"), views.distances_from(rooms, 15)
+        np.testing.assert_array_equal(drawn(by_name), drawn(by_id))
+        assert not np.array_equal(
+            drawn(by_name), drawn(views.distances_from(rooms, 0)), equal_nan=True
+        )
+
+    def test_says_what_it_shows(self, rooms: Distance) -> None:
+        figure = views.distances_from(rooms, "1,5")
+        bar = figure.axes[0].images[0].colorbar
+        assert bar is not None
+        assert bar.ax.get_ylabel() == "bisimulation distance from 1,5"
+        assert figure.axes[0].get_title() == "31 states, discount 0.99"
+        assert legend(figure) == ["source", "distance 0", "goal"]
+
+    @pytest.mark.parametrize(
+        ("kind", "words"),
+        [("on_policy", "on-policy distance"), ("lax", "lax bisimulation distance")],
+    )
+    def test_names_the_kind(self, kind: str, words: str) -> None:
+        figure = views.distances_from(a_distance(worlds.load("mirrored-rooms"), kind, 2), 0)
+        bar = figure.axes[0].images[0].colorbar
+        assert bar is not None
+        assert bar.ax.get_ylabel() == f"{words} from 1,1"
+
+    def test_marks_the_source_and_the_goals(self, rooms: Distance) -> None:
+        axes = views.distances_from(rooms, "2,4").axes[0]
+        (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
+        assert (box.get_x(), box.get_y(), box.get_width()) == (3.5, 1.5, 1)
+        (stars,) = axes.lines
+        found = np.column_stack([stars.get_ydata(), stars.get_xdata()])
+        assert np.round(found + 0.2).tolist() == [[1, 5], [5, 5]]
+
+    def test_a_small_map_has_its_numbers(self, rooms: Distance) -> None:
+        figure = views.distances_from(rooms, "1,1")
+        assert len(texts(figure)) == 31
+        assert texts(figure)[0] == "0"
+        assert texts(figure)[15] == f"{rooms.values[0, 15]:.2f}"
+
+    def test_a_large_map_has_none(self) -> None:
+        d = a_distance(worlds.load("open-grid", rows=30, columns=40), sweeps=3)
+        figure = views.distances_from(d, 100)
+        assert texts(figure) == []
+        picture = drawn(figure)
+        assert picture.shape == (32, 42)
+        np.testing.assert_array_equal(picture[~np.isnan(picture)], d.values[100])
+
+    def test_two_levels_side_by_side(self) -> None:
+        d = a_distance(worlds.load("duplicated-grid"))
+        picture = drawn(views.distances_from(d, "upper 1,1"))
+        assert picture.shape == (9, 14)
+        np.testing.assert_allclose(picture[:, :7], picture[:, 7:])
+        assert picture[1, 8] == 0
+
+    def test_other_corners_and_names_need_no_ticks(self) -> None:
+        d = zeros(2, positions=[[-4, 10], [-3, 11]], names=["a", "b"])
+        axes = views.distances_from(d, "b").axes[0]
+        assert len(axes.get_xticks()) == 0
+        (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
+        assert (box.get_x(), box.get_y()) == (10.5, -3.5)
+
+    def test_bars_without_a_map(self, pessimism: Distance) -> None:
+        figure = views.distances_from(pessimism, "t")
+        axes = figure.axes[0]
+        assert axes.get_xlabel() == "bisimulation distance from t"
+        labels = [label.get_text() for label in axes.get_yticklabels()]
+        widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
+        assert labels[0] == "t"
+        assert sorted(labels) == ["s", "t", "u"]
+        assert widths == [pessimism("t", label) for label in labels]
+        assert widths == sorted(widths)
+
+    def test_many_bars_are_the_nearest(self) -> None:
+        d = a_distance(worlds.load("random", states=100), sweeps=3)
+        axes = views.distances_from(d, 7).axes[0]
+        widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
+        np.testing.assert_array_equal(widths, np.sort(d.values[7])[:40])
+        assert axes.get_title() == "the 40 nearest of 100 states, discount 0.99"
+
+    def test_unknown_state(self, rooms: Distance) -> None:
+        with pytest.raises(InputError, match=r"no state '1,9'; did you mean"):
+            views.distances_from(rooms, "1,9")
+
+
+class TestAllMaps:
+    def test_one_map_a_state(self, rooms: Distance) -> None:
+        figure = views.all_maps(rooms)
+        panels = [axes for axes in figure.axes if axes.images]
+        assert [axes.get_title() for axes in panels] == list(rooms.mdp.names or ())
+        cells = layout.cells(rooms.mdp)
+        assert cells is not None
+        for state, axes in enumerate(panels):
+            picture = drawn(figure, figure.axes.index(axes))
+            np.testing.assert_array_equal(picture, cells.place(rooms.values[state]))
+            (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
+            assert f"{box.get_y() + 0.5:g},{box.get_x() + 0.5:g}" == axes.get_title()
+
+    def test_shares_one_scale_and_one_bar(self, rooms: Distance) -> None:
+        figure = views.all_maps(rooms)
+        limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
+        positive = rooms.values[rooms.values > 0]
+        assert limits == {(positive.min(), positive.max())}
+        bars = [axes for axes in figure.axes if "distance" in axes.get_ylabel()]
+        assert len(bars) == 1
+        assert figure.get_suptitle().startswith("Bisimulation distance from each state")
+
+    def test_refuses_many_states(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        square = [(row, column) for row in range(10) for column in range(11)]
+        with pytest.raises(
+            InputError,
+            match=r"there are 101 states and a figure holds at most 100 maps; use "
+            r"distances_from",
+        ):
+            views.all_maps(zeros(101, positions=square[:101]))
+        monkeypatch.setattr(maps, "MOST_MAPS", 3)
+        assert len(views.all_maps(zeros(3, positions=square[:3])).axes) == 3 + 1
+        with pytest.raises(InputError, match=r"there are 4 states"):
+            views.all_maps(zeros(4, positions=square[:4]))
+
+    def test_needs_positions(self, pessimism: Distance) -> None:
+        with pytest.raises(InputError, match=r"all_maps: the states have no map; give the MDP pos"):
+            views.all_maps(pessimism)
+
+
+class TestHeatmap:
+    def test_draws_the_table_reordered(self, rooms: Distance) -> None:
+        figure = views.heatmap(rooms)
+        names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert sorted(names) == sorted(rooms.mdp.names or ())
+        assert names == [label.get_text() for label in figure.axes[0].get_xticklabels()]
+        order = [rooms.mdp.state(name) for name in names]
+        np.testing.assert_array_equal(drawn(figure), rooms.values[np.ix_(order, order)])
+        assert figure.axes[1].get_ylabel() == "bisimulation distance (white: 0)"
+
+    def test_puts_similar_states_side_by_side(self) -> None:
+        places = np.random.default_rng(0).permutation(60).astype(float)
+        table = abs(places[:, None] - places)
+        order = heatmaps.similarity_order(table)
+        assert abs(np.diff(places[order])).tolist() == [1.0] * 59
+
+    @pytest.mark.parametrize("limit", [1000, 10])
+    def test_groups_stay_together(self, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(heatmaps, "MOST_OPTIMAL", limit)
+        group = np.random.default_rng(1).integers(5, size=80)
+        order = heatmaps.similarity_order((group[:, None] != group).astype(float))
+        assert sorted(order.tolist()) == list(range(80))
+        assert (np.diff(group[order]) != 0).sum() == 4
+
+    def test_many_states_have_no_names_and_more_are_thinned(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        d = a_distance(worlds.load("random", states=100), sweeps=3)
+        axes = views.heatmap(d).axes[0]
+        assert len(axes.get_xticks()) == 0
+        assert axes.get_title() == "100 states, discount 0.99"
+        monkeypatch.setattr(heatmaps, "MOST_DRAWN", 40)
+        thinned = views.heatmap(d)
+        assert drawn(thinned).shape == (34, 34)
+        assert thinned.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"
+        central = d.values.sum(axis=1).argmin()
+        nearest_first = np.argsort(d.values[central], kind="stable")[::3]
+        expected = d.values[np.ix_(nearest_first, nearest_first)]
+        np.testing.assert_array_equal(
+            np.sort(drawn(thinned), axis=None), np.sort(expected, axis=None)
+        )
+
+
+class TestTerminalMap:
+    def test_map(self, rooms: Distance) -> None:
+        lines = views.terminal_map(rooms, "1,5").splitlines()
+        assert lines[0] == "bisimulation distance from 1,5 (discount 0.99)"
+        assert lines[-1] == "[ ] source  * goal"
+        body = lines[1:-1]
+        assert len(body) == 9
+        assert len({len(line) for line in body}) == 1
+        assert set(body[0]) == set(body[-1]) == {"\u2588"}
+        assert body[1].rstrip("\u2588").endswith("[    0]")
+        found = [float(number) for number in body[3].replace("\u2588", " ").split()]
+        expected = [rooms("1,5", f"3,{column}") for column in range(1, 6)]
+        np.testing.assert_allclose(found, expected, atol=0.005)
+        assert f"{rooms('1,5', '5,5'):.2f}*" in body[5]
+
+    def test_wide_map_has_digits(self) -> None:
+        mdp = worlds.load("open-grid", rows=4, columns=40, obstacles=0.0)
+        tenths = np.tile(np.linspace(0, 20, mdp.num_states), (mdp.num_states, 1))
+        lines = views.terminal_map(Distance(tenths, 0.0, "lax", mdp), 0).splitlines()
+        assert lines[1] == "\u2588" * 42
+        assert lines[2] == "\u2588S" + "0" * 15 + "1" * 16 + "2" * 7 + "*\u2588"
+        assert lines[5].endswith("9\u2588")
+        assert lines[-1] == "S source, * goal, digits: tenths of 20.00, the largest"
+
+    def test_list_without_a_map(self) -> None:
+        d = a_distance(worlds.load("random", states=50), sweeps=3)
+        lines = views.terminal_map(d, 9).splitlines()
+        assert lines[1].split() == ["9", "0"]
+        nearest = d.nearest(9, k=49)
+        for line, (state, distance) in zip(lines[2:13], nearest[:11], strict=True):
+            assert line.split() == [str(state), f"{distance:.3f}"]
+        assert lines[13:] == [f"  ... and 38 more, the farthest at {nearest[-1][1]:.3f}"]
+
+
+class TestLayout:
+    @pytest.mark.parametrize(
+        "positions",
+        [None, [[0, 0], [0, 0.5]], [[1, 1], [1, 1]], [[0, 0], [9000, 9000]]],
+        ids=["none", "between cells", "one cell twice", "scattered"],
+    )
+    def test_no_map(self, positions: Any) -> None:
+        d = zeros(2, positions=positions)
+        assert layout.cells(d.mdp) is None
+        assert views.distances_from(d, 0).axes[0].patches
+        assert "source" not in views.terminal_map(d, 0)
+
+    def test_goals(self) -> None:
+        def found(mdp: MDP) -> list[str]:
+            return [mdp.name(goal) for goal in layout.goals(mdp)]
+
+        assert found(worlds.load("mirrored-rooms-policy")) == ["1,5", "5,5"]
+        both = [f"{level} {name}" for level in ("lower", "upper") for name in ("1,5", "5,5")]
+        assert found(worlds.load("duplicated-grid")) == both
+        assert found(worlds.grid("  \n  ")) == []
+        assert found(worlds.load("random", states=20)) == []
+        assert found(MDP.deterministic([[0]], [[1]], discount=0.5)) == []
+
+    @pytest.mark.parametrize(
+        ("numbers", "expected"),
+        [
+            ([0, 9.99999], ["0", "10.00"]),
+            ([0.25, 150.25], ["0.2", "150.2"]),
+            ([1234.5, 12], ["1234", "12"]),
+            ([0.001234], ["0.001"]),
+            ([0, 0], ["0", "0"]),
+            ([1e-7, 0], ["1.0e-07", "0"]),
+            ([2.5e8], ["2.5e+08"]),
+        ],
+    )
+    def test_numbers(self, numbers: list[float], expected: list[str]) -> None:
+        written = layout.number_format(np.array(numbers))
+        assert [written(number) for number in numbers] == expected
+
+    def test_scale_starts_above_the_error(self) -> None:
+        scaled = colours.scale(np.array([0.0, 1e-7, 3.0, 4.0]), 1e-6)
+        assert (scaled.vmin, scaled.vmax) == (3.0, 4.0)
+        under = colours.colours()(scaled(np.array([0.0, 1e-7, 3.0])))
+        np.testing.assert_array_equal(under[0], [1, 1, 1, 1])
+        np.testing.assert_array_equal(under[1], [1, 1, 1, 1])
+        assert under[2, :3].max() < 0.5
+
+    @pytest.mark.parametrize("values", [[0.0, 0.0], [0.0, 5.0]])
+    def test_scale_without_a_range(self, values: list[float]) -> None:
+        scaled = colours.scale(np.array(values), 0.0)
+        assert scaled.vmin is not None
+        assert scaled.vmax is not None
+        assert 0 < scaled.vmin < scaled.vmax
+
+
+class TestSave:
+    @pytest.mark.parametrize(
+        ("ending", "start"), [("png", b"\x89PNG"), ("SVG", b"<?xml"), ("pdf", b"%PDF")]
+    )
+    def test_by_ending(
+        self, tmp_path: Path, pessimism: Distance, ending: str, start: bytes
+    ) -> None:
+        target = tmp_path / f"bars.{ending}"
+        views.save(views.distances_from(pessimism, "s"), target)
+        assert target.read_bytes().startswith(start)
+        assert list(tmp_path.iterdir()) == [target]
+
+    @pytest.mark.parametrize("states", [1, 2])
+    def test_the_smallest_worlds_can_be_drawn(self, tmp_path: Path, states: int) -> None:
+        d = zeros(states, positions=[[0, column] for column in range(states)])
+        for number, figure in enumerate(
+            [views.distances_from(d, 0), views.all_maps(d), views.heatmap(d)]
+        ):
+            views.save(figure, tmp_path / f"{number}.png")
+        views.save(views.distances_from(zeros(states), 0), tmp_path / "bars.png")
+        assert len(list(tmp_path.iterdir())) == 4
+        assert views.terminal_map(d, 0).count("0") >= states
+
+    def test_all_views_can_be_drawn(self, tmp_path: Path, rooms: Distance) -> None:
+        views.save(views.distances_from(rooms, 0), tmp_path / "from.png")
+        views.save(views.all_maps(rooms), tmp_path / "all.png")
+        views.save(views.heatmap(rooms), tmp_path / "heat.png")
+        assert min(path.stat().st_size for path in tmp_path.iterdir()) > 10_000
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("map.jpeg", r"map.jpeg ends in '.jpeg'; use .png, .svg or .pdf\."),
+            ("map", r"map has no ending; use .png, .svg or .pdf\."),
+        ],
+    )
+    def test_unknown_ending(self, tmp_path: Path, name: str, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            views.save(Figure(), tmp_path / name)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_unwritable_paths(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"cannot write .*x.png: make the folder"):
+            views.save(Figure(), tmp_path / "nowhere" / "x.png")
+        (tmp_path / "folder.png").mkdir()
+        with pytest.raises(IsADirectoryError, match=r"cannot write .*folder.png: it is a folder"):
+            views.save(Figure(), tmp_path / "folder.png")
+        assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
+
+    @pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt()])
+    def test_a_failure_leaves_the_old_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+    ) -> None:
+        target = tmp_path / "map.png"
+        target.write_text("old")
+
+        def fail_half_way(figure: Figure, path: Path, **how: Any) -> None:
+            Path(path).write_text("half")
+            raise failure
+
+        monkeypatch.setattr(Figure, "savefig", fail_half_way)
+        with pytest.raises(type(failure)):
+            views.save(Figure(), target)
+        assert target.read_text() == "old"
+        assert os.listdir(tmp_path) == ["map.png"]
+
+    def test_needs_no_display_and_no_global_state(self) -> None:
+        look = "import sys, bisimetric.views; sys.exit('matplotlib.pyplot' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
