@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
 from bisimetric import MDP
 
-Table = NDArray[np.float64]
+Table = NDArray[Any]
 
 
 def bisimulation_once(mdp: MDP, d: Table) -> Table:
@@ -47,7 +49,7 @@ def bisimulation_everywhere(mdp: MDP, d: Table) -> Table:
         + mdp.discount * d[np.ix_(mdp.next_state[:, a], mdp.next_state[:, a])]
         for a in range(mdp.num_actions)
     ]
-    return np.max(backups, axis=0)
+    return np.asarray(np.max(backups, axis=0))
 
 
 def lax_everywhere(mdp: MDP, d: Table) -> Table:
@@ -55,7 +57,7 @@ def lax_everywhere(mdp: MDP, d: Table) -> Table:
     R, n = mdp.R, mdp.next_state
     ahead = d[n[:, None, :, None], n[None, :, None, :]]
     delta = np.abs(R[:, None, :, None] - R[None, :, None, :]) + mdp.discount * ahead
-    return np.maximum(delta.min(axis=3).max(axis=2), delta.min(axis=2).max(axis=2))
+    return np.asarray(np.maximum(delta.min(axis=3).max(axis=2), delta.min(axis=2).max(axis=2)))
 
 
 def lax_fixed_point(mdp: MDP, error: float = 1e-9) -> Table:
@@ -76,7 +78,10 @@ def bisimulation_by_programme(mdp: MDP) -> Table:
     """
     states, actions = mdp.R.shape
     scale = max(float(np.ptp(mdp.R)), 1.0) / (1 - mdp.discount)
-    rows, columns, entries, bounds = [], [], [], []
+    rows: list[int] = []
+    columns: list[int] = []
+    entries: list[float] = []
+    bounds: list[float] = []
     for s in range(states):
         for t in range(states):
             for a in range(actions):
@@ -87,7 +92,8 @@ def bisimulation_by_programme(mdp: MDP) -> Table:
                 entries += [-1.0, mdp.discount]
                 bounds.append(-abs(mdp.R[s, a] - mdp.R[t, a]) / scale)
     matrix = sparse.csr_array((entries, (rows, columns)), (len(bounds), states**2))
-    found = optimize.linprog(np.ones(states**2), matrix, bounds, bounds=(0, None), method="highs")
+    programme: Any = optimize.linprog  # its stubs know no sparse matrices
+    found = programme(np.ones(states**2), matrix, bounds, bounds=(0, None), method="highs")
     if found.status != 0:
         raise RuntimeError(found.message)
     return np.asarray(found.x).reshape(states, states) * scale

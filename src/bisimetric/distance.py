@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import zipfile
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,8 +40,8 @@ class Distance:
     >>> d = exact.bisimulation(worlds.load("pessimism"))
     >>> round(d("s", "u"), 5), d.error < 1e-6
     (10.0, True)
-    >>> d.nearest("s", k=1)
-    [(1, 10.0...)]
+    >>> [(d.mdp.name(t), round(distance, 5)) for t, distance in d.nearest("s", k=1)]
+    [('t', 10.0)]
     """
 
     values: NDArray[np.floating]
@@ -109,17 +109,20 @@ class Distance:
             "policy": self.policy,
         }
         with written_beside(path) as beside, open(beside, "wb") as file:
-            np.savez(file, **{k: np.asarray(v) for k, v in arrays.items() if v is not None})
+            np.savez(file, allow_pickle=False, **_present(arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Distance:
         """Reads what `save` wrote, and checks it."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                found = {name: file[name] for name in file.files}
+            # Opened and looked into first: np.load leaves a file that is no archive open.
+            with open(path, "rb") as file, zipfile.ZipFile(file):
+                file.seek(0)
+                with np.load(file, allow_pickle=False) as archive:
+                    found = {name: archive[name] for name in archive.files}
         except OSError as error:
             raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
-        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, AttributeError) as error:
+        except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
             raise InputError(
                 f"{path} is cut short or no distance file ({error}); make it again with "
                 "`bisimetric exact ... -o`."
@@ -137,11 +140,17 @@ class Distance:
         )
 
 
+def _present(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+
+
 def _from_arrays(path: str | os.PathLike[str], found: dict[str, NDArray[Any]]) -> Distance:
     try:
         about = json.loads(str(found["about"]))
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
+        if about["kind"] not in get_args(Kind):
+            raise ValueError(f"its kind is {about['kind']!r}")
         states, actions = found["rewards"].shape
         P = sparse.csr_array(
             (found["probabilities"], found["successors"], found["rows"]), (states * actions, states)

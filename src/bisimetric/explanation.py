@@ -157,7 +157,9 @@ def _lines(why: Explanation) -> Iterator[str]:
         same = why.states[0] == why.states[1]
         yield "they are the same state" if same else "they behave alike: no step tells them apart"
         return
-    rows = [("step", "first", "second", "action", "reward gap", "adds", "so far")]
+    rows: list[tuple[str, ...]] = [
+        ("step", "first", "second", "action", "reward gap", "adds", "so far")
+    ]
     so_far = 0.0
     for k, step in enumerate(why.steps):
         so_far += step.adds

@@ -273,13 +273,15 @@ def _stacked(P: Any, states: int, actions: int) -> sparse.csr_array:
         order = np.arange(states * actions).reshape(actions, states).T.ravel()
         return sparse.csr_array(by_action[order])
     if sparse.issparse(P):
-        if P.shape == wanted:
-            P = P.tocoo()
-            s, a, successor = P.coords
-            P = sparse.coo_array((P.data, (s * actions + a, successor)), (states * actions, states))
-        if P.shape == (states * actions, states):
-            return sparse.csr_array(P)
-        shape = P.shape
+        given: Any = P
+        if given.shape == wanted:
+            cube = given.tocoo()
+            s, a, successor = cube.coords
+            flat = (s * actions + a, successor)
+            given = sparse.coo_array((cube.data, flat), (states * actions, states))
+        if given.shape == (states * actions, states):
+            return sparse.csr_array(given)
+        shape = given.shape
     else:
         dense = _floats("P", P)
         if dense.shape == wanted:

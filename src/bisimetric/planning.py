@@ -66,7 +66,7 @@ def greedy_policy(
     array([1, 1])
     """
     if values is not None:
-        return np.argmax(_action_values(mdp, np.asarray(values)), axis=1)
+        return np.asarray(_action_values(mdp, np.asarray(values)).argmax(axis=1))
     policy, V = _policy_iteration(mdp)
     # |V^pi - V*| <= |V^pi - V| + |V - V*|, and each residual proves one half.
     best = _action_values(mdp, V)
@@ -93,12 +93,12 @@ def _evaluate(chain: MDP) -> NDArray[np.float64]:
     R, discount = chain.R[:, 0], chain.discount
     if not chain.is_deterministic:
         system = sparse.eye_array(chain.num_states) - discount * chain.P
-        return np.atleast_1d(linalg.spsolve(system.tocsc(), R))
+        return np.asarray(linalg.spsolve(system.tocsc(), R)).reshape(R.shape)
     V, ahead, weight = R.copy(), chain.next_state[:, 0], discount
     while weight > UNIT:
         V = V + weight * V[ahead]
         ahead, weight = ahead[ahead], weight * weight
-    return R + discount * V[chain.next_state[:, 0]]
+    return np.asarray(R + discount * V[chain.next_state[:, 0]])
 
 
 def _action_values(mdp: MDP, V: NDArray[np.float64]) -> NDArray[np.float64]:

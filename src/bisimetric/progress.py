@@ -54,7 +54,7 @@ def compiling(what: str) -> Iterator[None]:
 
     def say() -> None:
         if sys.stderr.isatty():
-            print(f"compiling {what}; this happens once on a machine", file=sys.stderr)
+            print(f"compiling {what}: once on a machine, then cached", file=sys.stderr)
 
     timer = threading.Timer(PATIENCE, say)
     timer.daemon = True

@@ -10,17 +10,24 @@ from numpy.typing import DTypeLike, NDArray
 from bisimetric import relation
 from bisimetric.distance import Distance
 from bisimetric.exact import paths, sweeps
-from bisimetric.exact.table import Problem, Table, solved
+from bisimetric.exact.table import LARGE, Problem, Table, solved
 from bisimetric.mdp import MDP
 from bisimetric.progress import bar
 
-SMALL = 200
-"""States up to which one core and policy iteration are faster than anything else."""
+FEW = 0.025
+"""When less than this share of pairs rises in a sweep, the rest is left to pushes."""
 NARROW = 0.1
 """A work list is pushed on while its predecessors are at most this share of all pairs."""
 FOCUS = 0.02
 """While most pairs change, only this share, the largest distances, is worked out at once."""
 EASY = 0.05
+"""The top is at rest when a push there looks at fewer predecessors than this share of pairs."""
+LAYER = 0.02
+"""The share of pairs that are handed on together."""
+ENOUGH = 8
+"""Predecessors a pair that are looked at before the next sweep."""
+SCATTERED = 0.2
+"""A block in which less than this share has changed is written entry by entry."""
 SWEEPS_BETWEEN = 3
 PUSHES_BETWEEN = 8
 LEAPS_AT_ONCE = 2000
@@ -67,7 +74,7 @@ def bisimulation(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
 
 def solve(problem: Problem) -> Table:
     """The table of d~ for a problem of any size."""
-    return _solve_small(problem) if problem.num_states <= SMALL else _solve_large(problem)
+    return _solve_small(problem) if problem.num_states <= LARGE else _solve_large(problem)
 
 
 def _solve_small(problem: Problem) -> Table:
@@ -95,21 +102,26 @@ def _solve_small(problem: Problem) -> Table:
 def _solve_large(problem: Problem) -> Table:
     space = _Workspace(problem)
     pairs = space.pairs
-    number, since, share = 0, 0, FOCUS
+    number, since, few = 0, 0, False
     with bar(pairs, "d~: pairs settled", "") as shown:
         while True:
-            rose, residual, largest = space.sweep(backward=number % 2 == 1)
+            rose, residual, largest = space.sweep(
+                backward=number % 2 == 1, seek=few or since + 1 >= SWEEPS_BETWEEN
+            )
             number, since = number + 1, since + 1
             if rose == 0:
                 break
-            shown.at(
-                pairs - rose, f"sweep {number}, error <= {residual / (1 - problem.discount):.1g}"
-            )
-            few = rose < NARROW * pairs / 4
+            bound = residual / (1 - problem.discount)
+            shown.at(pairs - rose, f"sweep {number}, error <= {bound:.1g}")
+            few = rose < FEW * pairs
             if few or since >= SWEEPS_BETWEEN:
-                effort = space.leap_and_push(None if few else share, largest)
-                if not few:
-                    share = min(0.5, 2 * share) if effort < EASY * pairs else FOCUS
+                space.top = largest
+                space.leap_from_steepest()
+                effort = space.push_layer(space.quantile(1 - FOCUS) + space.top - largest)
+                # Once the top is at rest, all else is worth working out, from the top down.
+                if few or (space.top <= largest and effort < EASY * pairs):
+                    space.push_all_layers()
+                space.tidy()
                 since = 0
     how = {"method": "sweep, leap, push", "sweeps": number, "pushed": space.pushed}
     return Table(space.d, residual, largest, how)
@@ -123,11 +135,10 @@ class _Workspace:
         self.problem = problem
         self.pairs = states * (states - 1) // 2
         self.d = np.zeros((states, states), problem.dtype)
-        self.changed = np.zeros((states, states), np.bool_)
+        self.changed = np.zeros((states, -(-states // 8) * 8), np.bool_)
         self.marks = np.zeros((states, states), np.uint8)
         self.stamp = 1
-        # Few, large blocks keep the threads busy; sixteen still let news travel within a sweep.
-        self.block = max(sweeps.BLOCK, -(-states // 16))
+        self.block = sweeps.block_size(states)
         self.fresh = np.empty((self.block, states))
         self.tally = np.zeros((states, 4))
         self.starts = np.zeros(states + 1, np.int64)
@@ -137,8 +148,14 @@ class _Workspace:
         self.path = np.empty(min(self.pairs, 2**20), np.int64)
         self.first, self.before = _predecessors(problem.successor)
         self.pushed = 0
+        self.top = 0.0
+        # Some pairs t <= s, spread evenly over the table.
+        k = np.arange(50_000)
+        places = np.stack([k * 0.6180339887498949 % 1, k * 0.7548776662466927 % 1]) * states
+        s, t = places.astype(np.int64)
+        self.sample = (np.maximum(s, t), np.minimum(s, t))
 
-    def sweep(self, *, backward: bool) -> tuple[int, float, float]:
+    def sweep(self, *, backward: bool, seek: bool) -> tuple[int, float, float]:
         """One sweep in place; how many pairs rose, the largest |F(d) - d|, the largest F(d)."""
         states, p = self.problem.num_states, self.problem
         blocks = range(0, states, self.block)
@@ -146,33 +163,28 @@ class _Workspace:
             high = min(states, low + self.block)
             sweeps.bisimulation_block(
                 self.d, self.fresh, low, high, p.successor, p.reward, p.discount, p.least,
-                self.changed, self.tally,
+                self.changed, self.tally, seek,
             )  # fmt: skip
-            if self.tally[low:high, 0].any():
-                sweeps.write_block(self.d, self.fresh, low, high)
+            share = self.tally[low:high, 0].sum() / max(1, (high - low) * (high + low) // 2)
+            if share > 0:
+                many = share > SCATTERED
+                sweeps.write_changes(self.d, self.fresh, low, high, self.changed, many)
         rose, residual, largest = self.tally[:, 0].sum(), self.tally[:, 1], self.tally[:, 2]
         return int(rose), float(residual.max()), float(largest.max())
 
-    def leap_and_push(self, share: float | None, largest: float) -> int:
-        """Follows and hands on what the last sweep raised; among the top `share` of pairs only,
-        or all. Returns how many predecessors were looked at."""
-        states, p = self.problem.num_states, self.problem
-        floor = -1.0 if share is None else self.quantile(1 - share)
-        steepest = np.flatnonzero(self.tally[:, 0])
-        steepest = steepest * states + self.tally[steepest, 3].astype(np.int64)
-        count = self.leap(steepest, 0)
-        if count > 0 and share is not None:
-            # Where a leap has raised the top, the top pairs are those near it.
-            top = self.queue[:count]
-            floor += max(0.0, float(self.d[top // states, top % states].max()) - largest)
-        self.tally[self.queue[:count] // states, 0] = 1
-        count = sweeps.collect(self.d, self.changed, self.tally, floor, self.starts, self.queue)
-        if count < 0:
-            self.changed[:] = False
-            count = 0
+    def leap_from_steepest(self) -> None:
+        """Leaps from the pair of each row that rose most."""
+        rows = np.flatnonzero(self.tally[:, 0])
+        self.leap(rows * len(self.d) + self.tally[rows, 3].astype(np.int64), 0)
+
+    def push_layer(self, floor: float) -> int:
+        """Hands on the marked pairs of at least `floor` until no more rise; returns the effort,
+        the number of predecessors looked at."""
+        p, states = self.problem, len(self.d)
+        count = sweeps.collect(self.d, self.changed, floor, self.starts, self.queue)
         effort, generation = 0, 0
         while count > 0 and effort <= self.pairs:
-            wide = paths.work(self.queue, count, states, self.first)
+            wide = int(paths.work(self.queue, count, states, self.first))
             if wide > NARROW * self.pairs:
                 break
             count = paths.push(
@@ -184,29 +196,47 @@ class _Workspace:
             if count > 0 and generation % PUSHES_BETWEEN == 0:
                 some = np.linspace(0, count - 1, min(count, LEAPS_AT_ONCE)).astype(np.int64)
                 count = self.leap(self.queue[some], count)
-        self.pushed += int(effort)
+        self.pushed += effort
+        return effort
+
+    def push_all_layers(self) -> None:
+        """Hands on all marked pairs, the largest first: most then rise only once."""
+        effort = 0
+        while effort <= ENOUGH * self.pairs:
+            s, t = self.sample
+            marked = self.d[s, t][self.changed[s, t]]
+            share = LAYER * len(s) / max(1, len(marked))
+            floor = float(np.quantile(marked, 1 - share)) if share < 0.7 else -1.0
+            top = self.top
+            worth = self.push_layer(floor)
+            # A better cycle makes all of this anew; the next sweeps spread it at less cost.
+            if floor < 0 or worth == 0 or self.top > top:
+                return
+            effort += worth
+
+    def tidy(self) -> None:
+        """Makes the table ready for a sweep again."""
         self.changed[:] = False
         sweeps.mirror(self.d)
-        return int(effort)
 
-    def leap(self, starts: NDArray[np.int64], count: int) -> int:
+    def leap(self, starts: NDArray[np.int64], before: int) -> int:
+        """Leaps from some pairs; what rises joins the queue, whose new length is returned."""
         if self.stamp > 250:
             self.marks[:] = 0
             self.stamp = 1
         p = self.problem
         count = paths.leap(
             self.d, starts, len(starts), self.stamp, self.marks, self.path, p.successor, p.reward,
-            p.discount, p.least, self.queue, self.changed, count,
+            p.discount, p.least, self.queue, self.changed, before,
         )  # fmt: skip
         self.stamp += 2
+        s, t = np.divmod(self.queue[before:count], len(self.d))
+        self.top = max(self.top, float(self.d[s, t].max(initial=0.0)))
         return int(count)
 
     def quantile(self, share: float) -> float:
-        """About the given quantile of the table, from pairs spread evenly over it."""
-        k = np.arange(20_000)
-        s = (k * 0.6180339887498949 % 1 * len(self.d)).astype(np.int64)
-        t = (k * 0.7548776662466927 % 1 * len(self.d)).astype(np.int64)
-        return float(np.quantile(self.d[s, t], share))
+        """About the given quantile of the table."""
+        return float(np.quantile(self.d[self.sample], share))
 
 
 def _predecessors(successor: NDArray[np.uint32]) -> tuple[NDArray[Any], NDArray[Any]]:

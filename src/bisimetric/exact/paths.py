@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+BATCH = 256
+PARTS = 4
 CHUNKS = 32
 """Parts of a work list that are searched side by side; fixed, so that the order is too."""
 
@@ -33,13 +35,13 @@ def best_action(d, successor, reward, discount, s, t):
 
 @njit(cache=True)
 def leap(
-    d, starts, count, stamp, marks, path, successor, reward, discount, least, queue, queued, n
+    d, starts, count, stamp, marks, path, successor, reward, discount, least, queue, marked, n
 ):
     """Follows the best actions from some pairs to the cycles that they end in.
 
     Going round a cycle for ever is a policy, and its value a lower bound: the cycle is lifted to
     it at once, which value iteration would approach by discount^k, and the path behind it after
-    it. Pairs that rise by more than `least` join the queue. Returns its new length.
+    it. Pairs that rise by more than `least` are marked and join the queue. Returns its new length.
     """
     states = d.shape[0]
     for k in range(count):
@@ -67,21 +69,22 @@ def leap(
                 action, _ = best_action(d, successor, reward, discount, x, y)
                 value += weight * abs(reward[action, x] - reward[action, y])
                 weight *= discount
-            n = raise_to(d, s, t, value / (1.0 - weight), least, queue, queued, n)
+            n = raise_to(d, s, t, value / (1.0 - weight), least, -1.0, queue, marked, n)
         for k2 in range(length - 1, -1, -1):
             x, y = path[k2] // states, path[k2] % states
             _, value = best_action(d, successor, reward, discount, x, y)
-            n = raise_to(d, x, y, value, least, queue, queued, n)
+            n = raise_to(d, x, y, value, least, -1.0, queue, marked, n)
             marks[x, y] = stamp
     return n
 
 
 @njit(inline="always")
-def raise_to(d, s, t, value, least, queue, queued, n):
+def raise_to(d, s, t, value, least, floor, queue, marked, n):
     if value > d[s, t] + least and d.dtype.type(value) > d[s, t]:
+        before = marked[s, t] and d[s, t] >= floor
         d[s, t] = value
-        if not queued[s, t] and n < queue.shape[0]:
-            queued[s, t] = True
+        marked[s, t] = True
+        if value >= floor and not before and n < queue.shape[0]:
             queue[n] = s * d.shape[0] + t
             n += 1
     return n
@@ -98,21 +101,38 @@ def work(queue, count, states, first):
     return total
 
 
+@njit(cache=True)
+def sift(flat, pair, value, count, least, spill, spilled, at, end):
+    """Keeps the candidates that would rise. A loop of its own, so that many reads are under way
+    at once: they go all over the table, and waiting for them is most of the work."""
+    for k in range(count):
+        if value[k] > flat[pair[k]] + least and at < end:
+            spill[at] = pair[k]
+            spilled[at] = value[k]
+            at += 1
+    return at
+
+
 @njit(parallel=True, cache=True)
-def push(d, queue, count, following, queued, spill, spilled, first, before, reward, discount,
-         least, floor):  # fmt: skip
+def push(
+    d, queue, count, following, marked, spill, spilled, first, before, reward, discount, least, floor
+):  # fmt: skip
     """Hands the values of a queue on to its predecessors: d(x, y) >= gap + discount * d(s, t).
 
-    Candidates below `floor` are passed over. Returns how many pairs rose; they are `following`.
+    Pairs that rise are marked until they are handed on themselves; those of at least `floor` are
+    `following`. Returns how many.
     """
     states = d.shape[0]
+    flat = d.reshape(-1)
     room = spill.shape[0] // CHUNKS
     ends = np.zeros(CHUNKS, np.int64)
     for chunk in prange(CHUNKS):
-        at = chunk * room
+        at, end = chunk * room, (chunk + 1) * room
+        pair, value = np.empty(BATCH, np.int64), np.empty(BATCH)
+        n = 0
         for k in range(count * chunk // CHUNKS, count * (chunk + 1) // CHUNKS):
             s, t = queue[k] // states, queue[k] % states
-            queued[s, t] = False
+            marked[s, t] = False
             ahead = discount * d[s, t]
             for a in range(first.shape[0]):
                 for i in range(first[a, s], first[a, s + 1]):
@@ -120,19 +140,32 @@ def push(d, queue, count, following, queued, spill, spilled, first, before, rewa
                     own = reward[a, x]
                     for j in range(first[a, t], first[a, t + 1]):
                         y = np.int64(before[a, j])
-                        value = abs(own - reward[a, y]) + ahead
-                        rises = value > lower(d, x, y) + least and value >= floor
-                        if rises and at < (chunk + 1) * room:
-                            spill[at] = max(x, y) * states + min(x, y)
-                            spilled[at] = value
-                            at += 1
-        ends[chunk] = at
-    n = 0
-    for chunk in range(CHUNKS):
-        for k in range(chunk * room, ends[chunk]):
-            s, t = spill[k] // states, spill[k] % states
-            n = raise_to(d, s, t, spilled[k], least, following, queued, n)
-    return n
+                        pair[n] = max(x, y) * states + min(x, y)
+                        value[n] = abs(own - reward[a, y]) + ahead
+                        n += 1
+                        if n == BATCH:
+                            at = sift(flat, pair, value, n, least, spill, spilled, at, end)
+                            n = 0
+        ends[chunk] = sift(flat, pair, value, n, least, spill, spilled, at, end)
+    # Each part of the rows takes its candidates in the same order, on however many threads.
+    counts = np.zeros(PARTS, np.int64)
+    share = following.shape[0] // PARTS
+    for part in prange(PARTS):
+        own = following[part * share : (part + 1) * share]
+        n = 0
+        for chunk in range(CHUNKS):
+            for k in range(chunk * room, ends[chunk]):
+                s = spill[k] // states
+                if s % PARTS == part:
+                    t = spill[k] % states
+                    n = raise_to(d, s, t, spilled[k], least, floor, own, marked, n)
+        counts[part] = n
+    total = counts[0]
+    for part in range(1, PARTS):
+        for k in range(part * share, part * share + counts[part]):
+            following[total] = following[k]
+            total += 1
+    return total
 
 
 @njit(cache=True)

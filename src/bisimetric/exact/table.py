@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,8 @@ from bisimetric.mdp import MDP
 from bisimetric.progress import compiling
 
 UNIT = 2.0**-53
+LARGE = 256
+"""States above which a table is worth all cores."""
 DEFAULT_TOL = 1e-6
 
 
@@ -77,22 +80,22 @@ def solved(
     began = time.perf_counter()
     table_type, wanted = _checked_request(kind, of, tol, dtype)
     _require_memory(kind, of.num_states, 1.0, table_type)
-    with compiling("the kernels"):
-        classes = labels(of)
-        members, first = np.unique(classes, return_index=True)
-        trivial = len(members) == of.num_states
-        _require_memory(kind, len(members), tables, table_type, 0 if trivial else of.num_states)
-        kept = slice(None) if trivial else first
-        successor, reward = of.next_state[kept].T, of.R[kept].T
-        spread = float(np.ptp(reward, axis=None)) / (1 - of.discount)
-        problem = Problem(
-            np.ascontiguousarray(successor if trivial else classes[successor], dtype=np.uint32),
-            np.ascontiguousarray(reward),
-            of.discount,
-            max(wanted * (1 - of.discount) / 2, 8 * UNIT * spread),
-            table_type,
-        )
-        table = solve(problem)
+    _compile_once(solve, table_type, of.num_states > LARGE)
+    classes = labels(of)
+    members, first = np.unique(classes, return_index=True)
+    trivial = len(members) == of.num_states
+    _require_memory(kind, len(members), tables, table_type, 0 if trivial else of.num_states)
+    kept = slice(None) if trivial else first
+    successor, reward = of.next_state[kept].T, of.R[kept].T
+    spread = float(np.ptp(reward, axis=None)) / (1 - of.discount)
+    problem = Problem(
+        np.ascontiguousarray(successor if trivial else classes[successor], dtype=np.uint32),
+        np.ascontiguousarray(reward),
+        of.discount,
+        max(wanted * (1 - of.discount) / 2, 8 * UNIT * spread),
+        table_type,
+    )
+    table = solve(problem)
     values = table.values if trivial else table.values[np.ix_(classes, classes)]
     error = proven_error(table.residual, table.largest, of.discount)
     made = {
@@ -113,6 +116,17 @@ def solved(
             distance,
         )
     return distance
+
+
+@functools.cache
+def _compile_once(solve: Callable[[Problem], Table], dtype: np.dtype[Any], large: bool) -> None:
+    """Solves a toy problem, so that kernels are compiled before the bar of the real one."""
+    states = LARGE + 1 if large else 8
+    s = np.arange(states)
+    reward = (s[None] % 5).astype(np.float64)
+    toy = Problem((s * 7 + 3)[None].astype(np.uint32) % states, reward, 0.5, 1e-6, dtype)
+    with compiling("the kernels"):
+        solve(toy)
 
 
 def proven_error(residual: float, largest: float, discount: float) -> float:

@@ -1,0 +1,189 @@
+"""Runs the benchmarks: `make bench`, or `python benchmarks/run.py [--write] [name ...]`.
+
+Every claim of speed is a ratio of two times taken in one run, after compilation. `--write` puts
+the table into benchmarks/README.md, with the machine that it ran on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numba
+import numpy as np
+import psutil
+from rivals import chain_sweeps, plain_loop, value_iteration
+
+from bisimetric import MDP, exact, relation, worlds
+
+TOL = 1e-6
+Row = tuple[str, str, str]
+
+
+def timed(work: Callable[[], object], repeat: int = 1) -> float:
+    """The least time of some runs, in seconds."""
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def small() -> Iterator[Row]:
+    """The paper's 31 states against the plain triple loop."""
+    mdp = worlds.load("mirrored-rooms", discount=0.99)
+    ours = timed(lambda: exact.bisimulation(mdp, tol=TOL), 200)
+    loop = timed(lambda: plain_loop(mdp, TOL))
+    yield (
+        "d~, 31 states, against the plain triple loop on Python lists",
+        f"{loop / ours:,.0f} times faster (wanted: 5,000)",
+        f"{ours * 1e3:.2f} ms against {loop:.2f} s",
+    )
+
+
+def large() -> Iterator[Row]:
+    """Two worlds of thousands of states against value iteration with our own best sweep."""
+    for name, options in (("open-grid", {}), ("random", {"states": 3000})):
+        mdp = worlds.load(name, discount=0.99, **options)
+        d = exact.bisimulation(mdp, tol=TOL)
+        ours = timed(lambda mdp=mdp: exact.bisimulation(mdp, tol=TOL), 3)  # type: ignore[misc]
+        began = time.perf_counter()
+        table, sweeps = value_iteration(mdp, TOL)
+        rival = time.perf_counter() - began
+        if np.abs(table - d.values).max() > TOL + d.error:
+            raise RuntimeError(f"{name}: the two tables differ")
+        yield (
+            f"d~, {name}, {mdp.num_states:,} states, against value iteration",
+            f"{rival / ours:.1f} times faster (wanted: 20, hoped: 30)",
+            f"{ours:.2f} s and {d.made['sweeps']} sweeps against {rival:.1f} s and {sweeps} sweeps",
+        )
+
+
+def on_policy() -> Iterator[Row]:
+    """d^pi of 10,000 states against plain sweeps."""
+    mdp = worlds.load("random", states=10_000, discount=0.99)
+    policy = np.random.default_rng(0).integers(4, size=10_000)
+    chain = mdp.under(policy)
+    chain_sweeps(chain, 1)
+    exact.on_policy(mdp, policy, tol=TOL)
+    ours = timed(lambda: exact.on_policy(mdp, policy, tol=TOL), 3)
+    sweep = timed(lambda: chain_sweeps(chain, 10), 2) / 10
+    yield (
+        "d^pi, random, 10,000 states, against plain sweeps",
+        f"the time of {ours / sweep:.1f} sweeps (wanted: at most 40)",
+        f"{ours:.2f} s; a sweep takes {sweep:.3f} s",
+    )
+
+
+def growth() -> Iterator[Row]:
+    """d~ of 1,000 to 10,000 random states: time, and the peak memory of a process of its own."""
+    for states in (1_000, 2_000, 5_000, 10_000):
+        done = subprocess.run(
+            [sys.executable, __file__, "--measure", str(states)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen = json.loads(done.stdout)
+        yield (
+            f"d~, random, {states:,} states, error 1e-6",
+            f"{seen['seconds']:.1f} s, {seen['tables']:.2f} tables of memory (wanted: 3)",
+            f"{seen['peak'] / 2**20:,.0f} MiB, a table is {seen['table'] / 2**20:,.0f} MiB; "
+            f"{seen['sweeps']} sweeps; error {seen['error']:.1g}",
+        )
+
+
+def measure(states: int) -> None:
+    """One run of `growth`, as JSON; memory is counted above that of the compiled library."""
+    exact.bisimulation(worlds.load("random", states=300), tol=TOL)
+    mdp = worlds.load("random", states=states, discount=0.99)
+    before = psutil.Process().memory_info().rss
+    began = time.perf_counter()
+    d = exact.bisimulation(mdp, tol=TOL)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    table = d.values.nbytes
+    found = {"seconds": seconds, "peak": peak, "table": table, "tables": peak / table}
+    print(json.dumps({**found, "sweeps": d.made["sweeps"], "error": d.error}))
+
+
+def relations() -> Iterator[Row]:
+    """The classes of a million states, planted and found again."""
+    rng = np.random.default_rng(0)
+    seed = worlds.load("random", states=1_000)
+    copies = rng.permutation(np.arange(1_000_000) % 1_000)
+    members = np.argsort(copies, kind="stable").reshape(1_000, 1_000)
+    wanted = seed.next_state[copies]
+    successor = members[wanted, rng.integers(1_000, size=wanted.shape)]
+    mdp = MDP.deterministic(successor, seed.R[copies] > 0.5, discount=0.99)
+    planted = relation.bisimulation(
+        MDP.deterministic(seed.next_state, seed.R > 0.5, discount=0.99)
+    )[copies]
+    for kind in (relation.bisimulation, relation.lax):
+        labels = kind(mdp)
+        seconds = timed(lambda kind=kind: kind(mdp))  # type: ignore[misc]
+        same = len(np.unique(labels)) == len(
+            set(zip(labels.tolist(), planted.tolist(), strict=True))
+        )
+        exactly = same and labels.max() == planted.max()
+        yield (
+            f"relation.{kind.__name__}, 1,000,000 states, 4 actions",
+            f"{seconds:.1f} s",
+            f"{labels.max() + 1:,} classes, the planted ones: {'yes' if exactly else 'no'}",
+        )
+
+
+BENCHMARKS = {
+    "small": small,
+    "large": large,
+    "on-policy": on_policy,
+    "growth": growth,
+    "relations": relations,
+}
+
+
+def machine() -> str:
+    memory = psutil.virtual_memory().total / 2**30
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return (
+        f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, {platform.system()}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="name")
+    parser.add_argument("--write", action="store_true", help="put the table into the README")
+    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        measure(given.measure)
+        return
+    lines = [f"Machine: {machine()}.", "", "| what | result | seen |", "|---|---|---|"]
+    print(*lines, sep="\n", flush=True)
+    for name in given.names or BENCHMARKS:
+        for row in BENCHMARKS[name]():
+            lines.append("| " + " | ".join(row) + " |")
+            print(lines[-1], flush=True)
+    if given.write:
+        page = Path(__file__).with_name("README.md")
+        head, mark, _ = page.read_text().partition("<!-- results -->\n")
+        page.write_text(head + mark + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
