@@ -25,8 +25,8 @@ format: .venv/.installed-dev ## let ruff rewrite the layout
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.installed ## the speed ratios of benchmarks/README.md (takes long)
-	$(BIN)/python benchmarks/run.py
+bench: .venv/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write keeps them there
+	$(BIN)/python benchmarks/run.py $(BENCH)
 
 clean: ## remove everything that was made here, .venv included
 	rm -rf .venv demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -37,11 +37,11 @@ class Distance:
         made: how it was made: method, tolerance, rounds, seconds, versions.
 
     >>> from bisimetric import exact, worlds
-    >>> d = exact.bisimulation(worlds.load("pessimism"))
-    >>> round(d("s", "u"), 5), d.error < 1e-6
-    (10.0, True)
-    >>> [(d.mdp.name(t), round(distance, 5)) for t, distance in d.nearest("s", k=1)]
-    [('t', 10.0)]
+    >>> d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
+    >>> round(d("1,5", "5,5"), 4), d.error < 1e-6
+    (11.5532, True)
+    >>> [(d.mdp.name(t), round(distance, 4)) for t, distance in d.nearest("4,3", k=2)]
+    [('2,1', 11.2269), ('6,1', 11.241)]
     """
 
     values: NDArray[np.floating]

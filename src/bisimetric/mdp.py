@@ -152,7 +152,7 @@ class MDP:
             )
         return self.P.indices.reshape(self.R.shape)
 
-    def state(self, which: int | str) -> int:
+    def state(self, which: int | np.integer | str) -> int:
         """The id of a state given by id or by name."""
         if isinstance(which, str) and self.names is not None and which in self.names:
             return self.names.index(which)
@@ -299,6 +299,10 @@ def _checked_transitions(P: Any, states: int, actions: int) -> sparse.csr_array:
         raise InputError(
             f"MDP: P has shape {matrix.shape} and must be {(states * actions, states)}."
         )
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(f"MDP: P is no valid sparse matrix ({error}).") from None
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     wrong = np.flatnonzero(~np.isfinite(matrix.data) | (matrix.data < 0))

@@ -115,7 +115,8 @@ def sift(flat, pair, value, count, least, spill, spilled, at, end):
 
 @njit(parallel=True, cache=True)
 def push(
-    d, queue, count, following, marked, spill, spilled, first, before, reward, discount, least, floor
+    d, queue, count, following, marked, spill, spilled, first, before, reward, discount, least,
+    floor,
 ):  # fmt: skip
     """Hands the values of a queue on to its predecessors: d(x, y) >= gap + discount * d(s, t).
 

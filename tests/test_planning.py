@@ -1,0 +1,89 @@
+"""Values and policies against slow loops, for deterministic and stochastic MDPs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bisimetric import MDP, NotConverged, planning, worlds
+from strategies import deterministic_mdps
+
+
+@st.composite
+def stochastic_mdps(draw: st.DrawFn) -> MDP:
+    """The rows of a deterministic MDP, mixed with those of its states in reverse."""
+    mdp = draw(deterministic_mdps(max_states=4, max_actions=2, discounts=[0.0, 0.5, 0.9]))
+    P = mdp.P.toarray().reshape(*mdp.R.shape, -1)
+    share = draw(st.sampled_from([0.25, 0.5, 1e-9]))
+    return MDP.from_matrices((1 - share) * P + share * P[::-1], mdp.R, discount=mdp.discount)
+
+
+def slow_values(mdp: MDP, sweeps: int) -> np.ndarray:
+    """Value iteration, as it is written."""
+    V = np.zeros(mdp.num_states)
+    P = mdp.P.toarray().reshape(*mdp.R.shape, -1)
+    for _ in range(sweeps):
+        V = np.array(
+            [
+                max(
+                    mdp.R[s, a]
+                    + mdp.discount * sum(P[s, a, u] * V[u] for u in range(mdp.num_states))
+                    for a in range(mdp.num_actions)
+                )
+                for s in range(mdp.num_states)
+            ]
+        )
+    return V
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.one_of(stochastic_mdps(), deterministic_mdps(4, 2, [0.0, 0.5, 0.9])))
+def test_optimal_values_are_those_of_value_iteration(mdp: MDP) -> None:
+    V = planning.optimal_values(mdp)
+    left_out = mdp.discount**200 * np.abs(mdp.R).max() / (1 - mdp.discount)
+    np.testing.assert_allclose(
+        V.values, slow_values(mdp, 200), rtol=0, atol=V.error + left_out + 1e-9
+    )
+    assert V.error <= 1e-6
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.one_of(stochastic_mdps(), deterministic_mdps(4, 2)))
+def test_the_optimum_is_the_best_of_all_policies(mdp: MDP) -> None:
+    V = planning.optimal_values(mdp)
+    all_policies = itertools.product(range(mdp.num_actions), repeat=mdp.num_states)
+    values = [planning.policy_values(mdp, policy) for policy in all_policies]
+    best = np.max([value.values for value in values], axis=0)
+    slack = V.error + max(value.error for value in values)
+    np.testing.assert_allclose(V.values, best, rtol=0, atol=slack)
+    own = planning.policy_values(mdp, planning.greedy_policy(mdp))
+    assert (own.values >= V.values - 1e-6 - own.error - V.error).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.one_of(stochastic_mdps(), deterministic_mdps()), st.integers(0, 9))
+def test_policy_values_put_back_into_their_equation(mdp: MDP, key: int) -> None:
+    policy = np.random.default_rng(key).dirichlet(np.ones(mdp.num_actions), mdp.num_states)
+    V = planning.policy_values(mdp, policy)
+    chain = mdp.under(policy)
+    image = chain.R[:, 0] + mdp.discount * chain.P.toarray() @ V.values
+    assert np.abs(image - V.values).max() <= V.error * (1 + mdp.discount)
+
+
+def test_greedy_for_given_values() -> None:
+    mdp = worlds.load("pessimism")
+    np.testing.assert_array_equal(planning.greedy_policy(mdp, [0.0, 0.0, 100.0]), [1, 0, 0])
+    V = planning.optimal_values(mdp)
+    np.testing.assert_array_equal(planning.greedy_policy(mdp, V)[:2], [0, 1])
+    np.testing.assert_array_equal(np.asarray(V), V.values)
+
+
+def test_what_float64_cannot_prove_is_said() -> None:
+    with pytest.raises(NotConverged, match="tol=1e-16") as caught:
+        planning.optimal_values(worlds.load("mirrored-rooms"), tol=1e-16)
+    assert isinstance(caught.value.partial, planning.Values)
+    assert 1e-16 < caught.value.partial.error < 1e-10
