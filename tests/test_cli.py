@@ -325,6 +325,17 @@ def test_outputs_are_checked_before_the_work_starts(
         refused(run("exact", "bisimulation", "random", flag, "none/file.png"), "none")
 
 
+def test_worlds_without_a_map_are_refused_before_the_work_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*args: object, **options: object) -> None:
+        raise RuntimeError("the work has started")
+
+    monkeypatch.setattr(exact, "bisimulation", never)
+    refused(run("exact", "bisimulation", "open-grid", "--all-maps", "all.png"), "at most 100 maps")
+    refused(run("exact", "bisimulation", "pessimism", "--all-maps", "all.png"), "no map")
+
+
 def test_a_table_too_large_is_refused_with_its_size(run: Run) -> None:
     words = ("exact", "bisimulation", "random", "--set", "states=1000000", "actions=1")
     refused(run(*words, "-o", "d.npz"), "1,000,000 states", "TiB")

@@ -196,7 +196,7 @@ def _lines(why: Explanation) -> Iterator[str]:
             yield f"  then {where}: {why.total:.4f} in all"
         else:
             yield f"  the rest of the path adds {why.total - so_far:.4f}: {why.total:.4f} in all"
-    which = "under the policy" if why.kind == "on_policy" else "of the best policy"
+    which = "under the policy" if why.kind == "on_policy" else "under the best policy"
     yield (
         f"so their values {which} differ by at most {why.distance:.6g}; "
         f"they differ by {why.value_gap:.6g}"

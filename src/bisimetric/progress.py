@@ -16,18 +16,17 @@ PATIENCE = 2.0
 class Bar:
     """A progress bar that is set to a position, and may fall back."""
 
-    def __init__(self, total: float, description: str, unit: str) -> None:
+    def __init__(self, total: float, description: str) -> None:
+        # No rate and no time left: the work behind these bars does not go on evenly.
         self._bar = tqdm(
             total=total,
             desc=description,
-            unit=unit,
-            unit_scale=True,
+            bar_format="{desc}: {percentage:3.0f}% |{bar}| {elapsed}{postfix}",
             delay=PATIENCE,
             disable=None,
             leave=False,
             miniters=0,
             dynamic_ncols=True,
-            smoothing=0,
         )
 
     def at(self, position: float, note: str = "") -> None:
@@ -39,9 +38,9 @@ class Bar:
 
 
 @contextlib.contextmanager
-def bar(total: float, description: str, unit: str) -> Iterator[Bar]:
+def bar(total: float, description: str) -> Iterator[Bar]:
     """A bar that appears when the work takes longer than `PATIENCE`, and leaves no trace."""
-    shown = Bar(total, description, unit)
+    shown = Bar(total, description)
     try:
         yield shown
     finally:

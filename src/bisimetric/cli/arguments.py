@@ -88,6 +88,14 @@ class Pictures:
                 endings = ", ".join(f".{ending}" for ending in FORMATS)
                 raise InputError(f"cannot save a picture as {path}; use one of {endings}.")
 
+    def check_world(self, mdp: MDP) -> None:
+        """Refuses a state or a world that could not be drawn."""
+        mdp.state(self.origin)
+        if self.all_maps is not None:
+            from bisimetric.views.maps import cells_of_all_maps
+
+            cells_of_all_maps(mdp)
+
     def draw(self, distance: Distance) -> None:
         """Saves the pictures that were asked for."""
         if not self.paths:

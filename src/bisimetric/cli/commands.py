@@ -187,6 +187,7 @@ def show(table: Table, pictures: Drawn, nearest: Annotated[int, arg(metavar="K")
     from bisimetric.distance import Distance
 
     distance = Distance.load(table)
+    pictures.check_world(distance.mdp)
     origin = distance.mdp.state(pictures.origin)
     near = report.nearest_lines(distance, origin, nearest)
     drawn = [views.terminal_map(distance, origin)]
@@ -217,7 +218,7 @@ def _loaded(source: Source, output: Path | None, pictures: Pictures | None = Non
         pictures.check()
     mdp = source.load()
     if pictures:
-        mdp.state(pictures.origin)
+        pictures.check_world(mdp)
     return mdp
 
 

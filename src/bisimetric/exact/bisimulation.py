@@ -12,7 +12,7 @@ from bisimetric.distance import Distance
 from bisimetric.exact import paths, sweeps
 from bisimetric.exact.table import LARGE, Problem, Table, solved
 from bisimetric.mdp import MDP
-from bisimetric.progress import bar
+from bisimetric.progress import Bar, bar
 
 FEW = 0.025
 """When less than this share of pairs rises in a sweep, the rest is left to pushes."""
@@ -66,7 +66,8 @@ def bisimulation(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
         of=mdp,
         labels=relation.bisimulation,
         solve=solve,
-        tables=1.6,
+        tables=1,
+        scratch=4.5,
         tol=tol,
         dtype=dtype,
     )
@@ -103,7 +104,7 @@ def _solve_large(problem: Problem) -> Table:
     space = _Workspace(problem)
     pairs = space.pairs
     number, since, few = 0, 0, False
-    with bar(pairs, "d~: pairs settled", "") as shown:
+    with bar(pairs, "d~: pairs settled") as shown:
         while True:
             rose, residual, largest = space.sweep(
                 backward=number % 2 == 1, seek=few or since + 1 >= SWEEPS_BETWEEN
@@ -120,7 +121,7 @@ def _solve_large(problem: Problem) -> Table:
                 effort = space.push_layer(space.quantile(1 - FOCUS) + space.top - largest)
                 # Once the top is at rest, all else is worth working out, from the top down.
                 if few or (space.top <= largest and effort < EASY * pairs):
-                    space.push_all_layers()
+                    space.push_all_layers(shown)
                 space.tidy()
                 since = 0
     how = {"method": "sweep, leap, push", "sweeps": number, "pushed": space.pushed}
@@ -199,12 +200,13 @@ class _Workspace:
         self.pushed += effort
         return effort
 
-    def push_all_layers(self) -> None:
+    def push_all_layers(self, shown: Bar) -> None:
         """Hands on all marked pairs, the largest first: most then rise only once."""
+        s, t = self.sample
         effort = 0
         while effort <= ENOUGH * self.pairs:
-            s, t = self.sample
             marked = self.d[s, t][self.changed[s, t]]
+            shown.at(self.pairs * (1 - len(marked) / len(s)), "from the top down")
             share = LAYER * len(s) / max(1, len(marked))
             floor = float(np.quantile(marked, 1 - share)) if share < 0.7 else -1.0
             top = self.top

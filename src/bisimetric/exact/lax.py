@@ -47,7 +47,8 @@ def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> 
         of=mdp,
         labels=relation.lax,
         solve=solve,
-        tables=1.6,
+        tables=1,
+        scratch=6,
         tol=tol,
         dtype=dtype,
     )
@@ -63,7 +64,7 @@ def solve(problem: Problem) -> Table:
     # Below the grain of the table no sweep can help; the proven error then says so.
     grain = 2 * float(np.finfo(problem.dtype).eps)
     number, leaps, since, interval, before = 0, 0, 0, FIRST_LEAP, np.inf
-    with bar(1.0, "d_lax: digits of the error", "") as shown:
+    with bar(1.0, "d_lax: digits of the error") as shown:
         while True:
             residual, largest = _sweep(problem, d, backward=number % 2 == 1)
             number, since = number + 1, since + 1

@@ -54,7 +54,8 @@ def on_policy(
         of=mdp.under(checked),
         labels=relation.bisimulation,
         solve=solve,
-        tables=2.1,
+        tables=2,
+        scratch=0.5,
         tol=tol,
         dtype=dtype,
         policy=checked,
@@ -71,7 +72,7 @@ def solve(problem: Problem) -> Table:
     small = problem.least * (1 - discount) / max(float(np.ptp(problem.reward)), 1e-300)
     enough = max(min(small, 1.0), UNIT)
     expected = max(1, int(np.ceil(np.log2(max(1.0, np.log(enough) / np.log(max(weight, 1e-9)))))))
-    with bar(expected, "d^pi: doublings", "") as shown:
+    with bar(expected, "d^pi: doublings") as shown:
         while weight > enough:
             sweeps.double(d, spare, ahead, weight)
             sweeps.mirror(spare)

@@ -67,7 +67,8 @@ def solved(
     of: MDP,
     labels: Callable[[MDP], NDArray[np.int64]],
     solve: Callable[[Problem], Table],
-    tables: float,
+    tables: int,
+    scratch: float,
     tol: float | None,
     dtype: DTypeLike,
     policy: NDArray[Any] | None = None,
@@ -75,16 +76,19 @@ def solved(
     """The distance `kind` of `mdp`, whose own dynamics are those of the chain or MDP `of`.
 
     States in one class of the relation are at distance 0 and share their rows, so the problem is
-    solved on one state a class and copied out. `solve` takes `tables` times the memory of a table.
+    solved on one state a class and copied out. `solve` takes the memory of `tables` tables, and
+    `scratch` bytes for each entry of one.
     """
     began = time.perf_counter()
     table_type, wanted = _checked_request(kind, of, tol, dtype)
-    _require_memory(kind, of.num_states, 1.0, table_type)
+    table_bytes = of.num_states**2 * table_type.itemsize
+    _require_memory(kind, of.num_states, table_bytes)
     _compile_once(solve, table_type, of.num_states > LARGE)
     classes = labels(of)
     members, first = np.unique(classes, return_index=True)
     trivial = len(members) == of.num_states
-    _require_memory(kind, len(members), tables, table_type, 0 if trivial else of.num_states)
+    work_bytes = len(members) ** 2 * (tables * table_type.itemsize + scratch)
+    _require_memory(kind, of.num_states, work_bytes + (0 if trivial else table_bytes))
     kept = slice(None) if trivial else first
     successor, reward = of.next_state[kept].T, of.R[kept].T
     spread = float(np.ptp(reward, axis=None)) / (1 - of.discount)
@@ -156,23 +160,15 @@ def _checked_request(
     return table_type, DEFAULT_TOL if tol is None else float(tol)
 
 
-def _require_memory(
-    kind: str, states: int, tables: float, dtype: np.dtype[Any], also: int = 0
-) -> None:
-    """Refuses, before anything is allocated, tables that the free memory cannot hold."""
-    needed = (tables * states**2 + also**2) * dtype.itemsize
+def _require_memory(kind: str, states: int, needed: float) -> None:
+    """Refuses, before anything is allocated, what the free memory cannot hold."""
     if needed < 2**26:
         return
     free = psutil.virtual_memory().available
     if needed > free:
         raise TableTooLarge(
-            f"exact.{kind}: {max(states, also):,} states need {_size(needed)} of memory and "
-            f"{_size(free)} are free; "
-            + (
-                "dtype='float32' halves it."
-                if dtype == np.float64 and needed / 2 < free
-                else "use fewer states, such as the classes of bisimetric.relation."
-            )
+            f"exact.{kind}: {states:,} states need {_size(needed)} of memory and {_size(free)} are "
+            "free; try dtype='float32', or fewer states, such as bisimetric.relation's classes."
         )
 
 

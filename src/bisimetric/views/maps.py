@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
 from bisimetric.views.colours import BARS, SOURCE, WALL, ZERO, colours, scale
 from bisimetric.views.layout import Cells, cells, counted, goals, kind_of, number_format
 
@@ -41,23 +42,28 @@ def distances_from(d: Distance, s: int | str) -> Figure:
     return _bars(d, source) if on_map is None else _map(d, source, on_map)
 
 
-def all_maps(d: Distance) -> Figure:
-    """One small map a state of the distances from it, all in the same colours.
-
-    The supplementary figure of the paper: "Bisimulation distances from all states".
-    """
-    states = d.mdp.num_states
-    if states > MOST_MAPS:
+def cells_of_all_maps(mdp: MDP) -> Cells:
+    """Where `all_maps` would draw the states; an InputError where it would refuse them."""
+    if mdp.num_states > MOST_MAPS:
         raise InputError(
-            f"all_maps: there are {states} states and a figure holds at most {MOST_MAPS} maps; "
-            "use distances_from for one state at a time."
+            f"all_maps: there are {mdp.num_states} states and a figure holds at most {MOST_MAPS} "
+            "maps; use distances_from for one state at a time."
         )
-    on_map = cells(d.mdp)
+    on_map = cells(mdp)
     if on_map is None:
         raise InputError(
             "all_maps: the states have no map; give the MDP positions (whole numbers, all "
             "different), or use heatmap."
         )
+    return on_map
+
+
+def all_maps(d: Distance) -> Figure:
+    """One small map a state of the distances from it, all in the same colours.
+
+    The supplementary figure of the paper: "Bisimulation distances from all states".
+    """
+    states, on_map = d.mdp.num_states, cells_of_all_maps(d.mdp)
     height, width = on_map.shape
     across = min(states, max(1, round(math.sqrt(1.6 * states * height / width))))
     down = math.ceil(states / across)
