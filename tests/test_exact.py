@@ -109,6 +109,40 @@ def test_larger_worlds_put_back_into_their_equations(
     assert (gap <= lax.values + lax.error + 2 * V.error).all()
 
 
+def shaped_worlds() -> dict[str, MDP]:
+    """Worlds on whose shape one or the other move of the solver works badly."""
+    rng = np.random.default_rng(0)
+    size = 300
+    s = np.arange(size)
+    chain = np.minimum(s + 1, size - 1)
+    ring = np.stack([(s + 1) % size, (s - 1) % size], axis=1)
+    funnel = np.stack([0 * s, rng.integers(2, size=size), rng.integers(size, size=size)], axis=1)
+    sticky = np.stack([s, s, s, rng.integers(size, size=size)], axis=1)
+    islands = s[:, None] // 15 * 15 + rng.integers(15, size=(size, 3))
+    bits = rng.integers(2, size=(size, 4)).astype(float)
+    ends = (s == size - 1).astype(float)
+    shapes = {
+        "chain": (chain[:, None], ends[:, None]),
+        "chain with a way back": (np.stack([chain, 0 * s], axis=1), np.stack([ends, ends], axis=1)),
+        "ring": (ring, rng.random((size, 2))),
+        "funnel": (funnel, rng.random((size, 3))),
+        "sticky": (sticky, bits),
+        "islands": (islands, rng.random((size, 3)) * (s[:, None] // 15)),
+        "few rewards": (rng.integers(size, size=(size, 4)), bits),
+    }
+    return {name: MDP.deterministic(n, R, discount=0.98) for name, (n, R) in shapes.items()}
+
+
+@pytest.mark.parametrize("shape", list(shaped_worlds()))
+def test_worlds_of_awkward_shape(shape: str) -> None:
+    mdp = shaped_worlds()[shape]
+    d = in_large_style(mdp)
+    assert d.error <= 1e-6
+    image = bisimulation_everywhere(mdp, d.values)
+    assert np.abs(image - d.values).max() <= d.error * (1 + mdp.discount)
+    assert d.made.get("sweeps", 0) <= 60
+
+
 def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
     n = np.random.default_rng(5).integers(150, size=(150, 3))
     R = np.random.default_rng(6).choice([0.0, 1.0], size=(150, 3))

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from bisimetric import relation
 from bisimetric.distance import Distance
-from bisimetric.exact import paths, sweeps
+from bisimetric.exact import doubling, paths, sweeps
 from bisimetric.exact.table import LARGE, Problem, Table, solved
 from bisimetric.mdp import MDP
 from bisimetric.progress import Bar, bar
@@ -28,6 +28,8 @@ ENOUGH = 8
 """Predecessors a pair that are looked at before the next sweep."""
 SCATTERED = 0.2
 """A block in which less than this share has changed is written entry by entry."""
+MANY = 0.3
+"""Leaps that lift a cycle for more than this share of their pairs are worth repeating."""
 SWEEPS_BETWEEN = 3
 PUSHES_BETWEEN = 8
 LEAPS_AT_ONCE = 2000
@@ -75,6 +77,8 @@ def bisimulation(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
 
 def solve(problem: Problem) -> Table:
     """The table of d~ for a problem of any size."""
+    if problem.num_actions == 1:
+        return doubling.solve(problem)
     return _solve_small(problem) if problem.num_states <= LARGE else _solve_large(problem)
 
 
@@ -138,7 +142,9 @@ class _Workspace:
         self.d = np.zeros((states, states), problem.dtype)
         self.changed = np.zeros((states, -(-states // 8) * 8), np.bool_)
         self.marks = np.zeros((states, states), np.uint8)
-        self.stamp = 1
+        self.stamp = -1
+        self.found_many = False
+        self.steps = 0
         self.block = sweeps.block_size(states)
         self.fresh = np.empty((self.block, states))
         self.tally = np.zeros((states, 4))
@@ -174,16 +180,28 @@ class _Workspace:
         return int(rose), float(residual.max()), float(largest.max())
 
     def leap_from_steepest(self) -> None:
-        """Leaps from the pair of each row that rose most."""
+        """Leaps from the pair of each row that rose most; from more and more of the pairs that
+        rose, while that finds many cycles."""
         rows = np.flatnonzero(self.tally[:, 0])
         self.leap(rows * len(self.d) + self.tally[rows, 3].astype(np.int64), 0)
+        stride = 64
+        while stride >= 1 and self.found_many:
+            p = self.problem
+            self.took(
+                0,
+                *paths.leap_everywhere(
+                    self.d, stride, self.fresh_stamp(), self.marks, self.path, p.successor,
+                    p.reward, p.discount, p.least, self.queue, self.changed,
+                ),
+            )  # fmt: skip
+            stride //= 4
 
     def push_layer(self, floor: float) -> int:
         """Hands on the marked pairs of at least `floor` until no more rise; returns the effort,
         the number of predecessors looked at."""
         p, states = self.problem, len(self.d)
         count = sweeps.collect(self.d, self.changed, floor, self.starts, self.queue)
-        effort, generation = 0, 0
+        effort, generation, at_last_leap = 0, 0, 0
         while count > 0 and effort <= self.pairs:
             wide = int(paths.work(self.queue, count, states, self.first))
             if wide > NARROW * self.pairs:
@@ -194,9 +212,12 @@ class _Workspace:
             )  # fmt: skip
             self.queue, self.following = self.following, self.queue
             effort, generation = effort + wide, generation + 1
-            if count > 0 and generation % PUSHES_BETWEEN == 0:
+            # Leaps take no more of the time than pushes, however long their paths are.
+            earned = effort - at_last_leap >= self.steps
+            if count > 0 and generation % PUSHES_BETWEEN == 0 and earned:
                 some = np.linspace(0, count - 1, min(count, LEAPS_AT_ONCE)).astype(np.int64)
                 count = self.leap(self.queue[some], count)
+                at_last_leap = effort
         self.pushed += effort
         return effort
 
@@ -223,18 +244,30 @@ class _Workspace:
 
     def leap(self, starts: NDArray[np.int64], before: int) -> int:
         """Leaps from some pairs; what rises joins the queue, whose new length is returned."""
+        p = self.problem
+        return self.took(
+            before,
+            *paths.leap(
+                self.d, starts, len(starts), self.fresh_stamp(), self.marks, self.path,
+                p.successor, p.reward, p.discount, p.least, self.queue, self.changed, before,
+            ),
+        )  # fmt: skip
+
+    def took(self, before: int, count: int, alone: int, lifted: int, steps: int) -> int:
+        """Takes note of what a leap has found; returns the length of the queue."""
+        s, t = np.divmod(self.queue[before:count], len(self.d))
+        self.top = max(self.top, float(self.d[s, t].max(initial=0.0)))
+        self.found_many = lifted > MANY * alone
+        self.steps = steps
+        return int(count)
+
+    def fresh_stamp(self) -> int:
+        """A mark for the pairs that a leap has visited, two above the last."""
+        self.stamp += 2
         if self.stamp > 250:
             self.marks[:] = 0
             self.stamp = 1
-        p = self.problem
-        count = paths.leap(
-            self.d, starts, len(starts), self.stamp, self.marks, self.path, p.successor, p.reward,
-            p.discount, p.least, self.queue, self.changed, before,
-        )  # fmt: skip
-        self.stamp += 2
-        s, t = np.divmod(self.queue[before:count], len(self.d))
-        self.top = max(self.top, float(self.d[s, t].max(initial=0.0)))
-        return int(count)
+        return self.stamp
 
     def quantile(self, share: float) -> float:
         """About the given quantile of the table."""

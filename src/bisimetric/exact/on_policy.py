@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric import relation
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.exact import sweeps
-from bisimetric.exact.table import UNIT, Problem, Table, solved
+from bisimetric.exact.doubling import solve
+from bisimetric.exact.table import solved
 from bisimetric.mdp import MDP, checked_policy
-from bisimetric.progress import bar
 
 
 def on_policy(
@@ -60,28 +58,3 @@ def on_policy(
         dtype=dtype,
         policy=checked,
     )
-
-
-def solve(problem: Problem) -> Table:
-    """The table of d^pi by doubling."""
-    states, discount = problem.num_states, problem.discount
-    d, spare = np.empty((2, states, states), problem.dtype)
-    sweeps.gaps(problem.reward[0], d)
-    ahead, weight, rounds = problem.successor[0], discount, 0
-    # What is left out after k terms is at most discount^k times the largest distance.
-    small = problem.least * (1 - discount) / max(float(np.ptp(problem.reward)), 1e-300)
-    enough = max(min(small, 1.0), UNIT)
-    expected = max(1, int(np.ceil(np.log2(max(1.0, np.log(enough) / np.log(max(weight, 1e-9)))))))
-    with bar(expected, "d^pi: doublings") as shown:
-        while weight > enough:
-            sweeps.double(d, spare, ahead, weight)
-            sweeps.mirror(spare)
-            d, spare = spare, d
-            ahead, weight, rounds = ahead[ahead], weight * weight, rounds + 1
-            shown.at(rounds)
-    del spare
-    tally = np.zeros((states, 2))
-    sweeps.chain_residual(d, problem.successor[0], problem.reward[0], discount, tally)
-    residual, largest = tally.max(axis=0)
-    how = {"method": "doubling", "rounds": rounds}
-    return Table(d, float(residual), float(largest), how)

@@ -34,48 +34,87 @@ def best_action(d, successor, reward, discount, s, t):
 
 
 @njit(cache=True)
-def leap(
-    d, starts, count, stamp, marks, path, successor, reward, discount, least, queue, marked, n
-):
-    """Follows the best actions from some pairs to the cycles that they end in.
+def follow(d, s, t, stamp, marks, path, successor, reward, discount, least, queue, marked, n):
+    """Follows the best actions from a pair to the cycle that they end in, and raises both.
 
     Going round a cycle for ever is a policy, and its value a lower bound: the cycle is lifted to
     it at once, which value iteration would approach by discount^k, and the path behind it after
-    it. Pairs that rise by more than `least` are marked and join the queue. Returns its new length.
+    it. Pairs visited under the same `stamp` are not followed again. Pairs that rise by more than
+    `least` are marked and join the queue. Returns its new length, the steps, and the lift.
     """
     states = d.shape[0]
+    length, cycle, lift = 0, -1, 0.0
+    while True:
+        if s < t:
+            s, t = t, s
+        if s == t or marks[s, t] == stamp or length == path.shape[0]:
+            break
+        if marks[s, t] == stamp + 1:
+            cycle = length - 1
+            while path[cycle] != s * states + t:
+                cycle -= 1
+            break
+        marks[s, t] = stamp + 1
+        path[length] = s * states + t
+        length += 1
+        action, _ = best_action(d, successor, reward, discount, s, t)
+        s, t = np.int64(successor[action, s]), np.int64(successor[action, t])
+    if cycle >= 0:
+        value, weight = 0.0, 1.0
+        for k in range(cycle, length):
+            x, y = path[k] // states, path[k] % states
+            action, _ = best_action(d, successor, reward, discount, x, y)
+            value += weight * abs(reward[action, x] - reward[action, y])
+            weight *= discount
+        value /= 1.0 - weight
+        lift = value - d[s, t]
+        n = raise_to(d, s, t, value, least, -1.0, queue, marked, n)
+    for k in range(length - 1, -1, -1):
+        x, y = path[k] // states, path[k] % states
+        _, value = best_action(d, successor, reward, discount, x, y)
+        n = raise_to(d, x, y, value, least, -1.0, queue, marked, n)
+        marks[x, y] = stamp
+    return n, length, lift
+
+
+@njit(cache=True)
+def leap(
+    d, starts, count, stamp, marks, path, successor, reward, discount, least, queue, marked, n
+):
+    """Follows the best actions from some pairs. Returns the new length of the queue, how many
+    pairs were not on the path of another, how many of their cycles were lifted, and the steps."""
+    states = d.shape[0]
+    alone, lifted, steps = 0, 0, 0
     for k in range(count):
         s, t = starts[k] // states, starts[k] % states
-        length, cycle = 0, -1
-        while True:
-            if s < t:
-                s, t = t, s
-            if s == t or marks[s, t] == stamp or length == path.shape[0]:
-                break
-            if marks[s, t] == stamp + 1:
-                cycle = length - 1
-                while path[cycle] != s * states + t:
-                    cycle -= 1
-                break
-            marks[s, t] = stamp + 1
-            path[length] = s * states + t
-            length += 1
-            action, _ = best_action(d, successor, reward, discount, s, t)
-            s, t = np.int64(successor[action, s]), np.int64(successor[action, t])
-        if cycle >= 0:
-            value, weight = 0.0, 1.0
-            for k2 in range(cycle, length):
-                x, y = path[k2] // states, path[k2] % states
-                action, _ = best_action(d, successor, reward, discount, x, y)
-                value += weight * abs(reward[action, x] - reward[action, y])
-                weight *= discount
-            n = raise_to(d, s, t, value / (1.0 - weight), least, -1.0, queue, marked, n)
-        for k2 in range(length - 1, -1, -1):
-            x, y = path[k2] // states, path[k2] % states
-            _, value = best_action(d, successor, reward, discount, x, y)
-            n = raise_to(d, x, y, value, least, -1.0, queue, marked, n)
-            marks[x, y] = stamp
-    return n
+        n, length, lift = follow(
+            d, s, t, stamp, marks, path, successor, reward, discount, least, queue, marked, n
+        )
+        alone += length > 0
+        lifted += lift > least
+        steps += length
+    return n, alone, lifted, steps
+
+
+@njit(cache=True)
+def leap_everywhere(
+    d, stride, stamp, marks, path, successor, reward, discount, least, queue, marked
+):
+    """`leap` from every `stride`-th marked pair, with a queue of what rises."""
+    n, alone, lifted, steps, seen = 0, 0, 0, 0, 0
+    for s in range(d.shape[0]):
+        for t in range(s):
+            if marked[s, t]:
+                seen += 1
+                if seen % stride == 0:
+                    n, length, lift = follow(
+                        d, s, t, stamp, marks, path, successor, reward, discount, least, queue,
+                        marked, n,
+                    )  # fmt: skip
+                    alone += length > 0
+                    lifted += lift > least
+                    steps += length
+    return n, alone, lifted, steps
 
 
 @njit(inline="always")
