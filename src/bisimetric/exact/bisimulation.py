@@ -68,7 +68,7 @@ def bisimulation(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
         of=mdp,
         labels=relation.bisimulation,
         solve=solve,
-        tables=1,
+        tables=2 if mdp.num_actions == 1 else 1,
         scratch=4.5,
         tol=tol,
         dtype=dtype,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bisimetric.exact import sweeps
@@ -15,20 +17,21 @@ def solve(problem: Problem) -> Table:
     d_2k(s, t) = d_k(s, t) + discount^k * d_k(n_k(s), n_k(t)), with n_k(s) the state after k steps.
     """
     states, discount = problem.num_states, problem.discount
-    d, spare = np.empty((2, states, states), problem.dtype)
+    d, spare = (np.empty((states, states), problem.dtype) for _ in range(2))
     sweeps.gaps(problem.reward[0], d)
-    ahead, weight, rounds = problem.successor[0], discount, 0
     # What is left out after k terms is at most discount^k times the largest distance.
     small = problem.least * (1 - discount) / max(float(np.ptp(problem.reward)), 1e-300)
     enough = max(min(small, 1.0), UNIT)
-    expected = max(1, int(np.ceil(np.log2(max(1.0, np.log(enough) / np.log(max(weight, 1e-9)))))))
-    with bar(expected, "doublings") as shown:
-        while weight > enough:
+    terms = 1.0 if discount == 0 else max(1.0, math.log(enough) / math.log(discount))
+    rounds = math.ceil(math.log2(terms))
+    ahead, weight = problem.successor[0], discount
+    with bar(rounds, "doublings") as shown:
+        for number in range(rounds):
             sweeps.double(d, spare, ahead, weight)
             sweeps.mirror(spare)
             d, spare = spare, d
-            ahead, weight, rounds = ahead[ahead], weight * weight, rounds + 1
-            shown.at(rounds)
+            ahead, weight = ahead[ahead], weight * weight
+            shown.at(number + 1)
     del spare
     tally = np.zeros((states, 2))
     sweeps.chain_residual(d, problem.successor[0], problem.reward[0], discount, tally)
