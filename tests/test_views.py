@@ -178,7 +178,7 @@ class TestAllMaps:
         figure = views.all_maps(rooms)
         limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
         positive = rooms.values[rooms.values > 0]
-        assert limits == {(positive.min(), positive.max())}
+        assert limits == {(float(positive.min()), float(positive.max()))}
         bars = [axes for axes in figure.axes if "distance" in axes.get_ylabel()]
         assert len(bars) == 1
         assert figure.get_suptitle().startswith("Bisimulation distance from each state")
