@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 from numba import njit, prange
@@ -57,8 +58,11 @@ def _sweep_block(d, fresh, low, high, successor, reward, discount, change):  # t
         change[s] = most
 
 
-def value_iteration(mdp: MDP, tol: float) -> tuple[NDArray[np.float64], int]:
-    """d~ by our own best sweep, in place and in alternating directions, to the same error."""
+def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
+    """Our own best sweep, again and again: in place, in alternating directions.
+
+    After each, the table and the largest change in it.
+    """
     states = mdp.num_states
     successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
     reward = np.ascontiguousarray(mdp.R.T)
@@ -66,27 +70,22 @@ def value_iteration(mdp: MDP, tol: float) -> tuple[NDArray[np.float64], int]:
     size = sweeps.block_size(states)
     fresh = np.empty((size, states))
     blocks = range(0, states, size)
-    for number in itertools.count(1):
-        for low in blocks if number % 2 else reversed(blocks):
+    for backward in itertools.cycle((False, True)):
+        for low in reversed(blocks) if backward else blocks:
             high = min(states, low + size)
             _sweep_block(d, fresh, low, high, successor, reward, mdp.discount, change)
             sweeps.write_block(d, fresh, low, high)
-        if change.max() / (1 - mdp.discount) <= tol:
+        yield d, float(change.max())
+
+
+def value_iteration(mdp: MDP, tol: float) -> tuple[NDArray[np.float64], int]:
+    """d~ by sweeps alone, to the same proven error; the table and the number of sweeps."""
+    for number, (d, change) in enumerate(_sweeps(mdp), start=1):
+        if change / (1 - mdp.discount) <= tol:
             return d, number
     raise AssertionError("unreachable")
 
 
 def chain_sweeps(mdp: MDP, count: int) -> NDArray[np.float64]:
-    """`count` plain sweeps of d^pi, in place, for an MDP with one action."""
-    states = mdp.num_states
-    d, change = np.zeros((states, states)), np.zeros(states)
-    size = sweeps.block_size(states)
-    fresh = np.empty((size, states))
-    successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
-    reward = np.ascontiguousarray(mdp.R.T)
-    for _ in range(count):
-        for low in range(0, states, size):
-            high = min(states, low + size)
-            _sweep_block(d, fresh, low, high, successor, reward, mdp.discount, change)
-            sweeps.write_block(d, fresh, low, high)
-    return d
+    """`count` plain sweeps of d^pi, for an MDP with one action."""
+    return next(itertools.islice(_sweeps(mdp), count - 1, None))[0]

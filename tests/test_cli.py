@@ -313,12 +313,13 @@ def test_files_that_hold_no_distance(run: Run, what: str, tmp_path: Path) -> Non
     refused(run("explain", "d.npz", "0", "1"), "d.npz")
 
 
+def never(*args: object, **options: object) -> None:
+    raise RuntimeError("the work has started")
+
+
 def test_outputs_are_checked_before_the_work_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*args: object, **options: object) -> None:
-        raise RuntimeError("the work has started")
-
     monkeypatch.setattr(exact, "bisimulation", never)
     monkeypatch.setattr(worlds, "load", never)
     for flag in ("-o", "--plot", "--heatmap", "--all-maps"):
@@ -328,9 +329,6 @@ def test_outputs_are_checked_before_the_work_starts(
 def test_worlds_without_a_map_are_refused_before_the_work_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*args: object, **options: object) -> None:
-        raise RuntimeError("the work has started")
-
     monkeypatch.setattr(exact, "bisimulation", never)
     refused(run("exact", "bisimulation", "open-grid", "--all-maps", "all.png"), "at most 100 maps")
     refused(run("exact", "bisimulation", "pessimism", "--all-maps", "all.png"), "no map")

@@ -145,12 +145,16 @@ class MDP:
     def next_state(self) -> NDArray[np.integer]:
         """The successors (S, A) of a deterministic MDP."""
         if not self.is_deterministic:
-            s, a = divmod(int(np.argmax(np.diff(self.P.indptr) > 1)), self.num_actions)
+            s, a = self.first_branch()
             raise InputError(
                 f"MDP: next_state needs a deterministic MDP, and P[{s}, {a}] has several "
                 "successors; use P."
             )
         return self.P.indices.reshape(self.R.shape)
+
+    def first_branch(self) -> tuple[int, int]:
+        """The first state and action with several successors, in an MDP that has them."""
+        return divmod(int(np.argmax(np.diff(self.P.indptr) > 1)), self.num_actions)
 
     def state(self, which: int | np.integer | str) -> int:
         """The id of a state given by id or by name."""

@@ -122,11 +122,11 @@ def quotient(mdp: MDP, labels: ArrayLike) -> MDP:
 
 def _refuse_stochastic(mdp: MDP) -> None:
     if not mdp.is_deterministic:
-        successors = np.diff(mdp.P.indptr)
-        row = int(np.argmax(successors > 1))
+        s, a = mdp.first_branch()
+        successors = np.diff(mdp.P.indptr)[s * mdp.num_actions + a]
         raise InputError(
             "relation: relations need one successor per state and action, and a transition from "
-            f"state {mdp.name(row // mdp.num_actions)} has {successors[row]}."
+            f"state {mdp.name(s)} has {successors}."
         )
 
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from bisimetric.exact import sweeps
-from bisimetric.exact.table import UNIT, Problem, Table
+from bisimetric.exact.table import Problem, Table
+from bisimetric.planning import UNIT
 from bisimetric.progress import bar
 
 

@@ -16,9 +16,9 @@ import bisimetric
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError, NotConverged, TableTooLarge
 from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT
 from bisimetric.progress import compiling
 
-UNIT = 2.0**-53
 LARGE = 256
 """States above which a table is worth all cores."""
 DEFAULT_TOL = 1e-6
@@ -151,7 +151,7 @@ def _checked_request(
     if tol is not None and not (np.isfinite(tol) and tol > 0):
         raise InputError(f"exact.{kind}: tol is {tol} and must be above 0.")
     if not mdp.is_deterministic:
-        s, a = divmod(int(np.argmax(np.diff(mdp.P.indptr) > 1)), mdp.num_actions)
+        s, a = mdp.first_branch()
         where = f"state {mdp.name(s)} has" if kind == "on_policy" else f"P[{s}, {a}] has"
         raise InputError(
             f"exact.{kind}: {where} several successors; exact distances need a deterministic MDP "
