@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import zipfile
 from typing import Any, Literal, get_args, overload
@@ -17,7 +18,7 @@ from bisimetric.explanation import Explanation, explain
 from bisimetric.files import written_beside
 from bisimetric.mdp import MDP
 
-Kind = Literal["bisimulation", "on_policy", "lax"]
+Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
 FORMAT = "bisimetric distance, version 1"
 
 
@@ -26,15 +27,17 @@ class Distance:
     """A table of distances between the states of an MDP.
 
     `d(s, t)` takes ids or names. Every entry of `values` lies within `error` of the true
-    distance: that is proven, rounding included.
+    distance: that is proven, rounding included. Where nothing is proven, as for a table from
+    samples, `error` is infinite and `estimate` says about how large it is.
 
     Attributes:
-        values: (S, S), symmetric, zero on the diagonal, read-only.
+        values: (S, S), symmetric, zero on the diagonal (but for "mico"), read-only.
         error: a proven bound on the largest error of any entry.
-        kind: "bisimulation", "on_policy" or "lax".
+        kind: "bisimulation", "on_policy", "lax" or "mico".
         mdp: the MDP whose states these are.
         policy: the policy of an on-policy distance, else None.
         made: how it was made: method, tolerance, rounds, seconds, versions.
+        estimate: of a table from samples, an estimate of the largest error; else None.
 
     >>> from bisimetric import exact, worlds
     >>> d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
@@ -50,6 +53,7 @@ class Distance:
     mdp: MDP
     policy: NDArray[Any] | None = None
     made: dict[str, Any] = dataclasses.field(default_factory=dict)
+    estimate: float | None = None
 
     def __post_init__(self) -> None:
         states = self.mdp.num_states
@@ -90,7 +94,8 @@ class Distance:
         about = {
             "format": FORMAT,
             "kind": self.kind,
-            "error": self.error,
+            "error": self.error if self.estimate is None else None,
+            "estimate": self.estimate,
             "discount": mdp.discount,
             "made": self.made,
         }
@@ -106,6 +111,7 @@ class Distance:
             "positions": mdp.positions,
             "features": mdp.features,
             "world_policy": mdp.policy,
+            "available": mdp.available,
             "policy": self.policy,
         }
         with written_beside(path) as beside, open(beside, "wb") as file:
@@ -134,9 +140,12 @@ class Distance:
         return np.array(flat, dtype=np.int64).reshape(np.shape(states))
 
     def __repr__(self) -> str:
+        sure = f"error <= {self.error:.2g}"
+        if self.estimate is not None:
+            sure = f"an estimate, off by about {self.estimate:.2g}"
         return (
             f"Distance({self.kind}, {self.mdp.num_states} states, "
-            f"largest {self.values.max():.6g}, error <= {self.error:.2g})"
+            f"largest {self.values.max():.6g}, {sure})"
         )
 
 
@@ -165,12 +174,20 @@ def _from_arrays(path: str | os.PathLike[str], found: dict[str, NDArray[Any]]) -
             positions=found.get("positions"),
             features=found.get("features"),
             policy=found.get("world_policy"),
+            available=found.get("available"),
         )
         values = found["values"]
         if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
             raise ValueError("its table holds something else than finite numbers")
+        estimate = about.get("estimate")
         return Distance(
-            values, float(about["error"]), about["kind"], mdp, found.get("policy"), about["made"]
+            values,
+            float(about["error"]) if estimate is None else math.inf,
+            about["kind"],
+            mdp,
+            found.get("policy"),
+            about["made"],
+            estimate,
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -32,6 +32,8 @@ class MDP:
         positions: (S, 2) row and column of each state on a map, or None.
         features: (S, k) features of each state, or None.
         policy: the policy that the world comes with, (S,) or (S, A), or None.
+        available: (S, A), whether a state has an action, or None where every state has them all.
+            An action that a state lacks is kept as a step on the spot that pays 0, and never taken.
 
     >>> mdp = MDP.deterministic([[1], [1]], [[0.0], [1.0]], discount=0.5)
     >>> mdp
@@ -49,6 +51,7 @@ class MDP:
     positions: NDArray[np.float64] | None = None
     features: NDArray[np.float64] | None = None
     policy: NDArray[Any] | None = None
+    available: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         rewards = np.array(self.R, dtype=np.float64)
@@ -57,12 +60,16 @@ class MDP:
                 f"MDP: rewards have shape {rewards.shape} and must be (states, actions), "
                 "with at least one of each."
             )
+        states, actions = rewards.shape
+        available, P = _checked_available(self.available, states, actions), self.P
+        if available is not None:
+            rewards[~available] = 0.0
+            P = _with_steps_on_the_spot(P, available)
         _refuse_non_finite("rewards", rewards)
         discount = checked_discount(self.discount)
-        states, actions = rewards.shape
-        P = _checked_transitions(self.P, states, actions)
         put = object.__setattr__
-        put(self, "P", P)
+        put(self, "available", available)
+        put(self, "P", _checked_transitions(P, states, actions))
         put(self, "R", _frozen(rewards))
         put(self, "discount", discount)
         put(self, "names", _checked_names("state", self.names, states))
@@ -79,7 +86,7 @@ class MDP:
         """An MDP in which action a leads from state s to `next_state[s, a]` for certain.
 
         `next_state` and `rewards` are (S, A); `about` are `names`, `actions`, `positions`,
-        `features` and `policy`.
+        `features`, `policy` and `available`.
 
         >>> MDP.deterministic([[0], [7]], [[0], [0]], discount=0.9)
         Traceback (most recent call last):
@@ -209,7 +216,7 @@ class MDP:
             weights = sparse.csr_array((checked[s, a], (s, s * actions + a)), shape)
             P, R = weights @ self.P, (checked * self.R).sum(axis=1)
         return dataclasses.replace(
-            self, P=sparse.csr_array(P), R=R[:, None], actions=None, policy=None
+            self, P=sparse.csr_array(P), R=R[:, None], actions=None, policy=None, available=None
         )
 
     def __repr__(self) -> str:
@@ -242,6 +249,7 @@ def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
             raise InputError(
                 f"policy[{s}] is {chosen[s]} and must be an action from 0 to {actions - 1}."
             )
+        _refuse_lacking(mdp, np.eye(actions, dtype=np.bool_)[chosen])
         return chosen
     if given.shape == (states, actions):
         probabilities = _floats("policy", given)
@@ -256,10 +264,53 @@ def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
                 f"policy[{s}] is {np.array2string(probabilities[s], threshold=8)} and must be "
                 "probabilities that sum to 1."
             )
+        _refuse_lacking(mdp, probabilities > 0)
         return probabilities
     raise InputError(
         f"policy has shape {given.shape} and must be ({states},) actions or "
         f"({states}, {actions}) probabilities."
+    )
+
+
+def _refuse_lacking(mdp: MDP, taken: NDArray[np.bool_]) -> None:
+    """Refuses a policy that takes, somewhere, an action that the state lacks."""
+    if mdp.available is None:
+        return
+    wrong = np.argwhere(taken & ~mdp.available)
+    if len(wrong):
+        s, a = map(int, wrong[0])
+        raise InputError(
+            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.name(s)} lacks; "
+            "take one that is available."
+        )
+
+
+def _checked_available(
+    available: ArrayLike | None, states: int, actions: int
+) -> NDArray[np.bool_] | None:
+    if available is None:
+        return None
+    mask = np.array(available)
+    if mask.dtype != np.bool_ or mask.shape != (states, actions):
+        raise InputError(
+            f"MDP: available is {mask.dtype} of shape {mask.shape} and must be bool of shape "
+            f"({states}, {actions})."
+        )
+    without = np.flatnonzero(~mask.any(axis=1))
+    if len(without):
+        raise InputError(f"MDP: state {without[0]} has no available action and must have one.")
+    return None if mask.all() else _frozen(mask)
+
+
+def _with_steps_on_the_spot(P: Any, available: NDArray[np.bool_]) -> sparse.csr_array:
+    """P with a step on the spot in place of each action that a state lacks."""
+    states = len(available)
+    if np.shape(P) != (available.size, states):
+        return sparse.csr_array(P)  # for the check of P to refuse
+    row, there = np.flatnonzero(~available), np.nonzero(~available)[0]
+    spots = sparse.csr_array((np.ones(len(row)), (row, there)), (available.size, states))
+    return sparse.csr_array(
+        sparse.diags_array(available.ravel() * 1.0) @ sparse.csr_array(P) + spots
     )
 
 

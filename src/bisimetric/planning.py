@@ -77,7 +77,7 @@ def greedy_policy(
 
 def _policy_iteration(mdp: MDP) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     everyone = np.arange(mdp.num_states)
-    policy = np.argmax(mdp.R, axis=1)
+    policy = np.argmax(mdp.R if mdp.available is None else mdp.available, axis=1)
     while True:
         V = _evaluate(mdp.under(policy))
         Q = _action_values(mdp, V)
@@ -102,7 +102,8 @@ def _evaluate(chain: MDP) -> NDArray[np.float64]:
 
 
 def _action_values(mdp: MDP, V: NDArray[np.float64]) -> NDArray[np.float64]:
-    return mdp.R + mdp.discount * (mdp.P @ V).reshape(mdp.R.shape)
+    Q = mdp.R + mdp.discount * (mdp.P @ V).reshape(mdp.R.shape)
+    return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
 
 
 def _largest(mdp: MDP, V: NDArray[np.float64]) -> float:
