@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Hashable
 from itertools import product
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from bisimetric import relation
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
+from bisimetric.relation import partition, refinement
 
 Labels = NDArray[np.int64]
 Signature = Callable[[MDP, Any, int], Hashable]
@@ -255,14 +255,15 @@ def test_work_grows_like_edges_times_their_logarithm(
     """An edge marks its source at most twice in log2(m) + 1 cords, and is marked log2(S) times."""
     marks = 0
 
-    def counted(*args: Any) -> None:
+    def counted(parts: Any, elements: Any) -> None:
         nonlocal marks
-        marks += 1
-        mark(*args)
+        marks += len(elements)
+        mark(parts, elements)
 
-    mark = relation._mark.py_func
-    monkeypatch.setattr(relation, "_refined", relation._refined.py_func)
-    monkeypatch.setattr(relation, "_mark", counted)
+    mark = partition.mark
+    monkeypatch.setattr(refinement, "mark", counted)
+    monkeypatch.setattr(refinement, "split_by_cord", refinement.split_by_cord.py_func)
+    monkeypatch.setattr(relation, "refined", refinement.refined.py_func)
     compute(mdp)
     m, S = mdp.R.size, mdp.num_states
     assert m / 2 < marks <= m * (2 * (np.log2(m) + 1) + np.log2(S))
@@ -317,94 +318,18 @@ def test_a_planted_lax_quotient_comes_out(classes: int, states: int) -> None:
     assert relation.lax(mdp).tolist() == first_appearance(expected)
 
 
-def optimal_values(mdp: MDP) -> NDArray[np.float64]:
-    V = np.zeros(mdp.num_states)
-    for _ in range(60):
-        V = (mdp.R + mdp.discount * V[mdp.next_state]).max(axis=1)
-    return V
-
-
-@both_kinds
-@given(mdp=mdps())
-@settings(deadline=None)
-def test_the_quotient_is_reduced_and_keeps_the_values(
-    compute: Callable[[MDP], Labels], signature: Signature, mdp: MDP
-) -> None:
-    mdp = mdp.replace(discount=0.5)
-    labels = compute(mdp)
-    small = relation.quotient(mdp, labels)
-    assert compute(small).tolist() == list(range(labels.max() + 1))
-    assert small.discount == 0.5
-    np.testing.assert_allclose(optimal_values(small)[labels], optimal_values(mdp), atol=1e-12)
-
-
-def test_the_quotient_keeps_what_is_known_of_the_first_states() -> None:
-    mdp = MDP.deterministic(
-        [[2, 0], [2, 1], [1, 2]],
-        [[1, 0], [1, 0], [0, 4]],
-        discount=0.9,
-        names=["x", "y", "z"],
-        actions=["go", "stay"],
-        positions=[[0, 0], [0, 1], [1, 0]],
-        features=[[7], [8], [9]],
-        policy=[1, 0, 0],
-    )
-    small = relation.quotient(mdp, relation.bisimulation(mdp))
-    assert small.next_state.tolist() == [[1, 0], [0, 1]]
-    assert small.R.tolist() == [[1, 0], [0, 4]]
-    assert (small.names, small.actions) == (("x", "z"), ("go", "stay"))
-    kept = (small.positions, small.features, small.policy)
-    wanted = ([[0, 0], [1, 0]], [[7], [9]], [1, 0])
-    for found, rows in zip(kept, wanted, strict=True):
-        assert found is not None
-        assert found.tolist() == rows
-    bare = dataclasses.replace(mdp, names=None, positions=None, features=None, policy=None)
-    small = relation.quotient(bare, [0, 0, 1])
-    assert (small.names, small.positions, small.features, small.policy) == (None,) * 4
-
-
-def test_a_policy_of_probabilities_survives_the_quotient() -> None:
-    mdp = MDP.deterministic(
-        [[0, 1], [1, 1]], [[0, 0], [0, 0]], discount=0.9, policy=[[0.5, 0.5], [1.0, 0.0]]
-    )
-    policy = relation.quotient(mdp, [0, 0]).policy
-    assert policy is not None
-    assert policy.tolist() == [[0.5, 0.5]]
-
-
-def test_stochastic_mdps_are_refused() -> None:
-    P = [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.5, 0.5]]]
-    mdp = MDP.from_matrices(P, np.zeros((2, 2)), discount=0.9, names=["x", "y"])
-    said = "one successor per state and action, and a transition from state y has 2"
-    for refuse in (
-        lambda: relation.bisimulation(mdp),
-        lambda: relation.lax(mdp),
-        lambda: relation.on_policy(mdp, [0, 1]),
-        lambda: relation.quotient(mdp, [0, 1]),
-    ):
-        with pytest.raises(InputError, match=said):
-            refuse()
-    assert relation.on_policy(mdp, [0, 0]).tolist() == [0, 0]
-
-
-def test_a_policy_that_mixes_successors_is_refused() -> None:
+def test_a_policy_of_a_wrong_shape_is_refused() -> None:
     mdp = MDP.deterministic([[0, 1], [1, 1]], np.zeros((2, 2)), discount=0.9)
-    with pytest.raises(InputError, match="state 0 has 2"):
-        relation.on_policy(mdp, [[0.5, 0.5], [0.5, 0.5]])
     with pytest.raises(InputError, match="policy has shape"):
         relation.on_policy(mdp, [0, 1, 0])
 
 
-@pytest.mark.parametrize(
-    ("labels", "said"),
-    [
-        ([0, 1], "one integer for each of 3 states"),
-        ([0.0, 0.0, 1.0], "labels are float64"),
-        ([0, 0, 2], "labelled from 0 to 2 and must be from 0 to 1"),
-        ([-1, 0, 1], "labelled from -1 to 1 and must be from 0 to 2"),
-    ],
-)
-def test_bad_labels_of_a_quotient_are_refused(labels: list[float], said: str) -> None:
-    mdp = MDP.deterministic([[0], [1], [2]], np.zeros((3, 1)), discount=0.9)
-    with pytest.raises(InputError, match=said):
-        relation.quotient(mdp, labels)
+@pytest.mark.parametrize("tol", [-1e-20, np.nan, np.inf, 1.0])
+def test_a_bad_tol_is_refused(tol: float) -> None:
+    mdp = MDP.deterministic([[0], [1]], np.zeros((2, 1)), discount=0.9)
+    with pytest.raises(InputError, match=f"tol is {tol} and must be at least 0 and below 1"):
+        relation.bisimulation(mdp, tol=tol)
+    with pytest.raises(InputError, match="tol is"):
+        relation.lax(mdp, tol=tol)
+    with pytest.raises(InputError, match="tol is"):
+        relation.on_policy(mdp, [0, 0], tol=tol)

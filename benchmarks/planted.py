@@ -1,0 +1,100 @@
+"""A large stochastic MDP whose coarsest bisimulation is known, as plain arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+PARTS = 16
+"""Probabilities are whole multiples of 1 / (2 * PARTS), so that every sum of them is exact."""
+
+
+class Planted(NamedTuple):
+    """Transitions P (S * A, S), rewards R (S, A), and the class (S,) of each state."""
+
+    P: sparse.csr_array
+    R: NDArray[np.float64]
+    classes: NDArray[np.int64]
+
+
+def planted(states: int, classes: int, actions: int, successors: int, key: int) -> Planted:
+    """An MDP of `states` states that fall into exactly `classes` classes of two or more.
+
+    A small MDP is drawn first, with rewards 0 and 1 and one state a class, and drawn anew while two
+    of its states are alike, be it only if actions are matched freely. Each large state copies one
+    of the small ones: its successors are drawn from their classes. Every row has `successors` of
+    them (2 or more), and in every second row of the small MDP the first class is reached through
+    two members, with shares drawn for each copy; so the rows of a class differ nearly always.
+    """
+    rng = np.random.default_rng(key)
+    while True:
+        R = rng.integers(2, size=(classes, actions)).astype(np.float64)
+        ahead, parts = _rows(rng, classes * actions, classes, successors)
+        if _all_differ(R, ahead.reshape(*R.shape, -1), parts.reshape(*R.shape, -1)):
+            break
+    own = rng.permutation(np.arange(states) % classes)
+    members, size = np.argsort(own, kind="stable"), np.bincount(own)
+    start = size.cumsum() - size
+
+    rows = (own[:, None] * actions + np.arange(actions)).ravel()
+    wanted, weights = ahead[rows], 2 * parts[rows]
+    pick = rng.integers(size[wanted])
+    twice = wanted[:, 0] == wanted[:, 1]
+    first = wanted[twice, 0]
+    pick[twice, 1] = (pick[twice, 0] + rng.integers(1, size[first])) % size[first]
+    both = weights[twice, 0]
+    share = rng.integers(1, both)
+    weights[twice, 0], weights[twice, 1] = share, both - share
+    P = sparse.csr_array(
+        (
+            weights.ravel() / (2 * PARTS),
+            members[start[wanted] + pick].ravel(),
+            np.arange(len(rows) + 1) * successors,
+        ),
+        shape=(len(rows), states),
+    )
+    P.sort_indices()
+    return Planted(P, R[own], own)
+
+
+def _rows(
+    rng: np.random.Generator, rows: int, classes: int, successors: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct classes (rows, successors) and their parts of PARTS.
+
+    In every second row the second class is the first once more, and its part is 0.
+    """
+    ahead = rng.integers(classes, size=(rows, successors))
+    while True:
+        in_order = np.sort(ahead, axis=1)
+        again = np.flatnonzero((in_order[:, 1:] == in_order[:, :-1]).any(axis=1))
+        if len(again) == 0:
+            break
+        ahead[again] = rng.integers(classes, size=(len(again), successors))
+    cuts = rng.permuted(np.tile(np.arange(1, PARTS), (rows, 1)), axis=1)[:, : successors - 1]
+    parts = np.diff(np.sort(cuts, axis=1), axis=1, prepend=0, append=PARTS)
+    parts[::2, 0] += parts[::2, 1]
+    parts[::2, 1], ahead[::2, 1] = 0, ahead[::2, 0]
+    return ahead, parts
+
+
+def _all_differ(R: NDArray[np.float64], ahead: NDArray[np.int64], parts: NDArray[np.int64]) -> bool:
+    """Whether no two states are lax bisimilar, by plain refinement in rounds."""
+    labels, found = [0] * len(R), 1
+    while True:
+        number: dict[frozenset[object], int] = {}
+        fresh = []
+        for s in range(len(R)):
+            moves = set()
+            for reward, successors, shares in zip(R[s], ahead[s], parts[s], strict=True):
+                mass: dict[int, int] = {}
+                for t, share in zip(successors.tolist(), shares.tolist(), strict=True):
+                    mass[labels[t]] = mass.get(labels[t], 0) + share
+                moves.add((float(reward), frozenset(mass.items())))
+            fresh.append(number.setdefault(frozenset(moves), len(number)))
+        if len(number) in (found, len(R)):
+            return len(number) == len(R)
+        labels, found = fresh, len(number)

@@ -1,0 +1,195 @@
+"""The stochastic kernel: states and distributions are refined in turn, by the smaller parts.
+
+Valmari & Franceschinis (2010), Simple O(m log n) time Markov chain lumping, TACAS 2010;
+Groote, Rivera Verduzco & de Vink (2018), An efficient algorithm to determine probabilistic
+bisimulation, Algorithms 11(9).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bisimetric.relation.partition import Partition, mark, numbered, partition, set_apart
+from bisimetric.relation.refinement import bundled, split_by_cord
+
+WHOLE = 2**62
+"""Probability 1 in fixed point, so that int64 holds the sum of a row, and every sum is exact."""
+
+
+@njit(cache=True)
+def arrivals(
+    indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[np.float64], num_states: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    """Transitions grouped by successor: where each group starts, their rows and their weights.
+
+    A weight is a probability in fixed point, after its row is scaled to sum to 1. Rounding moves
+    a sum of k weights of a row by a few times 2^-53 at the most, and by k * 2^-63.
+    """
+    into = np.zeros(num_states + 1, indices.dtype)
+    for t in indices:
+        into[t + 1] += 1
+    for t in range(num_states):
+        into[t + 1] += into[t]
+    ends = into[:-1].copy()
+    rows = np.empty_like(indices)
+    weights = np.empty(len(indices), np.int64)
+    for row in range(len(indptr) - 1):
+        total = np.int64(0)
+        for i in range(indptr[row], indptr[row + 1]):
+            total += np.int64(np.rint(data[i] * WHOLE))
+        scale = WHOLE / total * WHOLE
+        for i in range(indptr[row], indptr[row + 1]):
+            t = indices[i]
+            rows[ends[t]] = row
+            weights[ends[t]] = np.int64(np.rint(data[i] * scale))
+            ends[t] += 1
+    return into, rows, weights
+
+
+@njit(cache=True)
+def lumped(
+    into: NDArray[Any],
+    rows: NDArray[Any],
+    weights: NDArray[np.int64],
+    labels: NDArray[Any],
+    num_labels: int,
+    free: bool,
+    tol: int,
+) -> NDArray[np.int64]:
+    """The classes (S,) of probabilistic bisimulation, for the transitions that `arrivals` groups.
+
+    Row s * A + a is the distribution of state s under action a, with `labels[row]`. Rows stand
+    where `refinement.refined` has edges: a cord holds the rows of one label that agree, within
+    `tol`, in their probability of each processed block, and a cord splits blocks as there.
+    A part b of a processed block splits a cord by the probability of b. The largest part
+    keeps the cord's number, so a row is in at most log2(m) + 1 cords that are processed.
+    """
+    num_states = len(into) - 1
+    source = (np.arange(len(labels)) // (len(labels) // num_states)).astype(labels.dtype)
+    cords = partition(labels, num_labels)
+    blocks = partition(np.zeros(num_states, labels.dtype), 1)
+    bundles = bundled(source, num_states)
+    sums = np.zeros(len(labels), np.int64)  # the probability of block b, row by row
+    spare, ends = np.empty_like(labels), np.empty_like(labels)
+    b, c = 1, 1  # block 0 and cord 0 are what the others leave
+    while True:
+        if c < cords.counts[0]:
+            members = cords.order[cords.start[c] : cords.stop[c]]
+            split_by_cord(blocks, members, source, free, bundles)
+            c += 1
+        elif b < blocks.counts[0]:
+            found = 0
+            for t in blocks.order[blocks.start[b] : blocks.stop[b]]:
+                for i in range(into[t], into[t + 1]):
+                    row = rows[i]
+                    if sums[row] == 0 and weights[i] > 0:
+                        spare[found] = row
+                        found += 1
+                    sums[row] += weights[i]
+            mark(cords, spare[:found])
+            split_by_sums(cords, sums, tol, spare, ends)
+            b += 1
+        else:
+            return numbered(blocks)
+
+
+@njit(cache=True)
+def split_by_sums(
+    cords: Partition,
+    sums: NDArray[np.int64],
+    tol: int,
+    spare: NDArray[Any],
+    ends: NDArray[Any],
+) -> None:
+    """Part the rows of each cord by their sums, where these lie more than `tol` apart.
+
+    Rows that are not marked have the sum 0. The largest part keeps the number of the cord; each of
+    the others gets a number of its own. All sums are 0 afterwards.
+    """
+    order, place, _, start, stop, marked, touched, counts = cords
+    for c in touched[: counts[1]]:
+        first, middle, last = start[c], start[c] + marked[c], stop[c]
+        marked[c] = 0
+        members = order[first:middle]
+        low = high = sums[members[0]]
+        for row in members:
+            low, high = min(low, sums[row]), max(high, sums[row])
+        found = 0
+        if high - low > tol:
+            found = order_by_sums(members, sums, tol, spare, ends)
+            for i in range(first, middle):
+                place[order[i]] = i
+        sums[members] = 0
+        if low > tol and middle < last:
+            ends[found] = middle - first
+            found += 1
+        ends[found] = last - first
+
+        begin, widest = first, first
+        for k in range(found + 1):
+            end = first + ends[k]
+            if end - begin > stop[c] - start[c] or k == 0:
+                start[c], stop[c], widest = begin, end, begin
+            begin = end
+        begin = first
+        for k in range(found + 1):
+            if begin != widest:
+                set_apart(cords, begin, first + ends[k])
+            begin = first + ends[k]
+    counts[1] = 0
+
+
+@njit(cache=True)
+def order_by_sums(
+    members: NDArray[Any],
+    sums: NDArray[np.int64],
+    tol: int,
+    spare: NDArray[Any],
+    ends: NDArray[Any],
+) -> int:
+    """Arrange rows by falling sums and note in `ends` where a gap above `tol` follows; how many.
+
+    A sum that most rows have is found by a vote (Boyer & Moore 1991), and only the others are
+    sorted: these end up in parts of at most half the size, so that sorting costs no more
+    than the rest. Rows within `tol` of that sum belong together in any order.
+    """
+    common, votes = np.int64(0), 0
+    for row in members:
+        if votes == 0:
+            common = sums[row]
+        votes += 1 if abs(sums[row] - common) <= tol else -1
+
+    near, others, above = 0, 0, 0
+    low = high = common
+    for row in members:
+        value = sums[row]
+        if abs(value - common) <= tol:
+            members[near] = row
+            near += 1
+            low, high = min(low, value), max(high, value)
+        else:
+            spare[others] = row
+            others += 1
+            above += value > common
+    rest = spare[:others]
+    rest[:] = rest[np.argsort(-sums[rest])]
+    for i in range(min(above, near)):  # make room in front
+        members[max(above, near) + i] = members[i]
+    members[:above] = rest[:above]
+    members[above + near :] = rest[above:]
+
+    found = 0
+    below = above + near
+    for i in range(len(members) - 1):
+        if above <= i < below - 1:
+            continue
+        here = low if i == below - 1 else sums[members[i]]
+        after = high if i == above - 1 else sums[members[i + 1]]
+        if here - after > tol:
+            ends[found] = i + 1
+            found += 1
+    return found

@@ -1,0 +1,83 @@
+"""The MDP on the classes of a relation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+
+
+def representatives(labels: ArrayLike) -> NDArray[np.int64]:
+    """The first state of each class, for the labels (S,) of a relation.
+
+    >>> representatives([0, 0, 1, 0, 2])
+    array([0, 2, 4])
+    """
+    return _first_states("representatives", np.asarray(labels))
+
+
+def quotient(mdp: MDP, labels: ArrayLike) -> MDP:
+    """The MDP on the classes of a relation, made of the first state of each class.
+
+        R'(c, a) = R(s_c, a),    P'(c, a)(k) = P(s_c, a)(states of class k)
+
+    where s_c is `representatives(labels)[c]`. Rows are scaled to sum to 1; names, positions,
+    features, policy and available actions are those of the first states.
+
+    `labels` (S,) lead from the states to the classes and values back: if they come from
+    `bisimulation` or `lax`, V*(s) is the optimal value of the class of s, `V_small[labels]`.
+
+    >>> P = [[[0, 0.2, 0.8]], [[0, 0.4, 0.6]], [[0, 0, 1]]]
+    >>> mdp = MDP.from_matrices(P, [[1], [1], [1]], discount=0.9, names="xyz")
+    >>> small = quotient(mdp, [0, 1, 1])
+    >>> small.names, small.P.toarray()
+    (('x', 'y'), array([[0., 1.], [0., 1.]]))
+    """
+    classes = np.asarray(labels)
+    if classes.shape != (mdp.num_states,):
+        raise InputError(
+            f"quotient: labels have shape {classes.shape} and must be one integer for each of "
+            f"{mdp.num_states} states."
+        )
+    first = _first_states("quotient", classes)
+
+    def of_first(rows: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None if rows is None else rows[first]
+
+    rows = mdp.P[(first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()]
+    scale = np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
+    P = sparse.csr_array(
+        (rows.data / scale, classes[rows.indices], rows.indptr),
+        shape=(rows.shape[0], len(first)),
+    )
+    return MDP(
+        P,
+        mdp.R[first],
+        mdp.discount,
+        names=None if mdp.names is None else tuple(mdp.names[s] for s in first),
+        actions=mdp.actions,
+        positions=of_first(mdp.positions),
+        features=of_first(mdp.features),
+        policy=of_first(mdp.policy),
+        available=of_first(mdp.available),
+    )
+
+
+def _first_states(what: str, labels: NDArray[Any]) -> NDArray[np.int64]:
+    if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"{what}: labels are {labels.dtype} of shape {labels.shape} and must be one integer "
+            "for each state."
+        )
+    found, first = np.unique(labels, return_index=True)
+    if not np.array_equal(found, np.arange(len(found))):
+        raise InputError(
+            f"{what}: {len(found)} classes are labelled from {found[0]} to {found[-1]} and must "
+            f"be from 0 to {len(found) - 1}."
+        )
+    return first
