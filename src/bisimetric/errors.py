@@ -1,4 +1,7 @@
-"""What goes wrong, by name: bad input, no convergence, a table too large for the memory."""
+"""What goes wrong, by name: bad input, no convergence, a table too large for the memory.
+
+And what is worth a note: an import that had to translate what it found.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,14 @@ class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like Sto
 
 class TableTooLarge(MemoryError):  # noqa: N818
     """The table of distances would not fit into memory; nothing was allocated."""
+
+
+class ExpectedReward(UserWarning):
+    """An imported world paid by successor; R(s, a) is the expectation of what it pays."""
+
+
+class MissingActions(UserWarning):
+    """Some states of an imported world lack actions that others have: see `MDP.available`."""
 
 
 def near_names(name: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 
-from bisimetric.errors import InputError
+from bisimetric.errors import ExpectedReward, InputError, MissingActions
 from bisimetric.files import check_writable
 
 if TYPE_CHECKING:
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.mdp import MDP
 
+NOTES = (ExpectedReward, MissingActions)
+"""Warnings that are said in one plain line."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
     """The MDP that a command works on."""
 
     world: Annotated[Positional[str], arg(metavar="WORLD_OR_FILE")]
-    """a built-in world (`bisimetric worlds` lists them) or the path of a grid in a text file"""
+    """as `bisimetric worlds` lists them: a name, a Gymnasium id, or a grid, .tra or .npz file"""
     discount: Annotated[
         float | None, arg(metavar="G", help_behavior_hint="(default: the world's own)")
     ] = None
@@ -36,14 +39,23 @@ class Source:
         UseAppendAction,
         arg(name="set", metavar="KEY=VALUE ...", help_behavior_hint=""),
     ] = dataclasses.field(default_factory=list)
-    """options of a built-in world, as in `--set rows=20 columns=30`; may be repeated"""
+    """options of the world, as in `--set rows=20 columns=30`; may be repeated"""
 
     def load(self) -> MDP:
         from bisimetric import worlds
 
         given = [word for group in self.options for word in group]
         options = dict(key_and_value(word) for word in given)
-        return worlds.load(self.world, discount=self.discount, **options)
+        with warnings.catch_warnings(record=True) as caught:
+            for note in NOTES:
+                warnings.simplefilter("always", note)
+            mdp = worlds.load(self.world, discount=self.discount, **options)
+        for each in caught:
+            if issubclass(each.category, NOTES):
+                print(f"note: {each.message}", file=sys.stderr)
+            else:
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        return mdp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +128,11 @@ Drawn = OmitArgPrefixes[Pictures]
 Table = Annotated[Positional[Path], arg(metavar="TABLE.npz")]
 State = Annotated[Positional[str], arg(metavar="STATE")]
 Output = Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")]
+Samples = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
+Key = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
+Pairs = Annotated[
+    tuple[tuple[str, str], ...], UseAppendAction, arg(metavar="STATE STATE", help_behavior_hint="")
+]
 Policy = Annotated[
     str | None,
     arg(metavar="P", help_behavior_hint="(default: own where there is one, else optimal)"),

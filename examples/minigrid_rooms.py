@@ -1,0 +1,25 @@
+"""A MiniGrid room, walked through: the key, the door, and what a picture shows: writes key.png.
+
+Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/minigrid_rooms.py`.
+"""
+
+from bisimetric import exact, planning, views, worlds
+
+mdp = worlds.load("MiniGrid-DoorKey-5x5-v0", seed=0, discount=0.9)
+print(mdp)
+
+V = planning.optimal_values(mdp).values
+state = 0
+print("an optimal walk to the goal:")
+policy = planning.greedy_policy(mdp)
+while mdp.name(state) != "end":
+    action = int(policy[state])
+    print(f"  {mdp.name(state)}: {mdp.action_name(action)} (worth {V[state]:.3f})")
+    state = int(mdp.next_state[state, action])
+
+d = exact.lax(mdp)
+print("nearest to the start, if actions may be renamed:")
+for other, far in d.nearest(0, k=3):
+    print(f"  {mdp.name(other)} at {far:.4f}")
+views.save(views.distances_from(d, 0), "key.png")
+print("saved key.png")
