@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +20,7 @@ import psutil
 import pytest
 
 import bisimetric
-from bisimetric import Distance, exact, planning, relation, worlds
+from bisimetric import MDP, Distance, exact, planning, relation, worlds
 from bisimetric.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
@@ -86,7 +89,7 @@ def test_worlds_lists_every_world_with_its_options(run: Run) -> None:
     assert ".txt" in out
 
 
-@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax"])
+@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax", "mico"])
 def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> None:
     pictures = ("--plot", "m.png", "--heatmap", "h.svg", "--all-maps", "a.pdf", "--from", "4,3")
     world = ("mirrored-rooms-policy", "--discount", "0.9", "--tol", "1e-8")
@@ -95,14 +98,15 @@ def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> N
     assert sorted(os.listdir(tmp_path)) == ["a.pdf", "d.npz", "h.svg", "m.png"]
     saved = Distance.load("d.npz")
     mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
-    policy = [mdp.policy] if which == "on-policy" else []
+    policy = [mdp.policy] if which in ("on-policy", "mico") else []
     expected = getattr(exact, which.replace("-", "_"))(mdp, *policy, tol=1e-8)
     np.testing.assert_allclose(saved.values, expected.values, atol=saved.error + expected.error)
     assert saved.error <= 1e-8
     assert saved.made["world"] == "mirrored-rooms-policy"
     assert "31 states, 4 actions, deterministic, discount 0.9" in out
     assert f"{saved.values.max():.6g}, between " in out
-    assert ("policy     the world's own" in out) == (which == "on-policy")
+    assert ("policy     the world's own" in out) == bool(policy)
+    assert ("of states at distance 0" in out) == (which != "mico")
     assert [f"saved      {name}" in out for name in sorted(os.listdir(tmp_path))] == [True] * 4
     last = out.splitlines()[-1]
     assert last.startswith("next: bisimetric explain d.npz ")
@@ -127,6 +131,96 @@ def test_classes_at_distance_zero_are_counted(run: Run) -> None:
     assert mdp.policy is not None
     classes = relation.on_policy(mdp, mdp.policy).max() + 1
     assert f"{classes} classes of states at distance 0" in out
+
+
+def test_mico_of_a_world_that_branches(run: Run, tmp_path: Path) -> None:
+    coin = MDP.from_matrices(
+        [[[0, 0.5, 0.5]], [[0, 1, 0]], [[0, 0, 1]]],
+        [[0.0], [0.0], [1.0]],
+        discount=0.5,
+        names=["coin", "tails", "heads"],
+    )
+    exact.mico(coin).save("d.npz")
+    code, out, _ = run("show", "d.npz", "--from", "coin", "--nearest", "2", "--heatmap", "h.png")
+    assert code == 0
+    assert "distance   MICo, the distance of independent couplings\n" in out
+    assert "classes" not in out
+    assert "nearest to coin:\n  tails  0.5\n  heads  1.5\n" in out
+    assert "MICo distance from coin (discount 0.5)\n  coin   0.500\n" in out
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+    assert "step 0: two copies of coin take 0\n" in run("explain", "d.npz", "coin", "coin").out
+
+
+def test_a_state_may_be_the_farthest_from_itself(run: Run) -> None:
+    pair = MDP.from_matrices(np.full((2, 1, 2), 0.5), [[0.0], [0.0]], discount=0.5, names="xy")
+    Distance(np.array([[2.0, 1.0], [1.0, 0.0]]), 0.0, "mico", pair).save("d.npz")
+    assert "largest    2, of x to itself\n" in run("show", "d.npz").out
+
+
+def test_an_estimate_is_said_to_be_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def estimated(mdp: MDP, **options: object) -> Distance:
+        asked.update(options)
+        return dataclasses.replace(honest(mdp), error=math.inf, estimate=0.25)
+
+    honest = exact.bisimulation
+    monkeypatch.setattr(exact, "bisimulation", estimated)
+    words = ("exact", "bisimulation", "pessimism", "--samples", "30", "--key", "7", "--tol", "0.1")
+    code, out, err = run(*words, "-o", "d.npz")
+    assert (code, err) == (0, "")
+    assert asked == {"samples": 30, "key": 7, "tol": 0.1, "dtype": "float64"}
+    for said in (out, run("show", "d.npz").out):
+        assert "estimate   from samples, off by about 0.25; nothing is proven\n" in said
+        assert "error  " not in said
+        assert "classes" not in said
+    assert "an estimate, off by about 0.2" in run("explain", "d.npz", "s", "t").out
+    asked.clear()
+    run("exact", "bisimulation", "pessimism")
+    assert asked == {"tol": None, "dtype": "float64"}
+
+
+def test_samples_end_to_end(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    P, R = rng.dirichlet(np.ones(6), size=(6, 2)), rng.random((6, 2))
+    np.savez(tmp_path / "model.npz", P=P, R=R)
+    words = ("exact", "bisimulation", "model.npz", "--discount", "0.5", "--samples", "5")
+    tables = []
+    for key in ("1", "1", "2"):
+        code, out, err = run(*words, "--key", key, "-o", "d.npz")
+        assert (code, err) == (0, "")
+        assert "estimate   from samples, off by about " in out
+        tables.append(Distance.load("d.npz").values)
+    assert np.array_equal(tables[0], tables[1])
+    assert not np.array_equal(tables[0], tables[2])
+
+
+@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax"])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_pairs_are_answered_without_a_table(
+    run: Run, which: str, copies: int, tmp_path: Path
+) -> None:
+    world = "mirrored-rooms-policy" if copies == 1 else "duplicated-grid"
+    options = [] if copies == 1 else ["--set", "base=mirrored-rooms-policy"]
+    mdp = worlds.load("mirrored-rooms-policy")
+    policy = [mdp.policy] if which == "on-policy" else []
+    d = getattr(exact, which.replace("-", "_"))(mdp, *policy)
+    level = "" if copies == 1 else "upper "
+    asked = [("1,1", "2,3"), ("7,5", "1,3"), ("1,5", "1,5")]
+    words = [word for s, t in asked for word in ("--pairs", level + s, level + t)]
+    code, out, err = run("exact", which, world, *options, *words, "--tol", "1e-7")
+    assert (code, err) == (0, "")
+    found = re.findall(r"^pair +(\S.*?)  +(\S.*?)  +(\S+)$", out, re.MULTILINE)
+    assert [(s, t) for s, t, _ in found] == [(level + s, level + t) for s, t in asked]
+    for (s, t), (*_, far) in zip(asked, found, strict=True):
+        assert float(far) == pytest.approx(d(s, t), rel=1e-5)
+    assert re.search(r"^error +at most \S+, proven$", out, re.MULTILINE)
+    assert ("policy     the world's own" in out) == bool(policy)
+    ((explored, everything),) = re.findall(
+        r"^explored +([\d,]+) of ([\d,]+) pairs$", out, re.MULTILINE
+    )
+    assert 0 < int(explored.replace(",", "")) <= int(everything.replace(",", ""))
+    assert not os.listdir(tmp_path)
 
 
 def test_which_policy_was_used_is_said(run: Run, tmp_path: Path) -> None:
@@ -160,6 +254,27 @@ def test_a_text_file_end_to_end(run: Run, tmp_path: Path) -> None:
     assert "method" in out
     assert "[ ] source" in out
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax"])
+def test_stochastic_worlds_end_to_end(run: Run, which: str) -> None:
+    world = ("duplicated-grid", "--set", "base=mirrored-rooms-policy")
+    code, out, err = run("exact", which, *world, "-o", "d.npz", "--plot", "m.png", "--from", "15")
+    assert (code, err) == (0, "")
+    saved = Distance.load("d.npz")
+    one = worlds.load("mirrored-rooms-policy")
+    policy = [one.policy] if which == "on-policy" else []
+    d = getattr(exact, which.replace("-", "_"))(one, *policy)
+    np.testing.assert_allclose(saved.values, np.tile(d.values, (2, 2)), atol=saved.error + d.error)
+    assert "62 states, 4 actions, stochastic" in out
+    assert "error      at most " in out
+    last = shlex.split(out.splitlines()[-1].partition("explain")[2])
+    explained = run("explain", *last)
+    assert explained.code == 0
+    assert "step 0: " in explained.out
+    _, out, _ = run("relation", which, *world)
+    assert "lower 1,1  " in out
+    assert "  upper 1,1" in out
 
 
 @pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax"])
@@ -204,7 +319,7 @@ def test_demo_checks_shows_and_saves(run: Run, tmp_path: Path) -> None:
 def test_demo_fails_where_the_chain_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = exact.lax
 
-    def swollen(mdp: bisimetric.MDP) -> Distance:
+    def swollen(mdp: MDP) -> Distance:
         d = honest(mdp)
         values = d.values.copy()
         values[3, 7] = values[7, 3] = 1e3
@@ -253,9 +368,14 @@ def test_bad_grids(run: Run, tmp_path: Path, text: str, complaint: str) -> None:
         ("exact lax mirrored-rooms -o .", "folder"),
         ("exact lax mirrored-rooms --plot map.xyz", ".png"),
         ("exact lax mirrored-rooms --plot a.png --heatmap a.png", "twice"),
-        ("exact bisimulation duplicated-grid", "several successors"),
-        ("relation bisimulation duplicated-grid", "successor"),
         ("exact on-policy mirrored-rooms --policy own", "no policy"),
+        ("exact mico mirrored-rooms --policy own", "no policy"),
+        ("exact bisimulation pessimism --key 3", "--key 3 is for --samples"),
+        ("exact bisimulation pessimism --pairs s t -o d.npz", "no table to save in d.npz"),
+        ("exact bisimulation pessimism --pairs s t --plot m.png", "no table to save in m.png"),
+        ("exact bisimulation pessimism --pairs s t --samples 3", "leave --samples out"),
+        ("exact bisimulation pessimism --pairs s q", "no state 'q'"),
+        ("exact lax pessimism --pairs s t --heatmap m.png", "no table to save in m.png"),
         ("exact on-policy mirrored-rooms --policy none.npy", "none.npy"),
         ("relation lax mirrored-rooms -o none/labels.npy", "none"),
         ("explain none.npz 0 1", "none.npz"),

@@ -81,6 +81,7 @@ def test_steps_follow_the_mdp(mdp: MDP, key: int) -> None:
         pair = why.states
         for k, step in enumerate(why.steps):
             assert step.states == pair
+            assert step.actions is not None
             (s, t), (a, b) = step.states, step.actions
             assert step.gap == abs(mdp.R[s, a] - mdp.R[t, b])
             assert step.adds == pytest.approx(mdp.discount**k * step.gap)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -35,6 +37,12 @@ def a_distance(mdp: MDP, kind: Any = "bisimulation", sweeps: int = 30) -> Distan
         d = np.max(gaps, axis=0)
     np.fill_diagonal(d, 0)
     return Distance(d, 1e-6, kind, mdp)
+
+
+def everywhere_apart() -> Distance:
+    """Like a MICo table: no state is at distance 0 from any, itself included."""
+    d = a_distance(worlds.load("mirrored-rooms"), "mico", 5)
+    return dataclasses.replace(d, values=d.values + 1)
 
 
 def zeros(states: int, **about: Any) -> Distance:
@@ -94,13 +102,40 @@ class TestDistancesFrom:
 
     @pytest.mark.parametrize(
         ("kind", "words"),
-        [("on_policy", "on-policy distance"), ("lax", "lax bisimulation distance")],
+        [
+            ("on_policy", "on-policy distance"),
+            ("lax", "lax bisimulation distance"),
+            ("mico", "MICo distance"),
+        ],
     )
     def test_names_the_kind(self, kind: str, words: str) -> None:
-        figure = views.distances_from(a_distance(worlds.load("mirrored-rooms"), kind, 2), 0)
-        bar = figure.axes[0].images[0].colorbar
+        d = a_distance(worlds.load("mirrored-rooms"), kind, 2)
+        bar = views.distances_from(d, 0).axes[0].images[0].colorbar
         assert bar is not None
         assert bar.ax.get_ylabel() == f"{words} from 1,1"
+        start = words[0].upper() + words[1:]
+        assert views.all_maps(d).get_suptitle() == f"{start} from each state (outlined)"
+        assert views.terminal_map(d, 0).startswith(f"{words} from 1,1 (")
+
+    def test_a_state_that_is_not_at_distance_zero_from_itself(self) -> None:
+        d = everywhere_apart()
+        figure = views.distances_from(d, "1,1")
+        assert drawn(figure)[1, 1] == d("1,1", "1,1") > 0
+        assert texts(figure)[0] != "0"
+        assert legend(figure) == ["source", "goal"]
+        assert "[    0]" not in views.terminal_map(d, "1,1")
+
+    def test_an_estimate_says_so(self, rooms: Distance, pessimism: Distance) -> None:
+        for honest in (rooms, pessimism):
+            d = dataclasses.replace(honest, error=math.inf, estimate=0.5)
+            title = views.distances_from(d, 0).axes[0].get_title()
+            assert title == views.distances_from(honest, 0).axes[0].get_title() + ", an estimate"
+            assert views.heatmap(d).axes[0].get_title() == title
+            assert "discount 0.9" in views.terminal_map(d, 0).splitlines()[0]
+            assert views.terminal_map(d, 0).splitlines()[0].endswith(", an estimate)")
+        limits = views.distances_from(rooms, 0).axes[0].images[0].get_clim()
+        d = dataclasses.replace(rooms, error=math.inf, estimate=0.5)
+        assert views.distances_from(d, 0).axes[0].images[0].get_clim() == limits
 
     def test_marks_the_source_and_the_goals(self, rooms: Distance) -> None:
         axes = views.distances_from(rooms, "2,4").axes[0]
@@ -130,6 +165,12 @@ class TestDistancesFrom:
         assert picture.shape == (9, 14)
         np.testing.assert_allclose(picture[:, :7], picture[:, 7:])
         assert picture[1, 8] == 0
+
+    def test_the_parts_of_a_map_have_their_names_above(self) -> None:
+        figure = views.distances_from(a_distance(worlds.load("duplicated-grid"), sweeps=2), 0)
+        (lower, upper) = figure.axes[0].texts[-2:]
+        assert (lower.get_text(), *lower.get_position()) == ("lower", 3.0, 0.0)
+        assert (upper.get_text(), *upper.get_position()) == ("upper", 10.0, 0.0)
 
     def test_other_corners_and_names_need_no_ticks(self) -> None:
         d = zeros(2, positions=[[-4, 10], [-3, 11]], names=["a", "b"])
@@ -225,6 +266,15 @@ class TestHeatmap:
         assert sorted(order.tolist()) == list(range(80))
         assert (np.diff(group[order]) != 0).sum() == 4
 
+    def test_the_diagonal_does_not_change_the_order(self) -> None:
+        d = everywhere_apart()
+        order = heatmaps.similarity_order(d.values)
+        without = d.values * (1 - np.eye(31))
+        np.testing.assert_array_equal(order, heatmaps.similarity_order(without))
+        picture = drawn(views.heatmap(d))
+        np.testing.assert_array_equal(picture, d.values[np.ix_(order, order)])
+        assert np.diagonal(picture).all()
+
     def test_many_states_have_no_names_and_more_are_thinned(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -300,6 +350,22 @@ class TestLayout:
         assert found(worlds.grid("  \n  ")) == []
         assert found(worlds.load("random", states=20)) == []
         assert found(MDP.deterministic([[0]], [[1]], discount=0.5)) == []
+
+    @pytest.mark.parametrize(
+        ("names", "columns"),
+        [
+            (None, [0, 1, 5, 6]),
+            (["a 1", "a 2", "b 1", "b2"], [0, 1, 5, 6]),
+            (["a 1", "a 2", "a 3", "a 4"], [0, 1, 5, 6]),
+            (["a 1", "a 2", "a 3", "b 1"], [0, 1, 5, 6]),
+            (["a 1", "a 2", "b 1", "b 2"], [0, 5, 5, 6]),
+        ],
+        ids=["no names", "no word", "one part", "a part of one state", "a shared column"],
+    )
+    def test_no_parts(self, names: Any, columns: list[int]) -> None:
+        d = zeros(4, names=names, positions=[[row, c] for row, c in enumerate(columns)])
+        assert layout.parts(d.mdp) == {}
+        assert layout.parts(zeros(4, names=["a 1", "a 2", "b 1", "b 2"]).mdp) == {}
 
     @pytest.mark.parametrize(
         ("numbers", "expected"),

@@ -35,7 +35,7 @@ class Distance:
         error: a proven bound on the largest error of any entry.
         kind: "bisimulation", "on_policy", "lax" or "mico".
         mdp: the MDP whose states these are.
-        policy: the policy of an on-policy distance, else None.
+        policy: the policy of an on-policy or MICo distance, else None.
         made: how it was made: method, tolerance, rounds, seconds, versions.
         estimate: of a table from samples, an estimate of the largest error; else None.
 
@@ -84,9 +84,11 @@ class Distance:
         return [(int(t), float(row[t])) for t in order]
 
     def explain(self, s: int | str, t: int | str) -> Explanation:
-        """The path of actions and reward gaps that adds up to d(s, t); `print` shows it."""
+        """The steps, reward gaps and couplings that add up to d(s, t); `print` shows them."""
         pair = (self.mdp.state(s), self.mdp.state(t))
-        return explain(self.mdp, self.values, self.error, self.kind, self.policy, pair)
+        return explain(
+            self.mdp, self.values, self.error, self.kind, self.policy, pair, self.estimate
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one `.npz`, readable by plain NumPy; the file appears whole or not at all."""

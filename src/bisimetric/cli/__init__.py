@@ -32,6 +32,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("exact", "bisimulation"): commands.exact_bisimulation,
     ("exact", "on-policy"): commands.exact_on_policy,
     ("exact", "lax"): commands.exact_lax,
+    ("exact", "mico"): commands.exact_mico,
     ("relation", "bisimulation"): commands.relation_bisimulation,
     ("relation", "on-policy"): commands.relation_on_policy,
     ("relation", "lax"): commands.relation_lax,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bisimetric.distance import Distance
+    from bisimetric.exact.queries import Answer
     from bisimetric.mdp import MDP
 
 TITLES = {
     "bisimulation": "d~, the bisimulation distance",
     "on_policy": "d^pi, the on-policy distance",
     "lax": "d_lax, the lax bisimulation distance",
+    "mico": "MICo, the distance of independent couplings",
 }
 FEW_CLASSES = 40
 FEW_NAMES = 12
@@ -31,7 +34,7 @@ def say(*parts: Iterable[str]) -> None:
 
 
 def world_lines() -> Iterator[str]:
-    """The built-in worlds, and how to draw one."""
+    """The built-in worlds, and how to bring others."""
     from bisimetric import worlds
 
     for world in worlds.describe():
@@ -42,7 +45,17 @@ def world_lines() -> Iterator[str]:
 
 
 _FROM_A_FILE = """
-Or name a text file, such as rooms.txt, that draws a grid:
+Or bring your own:
+
+FrozenLake-v1, CliffWalking-v1, Taxi-v4 and others: Gymnasium environments with a transition table.
+    --set takes their options: FrozenLake-v1 --set map_name=8x8 is_slippery=False
+MiniGrid-Empty-5x5-v0 and others: MiniGrid rooms, walked through from a start (--set seed=3).
+    Both need pip install 'bisimetric[worlds]'.
+model.tra: an MDP or a DTMC that PRISM exports, with the model.sta, .lab, .srew, .trew beside it.
+    --set observe=goal,fail makes labels count, --set srew=model1.srew chooses rewards.
+model.npz: arrays P (actions, states, states) or (states, actions, states), and R.
+    --set first=actions tells the order where there are as many actions as states.
+rooms.txt: a grid, drawn as text:
 
     *******
     *  *  g
@@ -56,18 +69,49 @@ next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
 
 
 def table_lines(distance: Distance) -> Iterator[str]:
-    """The MDP, the kind of distance, its largest entry, its proven error, its zero classes."""
+    """The MDP, the kind of distance, its largest entry, its error, its zero classes."""
     mdp, made = distance.mdp, distance.made
     s, t = farthest(distance)
+    between = (
+        f"between {mdp.name(s)} and {mdp.name(t)}" if s != t else f"of {mdp.name(s)} to itself"
+    )
     yield f"world      {made.get('world', 'not named')}: {counted(mdp)}"
     yield f"distance   {TITLES.get(distance.kind, distance.kind)}"
     if "policy" in made:
         yield f"policy     {made['policy']}"
-    yield f"largest    {distance.values[s, t]:.6g}, between {mdp.name(s)} and {mdp.name(t)}"
-    yield f"error      at most {distance.error:.2g}, proven"
-    yield f"classes    {plural(zero_classes(distance), 'class', 'classes')} of states at distance 0"
+    yield f"largest    {distance.values[s, t]:.6g}, {between}"
+    yield error_line(distance)
+    if distance.kind != "mico" and distance.estimate is None:
+        zero = plural(zero_classes(distance), "class", "classes")
+        yield f"classes    {zero} of states at distance 0"
     if "seconds" in made:
         yield f"seconds    {made['seconds']:.3g}"
+
+
+def error_line(distance: Distance) -> str:
+    """What is known of the error: a proof, an estimate, or nothing."""
+    if distance.estimate is not None:
+        return f"estimate   from samples, off by about {distance.estimate:.2g}; nothing is proven"
+    if math.isinf(distance.error):
+        return "error      not known"
+    return f"error      at most {distance.error:.2g}, proven"
+
+
+def query_lines(mdp: MDP, query: Answer, world: str, **about: str) -> Iterator[str]:
+    """The distances of some pairs of states, and how little was explored for them."""
+    yield f"world      {world}: {counted(mdp)}"
+    yield f"distance   {TITLES[query.kind]}"
+    for key, value in about.items():
+        yield f"{key:<10} {value}"
+    names = [[mdp.name(mdp.state(state)) for state in pair] for pair in query.pairs]
+    widths = [max(len(pair[side]) for pair in names) for side in (0, 1)]
+    for (s, t), far in zip(names, query.values, strict=True):
+        yield f"pair       {s:<{widths[0]}}  {t:<{widths[1]}}  {far:.6g}"
+    yield f"error      at most {query.error:.2g}, proven"
+    everything = mdp.num_states * (mdp.num_states - 1) // 2
+    yield f"explored   {query.explored:,} of {plural(everything, 'pair')}"
+    if "seconds" in query.made:
+        yield f"seconds    {query.made['seconds']:.3g}"
 
 
 def made_lines(distance: Distance) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import matplotlib
 import numpy as np
 from matplotlib.colors import Colormap, Normalize
@@ -22,13 +24,16 @@ def scale(values: NDArray[np.floating], error: float) -> Normalize:
     """The scale from the smallest distance above `error` to the largest.
 
     It does not start at 0: at a discount near 1 all states that differ at all are far apart, and
-    the differences between those distances are what a picture can show.
+    the differences between those distances are what a picture can show. An infinite `error`, of a
+    table where nothing is proven, counts as 0.
 
     >>> scaled = scale(np.array([0.0, 1e-9, 140.0, 150.0]), 1e-6)
     >>> scaled.vmin, scaled.vmax
     (140.0, 150.0)
     """
     largest = float(values.max())
+    if math.isinf(error):
+        error = 0.0
     if largest <= error:
         return Normalize(max(error, 1e-9), 1 + 2 * error)
     smallest = float(values.min(where=values > error, initial=largest))

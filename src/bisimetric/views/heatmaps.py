@@ -50,7 +50,7 @@ def heatmap(d: Distance) -> Figure:
         axes.set(xticks=[], yticks=[])
         axes.set(xlabel="states, similar ones side by side", ylabel="states in the same order")
     some = "" if step == 1 else f", one in {step} drawn"
-    axes.set_title(counted(d.mdp) + some, fontsize=10)
+    axes.set_title(counted(d) + some, fontsize=10)
     label = f"{kind_of(d)} (white: 0)"
     figure.colorbar(image, ax=axes, label=label, shrink=0.85, extend="min")
     return figure
@@ -60,7 +60,8 @@ def similarity_order(values: NDArray[np.floating]) -> NDArray[np.int64]:
     """An order (S,) of the states of a table (S, S) that puts similar ones side by side.
 
     The leaves of average linkage, up to 1,000 states turned so that neighbours are as close as
-    the tree allows. Takes time and memory like S squared.
+    the tree allows. Takes time and memory like S squared. The diagonal plays no part: MICo does
+    not leave it at 0.
 
     >>> order = similarity_order(np.array([[0.0, 9, 1], [9, 0, 9], [1, 9, 0]])).tolist()
     >>> abs(order.index(0) - order.index(2))

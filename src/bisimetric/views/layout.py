@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ KINDS = {
     "bisimulation": "bisimulation distance",
     "on_policy": "on-policy distance",
     "lax": "lax bisimulation distance",
+    "mico": "MICo distance",
 }
 
 
@@ -83,15 +85,42 @@ def goals(mdp: MDP) -> NDArray[np.int64]:
     return np.flatnonzero(entered)
 
 
-def kind_of(d: Distance) -> str:
-    """What the numbers are, in words."""
-    return KINDS.get(d.kind, f"{d.kind} distance")
+def parts(mdp: MDP) -> dict[str, NDArray[np.int64]]:
+    """The states of each part of a map that shows several worlds side by side.
+
+    Every name is then the word of its part and the name inside it, no part is a single state, and
+    no two share a column of the map; else there are no parts.
+
+    >>> from bisimetric import worlds
+    >>> {name: len(states) for name, states in parts(worlds.load("duplicated-grid")).items()}
+    {'lower': 31, 'upper': 31}
+    """
+    words = [name.partition(" ") for name in mdp.names or ()]
+    if mdp.positions is None or not words or not all(inner for *_, inner in words):
+        return {}
+    first = np.array([word for word, *_ in words])
+    found = {str(word): np.flatnonzero(first == word) for word in np.unique(first)}
+    spans = sorted(
+        (float(mdp.positions[states, 1].min()), float(mdp.positions[states, 1].max()))
+        for states in found.values()
+    )
+    apart = all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
+    several = len(found) > 1 and min(map(len, found.values())) > 1
+    return found if several and apart else {}
 
 
-def counted(mdp: MDP) -> str:
-    """How many states, and the discount: the small print of a picture."""
-    states = "1 state" if mdp.num_states == 1 else f"{mdp.num_states} states"
-    return f"{states}, discount {mdp.discount:g}"
+def kind_of(d: Distance, *, start: bool = False) -> str:
+    """What the numbers are, in words; at the `start` of a sentence with a capital letter."""
+    words = KINDS.get(d.kind, f"{d.kind} distance")
+    return words[0].upper() + words[1:] if start else words
+
+
+def counted(d: Distance) -> str:
+    """How many states, the discount, and whether it is an estimate: the small print."""
+    states = "1 state" if d.mdp.num_states == 1 else f"{d.mdp.num_states} states"
+    return f"{states}, discount {d.mdp.discount:g}" + (
+        "" if d.estimate is None else ", an estimate"
+    )
 
 
 def number_format(numbers: NDArray[np.floating]) -> Callable[[float], str]:

@@ -19,7 +19,15 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.views.colours import BARS, SOURCE, WALL, ZERO, colours, scale
-from bisimetric.views.layout import Cells, cells, counted, goals, kind_of, number_format
+from bisimetric.views.layout import (
+    Cells,
+    cells,
+    counted,
+    goals,
+    kind_of,
+    number_format,
+    parts,
+)
 
 MOST_MAPS = 100
 MOST_BARS = 40
@@ -82,7 +90,7 @@ def all_maps(d: Distance) -> Figure:
         axes.set(xticks=[], yticks=[])
     for axes in panels[states:]:
         axes.remove()
-    figure.suptitle(f"{kind_of(d).capitalize()} from each state (outlined)", fontsize=11)
+    figure.suptitle(f"{kind_of(d, start=True)} from each state (outlined)", fontsize=11)
     label = f"{kind_of(d)} (white: 0)"
     figure.colorbar(
         image, ax=list(panels[:states]), label=label, shrink=0.8, aspect=30, extend="min"
@@ -109,20 +117,18 @@ def _map(d: Distance, source: int, on_map: Cells) -> Figure:
         axes.plot(column, row, "o", mec=SOURCE, mfc="none", mew=2.5, ms=11)
         _stars(axes, on_map, entered, size=11)
     _ticks(axes, d, on_map)
-    axes.set_title(counted(d.mdp), fontsize=10)
+    _parts(axes, d, on_map)
+    axes.set_title(counted(d), fontsize=10)
     beside = axes.inset_axes((1 + 0.15 / wide, 0, 0.18 / wide, 1))
     label = f"{kind_of(d)} from {d.mdp.name(source)}"
     figure.colorbar(image, cax=beside, label=label, extend="min")
+    marks = [_mark("source", marker="s" if numbered else "o", mfc="none", mec=SOURCE, mew=2.5)]
+    if not distances.all():
+        marks.append(_mark("distance 0", marker="s", mfc=ZERO, mec="0.4", ms=9))
+    if len(entered):
+        marks.append(_mark("goal", marker="*", mfc="white", mec="black", ms=10))
     figure.legend(
-        handles=[
-            _mark("source", marker="s" if numbered else "o", mfc="none", mec=SOURCE, mew=2.5),
-            _mark("distance 0", marker="s", mfc=ZERO, mec="0.4", ms=9),
-            *([_mark("goal", marker="*", mfc="white", mec="black", ms=10)] if len(entered) else []),
-        ],
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        fontsize=9,
+        handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, fontsize=9
     )
     return figure
 
@@ -143,7 +149,7 @@ def _bars(d: Distance, source: int) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(xlabel=f"{kind_of(d)} from {d.mdp.name(source)}", ylabel="state")
     some = f"the {len(shown)} nearest of " if len(shown) < len(order) else ""
-    axes.set_title(some + counted(d.mdp), fontsize=10)
+    axes.set_title(some + counted(d), fontsize=10)
     return figure
 
 
@@ -169,6 +175,14 @@ def _ticks(axes: Axes, d: Distance, on_map: Cells) -> None:
     for axis, count in ((axes.xaxis, on_map.shape[1]), (axes.yaxis, on_map.shape[0])):
         axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
     axes.set(xlabel="column", ylabel="row")
+
+
+def _parts(axes: Axes, d: Distance, on_map: Cells) -> None:
+    """The names of the parts of a map, each in the wall above its part."""
+    for name, states in parts(d.mdp).items():
+        rows, columns = _place(on_map, states)
+        middle = (columns.min() + columns.max()) / 2
+        axes.text(middle, rows.min() - 1, name, ha="center", va="center", size=10)
 
 
 def _mark(label: str, **style: Any) -> Line2D:

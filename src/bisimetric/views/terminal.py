@@ -29,7 +29,8 @@ def terminal_map(d: Distance, s: int | str) -> str:
     [ ] source  * goal
     """
     source = d.mdp.state(s)
-    title = f"{kind_of(d)} from {d.mdp.name(source)} (discount {d.mdp.discount:g})"
+    estimated = "" if d.estimate is None else ", an estimate"
+    title = f"{kind_of(d)} from {d.mdp.name(source)} (discount {d.mdp.discount:g}{estimated})"
     on_map = cells(d.mdp)
     lines = _list(d, source) if on_map is None else _map(d, source, on_map)
     return "\n".join([title, *lines])

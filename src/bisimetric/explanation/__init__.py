@@ -1,0 +1,65 @@
+"""Why two states are as far apart as they are: the steps whose reward gaps add up to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric import planning
+from bisimetric.explanation import couplings, paths
+from bisimetric.explanation.records import Explanation, Match, Step
+from bisimetric.mdp import MDP
+
+__all__ = ["Explanation", "Match", "Step", "explain"]
+
+
+def explain(
+    mdp: MDP,
+    values: NDArray[np.floating],
+    error: float,
+    kind: str,
+    policy: NDArray[Any] | None,
+    states: tuple[int, int],
+    estimate: float | None = None,
+) -> Explanation:
+    """Follows, from a pair of states, the choices that the distance makes.
+
+    d~ takes the action with the largest gap + discount * distance of the successors; d^pi and MICo
+    the policy's; d_lax the action that the other state answers worst, and its best answer. Where
+    successors branch their distance is that of the best coupling, or for MICo of the independent
+    one. `policy` is that of an on-policy distance, else None.
+    """
+    dynamics = mdp if policy is None else mdp.under(policy)
+    follow = paths.follow if dynamics.is_deterministic else couplings.follow
+    way = follow(dynamics, values, kind, _played(policy), states)
+    return Explanation(
+        mdp=mdp,
+        kind=kind,
+        states=states,
+        distance=float(values[states]),
+        error=error,
+        steps=way.steps,
+        loop=way.loop,
+        total=way.total,
+        value_gap=_value_gap(mdp, policy, states),
+        apart=way.apart,
+        estimate=estimate,
+    )
+
+
+def _played(policy: NDArray[Any] | None) -> NDArray[Any] | None:
+    """The action of each state under a policy, -1 where it mixes several."""
+    if policy is None or policy.ndim == 1:
+        return policy
+    return np.where(np.count_nonzero(policy, axis=1) == 1, policy.argmax(axis=1), -1)
+
+
+def _value_gap(mdp: MDP, policy: NDArray[Any] | None, states: tuple[int, int]) -> float:
+    loose = 1e-3 * max(1.0, float(np.ptp(mdp.R))) / (1 - mdp.discount)
+    if policy is not None:
+        V = planning.policy_values(mdp, policy, tol=loose)
+    else:
+        V = planning.optimal_values(mdp, tol=loose)
+    return abs(float(V.values[states[0]] - V.values[states[1]]))
