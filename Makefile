@@ -25,11 +25,11 @@ format: .venv/.installed-dev ## let ruff rewrite the layout
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write keeps them there
+bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write keeps them there
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 clean: ## remove everything that was made here, .venv included
-	rm -rf .venv demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -40,6 +40,11 @@ $(BIN)/python:
 
 .venv/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv-peers/.installed: benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --requirement benchmarks/peers.txt
 	@touch $@
 
 .venv/.installed-dev: pyproject.toml | $(BIN)/python

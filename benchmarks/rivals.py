@@ -10,7 +10,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from bisimetric import MDP
-from bisimetric.exact import sweeps
+from bisimetric.exact.deterministic import sweeps
 
 
 def plain_loop(mdp: MDP, tol: float) -> list[list[float]]:

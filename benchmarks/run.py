@@ -13,6 +13,7 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,9 +23,11 @@ import numpy as np
 import psutil
 
 from bisimetric import MDP, exact, relation, worlds
+from planted import planted
 from rivals import chain_sweeps, plain_loop, value_iteration
 
 TOL = 1e-6
+PEERS = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 Row = tuple[str, str, str]
 
 
@@ -97,13 +100,7 @@ def on_policy() -> Iterator[Row]:
 def growth() -> Iterator[Row]:
     """d~ of 1,000 to 10,000 random states: time, and the peak memory of a process of its own."""
     for states in (1_000, 2_000, 5_000, 10_000):
-        done = subprocess.run(
-            [sys.executable, __file__, "--measure", str(states)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        seen = json.loads(done.stdout)
+        seen = measured(states, 1, 0.99)
         yield (
             f"d~, random, {states:,} states, error 1e-6",
             f"{seen['seconds']:.1f} s, {seen['tables']:.2f} tables of memory (wanted: 3)",
@@ -112,18 +109,33 @@ def growth() -> Iterator[Row]:
         )
 
 
-def measure(states: int) -> None:
-    """One run of `growth`, as JSON; memory is counted above that of the compiled library."""
-    exact.bisimulation(worlds.load("random", states=300), tol=TOL)
-    mdp = worlds.load("random", states=states, discount=0.99)
+def measured(states: int, successors: int, discount: float) -> dict[str, float]:
+    """Time and memory of d~ on a random MDP, in a process of its own."""
+    options = [str(states), str(successors), str(discount)]
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def measure(states: int, successors: int, discount: float) -> None:
+    """One run of `measured`, as JSON; memory is counted above that of the compiled library."""
+    options = {"successors": successors, "discount": discount}
+    exact.bisimulation(worlds.load("random", states=300 if successors == 1 else 20, **options))
+    mdp = worlds.load("random", states=states, **options)
     before = psutil.Process().memory_info().rss
     began = time.perf_counter()
     d = exact.bisimulation(mdp, tol=TOL)
     seconds = time.perf_counter() - began
     peak = peak_memory() - before
     table = d.values.nbytes
+    rounds = {key: d.made[key] for key in ("sweeps", "rounds") if key in d.made}
     found = {"seconds": seconds, "peak": peak, "table": table, "tables": peak / table}
-    print(json.dumps({**found, "sweeps": d.made["sweeps"], "error": d.error}))
+    print(json.dumps({**found, **rounds, "error": d.error}))
 
 
 def peak_memory() -> int:
@@ -158,12 +170,85 @@ def relations() -> Iterator[Row]:
         )
 
 
+def chain() -> Iterator[Row]:
+    """d~ of a random chain against POT on every pair."""
+    mdp = worlds.load("random", states=80, actions=1, successors=8, discount=0.9)
+    d = exact.bisimulation(mdp, tol=TOL)
+    ours = timed(lambda: exact.bisimulation(mdp, tol=TOL), 20)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chain.npz"
+        successors, shares = mdp.P.indices.reshape(80, 8), mdp.P.data.reshape(80, 8)
+        np.savez(path, successors=successors, shares=shares, R=mdp.R[:, 0], discount=mdp.discount)
+        seen = peer("peers_pot.py", str(path), str(TOL))
+        gap = np.abs(np.load(path.with_suffix(".pot.npy")) - d.values).max()
+    if gap > TOL + d.error:
+        raise RuntimeError(f"the two tables differ by {gap}")
+    yield (
+        "d~, random chain, 80 states with 8 successors, against `ot.emd2` on every pair",
+        f"{seen['seconds'] / ours:,.0f} times faster (wanted: 300)",
+        f"{ours * 1e3:.0f} ms and {d.made['rounds']} rounds against {seen['seconds']:.0f} s and "
+        f"{seen['sweeps']} sweeps, {seen['call']:.0f} microseconds a call",
+    )
+
+
+def branching() -> Iterator[Row]:
+    """d~ of 50 to 2,000 random states with 4 actions and 5 successors."""
+    for states in (50, 100, 200, 500, 1_000, 2_000):
+        seen = measured(states, 5, 0.9)
+        yield (
+            f"d~, random, {states:,} states, 4 actions, 5 successors, error 1e-6",
+            f"{seen['seconds']:.2g} s",
+            f"{seen['peak'] / 2**20:,.0f} MiB, a table is {seen['table'] / 2**20:,.1f} MiB; "
+            f"{seen['rounds']} rounds; error {seen['error']:.1g}",
+        )
+
+
+def lumping() -> Iterator[Row]:
+    """The classes of a planted stochastic MDP against stormpy."""
+    made = planted(100_000, 2_000, 4, 3, key=0)
+    relation.bisimulation(worlds.load("random", states=10, successors=2))
+
+    def ours() -> None:
+        relation.bisimulation(MDP(made.P, made.R, 0.9))
+
+    seconds = timed(ours, 5)
+    labels = relation.bisimulation(MDP(made.P, made.R, 0.9))
+    both = len(np.unique(labels * (made.classes.max() + 1) + made.classes))
+    exactly = both == labels.max() + 1 == made.classes.max() + 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mdp.npz"
+        P = made.P
+        np.savez(path, R=made.R, data=P.data, indices=P.indices, indptr=P.indptr)
+        seen = peer("peers_stormpy.py", str(path), "5")
+    rival = seen["seconds_build"] + seen["seconds_minimise"]
+    yield (
+        f"relation.bisimulation, 100,000 states, {made.P.nnz:,} transitions, against stormpy",
+        f"{rival / seconds:.1f} times faster (wanted: not slower)",
+        f"{seconds:.2f} s against {seen['seconds_build']:.2f} s to build and "
+        f"{seen['seconds_minimise']:.2f} s to minimise; {labels.max() + 1:,} classes, the planted "
+        f"ones: {'yes' if exactly else 'no'}, stormpy's: {seen['classes']:,}",
+    )
+
+
+def peer(script: str, *arguments: str) -> dict[str, float]:
+    """What a script prints that runs in the environment of the peers."""
+    if not PEERS.exists():
+        raise SystemExit("the peers are not installed: run this as `make bench`.")
+    path = Path(__file__).with_name(script)
+    done = subprocess.run([PEERS, path, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 BENCHMARKS = {
     "small": small,
     "large": large,
     "on-policy": on_policy,
     "growth": growth,
     "relations": relations,
+    "chain": chain,
+    "branching": branching,
+    "lumping": lumping,
 }
 
 
@@ -184,10 +269,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="name")
     parser.add_argument("--write", action="store_true", help="put the table into the README")
-    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, type=float, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        measure(given.measure)
+        states, successors, discount = given.measure
+        measure(int(states), int(successors), discount)
         return
     lines = [f"Machine: {machine()}.", "", "| what | result | seen |", "|---|---|---|"]
     print(*lines, sep="\n", flush=True)

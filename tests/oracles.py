@@ -11,6 +11,7 @@ from scipy import optimize, sparse
 from bisimetric import MDP
 
 Table = NDArray[Any]
+STRICT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 def bisimulation_once(mdp: MDP, d: Table) -> Table:
@@ -94,11 +95,156 @@ def bisimulation_by_programme(mdp: MDP) -> tuple[Table, float]:
                 bounds.append(-abs(mdp.R[s, a] - mdp.R[t, a]) / scale)
     matrix = sparse.csr_array((entries, (rows, columns)), (len(bounds), states**2))
     programme: Any = optimize.linprog  # its stubs know no sparse matrices
-    strict = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     found = programme(
-        np.ones(states**2), matrix, bounds, bounds=(0, None), method="highs", options=strict
+        np.ones(states**2), matrix, bounds, bounds=(0, None), method="highs", options=STRICT
     )
     if found.status != 0:
         raise RuntimeError(found.message)
     d = np.asarray(found.x).reshape(states, states) * scale
     return d, float(np.abs(bisimulation_once(mdp, d) - d).max()) / (1 - mdp.discount)
+
+
+def transport(cost: Table, p: Table, q: Table) -> float:
+    """W1 of two distributions as SciPy's linear programme."""
+    n, m = cost.shape
+    rows, columns = np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))
+    programme: Any = optimize.linprog
+    found = programme(
+        cost.ravel(),
+        # At most p goes out, up to rounding, and at least q comes in: this can always be met.
+        A_ub=np.vstack([rows, -columns]),
+        b_ub=np.concatenate([p * (1 + 1e-13), -q]),
+        method="highs",
+        # The presolver takes masses as small as its tolerance for a contradiction.
+        options={**STRICT, "presolve": False},
+    )
+    if found.status != 0:
+        raise RuntimeError(found.message)
+    return float(found.fun)
+
+
+def moves(mdp: MDP, kind: str) -> list[tuple[int, int]]:
+    """The pairs of actions that a kind of distance looks at."""
+    actions = range(mdp.num_actions)
+    return [(a, b) for a in actions for b in actions if kind == "lax" or a == b]
+
+
+def worths(mdp: MDP, d: Table, kind: str) -> Table:
+    """|R(s, a) - R(t, b)| + discount * W1(d)(P(s, a), P(t, b)) as (S, S, A, A); else NaN."""
+    states, actions = mdp.R.shape
+    P = mdp.P.toarray().reshape(states, actions, states)
+    P = P / P.sum(axis=2, keepdims=True)
+    has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
+    found = np.full((states, states, actions, actions), np.nan)
+    for s in range(states):
+        for t in range(states):
+            for a, b in moves(mdp, kind):
+                if has[s, a] and has[t, b] and s != t:
+                    p, q = P[s, a] > 0, P[t, b] > 0
+                    cost = transport(d[np.ix_(p, q)], P[s, a][p], P[t, b][q])
+                    gap = abs(mdp.R[s, a] - mdp.R[t, b])
+                    found[s, t, a, b] = found[t, s, b, a] = gap + mdp.discount * cost
+    return found
+
+
+def chosen(mdp: MDP, found: Table, kind: str, s: int, t: int) -> tuple[float, list[Any]]:
+    """F(d)(s, t), and the moves of which the least is to be taken there."""
+    has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
+    options = []
+    if kind == "lax":
+        for a in np.flatnonzero(has[s]):
+            options.append([(a, b) for b in np.flatnonzero(has[t])])
+        for b in np.flatnonzero(has[t]):
+            options.append([(a, b) for a in np.flatnonzero(has[s])])
+    else:
+        options = [[(a, a)] for a in np.flatnonzero(has[s])]
+    worth = [min(found[s, t, a, b] for a, b in option) for option in options]
+    best = int(np.argmax(worth))
+    return float(worth[best]), options[best]
+
+
+def stochastic_image(mdp: MDP, d: Table, kind: str) -> Table:
+    """F(d) with a linear programme for every pair and move."""
+    has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
+    found, image = worths(mdp, d, kind), np.zeros_like(d)
+    for s in range(mdp.num_states):
+        for t in range(s):
+            differ = kind != "lax" and (has[s] != has[t]).any()
+            image[s, t] = image[t, s] = (
+                np.ptp(mdp.R[has]) / (1 - mdp.discount)
+                if differ
+                else chosen(mdp, found, kind, s, t)[0]
+            )
+    return image
+
+
+def by_programme(mdp: MDP, kind: str) -> tuple[Table, float]:
+    """d~ (also of a chain, d^pi) or d_lax of any MDP, and its own proven error.
+
+    Hoffman & Karp's strategy iteration: with the actions of the maximiser fixed, the greatest d
+    with d(s, t) <= gap + discount * (p u + q v) and u(x) + v(y) <= d(x, y), for each move that the
+    minimiser may take, is a linear programme by the duality of W1 (Chen, van Breugel & Worrell
+    2012). Rounds end when F, a linear programme for every pair, agrees.
+    """
+    states = mdp.num_states
+    has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
+    d, best, error = np.zeros((states, states)), np.zeros((states, states)), np.inf
+    scale = max(float(np.ptp(mdp.R)), 1e-3) / (1 - mdp.discount)
+    for _ in range(30):
+        image = stochastic_image(mdp, d, kind)
+        left = float(np.abs(image - d).max()) / (1 - mdp.discount)
+        if left < error:
+            best, error = d, left
+        elif error < 1e-7 * scale:
+            break
+        found, options = worths(mdp, d, kind), {}
+        for s in range(states):
+            for t in range(s):
+                if kind == "lax" or (has[s] == has[t]).all():
+                    options[s, t] = chosen(mdp, found, kind, s, t)[1]
+        d = _held(mdp, options, scale)
+    return best, error
+
+
+def _held(mdp: MDP, options: dict[tuple[int, int], list[Any]], scale: float) -> Table:
+    """The linear programme of `by_programme`; its unknowns are d / scale, then each u and v."""
+    states, actions = mdp.R.shape
+    P = mdp.P.toarray().reshape(states, actions, states)
+    P = P / P.sum(axis=2, keepdims=True)
+    number = {(s, t): i for i, (s, t) in enumerate((s, t) for s in range(states) for t in range(s))}
+    lines: list[dict[int, float]] = []
+    limits: list[float] = []
+    unknowns = len(number)
+    for (s, t), moves_here in options.items():
+        for a, b in moves_here:
+            u, v = unknowns, unknowns + states
+            unknowns += 2 * states
+            line = {number[s, t]: 1.0}
+            for x in range(states):
+                line[u + x] = -mdp.discount * P[s, a, x]
+                line[v + x] = -mdp.discount * P[t, b, x]
+                for y in range(states):
+                    edge = {u + x: 1.0, v + y: 1.0}
+                    if x != y:
+                        edge[number[max(x, y), min(x, y)]] = -1.0
+                    lines.append(edge)
+                    limits.append(0.0)
+            lines.append(line)
+            limits.append(abs(mdp.R[s, a] - mdp.R[t, b]) / scale)
+    if not number:
+        return np.zeros((states, states))
+    rows = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+    columns = [column for line in lines for column in line]
+    entries = [entry for line in lines for entry in line.values()]
+    matrix = sparse.csr_array((entries, (rows, columns)), (len(lines), unknowns))
+    aim = np.zeros(unknowns)
+    aim[: len(number)] = -1.0
+    bounds = [(0.0, 1.0)] * len(number) + [(-2.0 * states, 2.0 * states)] * (unknowns - len(number))
+    programme: Any = optimize.linprog
+    found = programme(aim, matrix, limits, bounds=bounds, method="highs", options=STRICT)
+    if found.status != 0:
+        raise RuntimeError(found.message)
+    d = np.zeros((states, states))
+    for (s, t), i in number.items():
+        d[s, t] = d[t, s] = found.x[i] * scale
+    return d

@@ -19,6 +19,7 @@ TREE = (
     "files",
     "progress",
     "mdp",
+    "successors",
     "planning",
     "explanation",
     "distance",

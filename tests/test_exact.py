@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, worlds
-from bisimetric.exact.table import Problem
+from bisimetric.exact.deterministic.problem import Problem
 from oracles import (
     bisimulation_by_programme,
     bisimulation_everywhere,
@@ -24,7 +25,7 @@ from oracles import (
 )
 from strategies import deterministic_mdps
 
-pair_solver = importlib.import_module("bisimetric.exact.bisimulation")
+pair_solver = importlib.import_module("bisimetric.exact.deterministic.rising")
 quick = settings(deadline=None, max_examples=60)
 
 
@@ -32,11 +33,13 @@ def random_policy(mdp: MDP, key: int) -> np.ndarray:
     return np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
 
 
-def in_large_style(mdp: MDP, **options: object) -> Distance:
+def in_large_style(mdp: MDP, **options: Any) -> Distance:
     """`exact.bisimulation` by sweep, leap and push, however small the MDP."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_solver, "LARGE", 0)
-        return exact.bisimulation(mdp, **options)  # type: ignore[arg-type]
+        d = exact.bisimulation(mdp, **options)
+        assert isinstance(d, Distance)
+        return d
 
 
 # Against the oracles.
@@ -313,15 +316,6 @@ def test_quotient_is_solved_and_copied_out() -> None:
 # Bad input.
 
 
-def test_stochastic_mdps_are_refused_by_name() -> None:
-    mdp = worlds.load("duplicated-grid")
-    with pytest.raises(InputError, match="several successors"):
-        exact.bisimulation(mdp)
-    uniform = np.full((31, 4), 0.25)
-    with pytest.raises(InputError, match="deterministic policy"):
-        exact.on_policy(worlds.load("mirrored-rooms"), uniform)
-
-
 @pytest.mark.parametrize("tol", [0.0, -1.0, float("nan"), float("inf")])
 def test_tol_must_be_positive(tol: float) -> None:
     with pytest.raises(InputError, match="tol"):
@@ -342,7 +336,7 @@ def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
 
 
 def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    lax_solver = importlib.import_module("bisimetric.exact.lax")
+    lax_solver = importlib.import_module("bisimetric.exact.deterministic.game")
 
     def astray(d: np.ndarray, *_: object) -> None:
         d[:] = 1e9

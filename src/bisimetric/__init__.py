@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.errors import InputError, NotConverged, TableTooLarge
     from bisimetric.mdp import MDP
+    from bisimetric.successors import Successors
 
 # Names are imported when they are first used, so that `bisimetric --help` stays quick.
 _HOMES = {
@@ -27,6 +28,7 @@ _HOMES = {
     "InputError": "errors",
     "NotConverged": "errors",
     "TableTooLarge": "errors",
+    "Successors": "successors",
 }
 _ROOMS = ("exact", "planning", "relation", "views", "worlds")
 
@@ -35,6 +37,7 @@ __all__ = [
     "Distance",
     "InputError",
     "NotConverged",
+    "Successors",
     "TableTooLarge",
     "exact",
     "planning",

@@ -2,6 +2,8 @@
 
 from bisimetric.exact.bisimulation import bisimulation
 from bisimetric.exact.lax import lax
+from bisimetric.exact.mico import mico
 from bisimetric.exact.on_policy import on_policy
+from bisimetric.exact.queries import Answer
 
-__all__ = ["bisimulation", "lax", "on_policy"]
+__all__ = ["Answer", "bisimulation", "lax", "mico", "on_policy"]

@@ -1,60 +1,86 @@
-"""d^pi, the on-policy bisimulation metric of a deterministic MDP (Castro 2020)."""
+"""d^pi, the on-policy bisimulation metric (Castro 2020)."""
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike, DTypeLike
+from collections.abc import Sequence
+from typing import Any, overload
 
-from bisimetric import relation
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.exact.doubling import solve
-from bisimetric.exact.table import solved
+from bisimetric.exact import queries
+from bisimetric.exact.classes import Solver, solved
+from bisimetric.exact.deterministic import doubling
+from bisimetric.exact.queries import Answer
+from bisimetric.exact.table import request
 from bisimetric.mdp import MDP, checked_policy
+from bisimetric.successors import Policy, Successors
 
 
+@overload
 def on_policy(
     mdp: MDP,
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
     dtype: DTypeLike = "float64",
-) -> Distance:
-    """The on-policy metric d^pi of a deterministic MDP, every entry proven to `tol`.
+) -> Distance: ...
+@overload
+def on_policy(
+    mdp: MDP | Successors,
+    policy: ArrayLike | Policy | None = None,
+    *,
+    pairs: Sequence[tuple[Any, Any]],
+    tol: float | None = None,
+) -> Answer: ...
+def on_policy(
+    mdp: MDP | Successors,
+    policy: Any = None,
+    *,
+    tol: float | None = None,
+    dtype: DTypeLike = "float64",
+    pairs: Sequence[tuple[Any, Any]] | None = None,
+) -> Distance | Answer:
+    """The on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
-    d^pi(s, t) = |R(s, pi(s)) - R(t, pi(t))| + discount * d^pi(n(s, pi(s)), n(t, pi(t)))
+    d^pi(s, t) = |R^pi(s) - R^pi(t)| + discount * W1(d^pi)(P^pi(s), P^pi(t))
 
-    and |V^pi(s) - V^pi(t)| <= d^pi(s, t). Every pair has one successor, so the first k terms of
-    the sum double in one pass: d_2k(s, t) = d_k(s, t) + discount^k * d_k(n_k(s), n_k(t)), and a
-    dozen passes suffice. A last pass puts the answer back into the equation for `error`.
+    with R^pi and P^pi those of the chain that the policy makes; |V^pi(s) - V^pi(t)| <= d^pi(s, t).
+    Where the chain is deterministic every pair has one successor, so the first k terms of the sum
+    double in one pass (`exact/deterministic/doubling.py`). Otherwise it is found by policy
+    iteration over couplings (`exact/branching.py`).
 
     Args:
-        policy: (S,) actions, or (S, A) probabilities that leave each state one successor;
-            default: the policy that the world comes with.
+        policy: (S,) actions or (S, A) probabilities; default: the policy that the world comes with,
+            or the only one there is. For `Successors`, a function from a state to an action.
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the table, float64 or float32.
+        pairs: compute only these (s, t), as in `exact.bisimulation`; returns an `Answer`.
 
     >>> from bisimetric import worlds
     >>> d = on_policy(worlds.load("pessimism"), [0, 1, 0])
     >>> round(d("s", "t"), 6), round(d("s", "u"), 6)
     (0.0, 10.0)
     """
+    if isinstance(mdp, MDP):
+        policy = given_policy("on_policy", mdp, policy)
+    if pairs is not None:
+        return queries.answered("on_policy", mdp, pairs, policy=policy, tol=tol)
+    if not isinstance(mdp, MDP):
+        raise InputError("exact.on_policy: Successors need pairs=[(s, t), ...] to start from.")
+    chain = mdp.under(policy)
+    wanted = request("on_policy", tol, dtype)
+    return solved(wanted, mdp, Solver(doubling.solve, 2, 0.5), of=chain, policy=policy)
+
+
+def given_policy(kind: str, mdp: MDP, policy: ArrayLike | None) -> NDArray[Any]:
+    """The policy, checked; where none is given, the MDP's own or the only one there is."""
     if policy is None:
-        if mdp.policy is None:
-            raise InputError(
-                "exact.on_policy: this MDP comes with no policy; pass one, such as "
-                "planning.greedy_policy(mdp)."
-            )
-        policy = mdp.policy
-    checked = checked_policy(mdp, policy)
-    return solved(
-        "on_policy",
-        mdp,
-        of=mdp.under(checked),
-        labels=relation.bisimulation,
-        solve=solve,
-        tables=2,
-        scratch=0.5,
-        tol=tol,
-        dtype=dtype,
-        policy=checked,
-    )
+        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
+    if policy is None:
+        raise InputError(
+            f"exact.{kind}: this MDP comes with no policy; pass one, such as "
+            "planning.greedy_policy(mdp)."
+        )
+    return checked_policy(mdp, policy)

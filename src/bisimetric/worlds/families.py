@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import ndimage
+from scipy import ndimage, sparse
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
@@ -50,18 +50,39 @@ def open_grid(
 
 
 def random_mdp(
-    *, states: int = 1000, actions: int = 4, key: int = 0, discount: float = 0.99
+    *,
+    states: int = 1000,
+    actions: int = 4,
+    successors: int = 1,
+    key: int = 0,
+    discount: float = 0.99,
 ) -> MDP:
-    """A deterministic MDP with uniformly random successors, and rewards uniform in [0, 1]
+    """Uniformly random successors, one (deterministic) or more a row, and rewards uniform in [0, 1]
+
+    Several successors are distinct, and their probabilities uniform among all that sum to 1.
 
     >>> random_mdp(states=5, actions=2)
     MDP(5 states, 2 actions, deterministic, discount 0.99)
+    >>> random_mdp(states=5, actions=2, successors=3)
+    MDP(5 states, 2 actions, 30 transitions, discount 0.99)
     """
-    _at_least(1, world="random", states=states, actions=actions)
+    _at_least(1, world="random", states=states, actions=actions, successors=successors)
     _at_least(0, world="random", key=key)
+    if successors > states:
+        raise InputError(
+            f"world 'random': option successors is {successors} and must be at most the "
+            f"{states} states."
+        )
     rng = np.random.default_rng(key)
-    next_state = rng.integers(states, size=(states, actions))
-    return MDP.deterministic(next_state, rng.random((states, actions)), discount=discount)
+    if successors == 1:
+        next_state = rng.integers(states, size=(states, actions))
+        return MDP.deterministic(next_state, rng.random((states, actions)), discount=discount)
+    rows = states * actions
+    there = np.concatenate([rng.choice(states, successors, replace=False) for _ in range(rows)])
+    share = rng.dirichlet(np.ones(successors), rows).ravel()
+    starts = np.arange(0, rows * successors + 1, successors)
+    P = sparse.csr_array((share, there, starts), (rows, states))
+    return MDP(P, rng.random((states, actions)), discount)
 
 
 def _at_least(least: int, *, world: str, **options: int) -> None:

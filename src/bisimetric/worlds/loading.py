@@ -61,7 +61,7 @@ def describe() -> list[World]:
     """What `load` knows by name.
 
     >>> next(world.options for world in describe() if world.name == "random")
-    {'states': 1000, 'actions': 4, 'key': 0}
+    {'states': 1000, 'actions': 4, 'successors': 1, 'key': 0}
     """
     described = []
     for name, make in _WORLDS.items():

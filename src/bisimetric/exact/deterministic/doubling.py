@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from bisimetric.exact import sweeps
-from bisimetric.exact.table import Problem, Table
+from bisimetric.exact.deterministic import sweeps
+from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.exact.table import Table
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar
 

@@ -1,0 +1,164 @@
+"""Distances on one state a class: alike states share their rows, so one of them is enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bisimetric import relation
+from bisimetric.distance import Distance
+from bisimetric.exact import branching
+from bisimetric.exact.deterministic.problem import LARGE, Problem
+from bisimetric.exact.table import Request, Table, proven_error, require_memory
+from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT
+from bisimetric.progress import compiling
+
+
+@dataclasses.dataclass(frozen=True)
+class Solver:
+    """How a distance of deterministic MDPs is solved.
+
+    Attributes:
+        solve: from a problem to its table.
+        tables: the memory that it takes, in tables.
+        scratch: and in bytes for each entry of one.
+    """
+
+    solve: Callable[[Problem], Table]
+    tables: int
+    scratch: float
+
+
+def solved(
+    request: Request,
+    mdp: MDP,
+    solver: Solver,
+    *,
+    of: MDP | None = None,
+    policy: NDArray[Any] | None = None,
+) -> Distance:
+    """The distance that was asked for, of `mdp` or of the chain `of` that a policy makes of it.
+
+    States in one class of the relation are at distance 0 and share their rows, so the problem is
+    solved on one state a class and copied out.
+    """
+    dynamics = mdp if of is None else of
+    table_bytes = dynamics.num_states**2 * request.dtype.itemsize
+    require_memory(request.kind, dynamics.num_states, table_bytes)
+    lax = request.kind == "lax"
+    classes = relation.lax(dynamics) if lax else relation.bisimulation(dynamics)
+    members, first = np.unique(classes, return_index=True)
+    alone = len(members) == dynamics.num_states
+    if dynamics.is_deterministic and dynamics.available is None:
+        extra = 0 if alone else table_bytes
+        table, error = _functional(request, dynamics, solver, classes, first, alone, extra)
+    else:
+        table, error = _branching(request, dynamics, classes, alone)
+    values = table.values if alone else table.values[np.ix_(classes, classes)]
+    how = {**table.how, "classes": len(members)}
+    return request.answer(values, error, mdp, policy, how)
+
+
+def _functional(
+    request: Request,
+    mdp: MDP,
+    solver: Solver,
+    classes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    alone: bool,
+    extra: float,
+) -> tuple[Table, float]:
+    """The table of a deterministic MDP on the first state of each class, and its error."""
+    work = len(first) ** 2 * (solver.tables * request.dtype.itemsize + solver.scratch)
+    require_memory(request.kind, mdp.num_states, work + extra)
+    _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
+    kept = slice(None) if alone else first
+    successor, reward = mdp.next_state[kept].T, mdp.R[kept].T
+    problem = Problem(
+        np.ascontiguousarray(successor if alone else classes[successor], dtype=np.uint32),
+        np.ascontiguousarray(reward),
+        mdp.discount,
+        _least(request, mdp),
+        request.dtype,
+    )
+    table = solver.solve(problem)
+    return table, proven_error(table.residual, table.largest, mdp.discount)
+
+
+def _branching(
+    request: Request, mdp: MDP, classes: NDArray[np.int64], alone: bool
+) -> tuple[Table, float]:
+    """The table of any MDP on its quotient, and its error, that of the quotient included."""
+    lax = request.kind == "lax"
+    small = mdp if alone else relation.quotient(mdp, classes)
+    needed = branching.memory_needed(small, lax=lax)
+    require_memory(request.kind, mdp.num_states, needed + (0 if alone else mdp.num_states**2 * 8))
+    _compile_branching()
+    table = branching.solve(small, _least(request, mdp), lax=lax)
+    values = table.values.astype(request.dtype)
+    if mdp.discount > 0:
+        # States of different classes are not at distance 0, however small it is.
+        apart = ~np.eye(len(values), dtype=np.bool_)
+        np.maximum(values, np.finfo(values.dtype).tiny, out=values, where=apart)
+    # A table that is rounded to float32 differs from its residual's by that rounding, twice.
+    moved = float(np.abs(values - table.values).max()) * (1 + mdp.discount)
+    spread = 0.0 if alone else 2 * mdp.discount * _spread(mdp, classes, lax) * table.largest
+    error = proven_error(table.residual + moved + spread, table.largest, mdp.discount)
+    return dataclasses.replace(table, values=values), error
+
+
+def _least(request: Request, mdp: MDP) -> float:
+    """The residual to reach: half of what is allowed, if rounding lets it."""
+    spread = float(np.ptp(mdp.R)) / (1 - mdp.discount)
+    return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * spread)
+
+
+def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
+    """The most mass by which a row differs, class by class, from the row that stands for it.
+
+    Probabilities within a tolerance count as equal in `relation`. With such a mass e, W1 to the row
+    of the first state of a class is at most e times the largest distance, for s and again for t.
+    """
+    states, actions = mdp.R.shape
+    row = np.repeat(np.arange(states * actions), np.diff(mdp.P.indptr))
+    share = mdp.P.data / mdp.P.sum(axis=1)[row]
+    shape = (states * actions, int(classes.max()) + 1)
+    by_class: Any = sparse.csr_array((share, (row, classes[mdp.P.indices])), shape)
+    first = relation.representatives(classes)[classes]
+    everyone = np.arange(states)
+    has = np.ones(mdp.R.shape, np.bool_) if mdp.available is None else mdp.available
+    moved = np.full((states, actions, actions), np.inf)
+    for a in range(actions):
+        for b in range(actions) if lax else [a]:
+            apart = by_class[everyone * actions + a] - by_class[first * actions + b]
+            same = (mdp.R[:, a] == mdp.R[first, b]) & has[:, a] & has[first, b]
+            moved[:, a, b] = np.where(same, abs(apart).sum(axis=1) / 2, np.inf)
+    there = np.where(has, moved.min(axis=2), 0.0)
+    back = np.where(has[first], moved.min(axis=1), 0.0)
+    return float(max(there.max(), back.max()))
+
+
+@functools.cache
+def _compile_once(solve: Callable[[Problem], Table], dtype: np.dtype[Any], large: bool) -> None:
+    """Solves a toy problem, so that kernels are compiled before the bar of the real one."""
+    states = LARGE + 1 if large else 8
+    s = np.arange(states)
+    reward = (s[None] % 5).astype(np.float64)
+    toy = Problem((s * 7 + 3)[None].astype(np.uint32) % states, reward, 0.5, 1e-6, dtype)
+    with compiling("the kernels"):
+        solve(toy)
+
+
+@functools.cache
+def _compile_branching() -> None:
+    """Solves a toy MDP, likewise."""
+    toy = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    with compiling("the kernels"):
+        branching.solve(toy, 1e-6)

@@ -1,0 +1,223 @@
+"""What a query stands on: the rows of an MDP, or those that a successor function is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bisimetric.errors import InputError
+from bisimetric.exact.reach import Ground, parted
+from bisimetric.mdp import MDP
+from bisimetric.successors import Successors
+
+FIRST_ROOM = 64
+
+
+class Known:
+    """An MDP: every row is known, and the largest possible distance, `farthest`."""
+
+    def __init__(self, mdp: MDP) -> None:
+        states, actions = mdp.R.shape
+        P = mdp.P
+        shape = (states, actions)
+        has = np.ones(shape, np.bool_) if mdp.available is None else mdp.available
+        self.mdp = mdp
+        self.discount = mdp.discount
+        self.probability = P.data
+        self.reward = mdp.R
+        rewards = mdp.R if mdp.available is None else mdp.R[has]
+        self.farthest = float(np.ptp(rewards)) / (1 - mdp.discount)
+        self.may_differ = mdp.available is not None
+        support = np.diff(P.indptr)
+        share = P.data
+        if not mdp.is_deterministic:
+            share = P.data / np.repeat(P.sum(axis=1), support)
+        self._ground = Ground(
+            P.indptr[:-1].reshape(shape),
+            P.indptr[1:].reshape(shape),
+            P.indices,
+            _read_only(share),
+            _read_only(has),
+            int(support.max()),
+        )
+
+    def state(self, which: Any) -> int:
+        """The id of a state."""
+        return self.mdp.state(which)
+
+    def ready(self, pairs: NDArray[np.int64], *, lax: bool) -> Ground:
+        """The rows that these pairs need, and others."""
+        return self._ground
+
+    def farthest_met(self) -> float:
+        """The largest possible distance, whatever has been met."""
+        return self.farthest
+
+
+class Asked:
+    """A successor function: a state gets an id when it is met, and rows when they are needed."""
+
+    def __init__(self, source: Successors) -> None:
+        self.source = source
+        self.discount = source.discount
+        self.may_differ = callable(source.actions)
+        self.farthest: float | None = None
+        if source.reward_range is not None:
+            low, high = source.reward_range
+            self.farthest = (high - low) / (1 - source.discount)
+        self._ids: dict[Hashable, int] = {}
+        self._states: list[Hashable] = []
+        self._actions: dict[Hashable, int] = {}
+        if not callable(source.actions):
+            self._actions.update((action, a) for a, action in enumerate(source.actions))
+        shape = (FIRST_ROOM, max(1, len(self._actions)))
+        self._first, self._last = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self._has, self._reward = np.zeros(shape, np.bool_), np.zeros(shape)
+        self._met, self._rows = np.zeros(FIRST_ROOM, np.bool_), np.zeros(FIRST_ROOM, np.bool_)
+        self._successors = np.zeros(FIRST_ROOM, np.int32)
+        self._share, self._probability = np.zeros(FIRST_ROOM), np.zeros(FIRST_ROOM)
+        self._entries, self._widest = 0, 1
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """The probabilities as they were given, beside those of the ground, which sum to 1."""
+        return self._probability
+
+    @property
+    def reward(self) -> NDArray[np.float64]:
+        return _read_only(self._reward)
+
+    def state(self, which: Any) -> int:
+        """The id of a state, which it gets when it is first met."""
+        try:
+            found = self._ids.setdefault(which, len(self._states))
+        except TypeError:
+            raise InputError(f"Successors: the state {which!r} must be hashable.") from None
+        if found == len(self._states):
+            self._states.append(which)
+            if found == len(self._met):
+                for name in ("_first", "_last", "_has", "_reward", "_met", "_rows"):
+                    setattr(self, name, _doubled(getattr(self, name)))
+        return found
+
+    def ready(self, pairs: NDArray[np.int64], *, lax: bool) -> Ground:
+        """Asks for the rows that these pairs need, each once."""
+        s, t = parted(pairs)
+        both = np.unique(np.concatenate([s, t]))
+        for i in both[~self._met[both]].tolist():
+            self._meet(i)
+        if not lax:
+            alike = (self._has[s] == self._has[t]).all(axis=1)
+            if self.farthest is None and not alike.all():
+                at = int(np.argmin(alike))
+                raise InputError(
+                    f"Successors: the states {self._states[s[at]]!r} and {self._states[t[at]]!r} "
+                    "have different actions, so they are as far apart as can be; pass "
+                    "Successors(..., reward_range=...) to say how far that is."
+                )
+            both = np.unique(np.concatenate([s[alike], t[alike]]))
+        for i in both[~self._rows[both]].tolist():
+            self._ask(i)
+        count = len(self._states)
+        return Ground(
+            _read_only(self._first[:count]),
+            _read_only(self._last[:count]),
+            _read_only(self._successors[: self._entries]),
+            _read_only(self._share[: self._entries]),
+            _read_only(self._has[:count]),
+            self._widest,
+        )
+
+    def farthest_met(self) -> float:
+        """`farthest`, or the largest distance that the rewards met so far allow."""
+        if self.farthest is not None:
+            return self.farthest
+        taken = self._reward[self._has & self._rows[:, None]]
+        return float(np.ptp(taken)) / (1 - self.discount) if len(taken) else 0.0
+
+    def _meet(self, i: int) -> None:
+        """Finds out which actions a state has."""
+        for action in self.source.actions_of(self._states[i]):
+            a = self._actions.setdefault(action, len(self._actions))
+            if a == self._has.shape[1]:
+                for name in ("_first", "_last", "_has", "_reward"):
+                    setattr(self, name, _doubled(getattr(self, name), axis=1))
+            self._has[i, a] = True
+        self._met[i] = True
+
+    def _ask(self, i: int) -> None:
+        """Takes every action of a state once."""
+        state, has = self._states[i], self._has[i].copy()
+        for action, a in self._actions.items():
+            if not has[a]:
+                continue
+            reward, outcome = self.source.outcome(state, action)
+            found = sorted((self.state(successor), p) for successor, p in outcome.items())
+            # From the left, as a sparse matrix sums its rows.
+            total: float = 0.0
+            for _, probability in found:
+                total += probability
+            begin, end = self._entries, self._entries + len(found)
+            while end > len(self._successors):
+                for name in ("_successors", "_share", "_probability"):
+                    setattr(self, name, _doubled(getattr(self, name)))
+            for at, (successor, probability) in enumerate(found, begin):
+                self._successors[at] = successor
+                self._probability[at] = probability
+                self._share[at] = probability / total
+            self._first[i, a], self._last[i, a], self._reward[i, a] = begin, end, reward
+            self._entries, self._widest = end, max(self._widest, len(found))
+        self._rows[i] = True
+
+
+def excerpt(
+    source: Known | Asked, ground: Ground, pairs: NDArray[np.int64]
+) -> tuple[MDP, NDArray[np.int64]]:
+    """A small MDP in which these pairs, in rising order, move as they do in the source.
+
+    Its states are those of the pairs, with their rows, and their successors, in the same order; a
+    successor of no pair stays where it is and gets 0. Returns it with the pairs as s * S + t.
+    """
+    s, t = parted(pairs)
+    inner = np.unique(np.concatenate([s, t]))
+    actions = np.flatnonzero(ground.has[inner].any(axis=0))
+    first, last = ground.first[inner][:, actions], ground.last[inner][:, actions]
+    support = (last - first).ravel().astype(np.int64)
+    starts = np.cumsum(support) - support
+    entries = np.repeat(first.ravel() - starts, support) + np.arange(support.sum())
+    leads_to = ground.states[entries]
+    met = np.unique(np.concatenate([inner, leads_to]))
+    count, width = len(met), len(actions)
+    place = np.searchsorted(met, inner)
+    rows = (place[:, None] * width + np.arange(width)).ravel()
+
+    sizes = np.ones(count * width, np.int64)
+    sizes[rows] = support
+    row_of = np.repeat(np.arange(count * width), sizes)
+    given = np.zeros(count * width, np.bool_)
+    given[rows] = True
+    given = given[row_of]
+    successors, masses = row_of // width, np.ones(len(row_of))
+    successors[given] = np.searchsorted(met, leads_to)
+    masses[given] = source.probability[entries]
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    P = sparse.csr_array((masses, successors, bounds), (count * width, count))
+    R, available = np.zeros((count, width)), np.ones((count, width), np.bool_)
+    R[place] = source.reward[inner][:, actions]
+    available[place] = ground.has[inner][:, actions]
+    mdp = MDP(P, R, source.discount, available=available)
+    return mdp, np.searchsorted(met, s) * count + np.searchsorted(met, t)
+
+
+def _doubled(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
+    return np.concatenate([array, np.zeros_like(array)], axis=axis)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,183 @@
+"""Distances of explored pairs where every move leads a pair to one pair: a graph, no couplings.
+
+The pairs are solved where they lie, in the order in which they were reached, by two moves. A sweep
+gives every pair its best action once, in place, from the deepest pair to the first, then back. A
+leap gives every pair what the actions chosen last are worth for ever; they send each pair to one
+other, so that takes one visit a pair.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bisimetric.exact.reach import BITS, LOWER, Ground, Reach, alike, place
+from bisimetric.progress import bar
+
+FIRST_LEAP = 4
+"""Sweeps of d_lax before the first leap; d~ leaps after every one."""
+PATIENCE = 8
+"""Leaps of d~ in a row that may gain nothing; for d_lax it is one."""
+GRAIN = 2 * float(np.finfo(np.float64).eps)
+"""Below this share of the largest distance no sweep can help; the proven error then says so."""
+
+
+def solve(
+    reach: Reach,
+    ground: Ground,
+    reward: NDArray[np.float64],
+    discount: float,
+    least: float,
+    *,
+    lax: bool,
+    beyond: float,
+) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
+    """The distances of the expanded pairs, their residual, the largest one, and how.
+
+    Pairs that were not expanded count as `beyond`, and so do those whose states differ in their
+    actions. A leap of d~ is a step of Howard's policy iteration. For d_lax, a game, it is one of
+    Newton's method and may go astray; rounding may lead either astray. After leaps that gained
+    nothing the next are twice as far apart, and sweeps, value iteration, converge in between.
+    """
+    pairs, count = reach.found, reach.expanded
+    actions = ground.has.shape[1]
+    ahead = np.empty((count, actions**2 if lax else actions), np.int32)
+    # The last two: pairs that count as `beyond`, and a state and itself.
+    d = np.zeros(count + 2)
+    d[count] = beyond
+    leads_to, gap = np.full(count, count + 1, np.int32), np.zeros(count)
+    _link(ground, lax, pairs, count, reach.slots, ahead, d, gap)
+    visited, path = np.zeros(count, np.uint8), np.empty(count, np.int32)
+
+    def sweep(backward: bool, write: bool = True) -> tuple[float, float]:
+        return _sweep(  # type: ignore[no-any-return]
+            ground.has, reward, discount, lax, pairs, ahead, d, leads_to, gap, backward, write
+        )
+
+    number, leaps, since, before, vain = 0, 0, 0, np.inf, 0
+    interval, patience = (FIRST_LEAP, 1) if lax else (1, PATIENCE)
+    with bar(1.0, "pairs: digits of the error") as shown:
+        while True:
+            residual, largest = sweep(number % 2 == 0)
+            number, since = number + 1, since + 1
+            small = max(least, GRAIN * largest)
+            if residual <= small:
+                # The sweep changed the values; this one does not, so its residual is theirs.
+                residual, largest = sweep(False, write=False)
+                if residual <= small:
+                    break
+            elif since >= interval:
+                vain = vain + 1 if residual > before * discount**since else 0
+                if vain == patience:
+                    interval, vain = 2 * interval, 0
+                before, since, leaps = residual, 0, leaps + 1
+                _leap(leads_to, gap, discount, d, visited, path)
+            done = np.log(largest / residual) / np.log(largest / small) if residual > small else 1
+            shown.at(max(0.0, float(done)), f"sweep {number}")
+    how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
+    return d[:count], residual, largest, how
+
+
+@njit(cache=True)
+def _link(
+    ground: Any, lax: Any, found: Any, count: Any, slots: Any, ahead: Any, d: Any, gap: Any
+) -> None:
+    """Writes where every move of every pair leads; first -1 for a pair that has none."""
+    actions = ground.has.shape[1]
+    first, states = ground.first, ground.states
+    for i in range(count):
+        s, t = found[i] >> BITS, found[i] & LOWER
+        if not lax and not alike(ground, s, t):
+            ahead[i, 0] = -1
+            d[i] = gap[i] = d[count]
+            continue
+        for move in range(ahead.shape[1]):
+            a, b = (move // actions, move % actions) if lax else (move, move)
+            ahead[i, move] = count + 1
+            if ground.has[s, a] and ground.has[t, b]:
+                x, y = np.int64(states[first[s, a]]), np.int64(states[first[t, b]])
+                if x != y:
+                    pair = (max(x, y) << BITS) | min(x, y)
+                    ahead[i, move] = min(slots[place(slots, found, pair)], count)
+
+
+@njit(cache=True)
+def _sweep(
+    has: Any,
+    reward: Any,
+    discount: Any,
+    lax: Any,
+    found: Any,
+    ahead: Any,
+    d: Any,
+    leads_to: Any,
+    gap: Any,
+    backward: Any,
+    write: Any,
+) -> Any:
+    """F(d) in place, with the moves that attain it; the largest |F(d) - d| and F(d)."""
+    count, actions = len(ahead), has.shape[1]
+    residual, largest = 0.0, 0.0
+    for k in range(count):
+        i = count - 1 - k if backward else k
+        if ahead[i, 0] < 0:
+            continue
+        s, t = found[i] >> BITS, found[i] & LOWER
+        value, best, chosen = -1.0, 0.0, 0
+        for turn in range(2 * actions if lax else actions):
+            own = turn % actions
+            if not (has[s, own] if turn < actions else has[t, own]):
+                continue
+            if not lax:
+                least = abs(reward[s, own] - reward[t, own])
+                answer, cost = own, least
+                least += discount * d[ahead[i, own]]
+            else:
+                least, answer, cost = np.inf, 0, 0.0
+                for other in range(actions):
+                    a, b = (own, other) if turn < actions else (other, own)
+                    if not (has[s, a] and has[t, b]):
+                        continue
+                    here = abs(reward[s, a] - reward[t, b])
+                    worth = here + discount * d[ahead[i, a * actions + b]]
+                    if worth < least:
+                        least, answer, cost = worth, a * actions + b, here
+                    if worth <= value:
+                        break
+            if least > value:
+                value, best, chosen = least, cost, answer
+        residual, largest = max(residual, abs(value - d[i])), max(largest, value)
+        if write:
+            d[i], leads_to[i], gap[i] = value, ahead[i, chosen], best
+    return residual, largest
+
+
+@njit(cache=True)
+def _leap(leads_to: Any, gap: Any, discount: Any, d: Any, visited: Any, path: Any) -> None:
+    """Every pair becomes what the chosen moves are worth for ever, cycles first."""
+    count = len(leads_to)
+    visited[:] = 0
+    for start in range(count):
+        length, i = 0, start
+        while i < count and visited[i] == 0:
+            visited[i] = 1
+            path[length] = i
+            length += 1
+            i = leads_to[i]
+        if i < count and visited[i] == 1:
+            # Once round the cycle that ends this path, from i to i.
+            value, weight, k = 0.0, 1.0, i
+            while True:
+                value += weight * gap[k]
+                weight *= discount
+                k = leads_to[k]
+                if k == i:
+                    break
+            d[i] = value / (1.0 - weight)
+        for back in range(length - 1, -1, -1):
+            k = path[back]
+            d[k] = gap[k] + discount * d[leads_to[k]]
+            visited[k] = 2

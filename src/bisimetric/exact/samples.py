@@ -1,0 +1,75 @@
+"""d~ from draws: each distribution replaced by a few of its successors (Ferns et al. 2006)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+
+import numpy as np
+from scipy import sparse
+
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.exact import branching
+from bisimetric.exact.classes import Solver, solved
+from bisimetric.exact.deterministic import rising
+from bisimetric.exact.table import Request
+from bisimetric.mdp import MDP
+
+LOOKED_AT = 512
+"""Pairs on which an estimate is put back into the true equation."""
+
+
+def estimated(request: Request, mdp: MDP, samples: int, key: int) -> Distance:
+    """d~ of the MDP in which n draws stand for each distribution; an estimate.
+
+    W1 between two lots of n equally likely draws is an assignment of the one to the other divided
+    by n, and the transport kernel solves it, equal draws merged. The table is solved to
+    `request.tol` for the drawn MDP. How far that is from the true d~ is estimated: some random
+    pairs are put back into the true equation, and the largest residual is divided by
+    1 - discount. Had it been all pairs, that would be a proof.
+    """
+    count = _checked("samples", samples, 1)
+    rng = np.random.default_rng(_checked("key", key, 0))
+    drawn = mdp.replace(P=draws(mdp, count, rng))
+    tables = 2 if mdp.num_actions == 1 else 1
+    found = solved(request, drawn, Solver(rising.solve, tables, 4.5))
+    estimate = 0.0
+    if mdp.num_states > 1:
+        s, t = rng.integers(mdp.num_states, size=(2, LOOKED_AT))
+        s, t = np.maximum(s, t)[s != t], np.minimum(s, t)[s != t]
+        image = branching.image(mdp, np.asarray(found.values, np.float64), s, t)
+        estimate = float(np.abs(image - found.values[s, t]).max(initial=0.0)) / (1 - mdp.discount)
+    made = {**found.made, "samples": count, "key": int(key)}
+    return dataclasses.replace(
+        found, mdp=mdp, error=math.inf, estimate=estimate + found.error, made=made
+    )
+
+
+def draws(mdp: MDP, count: int, rng: np.random.Generator) -> sparse.csr_array:
+    """P (S * A, S) with each row the shares of its states in so many draws."""
+    P = mdp.P
+    rows = P.shape[0]
+    # The draw u of row r is the first successor at which the sum of the probabilities passes u.
+    sums = np.cumsum(P.data / np.repeat(P.sum(axis=1), np.diff(P.indptr)))
+    start = np.concatenate([[0.0], sums])[P.indptr[:-1]]
+    drawn = np.searchsorted(sums, start[:, None] + rng.random((rows, count)), side="right")
+    drawn = np.clip(drawn, P.indptr[:-1, None], P.indptr[1:, None] - 1)
+    shares = (
+        np.full(drawn.size, 1 / count),
+        (np.repeat(np.arange(rows), count), P.indices[drawn.ravel()]),
+    )
+    return sparse.csr_array(shares, P.shape)
+
+
+def _checked(what: str, value: int, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise InputError(
+            f"exact.bisimulation: {what} is {value!r} and must be a whole number, at least {least}."
+        )
+    return number

@@ -1,0 +1,227 @@
+"""Successors: an MDP given by a function, for queries that never enumerate its states."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from bisimetric.errors import InputError
+from bisimetric.mdp import PROBABILITY_TOL, checked_discount
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+Policy = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Successors:
+    """An MDP given by its steps; its states, perhaps infinitely many, are met when they matter.
+
+    A state is anything hashable. What `step` gives must depend on nothing else than the state
+    and the action; it is asked once for each.
+
+    Attributes:
+        step: step(state, action) gives (reward, successor), (reward, {successor: probability})
+            or (reward, [(probability, successor), ...]).
+        actions: the actions of every state, or a function from a state to those that it has.
+        discount: in [0, 1).
+        reward_range: (low, high) of all rewards, or None where nobody knows. With it no distance
+            exceeds (high - low) / (1 - discount), so that a query may end by the discount alone.
+
+    >>> walk = Successors(lambda x, a: (x % 3 == 0, x + a), actions=(1, 2), discount=0.5)
+    >>> walk
+    Successors(2 actions, discount 0.5)
+    >>> walk.outcome(5, 2)
+    (0.0, {7: 1.0})
+    >>> Successors(lambda x, a: (0, {x: 0.9}), actions=["stay"], discount=0.5).outcome(1, "stay")
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: Successors: the probabilities of step(1, 'stay') sum to 0.9 and
+    must sum to 1.
+    """
+
+    step: Step
+    _: dataclasses.KW_ONLY
+    actions: Sequence[Hashable] | Callable[[Any], Sequence[Hashable]]
+    discount: float
+    reward_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if not callable(self.step):
+            raise InputError(
+                f"Successors: step is {self.step!r} and must be a function (state, action)."
+            )
+        put(self, "discount", checked_discount(self.discount))
+        if not callable(self.actions):
+            put(self, "actions", _checked_actions("actions are", self.actions))
+        if self.reward_range is not None:
+            put(self, "reward_range", _checked_range(self.reward_range))
+
+    def actions_of(self, state: Hashable) -> tuple[Hashable, ...]:
+        """The actions that a state has."""
+        if callable(self.actions):
+            return _checked_actions(f"actions({state!r}) gave", self.actions(state))
+        return tuple(self.actions)
+
+    def outcome(self, state: Hashable, action: Hashable) -> tuple[float, dict[Hashable, float]]:
+        """The reward of a step and the probability, above 0, of each successor; checked."""
+        what = f"step({state!r}, {action!r})"
+        given: Any = self.step(state, action)
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise InputError(
+                f"Successors: {what} gave {given!r} and must give (reward, successor) or "
+                "(reward, {successor: probability})."
+            )
+        return self._checked_reward(what, given[0]), _checked_successors(what, given[1])
+
+    def under(self, policy: Policy) -> Successors:
+        """The Markov chain of a policy, which gives a state's action or {action: probability}.
+
+        Rewards and successors are averaged, as in `MDP.under`.
+
+        >>> coin = Successors(lambda x, a: (a, x + a), actions=(0, 1), discount=0.9)
+        >>> coin.under(lambda x: {0: 0.5, 1: 0.5}).outcome(3, "policy")
+        (0.5, {3: 0.5, 4: 0.5})
+        """
+        if not callable(policy):
+            raise InputError(
+                f"Successors: the policy is {policy!r} and must be a function from a state to an "
+                "action or to {action: probability}."
+            )
+        low, high = self.reward_range or (-math.inf, math.inf)
+
+        def averaged(state: Hashable, _: Hashable) -> tuple[float, dict[Hashable, float]]:
+            reward: float = 0.0
+            mixed: dict[Hashable, float] = {}
+            for action, weight in self._weights(policy, state).items():
+                here, successors = self.outcome(state, action)
+                reward += weight * here
+                total = sum(successors.values())
+                for successor, probability in successors.items():
+                    mixed[successor] = mixed.get(successor, 0.0) + weight * probability / total
+            # An average lies in the range; rounded, it may lie beside it.
+            return min(max(reward, low), high), mixed
+
+        return dataclasses.replace(self, step=averaged, actions=("policy",))
+
+    def _weights(self, policy: Policy, state: Hashable) -> dict[Hashable, float]:
+        chosen = policy(state)
+        what = f"policy({state!r})"
+        if isinstance(chosen, dict):
+            weights = _distribution(what, ((p, action) for action, p in chosen.items()))
+        else:
+            weights = {_hashable(f"{what} gave the action", chosen): 1.0}
+        has = self.actions_of(state)
+        for action in weights:
+            if action not in has:
+                raise InputError(
+                    f"Successors: {what} takes {action!r}, which the state lacks; it has "
+                    f"{_listed(has)}."
+                )
+        total = sum(weights.values())
+        return {action: weight / total for action, weight in weights.items()}
+
+    def _checked_reward(self, what: str, given: Any) -> float:
+        reward = _number(given)
+        if not math.isfinite(reward):
+            raise InputError(f"Successors: the reward of {what} is {given!r} and must be finite.")
+        if self.reward_range is not None:
+            low, high = self.reward_range
+            if not low <= reward <= high:
+                raise InputError(
+                    f"Successors: the reward of {what} is {reward:g} and lies outside "
+                    f"reward_range=({low:g}, {high:g})."
+                )
+        return reward
+
+    def __repr__(self) -> str:
+        count = "actions by state"
+        if not callable(self.actions):
+            count = "1 action" if len(self.actions) == 1 else f"{len(self.actions)} actions"
+        rewards = ""
+        if self.reward_range is not None:
+            rewards = ", rewards from {:g} to {:g}".format(*self.reward_range)
+        return f"Successors({count}, discount {self.discount}{rewards})"
+
+
+def _checked_successors(what: str, given: Any) -> dict[Hashable, float]:
+    """{successor: probability}, from any of the forms that a step may give."""
+    if isinstance(given, dict):
+        return _distribution(what, ((p, successor) for successor, p in given.items()))
+    if isinstance(given, list):
+        for entry in given:
+            if not isinstance(entry, tuple | list) or len(entry) != 2:
+                raise InputError(
+                    f"Successors: {what} lists {entry!r} and must list (probability, successor)."
+                )
+        return _distribution(what, given)
+    return {_hashable(f"{what} gave the successor", given): 1.0}
+
+
+def _distribution(what: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable, float]:
+    found: dict[Hashable, float] = {}
+    for given, outcome in entries:
+        probability = _number(given)
+        if not (math.isfinite(probability) and probability >= 0):
+            raise InputError(
+                f"Successors: {what} gives {outcome!r} the probability {given!r}; probabilities "
+                "must be finite and at least 0."
+            )
+        if probability > 0:
+            key = _hashable(f"{what} gave", outcome)
+            found[key] = found.get(key, 0.0) + probability
+    total = math.fsum(found.values())
+    if abs(total - 1) > PROBABILITY_TOL:
+        raise InputError(
+            f"Successors: the probabilities of {what} sum to {total:.12g} and must sum to 1."
+        )
+    # As in an MDP: the only successor is certain.
+    return dict.fromkeys(found, 1.0) if len(found) == 1 else found
+
+
+def _checked_actions(what: str, given: Any) -> tuple[Hashable, ...]:
+    try:
+        actions = tuple(given)
+        distinct = len(set(actions)) == len(actions)
+    except TypeError:
+        actions, distinct = (), False
+    if not actions or not distinct:
+        raise InputError(
+            f"Successors: {what} {given!r} and must be one or more distinct, hashable actions."
+        )
+    return actions
+
+
+def _checked_range(given: Any) -> tuple[float, float]:
+    try:
+        low, high = map(float, given)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise InputError(
+            f"Successors: reward_range is {given!r} and must be two finite numbers, the lower "
+            "first."
+        )
+    return low, high
+
+
+def _hashable(what: str, given: Any) -> Hashable:
+    try:
+        hash(given)
+    except TypeError:
+        raise InputError(f"Successors: {what} {given!r}, which must be hashable.") from None
+    return given  # type: ignore[no-any-return]
+
+
+def _number(given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _listed(actions: Sequence[Hashable]) -> str:
+    shown = ", ".join(map(repr, actions[:8]))
+    return shown + (", ..." if len(actions) > 8 else "")
