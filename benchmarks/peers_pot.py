@@ -1,9 +1,9 @@
 """d~ of a chain by POT, timed: `python peers_pot.py chain.npz TOL`.
 
 Run it with the interpreter of an environment that holds `POT` and NumPy. The file holds
-`successors` and `shares` (S, k), `R` (S,) and `discount`. One call of `ot.emd2` on the supports for every pair
-t < s, again and again, until the residual proves a true error of TOL. Prints seconds, sweeps and
-microseconds a call as JSON, and writes the table beside the file.
+`successors` and `shares` (S, k), `R` (S,) and `discount`. One call of `ot.emd2` on the supports for
+every pair t < s, again and again, until the residual proves a true error of TOL. Prints seconds,
+sweeps and microseconds a call as JSON, and writes the table beside the file.
 """
 
 from __future__ import annotations

@@ -5,3 +5,4 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from bisimetric import MDP, InputError, NotConverged, Successors, exact
-from bisimetric.exact import pair_graphs
-from bisimetric.exact.queries import Answer, answered
+from bisimetric.exact.queries import Answer, answered, pair_graphs
 from strategies import deterministic_mdps, stochastic_mdps
 
 quick = settings(deadline=None, max_examples=100)

@@ -165,15 +165,23 @@ def test_pairs_of_a_duplicated_grid_are_at_distance_zero() -> None:
 
 
 def test_a_support_of_hundreds() -> None:
-    mdp = random_mdp(300, 1, 280, key=1)
-    few = mdp.replace(P=mdp.P, R=np.round(mdp.R, 1))
-    d = exact.on_policy(few, tol=1e-6)
-    V = planning.policy_values(few, [0] * 300)
-    assert d.error <= 1e-6
-    assert (np.abs(V.values[:, None] - V.values) <= d.values + d.error + 2 * V.error).all()
-    s, t = 7, 211
-    image = branching.image(few, np.array(d.values, float), np.array([t]), np.array([s]))
-    assert image[0] == pytest.approx(d.values[s, t], abs=2 * d.error)
+    rng = np.random.default_rng(0)
+    branching_states, ends = 12, 250
+    states = branching_states + ends
+    P = np.eye(states)
+    P[:branching_states] = 0.0
+    P[:branching_states, branching_states:] = rng.dirichlet(np.ones(ends), branching_states)
+    R = np.concatenate([np.zeros(branching_states), rng.random(ends)])
+    mdp = MDP.from_matrices(P[:, None, :], R[:, None], discount=0.9)
+    d = exact.bisimulation(mdp)
+    # The ends are |R(x) - R(y)| / (1 - discount) apart, so W1 is that of distributions on a line.
+    order = np.argsort(R[branching_states:])
+    steps = np.diff(R[branching_states:][order])
+    for s in range(branching_states):
+        for t in range(s):
+            level = np.cumsum((P[s] - P[t])[branching_states:][order])[:-1]
+            truth = 0.9 * (np.abs(level) * steps).sum() / 0.1
+            assert d(s, t) == pytest.approx(truth, abs=d.error + 1e-12)
 
 
 def test_single_precision_has_the_error_of_its_rounding() -> None:

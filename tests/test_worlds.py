@@ -252,6 +252,13 @@ class TestRandom:
             worlds.load("random", states=0)
         with pytest.raises(InputError, match=r"world 'random': option key is -2 and must be"):
             worlds.load("random", key=-2)
+        with pytest.raises(InputError, match=r"successors is 6 and must be at most the 5 states"):
+            worlds.load("random", states=5, successors=6)
+
+    def test_several_successors(self) -> None:
+        mdp = worlds.load("random", states=30, actions=2, successors=4)
+        assert (np.diff(mdp.P.indptr) == 4).all()
+        assert mdp.P.data.min() < 0.1 < 0.4 < mdp.P.data.max()
 
 
 class TestGridText:
@@ -385,7 +392,7 @@ class TestLoad:
         with pytest.raises(
             InputError,
             match=r"world 'random': there is no option 'seed'; its options are "
-            r"states=1000, actions=4, key=0\.",
+            r"states=1000, actions=4, successors=1, key=0\.",
         ):
             worlds.load("random", seed=1)
         with pytest.raises(InputError, match=r"no option 'rows'; it has none\."):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
+    from bisimetric.exact.queries.answers import Answer
     from bisimetric.planning import Values
 
 
@@ -21,7 +22,7 @@ class InputError(ValueError):
 class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like StopIteration
     """The requested `tol` was not proven; `partial` holds the answer and the bound that was."""
 
-    def __init__(self, message: str, partial: Distance | Values) -> None:
+    def __init__(self, message: str, partial: Distance | Values | Answer) -> None:
         super().__init__(message)
         self.partial = partial
 

@@ -30,7 +30,11 @@ def bisimulation(
 ) -> Distance: ...
 @overload
 def bisimulation(
-    mdp: MDP | Successors, *, pairs: Sequence[tuple[Any, Any]], tol: float | None = None
+    mdp: MDP | Successors,
+    *,
+    pairs: Sequence[tuple[Any, Any]],
+    tol: float | None = None,
+    max_pairs: int | None = None,
 ) -> Answer: ...
 def bisimulation(
     mdp: MDP | Successors,
@@ -40,6 +44,7 @@ def bisimulation(
     samples: int | None = None,
     key: int = 0,
     pairs: Sequence[tuple[Any, Any]] | None = None,
+    max_pairs: int | None = None,
 ) -> Distance | Answer:
     """The bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
@@ -62,18 +67,20 @@ def bisimulation(
         key: of the draws.
         pairs: compute only these (s, t), from no more pairs than they reach, also for `Successors`.
             Returns an `Answer`.
+        max_pairs: with `pairs`, how many may be explored; default 2,000,000 for `Successors`, for
+            an MDP what the memory holds.
 
     >>> from bisimetric import worlds
     >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.99))
     >>> round(float(d.values.max()), 2), d.error <= 1e-6
     (150.25, True)
     >>> bisimulation(worlds.load("pessimism"), pairs=[("s", "t")])
-    Answer(bisimulation, 1 pair, largest 10, error <= ..., 1 explored)
+    Answer(bisimulation, 1 pair, largest 10, error <= ..., 3 explored)
     """
     if pairs is not None:
         if samples is not None:
             raise InputError("exact.bisimulation: takes samples or pairs, not both.")
-        return queries.answered("bisimulation", mdp, pairs, tol=tol)
+        return queries.answered("bisimulation", mdp, pairs, tol=tol, max_pairs=max_pairs)
     if not isinstance(mdp, MDP):
         raise InputError("exact.bisimulation: Successors need pairs=[(s, t), ...] to start from.")
     wanted = request("bisimulation", tol, dtype)

@@ -34,7 +34,7 @@ COARSE = 1e-3
 """The share of the residual that an evaluation may leave."""
 MOST_STEPS = 200
 """Steps of the linear solver in one evaluation."""
-ENOUGH_PAIRS, ENOUGH_ROWS = 4096, 512
+ENOUGH_PAIRS, ENOUGH_ROWS = 1024, 512
 """Pairs, and rows of a table, that are worth several threads."""
 
 
@@ -154,7 +154,7 @@ class _Run:
             worth=np.full(pairs * moves, 0.0 if model.lax else np.inf, np.float32),
             when=np.full(pairs * moves, -1e30 if model.lax else 0.0, np.float32),
             safe=np.full(pairs * moves, -1, np.float32),
-            choice=np.zeros(pairs, np.uint16),
+            choice=np.zeros(pairs, np.uint32),
             trees=np.zeros(slots.size, _node_type(model.support)),
             slots=slots.starts,
             before=slots.before,

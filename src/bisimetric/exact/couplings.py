@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bisimetric.exact import transport
 from bisimetric.planning import UNIT
 
-NO_MOVE = 2**16 - 1
+NO_MOVE = 2**32 - 1
 """The choice of a pair that has none: its states differ in the actions that they have."""
 MARGIN = 1e-6
 """The share of its size that a remembered number, in float32, may be wrong by."""
@@ -53,7 +53,7 @@ class Memory(NamedTuple):
     before: NDArray[Any]  # (A, S) the supports of all earlier states; empty: slots are of pairs
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def states_of(costs, pair):
     """The two states of a pair, the larger first."""
     if costs.codes.size > 0:
@@ -66,7 +66,7 @@ def states_of(costs, pair):
     return s, pair - s * (s - 1) // 2
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _slot(model, memory, pair, s, t, move, a, b):
     """Where the tree of a move is kept."""
     if memory.before.size == 0:
@@ -268,23 +268,23 @@ def _edge(room, costs, n, v):
 
 @njit(cache=True, nogil=True)
 def count(model, memory, costs, counts, low, high):
-    """How many pairs the chosen couplings lead each pair to: counts[pair + 1]."""
-    room = transport.space(model.support)
+    """The most pairs that the chosen couplings lead each pair to: counts[pair + 1]."""
+    actions, first = model.reward.shape[1], model.first
     for pair in range(low, high):
-        found = 0
+        counts[pair + 1] = 0
         if memory.choice[pair] != NO_MOVE:
             s, t = states_of(costs, pair)
-            move, a, b = _chosen(model, memory, pair)
-            n, m = _load(model, memory, room, pair, s, t, move, a, b)
-            for v in range(1, n + m):
-                if room.reals[transport.FLOW, v] > 0 and _edge(room, costs, n, v) >= 0:
-                    found += 1
-        counts[pair + 1] = found
+            _, a, b = _chosen(model, memory, pair)
+            p, q = s * actions + a, t * actions + b
+            counts[pair + 1] = first[p + 1] - first[p] + first[q + 1] - first[q] - 1
 
 
 @njit(cache=True, nogil=True)
 def write(model, memory, costs, starts, leads_to, masses, gaps, low, high):
-    """The chosen couplings as a sparse matrix of pairs, and what they pay at once."""
+    """The chosen couplings as a sparse matrix of pairs, and what they pay at once.
+
+    What is left of the room of a pair holds mass 0.
+    """
     room = transport.space(model.support)
     for pair in range(low, high):
         at = starts[pair]
@@ -304,6 +304,8 @@ def write(model, memory, costs, starts, leads_to, masses, gaps, low, high):
                     at += 1
                 else:
                     gap += model.discount * flow * costs.table[0, 0]
+        for rest in range(at, starts[pair + 1]):
+            leads_to[rest], masses[rest] = pair, 0.0
         gaps[pair] = gap
 
 

@@ -22,7 +22,11 @@ from bisimetric.successors import Successors
 def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance: ...
 @overload
 def lax(
-    mdp: MDP | Successors, *, pairs: Sequence[tuple[Any, Any]], tol: float | None = None
+    mdp: MDP | Successors,
+    *,
+    pairs: Sequence[tuple[Any, Any]],
+    tol: float | None = None,
+    max_pairs: int | None = None,
 ) -> Answer: ...
 def lax(
     mdp: MDP | Successors,
@@ -30,6 +34,7 @@ def lax(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     pairs: Sequence[tuple[Any, Any]] | None = None,
+    max_pairs: int | None = None,
 ) -> Distance | Answer:
     """The lax bisimulation metric d_lax of an MDP, every entry proven to `tol`.
 
@@ -43,14 +48,14 @@ def lax(
     Args:
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the table, float64 or float32.
-        pairs: compute only these (s, t), as in `exact.bisimulation`; returns an `Answer`.
+        pairs, max_pairs: only these (s, t), as in `exact.bisimulation`; returns an `Answer`.
 
     >>> from bisimetric import worlds
     >>> lax(worlds.load("pessimism"))("s", "t")
     0.0
     """
     if pairs is not None:
-        return queries.answered("lax", mdp, pairs, tol=tol)
+        return queries.answered("lax", mdp, pairs, tol=tol, max_pairs=max_pairs)
     if not isinstance(mdp, MDP):
         raise InputError("exact.lax: Successors need pairs=[(s, t), ...] to start from.")
     return solved(request("lax", tol, dtype), mdp, Solver(game.solve, 1, 6))

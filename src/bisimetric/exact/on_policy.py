@@ -33,6 +33,7 @@ def on_policy(
     *,
     pairs: Sequence[tuple[Any, Any]],
     tol: float | None = None,
+    max_pairs: int | None = None,
 ) -> Answer: ...
 def on_policy(
     mdp: MDP | Successors,
@@ -41,6 +42,7 @@ def on_policy(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     pairs: Sequence[tuple[Any, Any]] | None = None,
+    max_pairs: int | None = None,
 ) -> Distance | Answer:
     """The on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
@@ -56,7 +58,7 @@ def on_policy(
             or the only one there is. For `Successors`, a function from a state to an action.
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the table, float64 or float32.
-        pairs: compute only these (s, t), as in `exact.bisimulation`; returns an `Answer`.
+        pairs, max_pairs: only these (s, t), as in `exact.bisimulation`; returns an `Answer`.
 
     >>> from bisimetric import worlds
     >>> d = on_policy(worlds.load("pessimism"), [0, 1, 0])
@@ -66,7 +68,9 @@ def on_policy(
     if isinstance(mdp, MDP):
         policy = given_policy("on_policy", mdp, policy)
     if pairs is not None:
-        return queries.answered("on_policy", mdp, pairs, policy=policy, tol=tol)
+        return queries.answered(
+            "on_policy", mdp, pairs, policy=policy, tol=tol, max_pairs=max_pairs
+        )
     if not isinstance(mdp, MDP):
         raise InputError("exact.on_policy: Successors need pairs=[(s, t), ...] to start from.")
     chain = mdp.under(policy)

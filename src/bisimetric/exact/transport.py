@@ -64,84 +64,83 @@ def space(support):
     return Space(ints, reals, np.empty(support * support))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def reduce(room, states, share, p, p_end, q, q_end):
     """Takes the rows and columns of two distributions, shared mass cancelled; their numbers.
 
     A distribution is `states[p:p_end]`, in rising order, with the masses `share[p:p_end]`.
     """
+    ints, reals = room.ints, room.reals
     n = m = 0
-    x, y, mass, taken = room.ints[X], room.ints[Y], room.reals[MASS], room.reals[SPARE]
     while p < p_end or q < q_end:
         if q == q_end or (p < p_end and states[p] < states[q]):
-            x[n], mass[n] = states[p], share[p]
+            ints[X, n], reals[MASS, n] = states[p], share[p]
             n, p = n + 1, p + 1
         elif p == p_end or states[q] < states[p]:
-            y[m], taken[m] = states[q], share[q]
+            ints[Y, m], reals[SPARE, m] = states[q], share[q]
             m, q = m + 1, q + 1
         else:
             left = share[p] - share[q]
             if left > 0:
-                x[n], mass[n] = states[p], left
+                ints[X, n], reals[MASS, n] = states[p], left
                 n += 1
             elif left < 0:
-                y[m], taken[m] = states[q], -left
+                ints[Y, m], reals[SPARE, m] = states[q], -left
                 m += 1
             p, q = p + 1, q + 1
     for j in range(m):
-        mass[n + j] = taken[j]
+        reals[MASS, n + j] = reals[SPARE, j]
     return n, m
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def north_west(room, n, m):
     """The tree of the north-west corner rule: optimal where costs are distances on a line."""
-    parent, mass = room.ints[PARENT], room.reals[MASS]
-    parent[0], parent[n] = 0, 0
+    ints, reals = room.ints, room.reals
+    ints[PARENT, 0], ints[PARENT, n] = 0, 0
     i, j = 0, 0
-    send, take = mass[0], mass[n]
+    send, take = reals[MASS, 0], reals[MASS, n]
     while i < n - 1 or j < m - 1:
         if j == m - 1 or (i < n - 1 and send <= take):
             take -= send
             i += 1
-            send = mass[i]
-            parent[i] = n + j
+            send = reals[MASS, i]
+            ints[PARENT, i] = n + j
         else:
             send -= take
             j += 1
-            take = mass[n + j]
-            parent[n + j] = i
+            take = reals[MASS, n + j]
+            ints[PARENT, n + j] = i
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def send(room, n, m):
     """The flows of the tree that `parent` describes, leaves first; `order` holds that order."""
-    parent, order, waits = room.ints[PARENT], room.ints[ORDER], room.ints[DEPTH]
-    flow, mass = room.reals[FLOW], room.reals[MASS]
+    ints, reals = room.ints, room.reals
     nodes = n + m
     for v in range(nodes):
-        waits[v], flow[v] = 0, mass[v]
+        ints[DEPTH, v], reals[FLOW, v] = 0, reals[MASS, v]
     for v in range(1, nodes):
-        waits[parent[v]] += 1
+        ints[DEPTH, ints[PARENT, v]] += 1
     found = nodes
     for v in range(1, nodes):
         w = v
         # A node that waits for no child hands on; its parent follows, if its turn is over.
-        while waits[w] == 0:
-            if flow[w] < 0.0:  # by rounding
-                flow[w] = 0.0
+        while ints[DEPTH, w] == 0:
+            if reals[FLOW, w] < 0.0:  # by rounding
+                reals[FLOW, w] = 0.0
             found -= 1
-            order[found], waits[w] = w, -1
-            u = parent[w]
-            flow[u] -= flow[w]
-            waits[u] -= 1
+            ints[ORDER, found], ints[DEPTH, w] = w, -1
+            u = ints[PARENT, w]
+            reals[FLOW, u] -= reals[FLOW, w]
+            ints[DEPTH, u] -= 1
             if u > v or u == 0:
                 break
             w = u
-    order[0] = 0
+    ints[ORDER, 0] = 0
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def place(codes, states, x, y):
     """Where the pair of two different states is among the pairs, or -1."""
     s, t = (x, y) if x > y else (y, x)
@@ -152,7 +151,7 @@ def place(codes, states, x, y):
     return at if at < codes.size and codes[at] == code else -1
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def distance(table, codes, states, x, y):
     """The distance of two states; see `Costs`."""
     if codes.size == 0:
@@ -160,28 +159,33 @@ def distance(table, codes, states, x, y):
     return table[0, 1 + place(codes, states, x, y)]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def total(room, costs, n, m):
     """The cost of the flow of a tree, reading only the costs of its edges."""
-    x, y, parent, flow = room.ints[X], room.ints[Y], room.ints[PARENT], room.reals[FLOW]
+    ints, reals = room.ints, room.reals
     table, codes, states = costs.table, costs.codes, costs.states
     cost = 0.0
     for v in range(1, n):
-        cost += flow[v] * distance(table, codes, states, x[v], y[parent[v] - n])
+        cost += reals[FLOW, v] * distance(
+            table, codes, states, ints[X, v], ints[Y, ints[PARENT, v] - n]
+        )
     for v in range(n, n + m):
-        cost += flow[v] * distance(table, codes, states, x[parent[v]], y[v - n])
+        cost += reals[FLOW, v] * distance(
+            table, codes, states, ints[X, ints[PARENT, v]], ints[Y, v - n]
+        )
     return cost
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def gather(room, costs, n, m):
     """The costs of all cells; the largest of them."""
-    x, y, cost = room.ints[X], room.ints[Y], room.cost
+    ints = room.ints
+    cost = room.cost
     table, codes, states = costs.table, costs.codes, costs.states
     largest = 0.0
     for i in range(n):
         for j in range(m):
-            here = distance(table, codes, states, x[i], y[j])
+            here = distance(table, codes, states, ints[X, i], ints[Y, j])
             cost[i * m + j] = here
             largest = max(largest, here)
     return largest
@@ -190,15 +194,14 @@ def gather(room, costs, n, m):
 @njit(cache=True)
 def _hang(room, n, m):
     """Children and depths of the tree, whose `order` is known."""
-    parent, depth, order = room.ints[PARENT], room.ints[DEPTH], room.ints[ORDER]
-    first, after, before = room.ints[FIRST], room.ints[AFTER], room.ints[BEFORE]
-    depth[0] = 0
+    ints = room.ints
+    ints[DEPTH, 0] = 0
     for v in range(n + m):
-        first[v] = -1
+        ints[FIRST, v] = -1
     for at in range(1, n + m):
-        v = order[at]
-        depth[v] = depth[parent[v]] + 1
-        _adopt(first, after, before, parent[v], v)
+        v = ints[ORDER, at]
+        ints[DEPTH, v] = ints[DEPTH, ints[PARENT, v]] + 1
+        _adopt(ints, ints[PARENT, v], v)
 
 
 @njit(cache=True)
@@ -208,14 +211,14 @@ def improve(room, n, m, largest):
     The first is that of the cells outside the tree, which says how far the costs may move before
     the tree must change.
     """
-    parent, order, potential = room.ints[PARENT], room.ints[ORDER], room.reals[POTENTIAL]
+    ints, reals = room.ints, room.reals
     cost = room.cost
     nodes = n + m
-    potential[0] = 0.0
+    reals[POTENTIAL, 0] = 0.0
     for at in range(1, nodes):
-        v = order[at]
-        u = parent[v]
-        potential[v] = cost[_cell(v, u, n, m)] - potential[u]
+        v = ints[ORDER, at]
+        u = ints[PARENT, v]
+        reals[POTENTIAL, v] = cost[_cell(v, u, n, m)] - reals[POTENTIAL, u]
     small = -LOOSE * largest
     stalled, pivots = 0, 0
     start, clean, least = 0, 0, np.inf
@@ -227,14 +230,14 @@ def improve(room, n, m, largest):
             start = 0
         while clean < n:
             i = start
-            u = potential[i]
+            u = reals[POTENTIAL, i]
             for j in range(m):
-                reduced = cost[i * m + j] - u - potential[n + j]
+                reduced = cost[i * m + j] - u - reals[POTENTIAL, n + j]
                 if reduced < best:
                     best, enter, leave_row = reduced, j, i
                     if bland:
                         break
-                if reduced < least and parent[i] != n + j and parent[n + j] != i:
+                if reduced < least and ints[PARENT, i] != n + j and ints[PARENT, n + j] != i:
                     least = reduced
             seen += m
             start = i + 1 if i + 1 < n else 0
@@ -251,11 +254,11 @@ def improve(room, n, m, largest):
         clean, least = 0, np.inf
     longest = 0.0
     for v in range(nodes):
-        longest = max(longest, abs(potential[v]))
+        longest = max(longest, abs(reals[POTENTIAL, v]))
     return least, longest
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _cell(v, u, n, m):
     """The place in `cost` of the edge between two nodes."""
     return v * m + u - n if v < n else u * m + v - n
@@ -264,38 +267,37 @@ def _cell(v, u, n, m):
 @njit(cache=True)
 def _pivot(room, n, m, i, j, reduced):
     """Lets the edge between row node i and column node j in; the flow that it takes over."""
-    parent, depth, flow = room.ints[PARENT], room.ints[DEPTH], room.reals[FLOW]
-    first, after, before = room.ints[FIRST], room.ints[AFTER], room.ints[BEFORE]
+    ints, reals = room.ints, room.reals
     # Going up from both ends, edges below a node of the end's own side give flow, others take it.
     a, b = i, j
     amount, out, lowest, below = np.inf, -1, 0, True
     while a != b:
-        if depth[a] >= depth[b]:
-            cell = _cell(a, parent[a], n, m)
-            if a < n and (flow[a] < amount or (flow[a] == amount and cell < lowest)):
-                amount, out, lowest, below = flow[a], a, cell, True
-            a = parent[a]
+        if ints[DEPTH, a] >= ints[DEPTH, b]:
+            cell = _cell(a, ints[PARENT, a], n, m)
+            if a < n and (reals[FLOW, a] < amount or (reals[FLOW, a] == amount and cell < lowest)):
+                amount, out, lowest, below = reals[FLOW, a], a, cell, True
+            a = ints[PARENT, a]
         else:
-            cell = _cell(b, parent[b], n, m)
-            if b >= n and (flow[b] < amount or (flow[b] == amount and cell < lowest)):
-                amount, out, lowest, below = flow[b], b, cell, False
-            b = parent[b]
+            cell = _cell(b, ints[PARENT, b], n, m)
+            if b >= n and (reals[FLOW, b] < amount or (reals[FLOW, b] == amount and cell < lowest)):
+                amount, out, lowest, below = reals[FLOW, b], b, cell, False
+            b = ints[PARENT, b]
     apex = a
     a, b = i, j
     while a != apex:
-        flow[a] += -amount if a < n else amount
-        a = parent[a]
+        reals[FLOW, a] += -amount if a < n else amount
+        a = ints[PARENT, a]
     while b != apex:
-        flow[b] += -amount if b >= n else amount
-        b = parent[b]
+        reals[FLOW, b] += -amount if b >= n else amount
+        b = ints[PARENT, b]
     # The part that is cut off hangs below the entering edge, its path up to `out` turned round.
     top, hook = (i, j) if below else (j, i)
     v, above, carried = top, hook, amount
     while True:
-        old, old_flow = parent[v], flow[v]
-        _leave(first, after, before, old, v)
-        _adopt(first, after, before, above, v)
-        parent[v], flow[v] = above, carried
+        old, old_flow = ints[PARENT, v], reals[FLOW, v]
+        _leave(ints, old, v)
+        _adopt(ints, above, v)
+        ints[PARENT, v], reals[FLOW, v] = above, carried
         if v == out:
             break
         v, above, carried = old, v, old_flow
@@ -306,36 +308,35 @@ def _pivot(room, n, m, i, j, reduced):
 @njit(cache=True)
 def _shift(room, n, top, by):
     """Adds `by` to the rows below `top`, takes it from the columns, and mends the depths."""
-    first, after, parent = room.ints[FIRST], room.ints[AFTER], room.ints[PARENT]
-    depth, potential = room.ints[DEPTH], room.reals[POTENTIAL]
+    ints, reals = room.ints, room.reals
     v = top
     while True:
-        depth[v] = depth[parent[v]] + 1
-        potential[v] += by if v < n else -by
-        if first[v] >= 0:
-            v = first[v]
+        ints[DEPTH, v] = ints[DEPTH, ints[PARENT, v]] + 1
+        reals[POTENTIAL, v] += by if v < n else -by
+        if ints[FIRST, v] >= 0:
+            v = ints[FIRST, v]
             continue
-        while v != top and after[v] < 0:
-            v = parent[v]
+        while v != top and ints[AFTER, v] < 0:
+            v = ints[PARENT, v]
         if v == top:
             return
-        v = after[v]
+        v = ints[AFTER, v]
 
 
-@njit(cache=True)
-def _adopt(first, after, before, parent, child):
-    old = first[parent]
-    after[child], before[child] = old, -1
+@njit(cache=True, inline="always")
+def _adopt(ints, parent, child):
+    old = ints[FIRST, parent]
+    ints[AFTER, child], ints[BEFORE, child] = old, -1
     if old >= 0:
-        before[old] = child
-    first[parent] = child
+        ints[BEFORE, old] = child
+    ints[FIRST, parent] = child
 
 
-@njit(cache=True)
-def _leave(first, after, before, parent, child):
-    if before[child] >= 0:
-        after[before[child]] = after[child]
+@njit(cache=True, inline="always")
+def _leave(ints, parent, child):
+    if ints[BEFORE, child] >= 0:
+        ints[AFTER, ints[BEFORE, child]] = ints[AFTER, child]
     else:
-        first[parent] = after[child]
-    if after[child] >= 0:
-        before[after[child]] = before[child]
+        ints[FIRST, parent] = ints[AFTER, child]
+    if ints[AFTER, child] >= 0:
+        ints[BEFORE, ints[AFTER, child]] = ints[BEFORE, child]

@@ -57,7 +57,7 @@ def random_mdp(
     key: int = 0,
     discount: float = 0.99,
 ) -> MDP:
-    """Uniformly random successors, one (deterministic) or more a row, and rewards uniform in [0, 1]
+    """Uniformly random successors, one or more a state and action, and rewards in [0, 1]
 
     Several successors are distinct, and their probabilities uniform among all that sum to 1.
 

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.exact.reach import BITS, LOWER, Ground, Reach, alike, place
+from bisimetric.exact.queries.reach import BITS, LOWER, Ground, Reach, alike, place
 from bisimetric.progress import bar
 
 FIRST_LEAP = 4

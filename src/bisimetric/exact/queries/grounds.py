@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.exact.reach import Ground, parted
+from bisimetric.exact.queries.reach import Ground, parted
 from bisimetric.mdp import MDP
 from bisimetric.successors import Successors
 

@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 import bisimetric
 from bisimetric.errors import InputError, NotConverged, TableTooLarge
-from bisimetric.exact import branching, pair_graphs
-from bisimetric.exact.answers import Answer, Kind
-from bisimetric.exact.grounds import Asked, Known, excerpt
-from bisimetric.exact.reach import Ground, Reach, joined, parted
+from bisimetric.exact import branching
+from bisimetric.exact.queries import pair_graphs
+from bisimetric.exact.queries.answers import Answer, Kind
+from bisimetric.exact.queries.grounds import Asked, Known, excerpt
+from bisimetric.exact.queries.reach import Ground, Reach, joined, parted
 from bisimetric.exact.table import DEFAULT_TOL, proven_error
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
@@ -116,14 +117,14 @@ def answered(
         "numpy": np.__version__,
     }
     found = _looked_up(s, t, inner, values, beyond)
-    answer: Any = Answer(asked, found, error, kind, source, reach.expanded, made)
+    answer = Answer(asked, found, error, kind, source, reach.expanded, made)
     if not error <= wanted:
         raise NotConverged(
             f"exact.{kind}: float64 proves an error of {error:.2g} here and not tol={wanted:g}; "
             "pass a larger tol.",
             answer,
         )
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 @dataclasses.dataclass(frozen=True)
