@@ -172,8 +172,11 @@ def _ticks(axes: Axes, d: Distance, on_map: Cells) -> None:
     if d.mdp.name(0) != f"{row[0]},{column[0]}":
         axes.set(xticks=[], yticks=[])
         return
-    for axis, count in ((axes.xaxis, on_map.shape[1]), (axes.yaxis, on_map.shape[0])):
-        axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
+    for axis, count, low in zip((axes.yaxis, axes.xaxis), on_map.shape, on_map.corner, strict=True):
+        # A world that begins at 0 has no walls of its own: those around it are the map's.
+        first, last = (low, low + count - 1) if low >= 0 else (0, low + count - 2)
+        found = MaxNLocator(nbins=min(count, 12), integer=True).tick_values(first, last)
+        axis.set_ticks([tick for tick in found if first <= tick <= last])
     axes.set(xlabel="column", ylabel="row")
 
 
