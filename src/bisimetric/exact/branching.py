@@ -97,7 +97,8 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
     residual, largest = run.sweep()
     with bar(1.0, "couplings: digits of the error") as shown:
         while True:
-            small = max(least, 4 * planning.UNIT * largest)
+            # Below the grain of F, whose sums have as many roundings as terms, nothing can fall.
+            small = max(least, (8 * run.model.support + 128) * planning.UNIT * largest)
             if residual <= small:
                 residual, largest = run.sweep(thorough=True)
                 if residual <= small:
@@ -122,10 +123,14 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
                         break
                     run.evaluate(small)
             residual, largest = run.sweep()
-            done = 1.0
-            if residual > small:
-                done = math.log(largest / residual) / math.log(largest / small)
-            shown.at(min(1.0, max(0.0, done)), f"round {rounds}")
+            shown.at(_digits(residual, small, max(largest, residual)), f"round {rounds}")
+
+
+def _digits(residual: float, small: float, largest: float) -> float:
+    """How far a residual has come on its way from `largest` to `small`, in digits."""
+    if residual <= small:
+        return 1.0
+    return math.log(largest / residual) / math.log(largest / small)
 
 
 def memory_needed(mdp: MDP, *, lax: bool = False) -> float:
@@ -174,7 +179,9 @@ class _Run:
             return found
 
         parts = np.array(in_parts(part, self.image.size, ENOUGH_PAIRS))
-        residual, largest, self.doubt = map(float, parts.max(axis=0))
+        residual, largest, doubt = map(float, parts.max(axis=0))
+        # Moves that a sweep passes over were worked out in an earlier one.
+        self.doubt = max(self.doubt, doubt)
         return residual, largest
 
     def evaluate(self, small: float) -> None:

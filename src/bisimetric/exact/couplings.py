@@ -113,8 +113,8 @@ def _worth(model, memory, room, costs, pair, s, t, move, a, b, drift, thorough, 
         largest = transport.gather(room, costs, n, m)
         least, longest = transport.improve(room, n, m, largest)
         # Weak duality: no coupling costs less by more than the reduced costs are off.
-        doubt = transport.LOOSE + (4 * model.support + 16) * UNIT
-        doubt *= largest + 2 * longest
+        doubt = (transport.LOOSE + (4 * model.support + 16) * UNIT) * (largest + 2 * longest)
+        doubt = max(doubt, doubt - least)
         # A reduced cost is a sum of at most n + m costs.
         memory.safe[at] = drift + (least / (n + m) - MARGIN * drift) * (1 - MARGIN)
         slot = _slot(model, memory, pair, s, t, move, a, b)

@@ -220,7 +220,7 @@ def improve(room, n, m, largest):
         u = ints[PARENT, v]
         reals[POTENTIAL, v] = cost[_cell(v, u, n, m)] - reals[POTENTIAL, u]
     small = -LOOSE * largest
-    stalled, pivots = 0, 0
+    stalled, pivots, enter = 0, 0, -1
     start, clean, least = 0, 0, np.inf
     while clean < n and pivots < 50 * n * m + 1000:
         # Rows from `start` on, cyclically, until a block of cells holds one that may enter.
@@ -252,6 +252,11 @@ def improve(room, n, m, largest):
         stalled = 0 if moved > 0 else stalled + 1
         pivots += 1
         clean, least = 0, np.inf
+    if clean < n and enter >= 0:
+        # Pivots ran out: what is left below 0 says how far from optimal the tree may be.
+        for i in range(n):
+            for j in range(m):
+                least = min(least, cost[i * m + j] - reals[POTENTIAL, i] - reals[POTENTIAL, n + j])
     longest = 0.0
     for v in range(nodes):
         longest = max(longest, abs(reals[POTENTIAL, v]))
