@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -35,6 +36,21 @@ class Bar:
 
     def close(self) -> None:
         self._bar.close()
+
+
+def digits(residual: float, small: float, largest: float) -> float:
+    """How far a residual has come on its way from `largest` to `small`, in digits: from 0 to 1.
+
+    >>> digits(1e-3, 1e-6, 1.0), digits(1e-7, 1e-6, 1.0), digits(2.0, 1e-6, 1.0)
+    (0.5, 1.0, 0.0)
+    """
+    if residual <= small:
+        return 1.0
+    return (
+        max(0.0, math.log(largest / residual) / math.log(largest / small))
+        if largest > small
+        else 0.0
+    )
 
 
 @contextlib.contextmanager

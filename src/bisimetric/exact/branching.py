@@ -22,7 +22,7 @@ from bisimetric.exact.table import Table
 from bisimetric.exact.threads import in_parts
 from bisimetric.exact.transport import Costs
 from bisimetric.mdp import MDP
-from bisimetric.progress import bar
+from bisimetric.progress import bar, digits
 
 PATIENCE = 8
 """Rounds that may pass without a smaller residual."""
@@ -123,14 +123,7 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
                         break
                     run.evaluate(small)
             residual, largest = run.sweep()
-            shown.at(_digits(residual, small, max(largest, residual)), f"round {rounds}")
-
-
-def _digits(residual: float, small: float, largest: float) -> float:
-    """How far a residual has come on its way from `largest` to `small`, in digits."""
-    if residual <= small:
-        return 1.0
-    return math.log(largest / residual) / math.log(largest / small)
+            shown.at(digits(residual, small, largest), f"round {rounds}")
 
 
 def memory_needed(mdp: MDP, *, lax: bool = False) -> float:
@@ -241,14 +234,15 @@ def _numbered(mdp: MDP, order: NDArray[np.int64], lax: bool) -> Model:
     actions = mdp.num_actions
     rank = np.argsort(order)
     rows = (order[:, None] * actions + np.arange(actions)).ravel()
-    P: Any = mdp.P[rows]
+    shares = sparse.csr_array((mdp.shares, mdp.P.indices, mdp.P.indptr), mdp.P.shape)
+    P: Any = shares[rows]
     P = sparse.csr_array((P.data, rank[P.indices], P.indptr), P.shape)
     P.sort_indices()
     has = np.ones_like(mdp.R, np.bool_) if mdp.available is None else mdp.available
     return Model(
         P.indptr.astype(np.int64),
         P.indices.astype(np.int32),
-        P.data / np.repeat(P.sum(axis=1), np.diff(P.indptr)),
+        P.data,
         mdp.R[order],
         has[order],
         mdp.discount,

@@ -128,9 +128,8 @@ def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     """
     states, actions = mdp.R.shape
     row = np.repeat(np.arange(states * actions), np.diff(mdp.P.indptr))
-    share = mdp.P.data / mdp.P.sum(axis=1)[row]
     shape = (states * actions, int(classes.max()) + 1)
-    by_class: Any = sparse.csr_array((share, (row, classes[mdp.P.indices])), shape)
+    by_class: Any = sparse.csr_array((mdp.shares, (row, classes[mdp.P.indices])), shape)
     first = relation.representatives(classes)[classes]
     everyone = np.arange(states)
     has = np.ones(mdp.R.shape, np.bool_) if mdp.available is None else mdp.available

@@ -17,7 +17,7 @@ from bisimetric.exact.on_policy import given_policy
 from bisimetric.exact.table import Table, proven_error, request, require_memory
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
-from bisimetric.progress import bar, compiling
+from bisimetric.progress import bar, compiling, digits
 
 
 def mico(
@@ -107,14 +107,9 @@ def _solve(
             U, spare, number = spare, U, number + 1
             if discount * (high - low) <= small:
                 U += dtype.type(discount / (1 - discount) * max(low, 0.0))
-            shown.at(_share(largest, residual, small), f"sweep {number}")
+            shown.at(digits(residual, small, largest), f"sweep {number}")
     how = {"method": "doubling, sweep", "doublings": doublings, "sweeps": number}
     return Table(U, residual, largest, how)
-
-
-def _share(largest: float, residual: float, small: float) -> float:
-    """How far a residual has come on its way from `largest` to `small`, in digits."""
-    return min(1.0, max(0.0, math.log(largest / residual) / math.log1p(largest / small)))
 
 
 def _most_sweeps(small: float, largest: float, discount: float) -> float:

@@ -52,7 +52,7 @@ def draws(mdp: MDP, count: int, rng: np.random.Generator) -> sparse.csr_array:
     P = mdp.P
     rows = P.shape[0]
     # The draw u of row r is the first successor at which the sum of the probabilities passes u.
-    sums = np.cumsum(P.data / np.repeat(P.sum(axis=1), np.diff(P.indptr)))
+    sums = np.cumsum(mdp.shares)
     start = np.concatenate([[0.0], sums])[P.indptr[:-1]]
     drawn = np.searchsorted(sums, start[:, None] + rng.random((rows, count)), side="right")
     drawn = np.clip(drawn, P.indptr[:-1, None], P.indptr[1:, None] - 1)

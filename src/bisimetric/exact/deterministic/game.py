@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bisimetric.exact.deterministic import paths, sweeps
 from bisimetric.exact.deterministic.problem import Problem
 from bisimetric.exact.table import Table
-from bisimetric.progress import bar
+from bisimetric.progress import bar, digits
 
 FIRST_LEAP = 12
 """Sweeps before the first leap."""
@@ -48,8 +48,7 @@ def solve(problem: Problem) -> Table:
                 sweeps.lax_choices(d, problem.successor, problem.reward, discount, choice)
                 paths.evaluate(d, choice, marks, path, problem.successor, problem.reward, discount)
                 sweeps.mirror(d)
-            done = np.log(largest / residual) / np.log(largest / small) if residual > small else 1
-            shown.at(max(0.0, float(done)), f"sweep {number}")
+            shown.at(digits(residual, small, largest), f"sweep {number}")
     how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
     return Table(d, residual, largest, how)
 

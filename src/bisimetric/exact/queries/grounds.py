@@ -35,7 +35,7 @@ class Known:
         support = np.diff(P.indptr)
         share = P.data
         if not mdp.is_deterministic:
-            share = P.data / np.repeat(P.sum(axis=1), support)
+            share = mdp.shares
         self._ground = Ground(
             P.indptr[:-1].reshape(shape),
             P.indptr[1:].reshape(shape),

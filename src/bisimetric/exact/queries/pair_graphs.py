@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric.exact.queries.reach import BITS, LOWER, Ground, Reach, alike, place
-from bisimetric.progress import bar
+from bisimetric.progress import bar, digits
 
 FIRST_LEAP = 4
 """Sweeps of d_lax before the first leap; d~ leaps after every one."""
@@ -75,8 +75,7 @@ def solve(
                     interval, vain = 2 * interval, 0
                 before, since, leaps = residual, 0, leaps + 1
                 _leap(leads_to, gap, discount, d, visited, path)
-            done = np.log(largest / residual) / np.log(largest / small) if residual > small else 1
-            shown.at(max(0.0, float(done)), f"sweep {number}")
+            shown.at(digits(residual, small, largest), f"sweep {number}")
     how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
     return d[:count], residual, largest, how
 

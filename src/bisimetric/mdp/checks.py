@@ -1,0 +1,226 @@
+"""What an MDP and a policy must be: the checks at the border, each with a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from bisimetric.mdp import MDP
+
+PROBABILITY_TOL = 1e-8
+"""How far the probabilities of one state and action may sum from 1."""
+
+
+def checked_discount(discount: float) -> float:
+    """The discount as a float, if it lies in [0, 1)."""
+    try:
+        value = float(discount)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not 0 <= value < 1:
+        raise InputError(f"MDP: discount is {discount!r} and must be at least 0 and below 1.")
+    return value
+
+
+def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
+    """A policy of `mdp` as (S,) actions or (S, A) probabilities, or a clear error."""
+    states, actions = mdp.R.shape
+    given = np.asarray(policy)
+    if given.shape == (states,):
+        chosen = integers("policy", given)
+        outside = np.flatnonzero((chosen < 0) | (chosen >= actions))
+        if len(outside):
+            s = outside[0]
+            raise InputError(
+                f"policy[{s}] is {chosen[s]} and must be an action from 0 to {actions - 1}."
+            )
+        _refuse_lacking(mdp, np.eye(actions, dtype=np.bool_)[chosen])
+        return chosen
+    if given.shape == (states, actions):
+        probabilities = floats("policy", given)
+        refuse_non_finite("policy", probabilities, where="policy")
+        wrong = np.flatnonzero(
+            (probabilities < 0).any(axis=1)
+            | (np.abs(probabilities.sum(axis=1) - 1) > PROBABILITY_TOL)
+        )
+        if len(wrong):
+            s = wrong[0]
+            raise InputError(
+                f"policy[{s}] is {np.array2string(probabilities[s], threshold=8)} and must be "
+                "probabilities that sum to 1."
+            )
+        _refuse_lacking(mdp, probabilities > 0)
+        return probabilities
+    raise InputError(
+        f"policy has shape {given.shape} and must be ({states},) actions or "
+        f"({states}, {actions}) probabilities."
+    )
+
+
+def _refuse_lacking(mdp: MDP, taken: NDArray[np.bool_]) -> None:
+    """Refuses a policy that takes, somewhere, an action that the state lacks."""
+    if mdp.available is None:
+        return
+    wrong = np.argwhere(taken & ~mdp.available)
+    if len(wrong):
+        s, a = map(int, wrong[0])
+        raise InputError(
+            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.name(s)} lacks; "
+            "take one that is available."
+        )
+
+
+def checked_available(
+    available: ArrayLike | None, states: int, actions: int
+) -> NDArray[np.bool_] | None:
+    if available is None:
+        return None
+    mask = np.array(available)
+    if mask.dtype != np.bool_ or mask.shape != (states, actions):
+        raise InputError(
+            f"MDP: available is {mask.dtype} of shape {mask.shape} and must be bool of shape "
+            f"({states}, {actions})."
+        )
+    without = np.flatnonzero(~mask.any(axis=1))
+    if len(without):
+        raise InputError(f"MDP: state {without[0]} has no available action and must have one.")
+    return None if mask.all() else frozen(mask)
+
+
+def with_steps_on_the_spot(P: Any, available: NDArray[np.bool_]) -> sparse.csr_array:
+    """P with a step on the spot in place of each action that a state lacks."""
+    states = len(available)
+    if np.shape(P) != (available.size, states):
+        return sparse.csr_array(P)  # for the check of P to refuse
+    row, there = np.flatnonzero(~available), np.nonzero(~available)[0]
+    spots = sparse.csr_array((np.ones(len(row)), (row, there)), (available.size, states))
+    return sparse.csr_array(
+        sparse.diags_array(available.ravel() * 1.0) @ sparse.csr_array(P) + spots
+    )
+
+
+def stacked(P: Any, states: int, actions: int) -> sparse.csr_array:
+    """Any accepted form of P as one sparse (S * A, S) matrix."""
+    wanted = (states, actions, states)
+    if isinstance(P, list | tuple) and any(sparse.issparse(matrix) for matrix in P):
+        shapes = {np.shape(matrix) for matrix in P}
+        if len(P) != actions or shapes != {(states, states)}:
+            raise InputError(
+                f"MDP: P holds {len(P)} matrices of shapes {sorted(shapes)} and must hold "
+                f"{actions}, one an action, each ({states}, {states})."
+            )
+        by_action = sparse.vstack([sparse.csr_array(matrix) for matrix in P], format="csr")
+        order = np.arange(states * actions).reshape(actions, states).T.ravel()
+        return sparse.csr_array(by_action[order])
+    if sparse.issparse(P):
+        given: Any = P
+        if given.shape == wanted:
+            cube = given.tocoo()
+            s, a, successor = cube.coords
+            flat = (s * actions + a, successor)
+            given = sparse.coo_array((cube.data, flat), (states * actions, states))
+        if given.shape == (states * actions, states):
+            return sparse.csr_array(given)
+        shape = given.shape
+    else:
+        dense = floats("P", P)
+        if dense.shape == wanted:
+            return sparse.csr_array(dense.reshape(states * actions, states))
+        shape = dense.shape
+    raise InputError(
+        f"MDP: P has shape {tuple(shape)} and R has {(states, actions)}; P must be {wanted}."
+    )
+
+
+def checked_transitions(P: Any, states: int, actions: int) -> sparse.csr_array:
+    """P in canonical form: sorted, no duplicates, no zeros; every row a distribution."""
+    matrix = sparse.csr_array(P, dtype=np.float64, copy=True)
+    if matrix.shape != (states * actions, states):
+        raise InputError(
+            f"MDP: P has shape {matrix.shape} and must be {(states * actions, states)}."
+        )
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(f"MDP: P is no valid sparse matrix ({error}).") from None
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    wrong = np.flatnonzero(~np.isfinite(matrix.data) | (matrix.data < 0))
+    if len(wrong):
+        row = int(np.searchsorted(matrix.indptr, wrong[0], side="right")) - 1
+        s, a = divmod(row, actions)
+        raise InputError(
+            f"MDP: P[{s}, {a}, {matrix.indices[wrong[0]]}] is {matrix.data[wrong[0]]} and must "
+            "be a probability."
+        )
+    sums = matrix.sum(axis=1)
+    wrong = np.flatnonzero(np.abs(sums - 1) > PROBABILITY_TOL)
+    if len(wrong):
+        s, a = divmod(int(wrong[0]), actions)
+        raise InputError(f"MDP: P[{s}, {a}] sums to {sums[wrong[0]]:.12g} and must sum to 1.")
+    single = np.diff(matrix.indptr) == 1
+    matrix.data[matrix.indptr[:-1][single]] = 1.0
+    for array in (matrix.data, matrix.indices, matrix.indptr):
+        array.flags.writeable = False
+    return matrix
+
+
+def checked_names(what: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    texts = tuple(str(name) for name in names)
+    if len(texts) != count:
+        raise InputError(f"MDP: there are {len(texts)} {what} names and must be {count}.")
+    if len(set(texts)) != count:
+        twice = next(name for i, name in enumerate(texts) if name in texts[:i])
+        raise InputError(f"MDP: the {what} name {twice!r} occurs twice; names must differ.")
+    return texts
+
+
+def checked_rows(
+    what: str, rows: ArrayLike | None, count: int, width: int | None = None
+) -> NDArray[np.float64] | None:
+    if rows is None:
+        return None
+    array = np.array(floats(what, rows))
+    if array.ndim != 2 or len(array) != count or width not in (None, array.shape[1]):
+        raise InputError(
+            f"MDP: {what} have shape {array.shape} and must be ({count}, {width or 'k'})."
+        )
+    refuse_non_finite(what, array)
+    return frozen(array)
+
+
+def floats(what: str, array: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"MDP: {what} must be an array of numbers ({error}).") from None
+
+
+def integers(what: str, array: ArrayLike) -> NDArray[np.int64]:
+    numbers = floats(what, array)
+    if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
+        raise InputError(f"MDP: {what} must be an array of whole numbers.")
+    return numbers.astype(np.int64)
+
+
+def refuse_non_finite(what: str, array: NDArray[np.float64], where: str | None = None) -> None:
+    wrong = np.argwhere(~np.isfinite(array))
+    if len(wrong):
+        index = ", ".join(map(str, wrong[0]))
+        raise InputError(
+            f"{where or 'MDP: ' + what}[{index}] is {array[tuple(wrong[0])]} and must be finite."
+        )
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
