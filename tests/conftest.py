@@ -3,6 +3,30 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import pytest
+
+from commands import Result, Run
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line in this process, in an empty folder."""
+    from bisimetric.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> Result:
+        capsys.readouterr()
+        try:
+            code = main(words)
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    return command
