@@ -24,6 +24,7 @@ from bisimetric import (
     worlds,
 )
 from bisimetric.exact import branching
+from bisimetric.exact.threads import in_parts
 from oracles import by_programme, stochastic_image
 from strategies import deterministic_mdps, stochastic_mdps
 
@@ -194,6 +195,29 @@ def test_single_precision_has_the_error_of_its_rounding() -> None:
         exact.bisimulation(mdp, tol=1e-12, dtype="float32")
     assert isinstance(caught.value.partial, Distance)
     assert caught.value.partial.error > 1e-12
+
+
+@pytest.mark.parametrize("kind", ["bisimulation", "lax"])
+def test_the_number_of_threads_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mdp = random_mdp(60, 2, 4, key=6)
+    alone = getattr(exact, kind)(mdp)
+    asked = []
+
+    def three() -> int:
+        asked.append(3)
+        return 3
+
+    monkeypatch.setattr("numba.get_num_threads", three)
+    assert (getattr(exact, kind)(mdp).values == alone.values).all()
+    assert asked
+
+
+def test_a_range_in_parts_is_whole_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.get_num_threads", lambda: 2)
+    parts = in_parts(lambda low, high: list(range(low, high)), 101, worth=50)
+    assert len(parts) > 2
+    assert [i for part in parts for i in part] == list(range(101))
+    assert in_parts(lambda low, high: (low, high), 49, worth=50) == [(0, 49)]
 
 
 def test_evaluations_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
