@@ -210,3 +210,21 @@ def test_foreign_files_are_refused(
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.npz"):
         Distance.load(tmp_path / "none.npz")
+
+
+def test_every_way_of_damaging_a_byte_of_the_directory_is_refused_or_harmless(
+    tmp_path: Path,
+) -> None:
+    d = exact.bisimulation(worlds.load("pessimism"))
+    path = tmp_path / "d.npz"
+    d.save(path)
+    whole = path.read_bytes()
+    start = whole.index(b"PK\x01\x02")  # the first entry of the archive's directory
+    refused = 0
+    for place in range(start, start + 46):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            assert (Distance.load(path).values == d.values).all()
+        except InputError:
+            refused += 1
+    assert refused > 5

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import exact, planning, relation, worlds
-from bisimetric.errors import ExpectedReward, InputError, MissingActions
+from bisimetric.errors import ExpectedReward, InputError, MissingActions, TableTooLarge
 from bisimetric.mdp import MDP
 from bisimetric.worlds import words
 
@@ -388,3 +389,12 @@ def test_a_deterministic_model_from_file_to_classes(tmp_path: Path) -> None:
     assert labels[0] == labels[3]
     assert labels[1] == labels[4]
     assert len(set(labels.tolist())) == 3
+
+
+def test_more_states_than_the_memory_holds_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = psutil.virtual_memory()._replace(available=2**27)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    with pytest.raises(TableTooLarge, match=r"says 100,000,000 states.*has 1 transitions"):
+        worlds.load(written(tmp_path, {"tra": "100000000 1 1\n0 0 0 1\n"}))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -26,6 +27,7 @@ from bisimetric import (
 from bisimetric.exact import branching
 from bisimetric.exact.threads import in_parts
 from oracles import by_programme, stochastic_image
+from rationals import residual
 from strategies import deterministic_mdps, stochastic_mdps
 
 CALM = [0.0, 0.3, 0.9, 0.99]
@@ -48,8 +50,49 @@ def kind_of(d: Distance) -> str:
 def test_distances_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
     truth, own_error = by_programme(mdp, kind)
+    assume(own_error <= 1e-3 * max(1.0, float(truth.max())))
     assert d.error <= 1e-5
     assert np.abs(d.values - truth).max() <= d.error + own_error
+
+
+@settings(max_examples=100, deadline=None)
+@given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "lax"]), st.data())
+def test_the_error_holds_in_exact_arithmetic(mdp: MDP, kind: str, data: st.DataObject) -> None:
+    scale = data.draw(st.sampled_from([1.0, 1.0, 1e-44, 1e-8, 1e8, 1e45]), label="scale")
+    mdp = mdp.replace(R=mdp.R * scale)
+    try:
+        d = getattr(exact, kind)(mdp, tol=1e-7 * scale)
+    except NotConverged as stop:  # then the bound that it carries is claimed
+        d = stop.partial
+    assert residual(d) <= Fraction(d.error) * (1 - Fraction(mdp.discount))
+
+
+def test_rewards_that_float64_cannot_tell_apart_are_refused() -> None:
+    mdp = random_mdp(4, 1, 2, key=0)
+    with pytest.raises(InputError, match="scale the rewards down"):
+        exact.bisimulation(mdp.replace(R=(mdp.R - 0.5) * 1e308 * 3))
+
+
+def test_rows_that_sum_to_1_only_nearly_mean_the_same_for_values_and_distances() -> None:
+    P = np.array([[[0.5, 0.5 + 9e-9]], [[0.5 - 9e-9, 0.5]]])
+    mdp = MDP.from_matrices(P, [[1.0], [1.0]], discount=0.999)
+    V = planning.optimal_values(mdp)
+    assert exact.bisimulation(mdp)(0, 1) == 0.0
+    assert abs(V.values[0] - V.values[1]) <= 2 * V.error
+    steep = mdp.replace(discount=1 - 1e-9, R=[[1.0], [2.0]])
+    assert planning.optimal_values(steep, tol=math.inf).values[1] > 0
+
+
+def test_rewards_of_actions_that_states_lack_do_not_count() -> None:
+    rng = np.random.default_rng(0)
+    mdp = MDP.from_matrices(
+        rng.dirichlet(np.ones(4), (4, 2)),
+        1e8 + rng.random((4, 2)),
+        discount=0.99,
+        available=[[True, True], [True, True], [True, True], [True, False]],
+    )
+    assert exact.bisimulation(mdp).error <= 1e-6
+    assert exact.lax(mdp).error <= 1e-6
 
 
 @settings(max_examples=25, deadline=None)
@@ -297,6 +340,7 @@ def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
     [
         ({"samples": 0}, "samples is 0 and must be a whole number, at least 1"),
         ({"samples": 2.5}, "samples is 2.5"),
+        ({"samples": 10**30}, "samples need"),
         ({"samples": 5, "key": -1}, "key is -1"),
         ({"samples": 5, "pairs": [(0, 1)]}, "samples or pairs, not both"),
         ({"tol": 0.0}, "tol is 0.0 and must be above 0"),
@@ -304,5 +348,5 @@ def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
     ],
 )
 def test_bad_requests_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, TableTooLarge), match=message):
         exact.bisimulation(random_mdp(5, 1, 2, key=0), **options)

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from bisimetric.errors import InputError
 from bisimetric.explanation import Explanation, explain
-from bisimetric.files import written_beside
+from bisimetric.files import UNREADABLE, written_beside
 from bisimetric.mdp import MDP
 
 Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
@@ -130,7 +130,7 @@ class Distance:
                     found = {name: archive[name] for name in archive.files}
         except OSError as error:
             raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
-        except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+        except UNREADABLE as error:
             raise InputError(
                 f"{path} is cut short or no distance file ({error}); make it again with "
                 "`bisimetric exact ... -o`."

@@ -1,12 +1,17 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and archives that are not whole."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+
+UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
+"""What reading a damaged .npz archive may raise, besides errors of the file itself."""
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ from bisimetric.mdp import MDP
 
 UNIT = 2.0**-53
 """The unit roundoff of float64."""
+MOST_ROUNDS = 10_000
+"""Rounds of policy iteration, which needs a few; more mean that rounding goes in circles."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,21 +80,22 @@ def greedy_policy(
 def _policy_iteration(mdp: MDP) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     everyone = np.arange(mdp.num_states)
     policy = np.argmax(mdp.R if mdp.available is None else mdp.available, axis=1)
-    while True:
+    for _ in range(MOST_ROUNDS):
         V = _evaluate(mdp.under(policy))
         Q = _action_values(mdp, V)
         # Only a gain beyond rounding changes an action, so that no policy comes back.
         better = Q.max(axis=1) > Q[everyone, policy] + 64 * UNIT * _largest(mdp, V)
         if not better.any():
-            return policy, V
+            break
         policy = np.where(better, Q.argmax(axis=1), policy)
+    return policy, V
 
 
 def _evaluate(chain: MDP) -> NDArray[np.float64]:
     """V of a chain; by doubling V_2k(s) = V_k(s) + discount^k V_k(n_k(s)) where deterministic."""
     R, discount = chain.R[:, 0], chain.discount
     if not chain.is_deterministic:
-        system = sparse.eye_array(chain.num_states) - discount * chain.P
+        system = sparse.eye_array(chain.num_states) - discount * _transitions(chain)
         return np.asarray(linalg.spsolve(system.tocsc(), R)).reshape(R.shape)
     V, ahead, weight = R.copy(), chain.next_state[:, 0], discount
     while weight > UNIT:
@@ -101,8 +104,15 @@ def _evaluate(chain: MDP) -> NDArray[np.float64]:
     return np.asarray(R + discount * V[chain.next_state[:, 0]])
 
 
+def _transitions(mdp: MDP) -> sparse.csr_array:
+    """P with rows that sum to 1, as nearly as they can."""
+    if mdp.is_deterministic:
+        return mdp.P
+    return sparse.csr_array((mdp.shares, mdp.P.indices, mdp.P.indptr), mdp.P.shape)
+
+
 def _action_values(mdp: MDP, V: NDArray[np.float64]) -> NDArray[np.float64]:
-    Q = mdp.R + mdp.discount * (mdp.P @ V).reshape(mdp.R.shape)
+    Q = mdp.R + mdp.discount * (_transitions(mdp) @ V).reshape(mdp.R.shape)
     return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
 
 
@@ -115,7 +125,7 @@ def _proven(
 ) -> Values:
     """Values with the error that their residual proves, the rounding of the image included."""
     longest = int(np.diff(mdp.P.indptr).max())
-    rounding = (longest + 4) * UNIT * _largest(mdp, V)
+    rounding = (2 * longest + 6) * UNIT * _largest(mdp, V)
     error = (float(np.abs(image - V).max()) + rounding) / (1 - mdp.discount) * (1 + 8 * UNIT)
     values = Values(V, error)
     if not error <= tol:

@@ -46,15 +46,17 @@ def solve(mdp: MDP, least: float, *, lax: bool = False) -> Table:
     The table begins at |V(s) - V(t)|, a lower bound, with states numbered by V, so that the first
     couplings are optimal for it.
     """
+    unit = _unit(mdp)
+    mdp = mdp.replace(R=mdp.R / unit)
     V = planning.optimal_values(mdp, tol=math.inf).values
     order = np.argsort(V, kind="stable")
     model = _numbered(mdp, order, lax)
     costs = Costs(np.abs(V[order, None] - V[None, order]), np.empty(0, np.int64), len(V))
     run = _Run(model, costs, _slots_of_states(model))
-    residual, largest, rounds = _iterated(run, least)
+    residual, largest, rounds = _iterated(run, least / unit)
     back = np.argsort(order)
     how = {"method": "policy iteration over couplings", "rounds": rounds}
-    return Table(costs.table[np.ix_(back, back)], residual, largest, how)
+    return Table(costs.table[np.ix_(back, back)] * unit, residual * unit, largest * unit, how)
 
 
 def solve_explored(
@@ -65,13 +67,15 @@ def solve_explored(
     `codes` are s * S + t of the pairs, t < s, in rising order; other pairs of different states are
     taken to be `beyond` apart.
     """
+    unit = _unit(mdp)
+    mdp = mdp.replace(R=mdp.R / unit)
     model = _numbered(mdp, np.arange(mdp.num_states), lax)
     table = np.zeros((1, 1 + len(codes)))
-    table[0, 0] = beyond
+    table[0, 0] = beyond / unit
     run = _Run(model, Costs(table, codes, mdp.num_states), _slots_of_pairs(model, codes))
-    residual, largest, rounds = _iterated(run, least)
+    residual, largest, rounds = _iterated(run, least / unit)
     how = {"method": "policy iteration over couplings", "rounds": rounds}
-    return run.costs.table[0, 1:].copy(), residual, largest, how
+    return run.costs.table[0, 1:] * unit, residual * unit, largest * unit, how
 
 
 def image(
@@ -238,6 +242,17 @@ def _worth_for_ever(
 def _libraries() -> ThreadpoolController:
     """The libraries in this process that have threads of their own."""
     return ThreadpoolController()
+
+
+def _unit(mdp: MDP) -> float:
+    """A power of two near the largest possible distance.
+
+    What is remembered of a move is a float32, whose range is narrow; to divide by a power of two
+    rounds nothing.
+    """
+    has = np.ones_like(mdp.R, np.bool_) if mdp.available is None else mdp.available
+    farthest = float(np.ptp(mdp.R[has])) / (1 - mdp.discount)
+    return 1.0 if farthest == 0 else math.ldexp(1.0, max(-1000, min(1000, math.frexp(farthest)[1])))
 
 
 def _numbered(mdp: MDP, order: NDArray[np.int64], lax: bool) -> Model:

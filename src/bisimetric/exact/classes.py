@@ -13,6 +13,7 @@ from scipy import sparse
 
 from bisimetric import relation
 from bisimetric.distance import Distance
+from bisimetric.errors import InputError
 from bisimetric.exact import branching
 from bisimetric.exact.deterministic.problem import LARGE, Problem
 from bisimetric.exact.table import Request, Table, proven_error, require_memory
@@ -116,8 +117,15 @@ def _branching(
 
 def _least(request: Request, mdp: MDP) -> float:
     """The residual to reach: half of what is allowed, if rounding lets it."""
-    spread = float(np.ptp(mdp.R)) / (1 - mdp.discount)
-    return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * spread)
+    rewards = mdp.R if mdp.available is None else mdp.R[mdp.available]
+    with np.errstate(over="ignore"):
+        farthest = float(np.ptp(rewards)) / (1 - mdp.discount)
+    if not np.isfinite(farthest):
+        raise InputError(
+            f"exact.{request.kind}: rewards from {rewards.min():g} to {rewards.max():g} make "
+            "distances that float64 cannot hold; scale the rewards down."
+        )
+    return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * farthest)
 
 
 def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
@@ -133,15 +141,17 @@ def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     first = relation.representatives(classes)[classes]
     everyone = np.arange(states)
     has = np.ones(mdp.R.shape, np.bool_) if mdp.available is None else mdp.available
-    moved = np.full((states, actions, actions), np.inf)
+    there, back = (np.where(mask, np.inf, 0.0) for mask in (has, has[first]))
     for a in range(actions):
         for b in range(actions) if lax else [a]:
             apart = by_class[everyone * actions + a] - by_class[first * actions + b]
             same = (mdp.R[:, a] == mdp.R[first, b]) & has[:, a] & has[first, b]
-            moved[:, a, b] = np.where(same, abs(apart).sum(axis=1) / 2, np.inf)
-    there = np.where(has, moved.min(axis=2), 0.0)
-    back = np.where(has[first], moved.min(axis=1), 0.0)
-    return float(max(there.max(), back.max()))
+            moved = np.where(same, abs(apart).sum(axis=1) / 2, np.inf)
+            there[:, a] = np.minimum(there[:, a], moved)
+            back[:, b] = np.minimum(back[:, b], moved)
+    # The sums over classes have roundings of their own, one a term.
+    widest = int(np.diff(mdp.P.indptr).max())
+    return float(max(there.max(), back.max())) + 4 * widest * UNIT
 
 
 @functools.cache

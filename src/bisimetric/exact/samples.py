@@ -16,6 +16,7 @@ from bisimetric.exact.classes import Solver, solved
 from bisimetric.exact.deterministic import rising
 from bisimetric.exact.table import Request
 from bisimetric.mdp import MDP
+from bisimetric.memory import require_memory
 
 LOOKED_AT = 512
 """Pairs on which an estimate is put back into the true equation."""
@@ -32,6 +33,8 @@ def estimated(request: Request, mdp: MDP, samples: int, key: int) -> Distance:
     """
     count = _checked("samples", samples, 1)
     rng = np.random.default_rng(_checked("key", key, 0))
+    needed = 40.0 * mdp.R.size * count
+    require_memory(f"exact.bisimulation: {count:,} samples need", needed, "take fewer samples")
     drawn = mdp.replace(P=draws(mdp, count, rng))
     tables = 2 if mdp.num_actions == 1 else 1
     found = solved(request, drawn, Solver(rising.solve, tables, 4.5))

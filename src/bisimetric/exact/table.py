@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import DTypeLike, NDArray
 
 import bisimetric
+from bisimetric import memory
 from bisimetric.distance import Distance, Kind
-from bisimetric.errors import InputError, NotConverged, TableTooLarge
+from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
 
@@ -96,19 +96,8 @@ def proven_error(residual: float, largest: float, discount: float) -> float:
 
 def require_memory(kind: str, states: int, needed: float) -> None:
     """Refuses, before anything is allocated, what the free memory cannot hold."""
-    if needed < 2**26:
-        return
-    free = psutil.virtual_memory().available
-    if needed > free:
-        raise TableTooLarge(
-            f"exact.{kind}: {states:,} states need {_size(needed)} of memory and {_size(free)} are "
-            "free; try dtype='float32', or fewer states, such as bisimetric.relation's classes."
-        )
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"
+    memory.require_memory(
+        f"exact.{kind}: {states:,} states need",
+        needed,
+        "try dtype='float32', or fewer states, such as bisimetric.relation's classes",
+    )

@@ -205,6 +205,17 @@ def _hang(room, n, m):
 
 
 @njit(cache=True)
+def _price(room, n, m):
+    """Potentials for which the edges of the tree, whose `order` is known, have reduced cost 0."""
+    ints, reals, cost = room.ints, room.reals, room.cost
+    reals[POTENTIAL, 0] = 0.0
+    for at in range(1, n + m):
+        v = ints[ORDER, at]
+        u = ints[PARENT, v]
+        reals[POTENTIAL, v] = cost[_cell(v, u, n, m)] - reals[POTENTIAL, u]
+
+
+@njit(cache=True)
 def improve(room, n, m, largest):
     """Pivots from a tree with flows to an optimal one; least reduced cost, longest potential.
 
@@ -214,13 +225,9 @@ def improve(room, n, m, largest):
     ints, reals = room.ints, room.reals
     cost = room.cost
     nodes = n + m
-    reals[POTENTIAL, 0] = 0.0
-    for at in range(1, nodes):
-        v = ints[ORDER, at]
-        u = ints[PARENT, v]
-        reals[POTENTIAL, v] = cost[_cell(v, u, n, m)] - reals[POTENTIAL, u]
+    _price(room, n, m)
     small = -LOOSE * largest
-    stalled, pivots, enter = 0, 0, -1
+    stalled, pivots = 0, 0
     start, clean, least = 0, 0, np.inf
     while clean < n and pivots < 50 * n * m + 1000:
         # Rows from `start` on, cyclically, until a block of cells holds one that may enter.
@@ -252,11 +259,17 @@ def improve(room, n, m, largest):
         stalled = 0 if moved > 0 else stalled + 1
         pivots += 1
         clean, least = 0, np.inf
-    if clean < n and enter >= 0:
-        # Pivots ran out: what is left below 0 says how far from optimal the tree may be.
+    if pivots > nodes:
+        # Each pivot leaves a rounding in flows and potentials: they are worked out afresh. What is
+        # below 0 then, also because pivots ran out, says how far from optimal the tree may be.
+        send(room, n, m)
+        _price(room, n, m)
+        least = np.inf
         for i in range(n):
             for j in range(m):
-                least = min(least, cost[i * m + j] - reals[POTENTIAL, i] - reals[POTENTIAL, n + j])
+                if ints[PARENT, i] != n + j and ints[PARENT, n + j] != i:
+                    reduced = cost[i * m + j] - reals[POTENTIAL, i] - reals[POTENTIAL, n + j]
+                    least = min(least, reduced)
     longest = 0.0
     for v in range(nodes):
         longest = max(longest, abs(reals[POTENTIAL, v]))

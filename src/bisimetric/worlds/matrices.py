@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
+from bisimetric.files import UNREADABLE
 from bisimetric.mdp import MDP
 from bisimetric.worlds.notes import expected_rewards
 
@@ -189,7 +190,7 @@ def _arrays(where: str) -> dict[str, NDArray[Any]]:
         raise
     except OSError as error:
         raise InputError(f"{where}: cannot be read ({error.strerror or error}).") from None
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"{where}: is cut short or no .npz file of plain arrays ({error}); save one with "
             "numpy.savez(path, P=..., R=...)."

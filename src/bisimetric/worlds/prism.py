@@ -14,6 +14,7 @@ from scipy import sparse
 
 from bisimetric.errors import InputError, near_names
 from bisimetric.mdp import MDP, PROBABILITY_TOL
+from bisimetric.memory import require_memory
 from bisimetric.worlds.notes import about_missing, expected_rewards
 from bisimetric.worlds.prism_files import (
     Rows,
@@ -79,6 +80,12 @@ def from_prism(
         _refuse_numbered(path)
     transitions = read_transitions(path)
     states = transitions.states
+    choices = 1 + int(transitions.rows.ids[:, 1].max(initial=0))
+    require_memory(
+        f"{path}: the first line says {states:,} states, which need",
+        64.0 * states * choices,
+        f"is it right? the file has {len(transitions.rows.value):,} transitions",
+    )
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
     observed = _observed(path, labels, observe, rewarded)
     own, paid = np.zeros(states), np.zeros(len(transitions.rows.value))
