@@ -51,58 +51,47 @@ def solved(
     solved on one state a class and copied out.
     """
     dynamics = mdp if of is None else of
-    table_bytes = dynamics.num_states**2 * request.dtype.itemsize
-    require_memory(request.kind, dynamics.num_states, table_bytes)
-    lax = request.kind == "lax"
+    lax, states = request.kind == "lax", dynamics.num_states
+    table_bytes = states**2 * request.dtype.itemsize
+    require_memory(request.kind, states, table_bytes)
     classes = relation.lax(dynamics) if lax else relation.bisimulation(dynamics)
-    members, first = np.unique(classes, return_index=True)
-    alone = len(members) == dynamics.num_states
-    if dynamics.is_deterministic and dynamics.available is None:
-        extra = 0 if alone else table_bytes
-        table, error = _functional(request, dynamics, solver, classes, first, alone, extra)
+    members = int(classes.max()) + 1
+    copied, spread = 0, 0.0
+    if members < states:
+        copied = table_bytes
+        spread = 2 * dynamics.discount * _spread(dynamics, classes, lax)
+        dynamics = relation.quotient(dynamics, classes)
+    functional = dynamics.is_deterministic and dynamics.available is None
+    if functional:
+        table = _functional(request, dynamics, solver, states, copied)
     else:
-        table, error = _branching(request, dynamics, classes, alone)
-    values = table.values if alone else table.values[np.ix_(classes, classes)]
-    how = {**table.how, "classes": len(members)}
-    return request.answer(values, error, mdp, policy, how)
+        table = _branching(request, dynamics, states, copied)
+    error = proven_error(table.residual + spread * table.largest, table.largest, dynamics.discount)
+    values = table.values[np.ix_(classes, classes)] if copied else table.values
+    return request.answer(values, error, mdp, policy, {**table.how, "classes": members})
 
 
-def _functional(
-    request: Request,
-    mdp: MDP,
-    solver: Solver,
-    classes: NDArray[np.int64],
-    first: NDArray[np.int64],
-    alone: bool,
-    extra: float,
-) -> tuple[Table, float]:
-    """The table of a deterministic MDP on the first state of each class, and its error."""
-    work = len(first) ** 2 * (solver.tables * request.dtype.itemsize + solver.scratch)
-    require_memory(request.kind, mdp.num_states, work + extra)
+def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied: float) -> Table:
+    """The table of a deterministic MDP."""
+    work = mdp.num_states**2 * (solver.tables * request.dtype.itemsize + solver.scratch)
+    require_memory(request.kind, states, work + copied)
     _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
-    kept = slice(None) if alone else first
-    successor, reward = mdp.next_state[kept].T, mdp.R[kept].T
     problem = Problem(
-        np.ascontiguousarray(successor if alone else classes[successor], dtype=np.uint32),
-        np.ascontiguousarray(reward),
+        np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
+        np.ascontiguousarray(mdp.R.T),
         mdp.discount,
         _least(request, mdp),
         request.dtype,
     )
-    table = solver.solve(problem)
-    return table, proven_error(table.residual, table.largest, mdp.discount)
+    return solver.solve(problem)
 
 
-def _branching(
-    request: Request, mdp: MDP, classes: NDArray[np.int64], alone: bool
-) -> tuple[Table, float]:
-    """The table of any MDP on its quotient, and its error, that of the quotient included."""
+def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
+    """The table of any MDP."""
     lax = request.kind == "lax"
-    small = mdp if alone else relation.quotient(mdp, classes)
-    needed = branching.memory_needed(small, lax=lax)
-    require_memory(request.kind, mdp.num_states, needed + (0 if alone else mdp.num_states**2 * 8))
+    require_memory(request.kind, states, branching.memory_needed(mdp, lax=lax) + copied)
     _compile_branching()
-    table = branching.solve(small, _least(request, mdp), lax=lax)
+    table = branching.solve(mdp, _least(request, mdp), lax=lax)
     values = table.values.astype(request.dtype)
     if mdp.discount > 0:
         # States of different classes are not at distance 0, however small it is.
@@ -110,9 +99,7 @@ def _branching(
         np.maximum(values, np.finfo(values.dtype).tiny, out=values, where=apart)
     # A table that is rounded to float32 differs from its residual's by that rounding, twice.
     moved = float(np.abs(values - table.values).max()) * (1 + mdp.discount)
-    spread = 0.0 if alone else 2 * mdp.discount * _spread(mdp, classes, lax) * table.largest
-    error = proven_error(table.residual + moved + spread, table.largest, mdp.discount)
-    return dataclasses.replace(table, values=values), error
+    return dataclasses.replace(table, values=values, residual=table.residual + moved)
 
 
 def _least(request: Request, mdp: MDP) -> float:
@@ -134,6 +121,8 @@ def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     Probabilities within a tolerance count as equal in `relation`. With such a mass e, W1 to the row
     of the first state of a class is at most e times the largest distance, for s and again for t.
     """
+    if mdp.is_deterministic:
+        return 0.0
     states, actions = mdp.R.shape
     row = np.repeat(np.arange(states * actions), np.diff(mdp.P.indptr))
     shape = (states * actions, int(classes.max()) + 1)
