@@ -75,7 +75,8 @@ def _rows(
             break
         ahead[again] = rng.integers(classes, size=(len(again), successors))
     cuts = rng.permuted(np.tile(np.arange(1, PARTS), (rows, 1)), axis=1)[:, : successors - 1]
-    parts = np.diff(np.sort(cuts, axis=1), axis=1, prepend=0, append=PARTS)
+    ends = np.pad(np.sort(cuts, axis=1), ((0, 0), (1, 1)), constant_values=(0, PARTS))
+    parts = ends[:, 1:] - ends[:, :-1]
     parts[::2, 0] += parts[::2, 1]
     parts[::2, 1], ahead[::2, 1] = 0, ahead[::2, 0]
     return ahead, parts

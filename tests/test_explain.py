@@ -111,7 +111,7 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, key: 
 @given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "on_policy", "lax"]), KEYS)
 def test_every_step_adds_up_to_the_distance_of_its_pair(mdp: MDP, kind: str, key: int) -> None:
     d = an_exact(mdp, kind, key)
-    slack = 2 * d.error + 1e-6 * max(1.0, d.values.max())
+    slack = 2 * d.error + 1e-6 * max(1.0, float(d.values.max()))
     for s in range(mdp.num_states):
         why = d.explain(s, mdp.num_states - 1)
         assert why.total == pytest.approx(d(*why.states), abs=slack)
@@ -127,7 +127,7 @@ def test_the_steps_of_mico_add_up_to_the_distance(mdp: MDP, key: int) -> None:
     rng = np.random.default_rng(key)
     policy = rng.dirichlet(np.ones(mdp.num_actions), size=mdp.num_states)
     d = exact.mico(mdp, policy, tol=1e-5)
-    slack = 2 * d.error + 1e-9 * d.values.max()
+    slack = 2 * d.error + 1e-9 * float(d.values.max())
     for s in range(mdp.num_states):
         for t in range(mdp.num_states):
             why = d.explain(s, t)

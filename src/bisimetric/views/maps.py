@@ -185,7 +185,7 @@ def _parts(axes: Axes, d: Distance, on_map: Cells) -> None:
     for name, states in parts(d.mdp).items():
         rows, columns = _place(on_map, states)
         middle = (columns.min() + columns.max()) / 2
-        axes.text(middle, rows.min() - 1, name, ha="center", va="center", size=10)
+        axes.text(middle, float(rows.min()) - 1, name, ha="center", va="center", size=10)
 
 
 def _mark(label: str, **style: Any) -> Line2D:
