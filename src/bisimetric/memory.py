@@ -19,13 +19,16 @@ def require_memory(what: str, needed: float, remedy: str) -> None:
     bisimetric.errors.TableTooLarge: a thimble needs 888 PiB of memory and ... are free; use a
     thimble.
     """
-    if needed < NEVER_MIND:
-        return
-    free = psutil.virtual_memory().available
-    if needed > free:
+    if not fits(needed):
+        free = psutil.virtual_memory().available
         raise TableTooLarge(
             f"{what} {_size(needed)} of memory and {_size(free)} are free; {remedy}."
         )
+
+
+def fits(needed: float) -> bool:
+    """Whether so many bytes are free."""
+    return needed < NEVER_MIND or needed <= psutil.virtual_memory().available
 
 
 def _size(count: float) -> str:

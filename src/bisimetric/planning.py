@@ -95,7 +95,7 @@ def _evaluate(chain: MDP) -> NDArray[np.float64]:
     """V of a chain; by doubling V_2k(s) = V_k(s) + discount^k V_k(n_k(s)) where deterministic."""
     R, discount = chain.R[:, 0], chain.discount
     if not chain.is_deterministic:
-        system = sparse.eye_array(chain.num_states) - discount * _transitions(chain)
+        system = sparse.eye_array(chain.num_states) - discount * chain.shares
         return np.asarray(linalg.spsolve(system.tocsc(), R)).reshape(R.shape)
     V, ahead, weight = R.copy(), chain.next_state[:, 0], discount
     while weight > UNIT:
@@ -104,15 +104,8 @@ def _evaluate(chain: MDP) -> NDArray[np.float64]:
     return np.asarray(R + discount * V[chain.next_state[:, 0]])
 
 
-def _transitions(mdp: MDP) -> sparse.csr_array:
-    """P with rows that sum to 1, as nearly as they can."""
-    if mdp.is_deterministic:
-        return mdp.P
-    return sparse.csr_array((mdp.shares, mdp.P.indices, mdp.P.indptr), mdp.P.shape)
-
-
 def _action_values(mdp: MDP, V: NDArray[np.float64]) -> NDArray[np.float64]:
-    Q = mdp.R + mdp.discount * (_transitions(mdp) @ V).reshape(mdp.R.shape)
+    Q = mdp.R + mdp.discount * (mdp.shares @ V).reshape(mdp.R.shape)
     return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
 
 

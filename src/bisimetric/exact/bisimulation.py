@@ -84,6 +84,7 @@ def bisimulation(
     if not isinstance(mdp, MDP):
         raise InputError("exact.bisimulation: Successors need pairs=[(s, t), ...] to start from.")
     wanted = request("bisimulation", tol, dtype)
+    solver = Solver(rising.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if samples is not None:
-        return sampling.estimated(wanted, mdp, samples, key)
-    return solved(wanted, mdp, Solver(rising.solve, 2 if mdp.num_actions == 1 else 1, 4.5))
+        return sampling.estimated(wanted, mdp, solver, samples, key)
+    return solved(wanted, mdp, solver)

@@ -250,9 +250,8 @@ def _unit(mdp: MDP) -> float:
     What is remembered of a move is a float32, whose range is narrow; to divide by a power of two
     rounds nothing.
     """
-    has = np.ones_like(mdp.R, np.bool_) if mdp.available is None else mdp.available
-    farthest = float(np.ptp(mdp.R[has])) / (1 - mdp.discount)
-    return 1.0 if farthest == 0 else math.ldexp(1.0, max(-1000, min(1000, math.frexp(farthest)[1])))
+    exponent = math.frexp(mdp.farthest)[1]
+    return 1.0 if mdp.farthest == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))
 
 
 def _numbered(mdp: MDP, order: NDArray[np.int64], lax: bool) -> Model:
@@ -260,19 +259,17 @@ def _numbered(mdp: MDP, order: NDArray[np.int64], lax: bool) -> Model:
     actions = mdp.num_actions
     rank = np.argsort(order)
     rows = (order[:, None] * actions + np.arange(actions)).ravel()
-    shares = sparse.csr_array((mdp.shares, mdp.P.indices, mdp.P.indptr), mdp.P.shape)
-    P: Any = shares[rows]
+    P: Any = mdp.shares[rows]
     P = sparse.csr_array((P.data, rank[P.indices], P.indptr), P.shape)
     P.sort_indices()
-    has = np.ones_like(mdp.R, np.bool_) if mdp.available is None else mdp.available
     return Model(
         P.indptr.astype(np.int64),
         P.indices.astype(np.int32),
         P.data,
         mdp.R[order],
-        has[order],
+        mdp.has[order],
         mdp.discount,
-        float(np.ptp(mdp.R[has])) / (1 - mdp.discount),
+        mdp.farthest,
         lax,
         int(np.diff(P.indptr).max()),
     )

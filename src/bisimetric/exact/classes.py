@@ -104,15 +104,12 @@ def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
 
 def _least(request: Request, mdp: MDP) -> float:
     """The residual to reach: half of what is allowed, if rounding lets it."""
-    rewards = mdp.R if mdp.available is None else mdp.R[mdp.available]
-    with np.errstate(over="ignore"):
-        farthest = float(np.ptp(rewards)) / (1 - mdp.discount)
-    if not np.isfinite(farthest):
+    if not np.isfinite(mdp.farthest):
         raise InputError(
-            f"exact.{request.kind}: rewards from {rewards.min():g} to {rewards.max():g} make "
+            f"exact.{request.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
             "distances that float64 cannot hold; scale the rewards down."
         )
-    return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * farthest)
+    return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest)
 
 
 def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
@@ -126,10 +123,10 @@ def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     states, actions = mdp.R.shape
     row = np.repeat(np.arange(states * actions), np.diff(mdp.P.indptr))
     shape = (states * actions, int(classes.max()) + 1)
-    by_class: Any = sparse.csr_array((mdp.shares, (row, classes[mdp.P.indices])), shape)
+    by_class: Any = sparse.csr_array((mdp.shares.data, (row, classes[mdp.P.indices])), shape)
     first = relation.representatives(classes)[classes]
     everyone = np.arange(states)
-    has = np.ones(mdp.R.shape, np.bool_) if mdp.available is None else mdp.available
+    has = mdp.has
     there, back = (np.where(mask, np.inf, 0.0) for mask in (has, has[first]))
     for a in range(actions):
         for b in range(actions) if lax else [a]:

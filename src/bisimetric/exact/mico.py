@@ -13,8 +13,7 @@ from scipy import sparse
 
 from bisimetric.distance import Distance
 from bisimetric.exact.deterministic import sweeps
-from bisimetric.exact.on_policy import given_policy
-from bisimetric.exact.table import Table, proven_error, request, require_memory
+from bisimetric.exact.table import Table, given_policy, proven_error, request, require_memory
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling, digits
@@ -62,7 +61,7 @@ def mico(
     require_memory("mico", chain.num_states, chain.num_states**2 * (2 * asked.dtype.itemsize + 4))
     _compile_once(asked.dtype)
     least = asked.tol * (1 - chain.discount) / 2
-    P = _normalised(chain.P)
+    P = chain.shares
     table = _solve(P, chain.R[:, 0].copy(), chain.discount, least, asked.dtype)
     # Each of two sums over a row has a rounding a term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
@@ -13,8 +13,8 @@ from bisimetric.exact import queries
 from bisimetric.exact.classes import Solver, solved
 from bisimetric.exact.deterministic import doubling
 from bisimetric.exact.queries import Answer
-from bisimetric.exact.table import request
-from bisimetric.mdp import MDP, checked_policy
+from bisimetric.exact.table import given_policy, request
+from bisimetric.mdp import MDP
 from bisimetric.successors import Policy, Successors
 
 
@@ -76,15 +76,3 @@ def on_policy(
     chain = mdp.under(policy)
     wanted = request("on_policy", tol, dtype)
     return solved(wanted, mdp, Solver(doubling.solve, 2, 0.5), of=chain, policy=policy)
-
-
-def given_policy(kind: str, mdp: MDP, policy: ArrayLike | None) -> NDArray[Any]:
-    """The policy, checked; where none is given, the MDP's own or the only one there is."""
-    if policy is None:
-        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
-    if policy is None:
-        raise InputError(
-            f"exact.{kind}: this MDP comes with no policy; pass one, such as "
-            "planning.greedy_policy(mdp)."
-        )
-    return checked_policy(mdp, policy)

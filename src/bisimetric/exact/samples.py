@@ -13,7 +13,6 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact import branching
 from bisimetric.exact.classes import Solver, solved
-from bisimetric.exact.deterministic import rising
 from bisimetric.exact.table import Request
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
@@ -22,7 +21,7 @@ LOOKED_AT = 512
 """Pairs on which an estimate is put back into the true equation."""
 
 
-def estimated(request: Request, mdp: MDP, samples: int, key: int) -> Distance:
+def estimated(request: Request, mdp: MDP, solver: Solver, samples: int, key: int) -> Distance:
     """d~ of the MDP in which n draws stand for each distribution; an estimate.
 
     W1 between two lots of n equally likely draws is an assignment of the one to the other divided
@@ -36,8 +35,7 @@ def estimated(request: Request, mdp: MDP, samples: int, key: int) -> Distance:
     needed = 40.0 * mdp.R.size * count
     require_memory(f"exact.bisimulation: {count:,} samples need", needed, "take fewer samples")
     drawn = mdp.replace(P=draws(mdp, count, rng))
-    tables = 2 if mdp.num_actions == 1 else 1
-    found = solved(request, drawn, Solver(rising.solve, tables, 4.5))
+    found = solved(request, drawn, solver)
     estimate = 0.0
     if mdp.num_states > 1:
         s, t = rng.integers(mdp.num_states, size=(2, LOOKED_AT))
@@ -55,7 +53,7 @@ def draws(mdp: MDP, count: int, rng: np.random.Generator) -> sparse.csr_array:
     P = mdp.P
     rows = P.shape[0]
     # The draw u of row r is the first successor at which the sum of the probabilities passes u.
-    sums = np.cumsum(mdp.shares)
+    sums = np.cumsum(mdp.shares.data)
     start = np.concatenate([[0.0], sums])[P.indptr[:-1]]
     drawn = np.searchsorted(sums, start[:, None] + rng.random((rows, count)), side="right")
     drawn = np.clip(drawn, P.indptr[:-1, None], P.indptr[1:, None] - 1)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import bisimetric
 from bisimetric import memory
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError, NotConverged
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, checked_policy
 from bisimetric.planning import UNIT
+
+if TYPE_CHECKING:
+    from bisimetric.exact.queries.answers import Answer
 
 DEFAULT_TOL = 1e-6
 
@@ -54,24 +57,31 @@ class Request:
         how: dict[str, Any],
     ) -> Distance:
         """The distance, or NotConverged with it where its error is larger than was asked for."""
-        made = {
+        made = self.made({**how, "dtype": str(self.dtype)})
+        distance = Distance(values, error, self.kind, mdp, policy, made)
+        self.refuse_larger(error, distance)
+        return distance
+
+    def made(self, how: dict[str, Any]) -> dict[str, Any]:
+        """How an answer was made, with the tolerance, the time that it took, and the versions."""
+        return {
             **how,
             "tol": self.tol,
-            "dtype": str(self.dtype),
             "seconds": round(time.perf_counter() - self.began, 6),
             "bisimetric": bisimetric.__version__,
             "numpy": np.__version__,
         }
-        distance = Distance(values, error, self.kind, mdp, policy, made)
+
+    def refuse_larger(self, error: float, partial: Distance | Answer) -> None:
+        """Raises NotConverged where an error is larger than was asked for."""
         single = self.dtype == np.float32
-        if error > self.tol and (self.explicit or not single):
+        if not error <= self.tol and (self.explicit or not single):
             raise NotConverged(
                 f"exact.{self.kind}: {self.dtype} proves an error of {error:.2g} here and not "
                 f"tol={self.tol:g}; pass a larger tol"
                 + (" or dtype='float64'." if single else "."),
-                distance,
+                partial,
             )
-        return distance
 
 
 def request(kind: Kind, tol: float | None, dtype: DTypeLike) -> Request:
@@ -83,6 +93,18 @@ def request(kind: Kind, tol: float | None, dtype: DTypeLike) -> Request:
         raise InputError(f"exact.{kind}: tol is {tol} and must be above 0.")
     wanted = DEFAULT_TOL if tol is None else float(tol)
     return Request(kind, wanted, tol is not None, table_type, time.perf_counter())
+
+
+def given_policy(kind: str, mdp: MDP, policy: ArrayLike | None) -> NDArray[Any]:
+    """The policy, checked; where none is given, the MDP's own or the only one there is."""
+    if policy is None:
+        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
+    if policy is None:
+        raise InputError(
+            f"exact.{kind}: this MDP comes with no policy; pass one, such as "
+            "planning.greedy_policy(mdp)."
+        )
+    return checked_policy(mdp, policy)
 
 
 def proven_error(residual: float, largest: float, discount: float) -> float:

@@ -32,7 +32,7 @@ def in_parts(work: Callable[[int, int], T], size: int, worth: int) -> list[T]:
     [45]
     """
     threads = numba.get_num_threads() if size >= worth else 1
-    count = max(1, threads * PARTS if threads > 1 else 1, size // LARGEST)
+    count = max(threads * PARTS if threads > 1 else 1, size // LARGEST)
     cuts = [size * part // count for part in range(count + 1)]
     if threads == 1:
         return [work(low, high) for low, high in itertools.pairwise(cuts)]

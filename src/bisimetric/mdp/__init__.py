@@ -162,12 +162,27 @@ class MDP:
         return self.P.nnz == self.R.size
 
     @property
-    def shares(self) -> NDArray[np.float64]:
-        """The probabilities, in the order of `P.data`, divided by the sum of their row.
+    def shares(self) -> sparse.csr_array:
+        """P with every row divided by its sum.
 
         A row may sum to 1 only nearly; its distribution is understood to be this one.
         """
-        return np.asarray(self.P.data / np.repeat(self.P.sum(axis=1), np.diff(self.P.indptr)))
+        if self.is_deterministic:
+            return self.P
+        scaled = self.P.data / np.repeat(self.P.sum(axis=1), np.diff(self.P.indptr))
+        return sparse.csr_array((scaled, self.P.indices, self.P.indptr), self.P.shape)
+
+    @property
+    def has(self) -> NDArray[np.bool_]:
+        """Whether a state has an action, (S, A), also where every state has them all."""
+        return np.ones(self.R.shape, np.bool_) if self.available is None else self.available
+
+    @property
+    def farthest(self) -> float:
+        """The largest distance that two states can have: the range of R / (1 - discount)."""
+        rewards = self.R if self.available is None else self.R[self.available]
+        with np.errstate(over="ignore"):
+            return float(np.ptp(rewards)) / (1 - self.discount)
 
     @property
     def next_state(self) -> NDArray[np.integer]:

@@ -49,10 +49,9 @@ def quotient(mdp: MDP, labels: ArrayLike) -> MDP:
     def of_first(rows: NDArray[Any] | None) -> NDArray[Any] | None:
         return None if rows is None else rows[first]
 
-    rows = mdp.P[(first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()]
-    scale = np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
+    rows = mdp.shares[(first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()]
     P = sparse.csr_array(
-        (rows.data / scale, classes[rows.indices], rows.indptr),
+        (rows.data, classes[rows.indices], rows.indptr),
         shape=(rows.shape[0], len(first)),
     )
     return MDP(

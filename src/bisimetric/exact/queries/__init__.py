@@ -9,23 +9,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
-import psutil
 from numpy.typing import ArrayLike, NDArray
 
-import bisimetric
-from bisimetric.errors import InputError, NotConverged, TableTooLarge
-from bisimetric.exact import branching
+from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.exact import branching, table
 from bisimetric.exact.queries import pair_graphs
 from bisimetric.exact.queries.answers import Answer, Kind
 from bisimetric.exact.queries.grounds import Asked, Known, excerpt
 from bisimetric.exact.queries.reach import Ground, Reach, joined, parted
-from bisimetric.exact.table import DEFAULT_TOL, proven_error
+from bisimetric.exact.table import Request, proven_error
 from bisimetric.mdp import MDP
+from bisimetric.memory import fits
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling
 from bisimetric.successors import Policy, Successors
@@ -78,8 +76,8 @@ def answered(
     >>> round(answer(0, 1), 4), round(answer(5, 0), 4), answer.error <= 1e-6
     (6.679, 0.0, True)
     """
-    began = time.perf_counter()
-    wanted = _checked_request(kind, source, tol, max_pairs)
+    request = _checked_request(kind, source, tol, max_pairs)
+    wanted = request.tol
     asked = _checked_pairs(kind, pairs)
     stand = _stand(kind, source, policy)
     lax, discount = kind == "lax", stand.discount
@@ -106,24 +104,11 @@ def answered(
     error = _proven(reach, ground, residual, max(largest, beyond), farthest, discount)
     if not reach.complete:
         error += discount**reach.depth * beyond * (1 + 8 * UNIT)
-    made = {
-        **how,
-        "tol": wanted,
-        "explored": reach.expanded,
-        "depth": reach.depth,
-        "complete": reach.complete,
-        "seconds": round(time.perf_counter() - began, 6),
-        "bisimetric": bisimetric.__version__,
-        "numpy": np.__version__,
-    }
+    searched = {"explored": reach.expanded, "depth": reach.depth, "complete": reach.complete}
     found = _looked_up(s, t, inner, values, beyond)
+    made = request.made({**how, **searched})
     answer = Answer(asked, found, error, kind, source, reach.expanded, made)
-    if not error <= wanted:
-        raise NotConverged(
-            f"exact.{kind}: float64 proves an error of {error:.2g} here and not tol={wanted:g}; "
-            "pass a larger tol.",
-            answer,
-        )
+    request.refuse_larger(error, answer)
     return answer
 
 
@@ -249,7 +234,7 @@ def _refuse_too_many(search: _Search, reach: Reach, ground: Ground) -> None:
     needed = reached * (128.0 + 4 * moves + branching_too)
     if search.max_pairs is not None and reached >= search.max_pairs:
         limit, other = f"max_pairs={search.max_pairs:,}", ", or a larger max_pairs"
-    elif needed > 2**26 and needed > psutil.virtual_memory().available:
+    elif not fits(needed):
         limit, other = f"the free memory holds, {reached:,} pairs", ""
     else:
         return
@@ -282,16 +267,14 @@ def _stand(kind: Kind, source: MDP | Successors, policy: Any) -> Known | Asked:
     return Known(source.under(policy))
 
 
-def _checked_request(kind: str, source: Any, tol: float | None, max_pairs: int | None) -> float:
+def _checked_request(kind: Kind, source: Any, tol: float | None, max_pairs: int | None) -> Request:
     if kind not in get_args(Kind):
         raise InputError(f"queries: kind is {kind!r} and must be one of {get_args(Kind)}.")
     if not isinstance(source, MDP | Successors):
         raise InputError(f"exact.{kind}: {source!r} is neither an MDP nor Successors.")
-    if tol is not None and not (np.isfinite(tol) and tol > 0):
-        raise InputError(f"exact.{kind}: tol is {tol} and must be above 0.")
     if max_pairs is not None and max_pairs < 1:
         raise InputError(f"exact.{kind}: max_pairs is {max_pairs} and must be at least 1.")
-    return DEFAULT_TOL if tol is None else float(tol)
+    return table.request(kind, tol, np.float64)
 
 
 def _checked_pairs(kind: str, pairs: Any) -> tuple[tuple[Any, Any], ...]:

@@ -24,25 +24,19 @@ class Known:
         states, actions = mdp.R.shape
         P = mdp.P
         shape = (states, actions)
-        has = np.ones(shape, np.bool_) if mdp.available is None else mdp.available
         self.mdp = mdp
         self.discount = mdp.discount
         self.probability = P.data
         self.reward = mdp.R
-        rewards = mdp.R if mdp.available is None else mdp.R[has]
-        self.farthest = float(np.ptp(rewards)) / (1 - mdp.discount)
+        self.farthest = mdp.farthest
         self.may_differ = mdp.available is not None
-        support = np.diff(P.indptr)
-        share = P.data
-        if not mdp.is_deterministic:
-            share = mdp.shares
         self._ground = Ground(
             P.indptr[:-1].reshape(shape),
             P.indptr[1:].reshape(shape),
             P.indices,
-            _read_only(share),
-            _read_only(has),
-            int(support.max()),
+            _read_only(mdp.shares.data),
+            _read_only(mdp.has),
+            int(np.diff(P.indptr).max()),
         )
 
     def state(self, which: Any) -> int:
