@@ -9,16 +9,19 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from bisimetric.errors import InputError, near_names
 from bisimetric.mdp import MDP
+from bisimetric.transitions import Transitions
+from bisimetric.transitions.files import holds_transitions
 from bisimetric.worlds.enumeration import enumerate_environment
 from bisimetric.worlds.environments import ROOMS, looks_like_id, registered
 from bisimetric.worlds.families import open_grid, random_mdp
 from bisimetric.worlds.grids import read_grid
 from bisimetric.worlds.gymnasium_tables import from_gymnasium
-from bisimetric.worlds.matrices import read_matrices
+from bisimetric.worlds.matrices import DISCOUNT, read_matrices
+from bisimetric.worlds.notes import about_missing
 from bisimetric.worlds.paper import (
     duplicated_grid,
     mirrored_rooms,
@@ -82,6 +85,7 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     | `MiniGrid-...-v0`, `BabyAI-...-v0` | `enumerate_environment` | and `seed`, `max_states` |
     | a path that ends in .tra | `from_prism` | `sta`, `lab`, `srew`, `trew`, `observe` |
     | a path that ends in .npz | `read_matrices` | `first` |
+    | one that `Transitions.save` wrote | `Transitions.to_mdp` | `unseen` |
     | any other path | `read_grid` | |
 
     `discount` None means the world's own: 0.9 for the pessimism example, 0.99 for the others.
@@ -115,6 +119,8 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
         or os.path.isfile(wanted)
     ):
         kind, read = _FILES.get(ending, _GRID)
+        if ending == ".npz" and holds_transitions(wanted):
+            kind, read = "file of transitions", _read_transitions
         own = {key: None for key in inspect.signature(read).parameters if key not in _NOT_OPTIONS}
         for option in options:
             _refuse_unknown(f"{kind} {wanted}", option, own)
@@ -124,6 +130,19 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
         f"worlds: there is no world {wanted!r}{near or '.'} Use one of {', '.join(_WORLDS)}, the "
         "id of a Gymnasium environment, or the path of a grid, .tra or .npz file."
     )
+
+
+def _read_transitions(
+    path: str, *, discount: float = DISCOUNT, unseen: Literal["refuse", "lacking"] = "refuse"
+) -> MDP:
+    """The MDP that a file of transitions tells of."""
+    steps = Transitions.load(path, observations=False)
+    try:
+        mdp = steps.to_mdp(discount=discount, unseen=unseen)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix('Transitions: ')}") from None
+    about_missing(path, mdp.has)
+    return mdp
 
 
 _NOT_OPTIONS = ("path", "tra", "discount")

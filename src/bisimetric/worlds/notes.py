@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import ExpectedReward, MissingActions
+from bisimetric.mdp.rewards import mean_rewards
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -30,20 +31,14 @@ def expected_rewards(
     array([2.])
     """
     possible = probability > 0
-    row, probability, reward = row[possible], probability[possible], reward[possible]
-    # A row that always pays the same pays exactly that: sums of thirds would round it.
-    lowest, highest = np.full(rows, np.inf), np.full(rows, -np.inf)
-    np.minimum.at(lowest, row, reward)
-    np.maximum.at(highest, row, reward)
-    differs = lowest < highest
+    mean, differs = mean_rewards(row[possible], reward[possible], rows, probability[possible])
     if differs.any():
         say(
             ExpectedReward,
             f"{where}: the reward depends on the successor for {differs.sum()} of {rows} states "
             "and actions; its expectation is used.",
         )
-    mean = np.bincount(row, weights=probability * reward, minlength=rows)
-    return np.where(differs, mean, np.where(np.isfinite(lowest), lowest, 0.0))
+    return mean
 
 
 def about_missing(where: str, available: NDArray[np.bool_]) -> None:

@@ -1,0 +1,107 @@
+"""Files of transitions: one .npz of plain arrays, told from others by its format."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bisimetric.errors import InputError
+from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.mdp.checks import frozen
+from bisimetric.transitions.joining import observed_ids
+
+if TYPE_CHECKING:
+    from bisimetric.transitions import Transitions
+
+FORMAT = "bisimetric transitions, version 1"
+ABOUT = ("num_states", "num_actions", "made")
+OBSERVED = ("observations", "next_observations")
+REQUIRED = (*OBSERVED, "actions", "rewards", "terminated", "truncated")
+IDS = ("states", "next_states")
+NAMES = ("names", "action_names")
+OPTIONAL = (*IDS, *NAMES, "positions")
+
+
+def write(steps: Transitions, path: str | os.PathLike[str]) -> None:
+    """Writes one `.npz`; the file appears whole or not at all."""
+    about = {"format": FORMAT, **{name: getattr(steps, name) for name in ABOUT}}
+    # Observations that are the ids are not written twice.
+    left_out = IDS if observed_ids(steps) else ()
+    found = {name: getattr(steps, name) for name in (*REQUIRED, *OPTIONAL) if name not in left_out}
+    arrays = {name: np.asarray(each) for name, each in found.items() if each is not None}
+    with written_beside(path) as beside, open(beside, "wb") as file:
+        np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+
+
+def fields(path: str | os.PathLike[str], observations: bool) -> dict[str, Any]:
+    """What `write` wrote, by field; not checked beyond its format."""
+    try:
+        with _opened(path) as archive:
+            about = _about(path, archive)
+            if about["format"] != FORMAT:
+                raise refused(path, f"its format is {about['format']!r}")
+            lacking = [name for name in REQUIRED if name not in archive.files]
+            if lacking:
+                raise refused(path, f"it has no {lacking[0]!r}")
+            wanted = {*REQUIRED, *OPTIONAL} & set(archive.files)
+            if not observations and wanted.issuperset(IDS):
+                wanted -= {*OBSERVED}
+            found: dict[str, Any] = {name: frozen(archive[name]) for name in wanted}
+    except OSError as error:
+        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(
+            f"{path} is cut short or no file of transitions ({error}); make it again with "
+            "Transitions.save."
+        ) from None
+    for name, ids in zip(OBSERVED, IDS, strict=True):
+        if name not in found:
+            found[name] = found[ids]
+    for name in NAMES:
+        if name in found:
+            found[name] = tuple(np.ravel(found[name]).tolist())
+    return {**found, **{name: about.get(name) for name in ABOUT}}
+
+
+def refused(path: str | os.PathLike[str], what: str) -> InputError:
+    """What to raise of a file that holds something else."""
+    return InputError(
+        f"{path} is no file of transitions of bisimetric ({what}); make one with Transitions.save."
+    )
+
+
+def holds_transitions(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says that it is one of transitions; only its label is read."""
+    try:
+        with _opened(path) as archive:
+            return str(_about(path, archive)["format"]).startswith(FORMAT.partition(",")[0])
+    except (OSError, *UNREADABLE):
+        return False
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
+    # Opened and looked into first: np.load leaves a file that is no archive open.
+    with open(path, "rb") as file, zipfile.ZipFile(file):
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            yield archive
+
+
+def _about(path: str | os.PathLike[str], archive: Any) -> dict[str, Any]:
+    """The label of an archive: a JSON text with the format."""
+    try:
+        about = json.loads(str(archive["about"]))
+    except (KeyError, json.JSONDecodeError):
+        raise refused(path, "it has no 'about'") from None
+    if not isinstance(about, dict) or "format" not in about:
+        raise refused(path, "it has no 'format'")
+    return about

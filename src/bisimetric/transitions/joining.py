@@ -1,0 +1,157 @@
+"""Several recordings as one: states that bear the same name are the same state."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.mdp.checks import frozen
+
+if TYPE_CHECKING:
+    from bisimetric.transitions import Transitions
+
+
+def joined(parts: Sequence[Transitions]) -> dict[str, Any]:
+    """The fields of `Transitions.concatenate`."""
+    if not parts:
+        raise InputError("Transitions: there is nothing to concatenate; give at least one.")
+    _refuse_unlike(parts)
+    names, numbers = _numbering(parts)
+    columns = [_renumbered(part, number) for part, number in zip(parts, numbers, strict=True)]
+    fields: dict[str, Any] = {
+        name: frozen(np.concatenate([column[name] for column in columns]))
+        for name in columns[0]
+        if name != "truncated"
+    }
+    counted = [part.num_states for part in parts if part.num_states is not None]
+    num_states = len(names) if names is not None else max(counted, default=None)
+    made = [part.made for part in parts]
+    return {
+        **fields,
+        "truncated": _cuts(parts, columns),
+        "num_states": num_states,
+        "num_actions": parts[0].num_actions,
+        "names": names,
+        "action_names": _action_names(parts),
+        "positions": _positions(parts, numbers, num_states),
+        "made": made[0] if all(each == made[0] for each in made) else {"parts": made},
+    }
+
+
+def observed_ids(steps: Transitions) -> bool:
+    """Whether the observations are the ids of states, as they are where none were given."""
+    if steps.states is None or steps.next_states is None or steps.observations.ndim != 1:
+        return False
+    return steps.observations.dtype.kind in "iu" and bool(
+        (steps.observations == steps.states).all()
+        and (steps.next_observations == steps.next_states).all()
+    )
+
+
+def _refuse_unlike(parts: Sequence[Transitions]) -> None:
+    first = parts[0]
+    for number, part in enumerate(parts):
+        for name in ("observations", "actions"):
+            one, other = getattr(first, name), getattr(part, name)
+            if one.shape[1:] != other.shape[1:] or one.dtype.kind != other.dtype.kind:
+                raise InputError(
+                    f"Transitions: part {number} has {name} {other.shape[1:]} {other.dtype} and "
+                    f"part 0 has {one.shape[1:]} {one.dtype}; all must be alike."
+                )
+        if part.num_actions != first.num_actions:
+            raise InputError(
+                f"Transitions: part {number} has {part.num_actions} actions and part 0 has "
+                f"{first.num_actions}; give all of them the same num_actions."
+            )
+        for name in ("states", "names"):
+            if (getattr(part, name) is None) != (getattr(first, name) is None):
+                raise InputError(
+                    f"Transitions: of part {number} and part 0 only one has {name}; give {name} to "
+                    "all of them, or to none."
+                )
+
+
+def _numbering(
+    parts: Sequence[Transitions],
+) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64] | None]]:
+    """The names of all, and for each part the ids that its own become, None where they stay."""
+    if all(part.names == parts[0].names for part in parts):
+        return parts[0].names, [None] * len(parts)
+    known: dict[str, int] = {}
+    numbers: list[NDArray[np.int64] | None] = []
+    for part in parts:
+        ids = [known.setdefault(name, len(known)) for name in part.names or ()]
+        numbers.append(np.array(ids, dtype=np.int64))
+    return tuple(known), numbers
+
+
+def _renumbered(part: Transitions, number: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
+    """The columns of a part, its ids replaced."""
+    columns = {
+        "observations": part.observations,
+        "actions": part.actions,
+        "rewards": part.rewards,
+        "next_observations": part.next_observations,
+        "terminated": part.terminated,
+        "truncated": part.truncated,
+    }
+    states, following = part.states, part.next_states
+    if states is None or following is None:
+        return columns
+    if number is not None:
+        states, following = number[states], number[following]
+        if observed_ids(part):
+            columns |= {"observations": states, "next_observations": following}
+    return {**columns, "states": states, "next_states": following}
+
+
+def _cuts(
+    parts: Sequence[Transitions], columns: Sequence[dict[str, NDArray[Any]]]
+) -> NDArray[np.bool_]:
+    """Truncated, also where a part stops and the next does not go on from there."""
+    truncated = np.concatenate([part.truncated for part in parts])
+    last = -1
+    for one, other in itertools.pairwise(columns):
+        last += len(one["rewards"])
+        goes_on = np.array_equal(one["next_observations"][-1], other["observations"][0])
+        truncated[last] |= not (goes_on or one["terminated"][-1])
+    return frozen(truncated)
+
+
+def _action_names(parts: Sequence[Transitions]) -> tuple[str, ...] | None:
+    given = [part.action_names for part in parts if part.action_names is not None]
+    for names in given:
+        if names != given[0]:
+            raise InputError(
+                f"Transitions: the parts name their actions {', '.join(given[0])} and "
+                f"{', '.join(names)}; give all of them the same."
+            )
+    return given[0] if given else None
+
+
+def _positions(
+    parts: Sequence[Transitions], numbers: Sequence[NDArray[np.int64] | None], size: int | None
+) -> NDArray[np.float64] | None:
+    """The position of each state, or None where one has none; parts must not contradict."""
+    if size is None:
+        return None
+    found = np.full((size, 2), np.nan)
+    for index, (part, number) in enumerate(zip(parts, numbers, strict=True)):
+        if part.positions is None:
+            continue
+        ids = np.arange(len(part.positions)) if number is None else number
+        moved = ((found[ids] != part.positions) & ~np.isnan(found[ids])).any(axis=1)
+        if moved.any():
+            s = int(np.argmax(moved))
+            raise InputError(
+                f"Transitions: part {index} puts state {part.names[s] if part.names else s} at "
+                f"{part.positions[s].tolist()} and a part before it at {found[ids[s]].tolist()}; "
+                "give all of them the same positions."
+            )
+        found[ids] = part.positions
+    return None if np.isnan(found).any() else frozen(found)
