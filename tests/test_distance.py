@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, exact, worlds
+from bisimetric.distance import Coverage
+from half_known import corridor, corridor_half_seen, half_known, two_rooms
 from strategies import deterministic_mdps
 
 
@@ -58,6 +61,21 @@ def test_a_table_of_another_size_is_refused(rooms: Distance) -> None:
         dataclasses.replace(rooms, values=np.zeros((3, 3)))
 
 
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"kind": "bisimilarity"}, "kind is 'bisimilarity' and must be one of bisimulation, on_"),
+        ({"error": -1.0}, "error is -1.0 and must be at least 0"),
+        ({"error": float("nan")}, "error is nan"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(
+    rooms: Distance, change: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        dataclasses.replace(rooms, **change)
+
+
 # Reasons.
 
 
@@ -69,6 +87,7 @@ def test_steps_add_up_to_the_distance(mdp: MDP, key: int) -> None:
             for t in range(mdp.num_states):
                 why = d.explain(s, t)
                 assert why.total == pytest.approx(d(s, t), abs=2 * d.error + 1e-9)
+                assert why.value_gap is not None
                 assert why.value_gap <= d(s, t) + 2 * d.error + 1e-6
                 assert str(why)
 
@@ -228,3 +247,80 @@ def test_every_way_of_damaging_a_byte_of_the_directory_is_refused_or_harmless(
         except InputError:
             refused += 1
     assert refused > 5
+
+
+def test_coverage_is_saved_with_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    for d in (
+        corridor_half_seen(),
+        two_rooms(),
+        two_rooms(math.inf),
+        half_known(corridor(), np.ones((4, 2), bool), 3),
+    ):
+        assert d.coverage is not None
+        d.save(path)
+        again = Distance.load(path)
+        assert again.coverage is not None
+        for field in dataclasses.fields(Coverage):
+            was, is_ = getattr(d.coverage, field.name), getattr(again.coverage, field.name)
+            np.testing.assert_array_equal(is_, was)
+            assert type(is_) is type(was)
+        assert (again.error, again.estimate) == (d.error, d.estimate)
+        assert repr(again) == repr(d)
+        assert str(again.explain(0, 1)) == str(d.explain(0, 1))
+        with np.load(path, allow_pickle=False) as file:
+            np.testing.assert_array_equal(file["determined"], d.coverage.determined)
+
+
+def test_files_without_coverage_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    d = exact.bisimulation(worlds.load("pessimism"))
+    for old, error in ((d, d.error), (dataclasses.replace(d, error=math.inf, estimate=0.5), None)):
+        old.save(path)
+        with np.load(path) as file:
+            arrays = dict(file)
+        assert not {"known", "determined"} & arrays.keys()
+        about = json.loads(str(arrays["about"]))
+        assert "coverage" not in about
+        assert about["format"] == "bisimetric distance, version 1"
+        assert about["error"] == error
+        again = Distance.load(path)
+        assert again.coverage is None
+        assert again.error == old.error
+        assert again.estimate == old.estimate
+
+
+@pytest.mark.parametrize(
+    ("arrays", "numbers", "complaint"),
+    [
+        ({"known": None}, {}, "it has no 'known'"),
+        ({"determined": None}, {}, "it has no 'determined'"),
+        ({}, None, "it has no 'coverage'"),
+        ({}, {"met": None}, "met is None"),
+        ({}, {"met": 13}, "met is 13 and must be at most pairs"),
+        ({}, {"rounding": -1.0}, "rounding is -1.0"),
+        ({}, {"error": "much"}, "could not convert string to float"),
+        ({"known": np.ones((4, 2))}, {}, "known is float64"),
+        ({"known": np.ones((4, 1), bool)}, {}, r"has shape \(4, 1\) and must be \(4, 2\)"),
+        ({"determined": np.eye(3, dtype=bool)}, {}, "determined has shape"),
+        ({"determined": np.zeros((4, 4), bool)}, {}, "must be True"),
+    ],
+)
+def test_damaged_coverage_is_refused(
+    tmp_path: Path, arrays: dict[str, Any], numbers: dict[str, Any] | None, complaint: str
+) -> None:
+    path = tmp_path / "d.npz"
+    corridor_half_seen().save(path)
+    with np.load(path) as file:
+        found = {**file, **arrays}
+    about = json.loads(str(found["about"]))
+    if numbers is None:
+        del about["coverage"]
+    else:
+        about["coverage"] |= numbers
+    found["about"] = np.array(json.dumps(about))
+    np.savez(path, **{name: array for name, array in found.items() if array is not None})
+    with pytest.raises(
+        InputError, match=rf"d\.npz is no distance file of bisimetric \(.*{complaint}"
+    ):
+        Distance.load(path)

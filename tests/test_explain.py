@@ -115,6 +115,7 @@ def test_every_step_adds_up_to_the_distance_of_its_pair(mdp: MDP, kind: str, key
     for s in range(mdp.num_states):
         why = d.explain(s, mdp.num_states - 1)
         assert why.total == pytest.approx(d(*why.states), abs=slack)
+        assert why.value_gap is not None
         assert why.value_gap <= d(*why.states) + slack
         for step in why.steps:
             if step.coupling:
@@ -132,6 +133,7 @@ def test_the_steps_of_mico_add_up_to_the_distance(mdp: MDP, key: int) -> None:
         for t in range(mdp.num_states):
             why = d.explain(s, t)
             assert why.total == pytest.approx(d(s, t), abs=slack)
+            assert why.value_gap is not None
             assert why.value_gap <= d(s, t) + slack + 1e-6
             for step in why.steps:
                 if step.coupling:

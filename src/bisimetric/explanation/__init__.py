@@ -9,43 +9,49 @@ from numpy.typing import NDArray
 
 from bisimetric import planning
 from bisimetric.explanation import couplings, paths
-from bisimetric.explanation.records import Explanation, Match, Step
+from bisimetric.explanation.choices import Choices
+from bisimetric.explanation.records import Explanation, Match, Proof, Step
+from bisimetric.explanation.text import unseen_in
 from bisimetric.mdp import MDP
 
-__all__ = ["Explanation", "Match", "Step", "explain"]
+__all__ = ["Explanation", "Match", "Proof", "Step", "explain", "unseen_in"]
 
 
 def explain(
     mdp: MDP,
     values: NDArray[np.floating],
-    error: float,
     kind: str,
     policy: NDArray[Any] | None,
     states: tuple[int, int],
-    estimate: float | None = None,
+    proof: Proof,
 ) -> Explanation:
     """Follows, from a pair of states, the choices that the distance makes.
 
     d~ takes the action with the largest gap + discount * distance of the successors; d^pi and MICo
     the policy's; d_lax the action that the other state answers worst, and its best answer. Where
     successors branch their distance is that of the best coupling, or for MICo of the independent
-    one. `policy` is that of an on-policy distance, else None.
+    one. Where not all transitions were seen, the actions are those known in both states. `policy`
+    is that of an on-policy distance, else None.
     """
-    dynamics = mdp if policy is None else mdp.under(policy)
+    dynamics = mdp
+    if policy is not None:
+        # A policy may take actions that were never seen; no step is taken there.
+        whole = mdp if proof.complete else mdp.replace(available=None)
+        dynamics = whole.under(policy)
+    choices = Choices(dynamics, values, kind, _played(policy), proof.known, proof.complete)
     follow = paths.follow if dynamics.is_deterministic else couplings.follow
-    way = follow(dynamics, values, kind, _played(policy), states)
+    way = follow(choices, states)
     return Explanation(
         mdp=mdp,
         kind=kind,
         states=states,
         distance=float(values[states]),
-        error=error,
+        proof=proof,
         steps=way.steps,
         loop=way.loop,
         total=way.total,
-        value_gap=_value_gap(mdp, policy, states),
+        value_gap=_value_gap(mdp, policy, states) if proof.complete else None,
         apart=way.apart,
-        estimate=estimate,
     )
 
 

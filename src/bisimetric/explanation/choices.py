@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,21 +21,58 @@ class Way(NamedTuple):
     apart: tuple[int, int] | None
 
 
-def action_sets_differ(mdp: MDP, kind: str, pair: tuple[int, int]) -> bool:
-    """Whether d~ puts two states as far apart as possible because their actions differ."""
-    if mdp.available is None or kind != "bisimulation":
-        return False
-    return bool((mdp.available[pair[0]] != mdp.available[pair[1]]).any())
+@dataclasses.dataclass(frozen=True, eq=False)
+class Choices:
+    """What a distance chooses from, in each pair of states.
 
+    Attributes:
+        mdp: the dynamics; for a policy, its chain.
+        values: (S, S), the table.
+        kind: which distance it is.
+        played: (S,), the policy's actions, -1 where it mixes several; None without a policy.
+        known: the transitions that were seen, where the table comes from experience; else None.
+        complete: whether they determine the whole table. If not, only known ones are compared.
+    """
 
-def candidates(mdp: MDP, kind: str, pair: tuple[int, int]) -> NDArray[np.bool_]:
-    """The pairs of actions (A, A) that the distance compares."""
-    compared = np.ones((mdp.num_actions,) * 2, dtype=bool)
-    if kind != "lax":
-        compared = np.eye(mdp.num_actions, dtype=bool)
-    if mdp.available is not None:
-        compared &= np.outer(mdp.available[pair[0]], mdp.available[pair[1]])
-    return compared
+    mdp: MDP
+    values: NDArray[np.floating]
+    kind: str
+    played: NDArray[Any] | None = None
+    known: NDArray[np.bool_] | None = None
+    complete: bool = True
+
+    @property
+    def zero_is_alike(self) -> bool:
+        """Whether states at distance 0 behave alike; draws may just not tell them apart yet."""
+        return self.known is None
+
+    def sets_differ(self, pair: tuple[int, int]) -> bool:
+        """Whether d~ puts two states as far apart as possible because their actions differ."""
+        available = self.mdp.available
+        if available is None or self.kind != "bisimulation" or not self.complete:
+            return False
+        return bool((available[pair[0]] != available[pair[1]]).any())
+
+    def end_at(self, pair: tuple[int, int]) -> bool:
+        """Whether no step leads on, for the sets of actions differ, or no action is compared."""
+        return self.sets_differ(pair) or not self.candidates(pair).any()
+
+    def candidates(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
+        """The pairs of actions (A, A) that the distance compares."""
+        compared = np.ones((self.mdp.num_actions,) * 2, dtype=bool)
+        if self.kind != "lax":
+            compared = np.eye(self.mdp.num_actions, dtype=bool)
+        has = self.mdp.available if self.complete else self.known
+        if has is not None:
+            compared &= np.outer(has[pair[0]], has[pair[1]])
+        return compared
+
+    def spoken_of(self, chosen: tuple[int, int], pair: tuple[int, int]) -> tuple[int, int] | None:
+        """The actions chosen, or the policy's, or None where it mixes several."""
+        if self.played is None:
+            return chosen
+        first, second = int(self.played[pair[0]]), int(self.played[pair[1]])
+        return None if min(first, second) < 0 else (first, second)
 
 
 def attained(
@@ -52,13 +90,3 @@ def attained(
         return action, int(np.argmin(answers[action]))
     answer = int(np.argmax(second))
     return int(np.argmin(answers[:, answer])), answer
-
-
-def actions_played(
-    chosen: tuple[int, int], played: NDArray[Any] | None, pair: tuple[int, int]
-) -> tuple[int, int] | None:
-    """The actions to speak of: those chosen, or the policy's, or None where it mixes several."""
-    if played is None:
-        return chosen
-    first, second = int(played[pair[0]]), int(played[pair[1]])
-    return None if min(first, second) < 0 else (first, second)

@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
-from bisimetric.explanation.choices import (
-    Way,
-    action_sets_differ,
-    actions_played,
-    attained,
-    candidates,
-)
+from bisimetric.explanation.choices import Choices, Way, attained
 from bisimetric.explanation.records import Match, Step
 from bisimetric.mdp import MDP
 
@@ -27,22 +21,18 @@ SMALL_SHARE = 0.05
 Coupling = dict[tuple[int, int], float]
 
 
-def follow(
-    mdp: MDP,
-    values: NDArray[np.floating],
-    kind: str,
-    played: NDArray[Any] | None,
-    states: tuple[int, int],
-) -> Way:
+def follow(choices: Choices, states: tuple[int, int]) -> Way:
     """The step from `states`, and from there on the steps of the match that adds most.
 
-    Matches of states at distance 0 from those of another are alike, and count together.
+    Matches of states at distance 0 from those of another are alike, and count together, but for
+    a table from experience, where 0 may only mean that nothing tells them apart yet.
     """
+    values = choices.values
 
     @functools.cache
     def first_like(state: int) -> int:
         same = values[state] == 0
-        return int(np.argmax(same)) if same.any() else state
+        return int(np.argmax(same)) if choices.zero_is_alike and same.any() else state
 
     def kin(pair: tuple[int, int]) -> tuple[int, int]:
         return first_like(pair[0]), first_like(pair[1])
@@ -50,31 +40,32 @@ def follow(
     steps: list[Step] = []
     seen: dict[tuple[int, int], int] = {}
     pair, weight, whole = states, 1.0, float(values[states])
-    while kin(pair) not in seen and not action_sets_differ(mdp, kind, pair):
+    while kin(pair) not in seen and not choices.end_at(pair):
         carried = weight * float(values[pair])
         if carried <= SMALL_SHARE * whole * bool(steps) or len(steps) == ENOUGH_STEPS:
             break
         seen[kin(pair)] = len(steps)
-        actions, gap, matches = _attaining(mdp, values, kind, pair)
+        actions, gap, matches = _attaining(choices, pair)
         masses: dict[tuple[int, int], float] = defaultdict(float)
         for match in matches:
             masses[kin(match.states)] += match.mass
         after = max(matches, key=lambda match: masses[kin(match.states)] * match.distance).states
-        spoken = actions_played(actions, played, pair)
+        spoken = choices.spoken_of(actions, pair)
         steps.append(Step(pair, spoken, gap, weight * gap, after, matches, weight))
-        pair, weight = after, weight * mdp.discount * masses[kin(after)]
-    apart = pair if action_sets_differ(mdp, kind, pair) else None
+        pair, weight = after, weight * choices.mdp.discount * masses[kin(after)]
+    apart = pair if choices.sets_differ(pair) else None
     total = steps[0].gap + sum(each.adds for each in steps[0].coupling) if steps else whole
     return Way(tuple(steps), seen.get(kin(pair)), total, apart)
 
 
 def _attaining(
-    mdp: MDP, values: NDArray[np.floating], kind: str, pair: tuple[int, int]
+    choices: Choices, pair: tuple[int, int]
 ) -> tuple[tuple[int, int], float, tuple[Match, ...]]:
     """The actions that attain F(d)(s, t), their reward gap, and the matches of their successors."""
+    mdp, values, kind = choices.mdp, choices.values, choices.kind
     s, t = pair
     gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
-    compared = candidates(mdp, kind, pair)
+    compared = choices.candidates(pair)
     backup = np.zeros(gaps.shape)
     found: dict[tuple[int, int], Coupling] = {}
     for a, b in np.argwhere(compared).tolist():

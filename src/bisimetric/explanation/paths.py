@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from bisimetric.explanation.choices import (
-    Way,
-    action_sets_differ,
-    actions_played,
-    attained,
-    candidates,
-)
+from bisimetric.explanation.choices import Choices, Way, attained
 from bisimetric.explanation.records import Step
-from bisimetric.mdp import MDP
 
 ENOUGH_STEPS = 10_000
 
 
-def follow(
-    mdp: MDP,
-    values: NDArray[np.floating],
-    kind: str,
-    played: NDArray[Any] | None,
-    states: tuple[int, int],
-) -> Way:
+def follow(choices: Choices, states: tuple[int, int]) -> Way:
     """The path from `states`, until it ends at distance 0 or returns to an earlier pair."""
+    mdp, values = choices.mdp, choices.values
     steps: list[Step] = []
     seen: dict[tuple[int, int], int] = {}
     pair, weight = states, 1.0
     while pair not in seen and pair[0] != pair[1] and len(steps) < ENOUGH_STEPS:
-        if values[pair] == 0 or action_sets_differ(mdp, kind, pair):
+        if values[pair] == 0 or choices.end_at(pair):
             break
         seen[pair] = len(steps)
         s, t = pair
         gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
         ahead = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
-        a, b = attained(gaps + mdp.discount * ahead, candidates(mdp, kind, pair), kind)
+        a, b = attained(gaps + mdp.discount * ahead, choices.candidates(pair), choices.kind)
         after = (int(mdp.next_state[s, a]), int(mdp.next_state[t, b]))
         gap = float(gaps[a, b])
-        actions = actions_played((a, b), played, pair)
+        actions = choices.spoken_of((a, b), pair)
         steps.append(Step(pair, actions, gap, weight * gap, after, weight=weight))
         pair, weight = after, weight * mdp.discount
     loop = seen.get(pair)
@@ -51,4 +36,4 @@ def follow(
         total += once / (1 - mdp.discount ** (len(steps) - loop)) - once
     else:
         total += weight * float(values[pair])
-    return Way(tuple(steps), loop, total, pair if action_sets_differ(mdp, kind, pair) else None)
+    return Way(tuple(steps), loop, total, pair if choices.sets_differ(pair) else None)

@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bisimetric.explanation import text
 from bisimetric.mdp import MDP
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """What is proven of one distance of a table.
+
+    Attributes:
+        error: a bound on its error; infinite where there is none.
+        estimate: of a table from draws, an estimate of its largest error; of one that is not
+            complete, a bound on how far it is from what the known transitions tell; else None.
+        known: (S, A), or (S, 1) for a policy, the transitions that were seen, where the table comes
+            from experience; else None.
+        complete: whether they determine the whole table. If not, it compares two states by the
+            actions known in both, and a distance without a finite error is a lower bound.
+    """
+
+    error: float
+    estimate: float | None = None
+    known: NDArray[np.bool_] | None = dataclasses.field(default=None, repr=False, compare=False)
+    complete: bool = True
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether the true distance may be any larger."""
+        return not self.complete and math.isinf(self.error)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +88,8 @@ class Explanation:
     returns to an earlier pair, and then the steps from `loop` on repeat for ever. Where successors
     branch, each step shows their coupling, and the next step follows the match that adds most,
     matches of states at distance 0 from its own taken together.
-    Put together, d(s, t) = `total` to within the distance's error.
+    Put together, d(s, t) = `total` to within the distance's error; in a table from draws that has
+    not converged, `total` may be the larger one.
 
     Attributes:
         steps: the path, one step each.
@@ -67,24 +97,33 @@ class Explanation:
         total: what all steps add, the repetitions included; with couplings, what the gap and the
             matches of the first step add.
         distance: d(s, t) as computed.
-        error: a proven bound on its error; infinite for an estimate.
-        value_gap: abs(V(s) - V(t)), V* or V^pi, which the distance bounds.
+        proof: what is proven of it.
+        value_gap: abs(V(s) - V(t)), V* or V^pi, which the distance bounds; None where not all of
+            the MDP is known.
         apart: the pair at the end of the steps whose states have different actions, and are
             therefore as far apart as states can be; else None.
-        estimate: of a table from samples, an estimate of the largest error; else None.
     """
 
     mdp: MDP
     kind: str
     states: tuple[int, int]
     distance: float
-    error: float
+    proof: Proof
     steps: tuple[Step, ...]
     loop: int | None
     total: float
-    value_gap: float
+    value_gap: float | None
     apart: tuple[int, int] | None = None
-    estimate: float | None = None
+
+    @property
+    def error(self) -> float:
+        """A proven bound on the error of `distance`; infinite where there is none."""
+        return self.proof.error
+
+    @property
+    def estimate(self) -> float | None:
+        """See `Proof`."""
+        return self.proof.estimate
 
     def __str__(self) -> str:
         return "\n".join(text.lines(self))

@@ -6,50 +6,117 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from bisimetric.explanation.records import Explanation, Match, Step
 
 SHOWN_STEPS = 24
 SHOWN_MATCHES = 8
+SHOWN_ACTIONS = 4
 TITLES = {"bisimulation": "d~", "on_policy": "d^pi", "lax": "d_lax", "mico": "MICo"}
 
 
 def lines(why: Explanation) -> Iterator[str]:
     """The distance, where it comes from, and what it says of the values."""
     first, second = (why.mdp.name(s) for s in why.states)
+    relation = ">=" if why.proof.is_lower_bound else "="
     yield (
-        f"{TITLES.get(why.kind, why.kind)}({first}; {second}) = {why.distance:.6g}, {_sure(why)}, "
-        f"at discount {why.mdp.discount:g}"
+        f"{TITLES.get(why.kind, why.kind)}({first}; {second}) {relation} {why.distance:.6g}, "
+        f"{_sure(why)}, at discount {why.mdp.discount:g}"
     )
-    if not why.steps:
-        if why.apart is None:
-            same = why.states[0] == why.states[1]
-            yield (
-                "they are the same state" if same else "they behave alike: no step tells them apart"
-            )
-            return
+    if why.apart is not None and not why.steps:
         yield f"{_different_actions(why, why.apart)}: the largest possible distance"
+    elif not why.steps:
+        yield _no_step(why)
+        if why.states[0] == why.states[1] or why.proof.known is None:
+            return
     elif why.steps[0].coupling:
         yield from _couplings(why)
     else:
         yield from _path(why)
-    if not math.isfinite(why.error) and f"{why.total:.4f}" != f"{why.distance:.4f}":
-        yield f"the table has {why.distance:.4f} in place of {why.total:.4f}: it is an estimate"
-    yield _meaning(why)
+    yield from _difference(why)
+    yield _unseen(why) if why.proof.is_lower_bound else _meaning(why)
+
+
+def _difference(why: Explanation) -> Iterator[str]:
+    """That the steps add up to something else than the table has, where one can see it."""
+    drawn = why.proof.known is not None
+    found, wanted = f"{why.distance:.4f}", f"{why.total:.4f}"
+    if found == wanted or (math.isfinite(why.error) and not drawn):
+        return
+    if not drawn:
+        yield f"the table has {found} in place of {wanted}: it is an estimate"
+    elif abs(why.total - why.distance) > 5e-5:  # and not only on the two sides of a rounding
+        yield f"the table has {found} in place of {wanted}: it has not converged"
+
+
+def unseen_in(state: str, known: NDArray[np.bool_], action_name: Callable[[int], str]) -> str:
+    """What was not seen in a state, or nothing.
+
+    >>> unseen_in("s", np.array([True, False, False]), ["up", "left", "right"].__getitem__)
+    's never took left, right'
+    """
+    if known.all():
+        return ""
+    if len(known) == 1:
+        return f"the step from {state} was never seen"
+    if not known.any():
+        return f"{state} was never left"
+    names = [action_name(a) for a in np.flatnonzero(~known).tolist()]
+    more = f" and {len(names) - SHOWN_ACTIONS} more" if len(names) > SHOWN_ACTIONS else ""
+    return f"{state} never took {', '.join(names[:SHOWN_ACTIONS])}{more}"
+
+
+def _no_step(why: Explanation) -> str:
+    if why.states[0] == why.states[1]:
+        return "they are the same state"
+    if why.proof.known is None:
+        return "they behave alike: no step tells them apart"
+    return _alike(why, why.states)
+
+
+def _alike(why: Explanation, pair: tuple[int, int]) -> str:
+    """Why a pair at distance 0 is there."""
+    a, b = (why.mdp.name(s) for s in pair)
+    known = why.proof.known
+    if a == b:
+        return f"both are in {a}"
+    if known is None:
+        return f"{a} and {b} behave alike"
+    if not why.proof.complete and not (known[pair[0]] & known[pair[1]]).any():
+        return f"no action was seen in both {a} and {b}"
+    return f"no draw so far tells {a} and {b} apart"
+
+
+def _unseen(why: Explanation) -> str:
+    """What is missing for more than a lower bound."""
+    known, mdp = why.proof.known, why.mdp
+    rows = [] if known is None else [(mdp.name(s), known[s]) for s in why.states]
+    parts = [unseen_in(name, row, mdp.action_name) for name, row in rows]
+    missing = " and ".join(filter(None, parts)) or "not all that they lead to was seen"
+    return f"{missing}: the true distance may be larger"
 
 
 def _sure(why: Explanation) -> str:
-    if why.estimate is not None:
+    if why.proof.is_lower_bound:
+        short = why.estimate is not None and math.isfinite(why.estimate)
+        return "a lower bound" + (
+            f", at most {why.estimate:.2g} short of what was seen" if short else ""
+        )
+    if why.estimate is not None and not math.isfinite(why.error):
         return f"an estimate, off by about {why.estimate:.1g}"
-    return f"proven to {why.error:.1g}" if math.isfinite(why.error) else "not proven"
+    return f"proven to {why.error:.2g}" if math.isfinite(why.error) else "not proven"
 
 
 def _meaning(why: Explanation) -> str:
     under = "the policy" if why.kind in ("on_policy", "mico") else "the best policy"
     values = f"their values under {under} differ by"
-    if not math.isfinite(why.error):
-        return f"{values} {why.value_gap:.6g}; the true distance is at least that"
-    return f"so {values} at most {why.distance:.6g}; they differ by {why.value_gap:.6g}"
+    if math.isfinite(why.error):
+        known = "" if why.value_gap is None else f"; they differ by {why.value_gap:.6g}"
+        return f"so {values} at most {why.distance + why.error:.6g}{known}"
+    return f"{values} {why.value_gap:.6g}; the true distance is at least that"
 
 
 def _different_actions(why: Explanation, pair: tuple[int, int]) -> str:
@@ -72,7 +139,7 @@ def _acting(why: Explanation, step: Step) -> str:
 
 
 def _path(why: Explanation) -> Iterator[str]:
-    mdp = why.mdp
+    mdp, drawn = why.mdp, why.proof.known is not None
     rows: list[tuple[str, ...]] = [
         ("step", "first", "second", "action", "reward gap", "adds", "so far")
     ]
@@ -97,10 +164,8 @@ def _path(why: Explanation) -> Iterator[str]:
     elif why.apart is not None:
         sets = _different_actions(why, why.apart)
         yield f"  then {sets}: as far apart as can be, {rest:.4f} more, {in_all}"
-    elif rest <= max(why.error if math.isfinite(why.error) else 0.0, 1e-9):
-        a, b = (mdp.name(s) for s in why.steps[-1].leads_to)
-        where = f"both are in {a}" if a == b else f"{a} and {b} behave alike"
-        yield f"  then {where}: {in_all}"
+    elif rest <= max(0.0 if drawn or math.isinf(why.error) else why.error, 1e-9):
+        yield f"  then {_alike(why, why.steps[-1].leads_to)}: {in_all}"
     else:
         yield f"  the rest of the path adds {rest:.4f}: {in_all}"
 

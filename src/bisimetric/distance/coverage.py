@@ -1,0 +1,206 @@
+"""Coverage: what the seen transitions can tell of the distances, and what they cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.explanation import unseen_in
+
+if TYPE_CHECKING:
+    from bisimetric.mdp import MDP
+
+FEW_STATES = 4
+"""States with unseen actions that are named, before the others are counted."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Coverage:
+    """What was seen of an MDP, and which entries of a table that determines.
+
+    The known transitions compare two states by the actions known in both:
+    d'(s, t) = max_a |R(s, a) - R(t, a)| + discount * d'(s', t') is never above d~(s, t), and equals
+    it where the pair is determined. Arrays are read-only.
+
+    Attributes:
+        known: (S, A), whether it was seen what an action does in a state; (S, 1) for a policy.
+        determined: (S, S), the pairs from which all that can be reached, until both are in the same
+            state, is known; symmetric, True on the diagonal.
+        error: a proven bound on the error of the determined pairs; infinite where there is none.
+        rounding: no entry of the table lies above the true distance by more than this.
+        met: pairs of known transitions that were drawn together at least once.
+        pairs: how many of those there are.
+
+    >>> seen = Coverage(np.array([[True], [False]]), np.eye(2, dtype=bool), 0.0, 0.0, 0, 0)
+    >>> seen
+    Coverage(1 of 2 states seen, 0 of 1 pair proven, 0 of 0 drawn)
+    >>> print(seen)
+    seen       1 of 2 states
+    unseen     the step from 1 was never seen
+    proven     0 of 1 pair of states
+    bounds     1 of 1 pair of states: lower bounds, for what was not seen may set them apart
+    drawn      0 of 0 pairs of known transitions
+    next       collect more; when it covers the model, let exact solve Transitions.to_mdp()
+    """
+
+    known: NDArray[np.bool_]
+    determined: NDArray[np.bool_]
+    error: float
+    rounding: float
+    met: int
+    pairs: int
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        known, determined = (
+            _checked_mask(name, getattr(self, name)) for name in ("known", "determined")
+        )
+        states = len(known)
+        if determined.shape != (states, states):
+            raise InputError(
+                f"Coverage: determined has shape {determined.shape} and known {known.shape}; "
+                f"determined must be ({states}, {states})."
+            )
+        wrong = np.argwhere(determined != determined.T)
+        if len(wrong):
+            s, t = wrong[0]
+            raise InputError(
+                f"Coverage: determined[{s}, {t}] is {determined[s, t]} and determined[{t}, {s}] "
+                "is not; it must be symmetric."
+            )
+        if not determined.diagonal().all():
+            s = int(np.argmin(determined.diagonal()))
+            raise InputError(
+                f"Coverage: determined[{s}, {s}] is False and must be True: a state and itself are "
+                "always compared."
+            )
+        put(self, "known", known)
+        put(self, "determined", determined)
+        put(self, "error", _checked_bound("error", self.error))
+        put(self, "rounding", _checked_bound("rounding", self.rounding, finite=True))
+        put(self, "met", _checked_count("met", self.met))
+        put(self, "pairs", _checked_count("pairs", self.pairs))
+        if self.met > self.pairs:
+            raise InputError(
+                f"Coverage: met is {self.met} and must be at most pairs, which is {self.pairs}."
+            )
+
+    @property
+    def complete(self) -> bool:
+        """Whether the known transitions determine every distance."""
+        return bool(self.determined.all())
+
+    @property
+    def together(self) -> NDArray[np.bool_]:
+        """(S, S), whether all actions are known in both states."""
+        whole = self.known.all(axis=1)
+        return np.outer(whole, whole)
+
+    @property
+    def unseen(self) -> NDArray[np.int64]:
+        """(n, 2), the states and actions that were never seen together, by id."""
+        return np.argwhere(~self.known)
+
+    @property
+    def seen(self) -> str:
+        """How much was seen, in words: `38 of 64 state-action pairs`."""
+        noun = "state" if self.known.shape[1] == 1 else "state-action pair"
+        return share(int(np.count_nonzero(self.known)), self.known.size, noun)
+
+    @property
+    def num_pairs(self) -> int:
+        """How many pairs of two states there are."""
+        return len(self.known) * (len(self.known) - 1) // 2
+
+    @property
+    def proven(self) -> int:
+        """How many pairs of two states have a proven error."""
+        if math.isinf(self.error):
+            return 0
+        return (int(np.count_nonzero(self.determined)) - len(self.known)) // 2
+
+    def lines(self, mdp: MDP | None = None) -> Iterator[str]:
+        """What the numbers can mean, in a few lines; states and actions by name, given an MDP."""
+        yield f"seen       {self.seen}"
+        unseen = np.flatnonzero(~self.known.all(axis=1))
+        if len(unseen):
+            yield f"unseen     {'; '.join(self._unseen(unseen, mdp))}"
+        to = f", to {self.error:.2g}" if self.proven else ""
+        yield f"proven     {share(self.proven, self.num_pairs, 'pair')} of states{to}"
+        bounds = self.num_pairs - self.proven
+        if bounds:
+            yield (
+                f"bounds     {share(bounds, self.num_pairs, 'pair')} of states: lower bounds, for "
+                "what was not seen may set them apart"
+            )
+        yield f"drawn      {share(self.met, self.pairs, 'pair')} of known transitions"
+        todo = "draw on; or let exact solve the model, which Transitions.to_mdp() makes of data"
+        if not self.complete:
+            todo = "collect more; when it covers the model, let exact solve Transitions.to_mdp()"
+        yield f"next       {todo}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        to = f" to {self.error:.2g}" if self.proven else ""
+        return (
+            f"Coverage({self.seen} seen, {share(self.proven, self.num_pairs, 'pair')} proven{to}, "
+            f"{self.met:,} of {self.pairs:,} drawn)"
+        )
+
+    def _unseen(self, states: NDArray[np.intp], mdp: MDP | None) -> Iterator[str]:
+        """The first few states in which something was not seen, and what."""
+        for s in states[:FEW_STATES].tolist():
+            name = str(s) if mdp is None else mdp.name(s)
+            yield unseen_in(name, self.known[s], str if mdp is None else mdp.action_name)
+        if len(states) > FEW_STATES:
+            yield f"and so on in {len(states) - FEW_STATES:,} more"
+
+
+def share(count: int, of: int, noun: str) -> str:
+    """A count, out of how many.
+
+    >>> share(78, 136, "pair"), share(0, 1, "pair")
+    ('78 of 136 pairs', '0 of 1 pair')
+    """
+    return f"{count:,} of {of:,} {noun}{'' if of == 1 else 's'}"
+
+
+def _checked_mask(what: str, mask: Any) -> NDArray[np.bool_]:
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.ndim != 2 or 0 in array.shape:
+        raise InputError(
+            f"Coverage: {what} is {array.dtype} of shape {array.shape} and must be bool, "
+            f"{'(states, actions)' if what == 'known' else '(states, states)'}."
+        )
+    array.flags.writeable = False
+    return array
+
+
+def _checked_bound(what: str, bound: Any, *, finite: bool = False) -> float:
+    try:
+        value = float(bound)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not value >= 0 or (finite and math.isinf(value)):
+        must = "a finite number, at least 0" if finite else "a number, at least 0"
+        raise InputError(f"Coverage: {what} is {bound!r} and must be {must}.")
+    return value
+
+
+def _checked_count(what: str, count: Any) -> int:
+    try:
+        number = operator.index(count)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"Coverage: {what} is {count!r} and must be a whole number, at least 0.")
+    return number

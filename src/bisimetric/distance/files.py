@@ -1,0 +1,150 @@
+"""The file of a distance: one `.npz`, readable by plain NumPy."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bisimetric.distance.coverage import Coverage
+from bisimetric.errors import InputError
+from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.mdp import MDP
+
+if TYPE_CHECKING:
+    from bisimetric.distance import Distance
+
+FORMAT = "bisimetric distance, version 1"
+
+
+def write(distance: Distance, path: str | os.PathLike[str]) -> None:
+    """Writes the table with all that it knows of itself."""
+    mdp, coverage = distance.mdp, distance.coverage
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": distance.kind,
+        "error": _number(distance.error),
+        "estimate": distance.estimate,
+        "discount": mdp.discount,
+        "made": distance.made,
+    }
+    arrays: dict[str, Any] = {
+        "values": distance.values,
+        "rewards": mdp.R,
+        "successors": mdp.P.indices,
+        "probabilities": mdp.P.data,
+        "rows": mdp.P.indptr,
+        "names": mdp.names,
+        "actions": mdp.actions,
+        "positions": mdp.positions,
+        "features": mdp.features,
+        "world_policy": mdp.policy,
+        "available": mdp.available,
+        "policy": distance.policy,
+    }
+    if coverage is not None:
+        about["coverage"] = {
+            "error": _number(coverage.error),
+            "rounding": coverage.rounding,
+            "met": coverage.met,
+            "pairs": coverage.pairs,
+        }
+        arrays |= {"known": coverage.known, "determined": coverage.determined}
+    arrays["about"] = np.array(json.dumps(about))
+    present = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    with written_beside(path) as beside, open(beside, "wb") as file:
+        np.savez(file, allow_pickle=False, **present)
+
+
+def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distance:
+    """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
+    try:
+        # Opened and looked into first: np.load leaves a file that is no archive open.
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                found = {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+    except UNREADABLE as error:
+        raise InputError(
+            f"{path} is cut short or no distance file ({error}); make it again with "
+            "`bisimetric exact ... -o`."
+        ) from None
+    try:
+        about = json.loads(str(found["about"]))
+        if about["format"] != FORMAT:
+            raise ValueError(f"its format is {about['format']!r}")
+        return make(
+            _table(found),
+            _bound(about["error"]),
+            about["kind"],
+            _mdp(found, about["discount"]),
+            found.get("policy"),
+            about["made"],
+            None if about.get("estimate") is None else float(about["estimate"]),
+            _coverage(found, about),
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"{path} is no distance file of bisimetric ({what}); make one with "
+            "`bisimetric exact ... -o`."
+        ) from None
+
+
+def _number(bound: float) -> float | None:
+    """A bound as JSON knows it, which has no infinity."""
+    return bound if math.isfinite(bound) else None
+
+
+def _bound(number: Any) -> float:
+    return math.inf if number is None else float(number)
+
+
+def _table(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
+    values = found["values"]
+    if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
+        raise ValueError("its table holds something else than finite numbers")
+    return values
+
+
+def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
+    states, actions = found["rewards"].shape
+    P = sparse.csr_array(
+        (found["probabilities"], found["successors"], found["rows"]), (states * actions, states)
+    )
+    names, action_names = found.get("names"), found.get("actions")
+    return MDP(
+        P,
+        found["rewards"],
+        discount,
+        names=None if names is None else tuple(names.tolist()),
+        actions=None if action_names is None else tuple(action_names.tolist()),
+        positions=found.get("positions"),
+        features=found.get("features"),
+        policy=found.get("world_policy"),
+        available=found.get("available"),
+    )
+
+
+def _coverage(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> Coverage | None:
+    """The coverage of a table, or None where the file holds nothing of one."""
+    if "coverage" not in about and not {"known", "determined"} & found.keys():
+        return None
+    numbers = about["coverage"]
+    return Coverage(
+        found["known"],
+        found["determined"],
+        _bound(numbers["error"]),
+        numbers["rounding"],
+        numbers["met"],
+        numbers["pairs"],
+    )
