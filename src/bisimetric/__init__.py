@@ -15,33 +15,50 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bisimetric import exact, planning, relation, views, worlds
-    from bisimetric.distance import Distance
+    from bisimetric import datasets, exact, paper, planning, relation, sampled, views, worlds
+    from bisimetric.distance import Coverage, Distance
     from bisimetric.errors import InputError, NotConverged, TableTooLarge
     from bisimetric.mdp import MDP
     from bisimetric.successors import Successors
+    from bisimetric.transitions import Transitions
 
 # Names are imported when they are first used, so that `bisimetric --help` stays quick.
 _HOMES = {
     "MDP": "mdp",
+    "Coverage": "distance",
     "Distance": "distance",
     "InputError": "errors",
     "NotConverged": "errors",
     "TableTooLarge": "errors",
     "Successors": "successors",
+    "Transitions": "transitions",
 }
-_ROOMS = ("exact", "planning", "relation", "views", "worlds")
+_ROOMS = (
+    "datasets",
+    "exact",
+    "paper",
+    "planning",
+    "relation",
+    "sampled",
+    "views",
+    "worlds",
+)
 
 __all__ = [
     "MDP",
+    "Coverage",
     "Distance",
     "InputError",
     "NotConverged",
     "Successors",
     "TableTooLarge",
+    "Transitions",
+    "datasets",
     "exact",
+    "paper",
     "planning",
     "relation",
+    "sampled",
     "views",
     "worlds",
 ]

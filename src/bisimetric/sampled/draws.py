@@ -1,0 +1,172 @@
+"""Which pairs of transitions are drawn: random numbers by count, weights by alias, and walks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+STEP = 0x9E3779B97F4A7C15
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+TO_UNIT = 1.0 / 2**53
+
+
+class Table(NamedTuple):
+    """Weights as alias tables (Walker 1977): one draw costs one random number.
+
+    A draw lands on `low + k` for one of n equal parts k, and stays with probability
+    `keep[low + k]`, else goes to `other[low + k]`.
+    """
+
+    keep: NDArray[np.float64]
+    other: NDArray[np.int32]
+
+
+def seed_of(key: int) -> np.uint64:
+    """The seed of the random numbers of a key."""
+    return np.uint64(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+
+
+@numba.njit(cache=True, inline="always")
+def uniform(seed, count):
+    """The random number with a given count, in [0, 1): SplitMix64 (Steele et al. 2014).
+
+    It is a function of seed and count alone, so that a run can go on from anywhere.
+    """
+    z = seed + (uint64(count) + uint64(1)) * uint64(STEP)
+    z = (z ^ (z >> uint64(30))) * uint64(FIRST)
+    z = (z ^ (z >> uint64(27))) * uint64(SECOND)
+    z = z ^ (z >> uint64(31))
+    return (z >> uint64(11)) * TO_UNIT
+
+
+@numba.njit(cache=True, inline="always")
+def drawn(u, low, size, keep, other):
+    """The entry, from `low` to `low + size`, that a random number u stands for."""
+    x = u * size
+    k = min(int(x), size - 1)
+    return low + k if x - k < keep[low + k] else other[low + k]
+
+
+@numba.njit(cache=True)
+def alias(weight, start):
+    """The alias tables of the weights between each two entries of `start` (Vose 1991)."""
+    keep = np.ones(len(weight))
+    other = np.arange(len(weight)).astype(np.int32)
+    small = np.empty(len(weight), np.int32)
+    large = np.empty(len(weight), np.int32)
+    for part in range(len(start) - 1):
+        low, high = start[part], start[part + 1]
+        total = weight[low:high].sum()
+        smalls = larges = 0
+        for i in range(low, high):
+            keep[i] = weight[i] / total * (high - low) if total > 0 else 1.0
+            if keep[i] < 1:
+                small[smalls] = i
+                smalls += 1
+            else:
+                large[larges] = i
+                larges += 1
+        while smalls and larges:
+            smalls -= 1
+            i, j = small[smalls], large[larges - 1]
+            other[i] = j
+            keep[j] -= 1 - keep[i]
+            if keep[j] < 1:
+                larges -= 1
+                small[smalls] = j
+                smalls += 1
+        # What rounding left over keeps its place, unless it has no weight at all.
+        for k in range(smalls):
+            if weight[small[k]] > 0:
+                keep[small[k]] = 1.0
+            else:
+                other[small[k]] = low + np.argmax(weight[low:high])
+                keep[small[k]] = 0.0
+        for k in range(larges):
+            keep[large[k]] = 1.0
+    return keep, other
+
+
+@numba.njit(nogil=True, cache=True)
+def pairs_by_weight(rows, everything, within, seed, first, i, j):
+    """Fills i and j: a row by its weight, and another of its group by its weight."""
+    for k in range(len(i)):
+        one = drawn(
+            uniform(seed, 2 * (first + k)), 0, len(rows.state), everything.keep, everything.other
+        )
+        low = rows.start[rows.group[one]]
+        size = rows.start[rows.group[one] + 1] - low
+        i[k] = one
+        j[k] = drawn(uniform(seed, 2 * (first + k) + 1), low, size, within.keep, within.other)
+
+
+@numba.njit(nogil=True, cache=True)
+def pairs_of_states(rows, place, everything, seed, position, i, j):
+    """Fills i and j with all groups of one pair of states after the other.
+
+    `position` is (2,): how many pairs of states were drawn, and the next group of the last one.
+    """
+    filled = 0
+    groups = len(rows.start) - 1
+    while filled < len(i):
+        n, g = position
+        size = len(rows.state)
+        one = drawn(uniform(seed, 2 * n), 0, size, everything.keep, everything.other)
+        two = drawn(uniform(seed, 2 * n + 1), 0, size, everything.keep, everything.other)
+        a, b = place[g, rows.state[one]], place[g, rows.state[two]]
+        if a >= 0 and b >= 0:
+            i[filled], j[filled] = a, b
+            filled += 1
+        position[1] = (g + 1) % groups
+        position[0] = n + (g + 1) // groups
+
+
+@numba.njit(nogil=True, cache=True)
+def pairs_of_a_walk(rows, place, choices, restart, seed, first, at, seen, count, i, j):
+    """Fills i and j: the steps of a walk, each with one of its group that was seen before.
+
+    `choices` (S, G) are the probabilities of the actions, added up; `at` (1,) is where the walk
+    stands, -1 where it starts anew. `seen[g, :count[g]]` are the states that group g was seen in.
+    """
+    states = len(choices)
+    for k in range(len(i)):
+        n = 4 * (first + k)
+        if at[0] < 0 or uniform(seed, n) < restart:
+            at[0] = int(uniform(seed, n + 1) * states)
+        u, g = uniform(seed, n + 2), 0
+        while g < choices.shape[1] - 1 and u >= choices[at[0], g]:
+            g += 1
+        i[k] = place[g, at[0]]
+        j[k] = seen_before(rows, place, seen, count, i[k], uniform(seed, n + 3))
+        at[0] = rows.successor[i[k]]
+
+
+@numba.njit(nogil=True, cache=True)
+def pairs_of_a_record(rows, place, order, seed, first, at, seen, count, i, j):
+    """Fills i and j: the rows of a record in its order, round and round, as in a walk.
+
+    `at` (1,) is the number of the step that its first row was, -1 where it was not yet read.
+    """
+    if at[0] < 0:
+        at[0] = first
+    for k in range(len(i)):
+        i[k] = order[(first + k - at[0]) % len(order)]
+        j[k] = seen_before(rows, place, seen, count, i[k], uniform(seed, first + k))
+
+
+@numba.njit(nogil=True, cache=True)
+def seen_before(rows, place, seen, count, row, u):
+    """A row of the same group that was seen until here; remembers this one."""
+    g, s = rows.group[row], rows.state[row]
+    # States beyond the first count[g] are those that were not seen, in any order.
+    where = seen[1, g, s]
+    if where >= count[g]:
+        swapped = seen[0, g, count[g]]
+        seen[0, g, where], seen[1, g, swapped] = swapped, where
+        seen[0, g, count[g]], seen[1, g, s] = s, count[g]
+        count[g] += 1
+    return place[g, seen[0, g, int(u * count[g])]]

@@ -1,0 +1,123 @@
+"""A run in one .npz file: the table, what was drawn together, the sampler's memory, its source."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bisimetric
+from bisimetric.errors import InputError
+from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.sampled.experience import COLUMNS, Experience
+from bisimetric.sampled.samplers import described
+
+if TYPE_CHECKING:
+    from bisimetric.sampled.run import Run
+
+FORMAT = "bisimetric sampled run, version 1"
+
+ABOUT = ("kind", "discount", "sampler", "key", "states")
+
+
+def save(path: str | os.PathLike[str], run: Run) -> None:
+    """Writes one `.npz`; the file appears whole or not at all."""
+    arrays: dict[str, Any] = {"values": run.values, "met": run.met}
+    arrays |= {f"memory_{name}": array for name, array in run.memory.items()}
+    experience = run.source.experience
+    if experience is not None:
+        arrays |= {f"seen_{name}": getattr(experience, name) for name in COLUMNS}
+    about = {
+        "format": FORMAT,
+        **_told(run),
+        "source": run.source.fingerprint,
+        "steps": run.steps,
+        "data": experience and [experience.steps, experience.living, experience.groups],
+        "bisimetric": bisimetric.__version__,
+    }
+    with written_beside(path) as beside, open(beside, "wb") as file:
+        np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+
+
+def saved(path: str | os.PathLike[str], run: Run) -> tuple[int, dict[str, NDArray[Any]]]:
+    """The steps and the arrays of a file, if it is of the same kind and source as a run."""
+    about, arrays = _read(path)
+    try:
+        for name, here in _told(run).items():
+            if about[name] != here:
+                raise InputError(
+                    f"{path} is of another run: its {name} is {about[name]} and here it is {here}; "
+                    f"resume it with the same {name}, or start anew."
+                )
+        if about["source"] != run.source.fingerprint:
+            raise InputError(
+                f"{path} is of another run: its transitions or their weights differ from those "
+                "here; resume it with the same, or start anew."
+            )
+        wanted: dict[str, NDArray[Any]] = {"values": run.values, "met": run.met}
+        wanted |= {f"memory_{name}": array for name, array in run.memory.items()}
+        for name, here in wanted.items():
+            found = arrays[name]
+            if (found.shape, found.dtype) != (here.shape, here.dtype):
+                raise ValueError(f"its {name} has shape {found.shape}")
+        if not np.isfinite(arrays["values"]).all():
+            raise ValueError("its table holds something else than finite numbers")
+        steps = operator.index(about["steps"])
+        if steps < 0:
+            raise ValueError(f"its steps are {steps}")
+        return steps, arrays
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise _no_run(path, error) from None
+
+
+def saved_experience(path: str | os.PathLike[str]) -> Experience:
+    """What a run on data had seen, for a stream to go on with."""
+    about, arrays = _read(path)
+    try:
+        if about["data"] is None:
+            raise InputError(f"{path} is of a run on a model, and no stream can go on with it.")
+        steps, living, groups = about["data"]
+        columns = {name: arrays[f"seen_{name}"] for name in COLUMNS}
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _no_run(path, error) from None
+    nameless = {"names": None, "actions": None, "positions": None}
+    return Experience(**columns, steps=steps, living=living, groups=groups, names=nameless)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """What must be the same for a run to go on, in words."""
+    found = (run.kind, run.discount, described(run.sampler), run.key, run.source.known.states)
+    return dict(zip(ABOUT, found, strict=True))
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    try:
+        # Opened and looked into first: np.load leaves a file that is no archive open.
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        about = json.loads(str(arrays.pop("about")))
+        if about["format"] != FORMAT:
+            raise ValueError(f"its format is {about['format']!r}")
+    except OSError as error:
+        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+    except (*UNREADABLE, TypeError) as error:
+        raise _no_run(path, error) from None
+    return about, arrays
+
+
+def _no_run(path: str | os.PathLike[str], error: Exception) -> InputError:
+    what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return InputError(
+        f"{path} is cut short or no saved run of bisimetric ({what}); make one with checkpoint=."
+    )

@@ -1,0 +1,140 @@
+"""What a run is fed with: a model, a data set, or data that keeps coming."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.exact.table import given_policy
+from bisimetric.mdp import MDP, checked_discount
+from bisimetric.sampled.experience import Experience, gathered, known_of, model_of
+from bisimetric.sampled.known import Known, of_model
+from bisimetric.sampled.samplers import Sampler, Trajectories
+from bisimetric.transitions import Transitions
+
+DISCOUNT = 0.99
+"""The discount of data, which has none of its own."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """Known transitions, and where they come from.
+
+    Attributes:
+        policy: of an on-policy distance, (S,) actions; None for data of one policy.
+        given: the MDP that was given, or None.
+        experience: the data that was given, or None.
+        order: (n,), the known transition that each step of the data is, or None.
+        streaming: whether more data may come.
+    """
+
+    verb: str
+    known: Known
+    discount: float
+    policy: NDArray[Any] | None
+    given: MDP | None = None
+    experience: Experience | None = None
+    order: NDArray[np.int64] | None = None
+    streaming: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells it from other sources."""
+        order = () if self.order is None or self.streaming else self.order
+        return hashlib.sha256(
+            self.known.fingerprint.encode() + np.asarray(order).tobytes()
+        ).hexdigest()
+
+    @property
+    def followed(self) -> NDArray[Any] | None:
+        """The policy of the distance, in terms of `model`: a chain, where it comes from data."""
+        if self.given is None and self.verb == "on_policy":
+            return np.zeros(self.known.states, np.int64)
+        return self.policy
+
+    def model(self) -> MDP:
+        """The MDP whose states the table is of; from data, as far as it is known."""
+        if self.given is not None:
+            return self.given
+        if self.experience is None:
+            raise InputError(f"sampled.{self.verb}: nothing was seen yet.")
+        return model_of(self.experience, self.known, self.discount)
+
+    def after(self, transitions: Transitions) -> Source:
+        """The source with more data."""
+        if self.experience is None:
+            raise InputError(f"sampled.{self.verb}: a model is known already; give a stream alone.")
+        more = of_data(self.verb, transitions, self.policy, self.discount, None, self.experience)
+        return dataclasses.replace(more, streaming=True)
+
+
+def opened(
+    verb: str,
+    source: MDP | Transitions,
+    policy: ArrayLike | None,
+    discount: float | None,
+    sampler: Sampler,
+) -> Source:
+    """A model or a data set, checked and as the kernels read it."""
+    weights = getattr(sampler, "weights", None)
+    if isinstance(source, Transitions):
+        if isinstance(sampler, Trajectories) and sampler.policy is not None:
+            raise InputError(
+                f"sampled.{verb}: data follows the policy that made it; leave out that of "
+                "Trajectories."
+            )
+        given = DISCOUNT if discount is None else checked_discount(discount)
+        chosen = None if policy is None else np.asarray(policy)
+        return of_data(verb, source, chosen, given, weights)
+    if not isinstance(source, MDP):
+        raise InputError(
+            f"sampled.{verb}: the source is {type(source).__name__} and must be an MDP, "
+            "Transitions, or an iterable of Transitions."
+        )
+    mdp = source if discount is None else source.replace(discount=discount)
+    if verb == "bisimulation":
+        return Source(verb, of_model(mdp, verb, weights), mdp.discount, None, mdp)
+    followed = given_policy("on_policy", mdp, policy)
+    chain = mdp.under(followed)
+    if isinstance(sampler, Trajectories) and sampler.policy is not None:
+        raise InputError(
+            "sampled.on_policy: the walk follows the policy itself; leave out that of Trajectories."
+        )
+    if mdp.is_deterministic and not chain.is_deterministic:
+        s, _ = chain.first_branch()
+        raise InputError(
+            f"sampled.on_policy: the policy takes several actions in state {mdp.name(s)}, and "
+            "sampled pairs need one that takes one; use exact.on_policy."
+        )
+    return Source(verb, of_model(chain, verb, weights), mdp.discount, followed, mdp)
+
+
+def of_data(
+    verb: str,
+    transitions: Transitions,
+    policy: NDArray[Any] | None,
+    discount: float,
+    weights: ArrayLike | None,
+    before: Experience | None = None,
+) -> Source:
+    """A data set, after what was known before."""
+    experience, member = gathered(verb, transitions, policy, weights, before)
+    return of_experience(verb, experience, policy, discount, member)
+
+
+def of_experience(
+    verb: str,
+    experience: Experience,
+    policy: NDArray[Any] | None,
+    discount: float,
+    member: NDArray[np.int64],
+) -> Source:
+    """What is known from data; `member` (n,) tells which of it each step was."""
+    known = known_of(verb, experience)
+    order = known.place[experience.group[member], experience.state[member]].astype(np.int64)
+    return Source(verb, known, discount, policy, None, experience, order)
