@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from bisimetric import views, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.views import heatmaps, layout, maps
+from bisimetric.views.convergence import interval
 from tables import a_distance, everywhere_apart, zeros
 
 
@@ -298,6 +300,95 @@ class TestTerminalMap:
         for line, (state, distance) in zip(lines[2:13], nearest[:11], strict=True):
             assert line.split() == [str(state), f"{distance:.3f}"]
         assert lines[13:] == [f"  ... and 38 more, the farthest at {nearest[-1][1]:.3f}"]
+
+
+class TestConvergence:
+    steps = (10, 100, 1000, 10_000)
+    fast = np.array([[9.0, 1.0, 1e-3, 1e-7], [7.0, 3.0, 0.0, np.nan]])
+    slow = np.array([[9.0, 8.0, 7.0, 6.0], [9.5, 8.5, 7.5, 6.5]])
+
+    def figure(self) -> Figure:
+        panels = {"one": {"slow": self.slow, "fast": self.fast}, "two": {"fast": self.slow}}
+        return views.convergence(self.steps, panels, goal=1e-2, floor=1e-5, title="Two keys")
+
+    def test_a_panel_a_title_and_a_line_a_label(self) -> None:
+        figure = self.figure()
+        assert figure.get_suptitle() == "Two keys"
+        assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
+        assert [line.get_label() for line in figure.axes[0].lines] == ["slow", "fast", "_goal"]
+        assert [line.get_label() for line in figure.axes[1].lines] == ["fast", "_goal"]
+        assert legend(figure) == ["slow", "fast"]
+        for axes in figure.axes:
+            assert axes.get_xlabel() == "pairs of transitions drawn"
+            assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+            assert texts(figure)[0] == "error 0.01"
+        assert figure.axes[0].get_ylabel() == "largest error"
+        assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() == (1e-5, 19.0)
+
+    def test_lines_are_means_up_to_where_a_key_ends(self) -> None:
+        slow, fast, goal = self.figure().axes[0].lines
+        np.testing.assert_array_equal(slow.get_ydata(), [9.25, 8.25, 7.25, 6.25])
+        np.testing.assert_array_equal(fast.get_xdata(), self.steps[:3])
+        np.testing.assert_array_equal(fast.get_ydata(), [8.0, 2.0, 5e-4])
+        assert np.asarray(goal.get_ydata()).tolist() == [1e-2, 1e-2]
+
+    def test_the_shade_is_the_interval_of_the_mean(self) -> None:
+        slow, keys, fast, _ = self.figure().axes[0].collections
+        assert isinstance(keys, LineCollection)
+        np.testing.assert_array_equal([line[:, 1] for line in keys.get_segments()], self.slow)
+        # Two samples that differ by 0.5: s / sqrt(2) = 0.25, and t of one degree is 12.706.
+        top = np.array([9.25, 8.25, 7.25, 6.25]) + 12.7062047 * 0.25
+        heights = np.asarray(slow.get_paths()[0].vertices)[:, 1]
+        for height in top:
+            assert np.isclose(heights, height).any()
+        assert heights.min() == pytest.approx(6.25 - 12.7062047 * 0.25)
+        # Where the interval reaches 0 it ends at the smallest error, here 7, 1 and 0: the last
+        # one below the axis.
+        heights = np.asarray(fast.get_paths()[0].vertices)[:, 1]
+        assert {7.0, 1.0} <= set(heights.tolist())
+        assert heights.min() == pytest.approx(1e-6)
+
+    def test_a_label_looks_the_same_in_every_panel(self) -> None:
+        figure = self.figure()
+        (slow, fast, _), (same, _) = (axes.lines for axes in figure.axes)
+        assert fast.get_color() == same.get_color() != slow.get_color()
+
+    def test_a_single_key_has_no_shade(self) -> None:
+        figure = views.convergence(self.steps, {"one": {"slow": self.slow[:1]}})
+        assert len(figure.axes[0].collections) == 0
+        np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), self.slow[0])
+
+    def test_can_be_drawn(self, tmp_path: Path) -> None:
+        views.save(self.figure(), tmp_path / "convergence.png")
+        assert (tmp_path / "convergence.png").stat().st_size > 10_000
+
+    def test_interval_by_hand(self) -> None:
+        # Mean 4, squared deviations 4 + 0 + 4, s = 2, t of two degrees of freedom 4.302653.
+        mean, half = interval([[2.0, 1.0], [4.0, 1.0], [6.0, 1.0]])
+        assert mean.tolist() == [4.0, 1.0]
+        np.testing.assert_allclose(half, [4.30265273 * 2 / math.sqrt(3), 0.0])
+        mean, _ = interval([1.0, math.inf])
+        assert math.isinf(mean)
+        with pytest.raises(InputError, match=r"there are 1 samples and the interval of a mean"):
+            interval([1.0])
+
+    @pytest.mark.parametrize(
+        ("steps", "errors", "message"),
+        [
+            ([1, 2], [[1.0]], r"'x' in 'p' have shape \(1, 1\) and must have .* each of 2 steps"),
+            ([1, 2], [1.0, 2.0], r"have shape \(2,\) and must have one row a key"),
+            ([1], [[math.nan]], r"at no step do all keys of 'x' in 'p' have an error"),
+            ([2, 2], [[1.0, 1.0]], r"steps must be a row of rising numbers above 0"),
+            ([0, 2], [[1.0, 1.0]], r"steps must be a row of rising numbers above 0"),
+        ],
+    )
+    def test_bad_arrays(self, steps: Any, errors: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            views.convergence(steps, {"p": {"x": errors}})
+
+    def test_nothing_to_draw(self) -> None:
+        with pytest.raises(InputError, match=r"there is nothing to draw"):
+            views.convergence([1], {})
 
 
 class TestSave:

@@ -10,9 +10,10 @@ Every view takes a `Distance` and returns a Matplotlib `Figure` (or a text); `sa
 
 from __future__ import annotations
 
+from bisimetric.views.convergence import convergence
 from bisimetric.views.heatmaps import heatmap
 from bisimetric.views.maps import all_maps, distances_from
 from bisimetric.views.pictures import save
 from bisimetric.views.terminal import terminal_map
 
-__all__ = ["all_maps", "distances_from", "heatmap", "save", "terminal_map"]
+__all__ = ["all_maps", "convergence", "distances_from", "heatmap", "save", "terminal_map"]

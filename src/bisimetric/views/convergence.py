@@ -1,0 +1,186 @@
+"""How fast runs come near the truth: errors over steps, the mean of several keys and its interval.
+
+Takes plain arrays: one panel a kind of distance, one line a way to draw samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from bisimetric.errors import InputError
+from bisimetric.views.colours import BARS, SOURCE, colours
+
+CONFIDENCE = 0.95
+GREY = "0.45"
+
+
+def interval(samples: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean over the first axis, and half the width of its 95% interval (Student's t).
+
+    mean +- t * s / sqrt(k), with s the standard deviation of k samples (divided by k - 1) and t
+    the 97.5% quantile of Student's distribution with k - 1 degrees of freedom.
+
+    >>> mean, half = interval([1.0, 3.0])
+    >>> float(mean), round(float(half), 3)
+    (2.0, 12.706)
+    """
+    found = np.asarray(samples, dtype=np.float64)
+    count = len(found) if found.ndim else 0
+    if count < 2:
+        raise InputError(
+            f"interval: there are {count} samples and the interval of a mean needs at least 2; "
+            "use more keys."
+        )
+    quantile = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
+    # Where a sample is infinite so is the mean, and its spread is not a number.
+    with np.errstate(invalid="ignore"):
+        half = quantile * found.std(axis=0, ddof=1) / np.sqrt(count)
+    return found.mean(axis=0), half
+
+
+def convergence(
+    steps: ArrayLike,
+    panels: Mapping[str, Mapping[str, ArrayLike]],
+    *,
+    goal: float = 1e-3,
+    floor: float = 1e-6,
+    title: str = "",
+) -> Figure:
+    """Errors over steps, both logarithmic: one panel a title, one line a label.
+
+    Args:
+        steps: (n,) numbers of samples, rising.
+        panels: by title, and then by label, errors (keys, n), NaN where a run had ended. The same
+            labels mean the same lines in every panel.
+        goal: an error to mark.
+        floor: the smallest error to show.
+        title: of the whole figure.
+
+    A line is the mean over the keys, its shade the 95% interval of that mean, and thin lines are
+    the keys. Where the interval reaches 0, which has no place on a logarithmic axis, the shade ends
+    at the smallest error of any key. A single key has no shade.
+
+    >>> errors = {"uniform": [[9.0, 1.0, 0.0], [8.0, 2.0, 0.1]]}
+    >>> figure = convergence([10, 100, 1000], {"d~": errors}, title="Two keys")
+    >>> figure.axes[0].lines[0].get_ydata().tolist()
+    [8.5, 1.5, 0.05]
+    """
+    counts = np.asarray(steps, dtype=np.float64)
+    if counts.ndim != 1 or not len(counts) or counts[0] <= 0 or (np.diff(counts) <= 0).any():
+        raise InputError("convergence: steps must be a row of rising numbers above 0.")
+    tables = {
+        name: {label: _checked(name, label, errors, counts) for label, errors in lines.items()}
+        for name, lines in panels.items()
+    }
+    if not any(tables.values()):
+        raise InputError("convergence: there is nothing to draw; give at least one line of errors.")
+    labels = list(dict.fromkeys(label for lines in tables.values() for label in lines))
+    styles = dict(zip(labels, itertools.cycle(_styles()), strict=False))
+    figure = Figure(figsize=(0.8 + 4.4 * len(tables), 4.4), layout="constrained")
+    axes = figure.subplots(1, len(tables), sharex=True, sharey=True, squeeze=False)[0]
+    for panel, (name, lines) in zip(axes, tables.items(), strict=True):
+        for label, errors in lines.items():
+            _line(panel, counts, errors, floor, label, styles[label])
+        _finish(panel, name, goal)
+    axes[0].set(xscale="log", yscale="log", ylabel="largest error")
+    _limit(
+        axes[0], counts, [errors for lines in tables.values() for errors in lines.values()], floor
+    )
+    if title:
+        figure.suptitle(title, fontsize=11)
+    handles = {line.get_label(): line for panel in axes for line in panel.lines}
+    figure.legend(
+        handles=[handles[label] for label in labels],
+        loc="outside lower center",
+        ncols=len(labels),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.2,
+    )
+    return figure
+
+
+def _checked(
+    name: str, label: str, errors: ArrayLike, steps: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    found = np.asarray(errors, dtype=np.float64)
+    if found.ndim != 2 or not len(found) or found.shape[1:] != steps.shape:
+        raise InputError(
+            f"convergence: the errors of {label!r} in {name!r} have shape {found.shape} and must "
+            f"have one row a key and one column for each of {steps.size} steps."
+        )
+    if not (found >= 0).all(axis=0).any():
+        raise InputError(
+            f"convergence: at no step do all keys of {label!r} in {name!r} have an error, a number "
+            "that is at least 0; leave the line out."
+        )
+    return found
+
+
+def _styles() -> Sequence[dict[str, Any]]:
+    """Lines that differ in lightness and in dashes; a later one does not hide an earlier one."""
+    scale = colours()
+    return (
+        {"color": BARS, "lw": 4.5, "ls": "-"},
+        {"color": scale(0.55), "lw": 2.4, "ls": "-"},
+        {"color": scale(0.85), "lw": 1.8, "ls": (0, (3, 3))},
+        {"color": SOURCE, "lw": 2.0, "ls": "-"},
+    )
+
+
+def _line(
+    axes: Axes,
+    steps: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    floor: float,
+    label: str,
+    style: dict[str, Any],
+) -> None:
+    """One mean and its shade, up to where a key has no error any more."""
+    shown = ~np.isnan(errors).any(axis=0)
+    steps, errors = steps[shown], errors[:, shown]
+    if len(errors) > 1:
+        mean, half = interval(errors)
+        low = np.where(mean > half, mean - half, errors.min(axis=0))
+        low = np.maximum(low, floor / 10)
+        axes.fill_between(steps, low, mean + half, color=style["color"], alpha=0.2, lw=0)
+        runs = [np.column_stack([steps, np.maximum(row, floor / 10)]) for row in errors]
+        thin = LineCollection(runs, colors=[style["color"]], lw=0.6, alpha=0.6, zorder=1.5)
+        axes.add_collection(thin)
+    axes.plot(steps, errors.mean(axis=0), label=label, **style)
+
+
+def _finish(axes: Axes, name: str, goal: float) -> None:
+    axes.axhline(goal, color=GREY, lw=0.8, ls="--", label="_goal", zorder=1)
+    axes.annotate(
+        f"error {goal:g}",
+        (0, goal),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 3),
+        textcoords="offset points",
+        color=GREY,
+        fontsize=8,
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("pairs of transitions drawn")
+    axes.set_title(name, fontsize=10)
+
+
+def _limit(
+    axes: Axes, steps: NDArray[np.float64], tables: Sequence[NDArray[np.float64]], floor: float
+) -> None:
+    """From the first step to the last that a line reaches, and from the floor to the top."""
+    reached = np.any([~np.isnan(errors).any(axis=0) for errors in tables], axis=0)
+    last = steps[reached].max(initial=steps[0])
+    axes.set_xlim(steps[0], max(last, 2 * steps[0]) * 1.05)
+    largest = max(float(np.nanmax(errors)) for errors in tables)
+    axes.set_ylim(floor, max(2 * largest, 10 * floor))

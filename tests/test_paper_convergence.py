@@ -1,0 +1,225 @@
+"""The convergence figure: errors that fall, a lemma that holds, counts to the single step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bisimetric import exact, paper, sampled, worlds
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.paper import convergence
+from bisimetric.paper.convergence import Curves, Kind, Results
+from bisimetric.sampled.samplers import SAMPLERS
+
+SMALL: dict[str, Any] = {"keys": 2, "steps": 1_000_000, "discount": 0.8}
+KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def curves(request: pytest.FixtureRequest) -> Curves:
+    return convergence.measured(request.param, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def short() -> Results:
+    """Too few steps for a run to come to the goal."""
+    found = [convergence.measured(kind, keys=2, steps=2_000) for kind in KINDS]
+    return Results(found[0], found[1], {})
+
+
+def truth_of(curves: Curves) -> Distance:
+    mdp = worlds.load(convergence.WORLDS[curves.kind], discount=0.8)
+    found: Distance = getattr(exact, curves.kind)(mdp, tol=1e-9)
+    return found
+
+
+class TestMeasured:
+    def test_shapes(self, curves: Curves) -> None:
+        assert curves.samplers == ("uniform", "trajectories", "all-actions", "prioritised")
+        assert curves.keys.tolist() == [0, 1]
+        assert curves.errors.shape == curves.excess.shape == (4, 2, len(curves.steps))
+        assert curves.needed.shape == (4, 2)
+        assert curves.steps[[0, -1]].tolist() == [1_000, 1_000_000]
+
+    def test_errors_fall_and_end_below_the_floor(self, curves: Curves) -> None:
+        for errors in curves.errors:
+            shown = ~np.isnan(errors).any(axis=0)
+            assert shown[: shown.sum()].all()
+            errors = errors[:, shown]
+            assert (np.diff(errors, axis=1) <= 0).all()
+            assert (errors[:, 0] > 0.1).any()
+            assert errors[:, -1].max() <= convergence.FLOOR < errors[:, -2].max()
+
+    def test_no_table_exceeds_the_metric(self, curves: Curves) -> None:
+        assert curves.below
+        assert 0 <= curves.largest_excess <= curves.allowed < 1e-11
+        np.testing.assert_array_equal(np.isnan(curves.excess), np.isnan(curves.errors))
+
+    def test_the_numbers_are_those_of_the_run(self, curves: Curves) -> None:
+        truth, column = truth_of(curves), 7
+        for number, sampler in enumerate(SAMPLERS.values()):
+            run = sampled.Run(curves.kind, truth.mdp, sampler=sampler(), key=1)
+            run.advance(int(curves.steps[column]))
+            assert curves.errors[number, 1, column] == np.abs(run.values - truth.values).max()
+            assert curves.excess[number, 1, column] == (run.values - truth.values).max()
+
+    def test_needed_is_the_very_first_step(self, curves: Curves) -> None:
+        truth = truth_of(curves)
+        for number, sampler in enumerate(SAMPLERS.values()):
+            for key in range(2):
+                run = sampled.Run(curves.kind, truth.mdp, sampler=sampler(), key=key)
+                run.advance(int(curves.needed[number, key]) - 1)
+                assert convergence.far(run, truth) > curves.goal
+                run.advance(1)
+                assert convergence.far(run, truth) <= curves.goal
+
+    def test_the_same_keys_give_the_same_numbers_and_others_do_not(self, curves: Curves) -> None:
+        again = convergence.measured(curves.kind, **SMALL)
+        np.testing.assert_array_equal(again.errors, curves.errors)
+        np.testing.assert_array_equal(again.needed, curves.needed)
+        assert (curves.needed[:, 0] != curves.needed[:, 1]).all()
+
+    def test_more_keys_and_steps_only_add(self, curves: Curves) -> None:
+        more = convergence.measured(curves.kind, keys=3, steps=3_000, discount=0.8)
+        columns = len(more.steps)
+        np.testing.assert_array_equal(more.steps, curves.steps[:columns])
+        both = ~np.isnan(more.errors[:, :2]) & ~np.isnan(curves.errors[:, :, :columns])
+        assert both.sum() > 4 * columns
+        np.testing.assert_array_equal(more.errors[:, :2][both], curves.errors[:, :, :columns][both])
+
+    def test_an_excess_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = exact.on_policy
+
+        def half(*args: Any, **options: Any) -> Distance:
+            d: Distance = honest(*args, **options)
+            return dataclasses.replace(d, values=d.values / 2)
+
+        monkeypatch.setattr(exact, "on_policy", half)
+        curves = convergence.measured("on_policy", keys=2, steps=3_000, discount=0.5)
+        assert not curves.below
+        assert curves.largest_excess > 0.1
+        assert any("BROKEN" in line for line in convergence.lines(Results(curves, curves, {})))
+
+    def test_too_few_steps_need_infinitely_many(self, short: Results) -> None:
+        for curves in (short.bisimulation, short.on_policy):
+            assert np.isinf(curves.needed).all()
+            assert not np.isnan(curves.errors).any()
+            assert curves.below
+
+
+class TestLines:
+    def test_a_row_a_sampler(self) -> None:
+        needed = np.array([[900.0, 1100], [450, 550], [1000, 1000], [100, math.inf]])
+        one = convergence.measured("on_policy", keys=2, steps=1_000, discount=0.5)
+        one = dataclasses.replace(one, needed=needed)
+        found = list(convergence.lines(Results(one, one, {})))
+        assert found[0] == (
+            "d^pi, the on-policy distance: pairs of transitions until the largest error is at most "
+            "0.001, 2 keys"
+        )
+        assert found[1].split() == ["sampler", "mean", "95%", "interval", "speed-up"]
+        # t of one degree of freedom is 12.706; s / sqrt(2) is 100 and 50.
+        assert found[2].split() == ["uniform", "1,000", "-271", "to", "2,271", "1.00"]
+        assert found[3].split() == ["trajectories", "500", "-135", "to", "1,135", "2.00"]
+        assert found[4].split() == ["all-actions", "1,000", "1,000", "to", "1,000", "1.00"]
+        assert found[5].split() == ["prioritised", "-", "not", "within", "1,000"]
+        assert found[6].split()[:2] == ["holds", "d_n"]
+        assert len(found) == 14
+
+    def test_no_speed_up_against_what_was_not_reached(self) -> None:
+        needed = np.array([[math.inf, 900.0], [450, 550], [1000, 1000], [100, 100]])
+        one = convergence.measured("on_policy", keys=2, steps=1_000, discount=0.5)
+        one = dataclasses.replace(one, needed=needed)
+        found = list(convergence.lines(Results(one, one, {})))
+        assert found[2].split() == ["uniform", "-", "not", "within", "1,000"]
+        assert found[3].split()[-2:] == ["1,135", "-"]
+
+
+class TestReproduce:
+    def test_files(self, tmp_path: Path) -> None:
+        folder = tmp_path / "the paper's" / "figures"
+        results = paper.convergence.reproduce(folder, **SMALL)
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "convergence.json",
+            "convergence.png",
+        ]
+        assert (folder / "convergence.png").read_bytes().startswith(b"\x89PNG")
+        record = json.loads((folder / "convergence.json").read_text())
+        assert record["made"] == results.made
+        for curves in (results.bisimulation, results.on_policy):
+            kept = record[curves.kind]
+            assert kept["world"] == convergence.WORLDS[curves.kind]
+            assert kept["steps"] == curves.steps.tolist()
+            for number, name in enumerate(curves.samplers):
+                row = kept["samplers"][name]
+                assert row["needed"] == curves.needed[number].tolist()
+                assert row["mean"] == curves.needed[number].mean()
+                assert row["errors"][1] == [
+                    error for error in curves.errors[number, 1].tolist() if not math.isnan(error)
+                ]
+
+    def test_the_command_makes_the_same_again(self, tmp_path: Path) -> None:
+        options: dict[str, Any] = {"keys": 2, "steps": 1_000, "discount": 0.5}
+        convergence.reproduce(tmp_path / "it's", **options)
+        path = tmp_path / "it's" / "convergence.json"
+        record = json.loads(path.read_text())
+        python, flag, code = shlex.split(record["made"]["command"])
+        assert (python, flag) == ("python", "-c")
+        path.unlink()
+        exec(code, {})
+        again = json.loads(path.read_text())
+        assert again["made"].pop("seconds") > 0
+        assert record["made"].pop("seconds") > 0
+        assert again == record
+
+    def test_a_command_of_its_own(self, tmp_path: Path) -> None:
+        made = convergence.reproduce(
+            tmp_path, keys=2, steps=1_000, discount=0.5, command="make figures"
+        ).made
+        assert made["command"] == "make figures"
+
+    def test_what_was_not_reached_is_null(self, tmp_path: Path) -> None:
+        convergence.reproduce(tmp_path, keys=2, steps=1_000)
+        record = json.loads((tmp_path / "convergence.json").read_text())
+        row = record["bisimulation"]["samplers"]["uniform"]
+        assert row["needed"] == [None, None]
+        assert row["mean"] is row["half_interval"] is None
+
+    def test_refuses_a_file_as_a_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("old")
+        with pytest.raises(NotADirectoryError, match=r"file: it is a file; name a folder\."):
+            convergence.reproduce(tmp_path / "file")
+        assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keys": 1}, r"keys is 1 and must be a whole number, at least 2: one run has no interval"),
+        ({"keys": 2.5}, r"keys is 2\.5 and must be a whole number"),
+        ({"steps": 999}, r"steps is 999 and .* at least 1000, the first checkpoint"),
+        ({"goal": 1e-7}, r"goal is 1e-07 and must be a number, at least 1e-06"),
+        ({"goal": math.nan}, r"goal is nan and must be a number"),
+        ({"discount": 1.0}, r"discount"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        convergence.measured("on_policy", **options)
+    with pytest.raises(InputError, match=message):
+        convergence.reproduce(tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_kind() -> None:
+    kind: Any = "lax"
+    with pytest.raises(InputError, match=r"kind is 'lax' and must be 'bisimulation' or"):
+        convergence.measured(kind)
