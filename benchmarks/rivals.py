@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,6 +35,21 @@ def plain_loop(mdp: MDP, tol: float) -> list[list[float]]:
         # From below, F(d) is within discount / (1 - discount) * change of the fixed point.
         if change * discount / (1 - discount) <= tol:
             return d
+
+
+def plain_updates(mdp: MDP, steps: int, key: int) -> list[list[float]]:
+    """Equation 3 of Castro (2020), one pair of transitions at a time, in plain Python on lists."""
+    successor, reward, discount = mdp.next_state.tolist(), mdp.R.tolist(), mdp.discount
+    states, actions = mdp.num_states, mdp.num_actions
+    d = [[0.0] * states for _ in range(states)]
+    draw = random.Random(key).random
+    for _ in range(steps):
+        a, s, t = int(draw() * actions), int(draw() * states), int(draw() * states)
+        gap = abs(reward[s][a] - reward[t][a])
+        value = gap + discount * d[successor[s][a]][successor[t][a]]
+        if value > d[s][t]:
+            d[s][t] = d[t][s] = value
+    return d
 
 
 @njit(parallel=True, cache=True)

@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from bisimetric import views, worlds
-from bisimetric.distance import Distance
+from bisimetric.distance import Coverage, Distance
 from bisimetric.errors import InputError
 from bisimetric.views import heatmaps, layout, maps
 from bisimetric.views.convergence import interval
@@ -110,6 +110,15 @@ class TestDistancesFrom:
         limits = views.distances_from(rooms, 0).axes[0].images[0].get_clim()
         d = dataclasses.replace(rooms, error=math.inf, estimate=0.5)
         assert views.distances_from(d, 0).axes[0].images[0].get_clim() == limits
+
+    def test_lower_bounds_say_so(self, rooms: Distance) -> None:
+        states = rooms.mdp.num_states
+        seen = Coverage(
+            np.ones((states, 4), np.bool_), np.eye(states, dtype=np.bool_), 0.0, 0.0, 0, 0
+        )
+        d = dataclasses.replace(rooms, error=math.inf, estimate=0.5, coverage=seen)
+        assert views.distances_from(d, 0).axes[0].get_title().endswith(", lower bounds")
+        assert views.terminal_map(d, 0).splitlines()[0].endswith(", lower bounds)")
 
     def test_marks_the_source_and_the_goals(self, rooms: Distance) -> None:
         axes = views.distances_from(rooms, "2,4").axes[0]

@@ -183,6 +183,9 @@ class Run:
             updates.determined(determined, known.rows, *known.backwards)
         everything = bool(determined.all())
         error, rounding = self._bound(determined[:0, :0] if everything else determined)
+        if known.mdp is not None:
+            # No distance is larger than the largest possible, and none below 0.
+            error = min(error, self.source.model().farthest * (1 + 4 * UNIT) + rounding)
         met = in_parts(
             lambda low, high: updates.drawn_together(self._met, low, high), known.states, WORTH
         )

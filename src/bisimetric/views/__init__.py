@@ -1,6 +1,7 @@
 """Pictures of distances: maps, all maps at once, heatmaps, and a map for the terminal.
 
-Every view takes a `Distance` and returns a Matplotlib `Figure` (or a text); `save` writes it.
+Every view of a distance takes a `Distance`, and `convergence` takes arrays; all return a Matplotlib
+`Figure`, the terminal's a text. `save` writes a figure.
 
 >>> from bisimetric import exact, views, worlds
 >>> d = exact.bisimulation(worlds.load("mirrored-rooms"))

@@ -116,11 +116,17 @@ def kind_of(d: Distance, *, start: bool = False) -> str:
 
 
 def counted(d: Distance) -> str:
-    """How many states, the discount, and whether it is an estimate: the small print."""
+    """How many states, and the small print."""
     states = "1 state" if d.mdp.num_states == 1 else f"{d.mdp.num_states} states"
-    return f"{states}, discount {d.mdp.discount:g}" + (
-        "" if d.estimate is None else ", an estimate"
-    )
+    return f"{states}, {small_print(d)}"
+
+
+def small_print(d: Distance) -> str:
+    """The discount, and what the numbers are where they are not the distances."""
+    unsure = "" if d.estimate is None else ", an estimate"
+    if d.coverage is not None and not d.coverage.complete:
+        unsure = ", lower bounds"
+    return f"discount {d.mdp.discount:g}{unsure}"
 
 
 def number_format(numbers: NDArray[np.floating]) -> Callable[[float], str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bisimetric.distance import Distance
-from bisimetric.views.layout import Cells, cells, goals, kind_of, number_format
+from bisimetric.views.layout import Cells, cells, goals, kind_of, number_format, small_print
 
 WALL = "\u2588"
 WIDEST = 100
@@ -29,8 +29,7 @@ def terminal_map(d: Distance, s: int | str) -> str:
     [ ] source  * goal
     """
     source = d.mdp.state(s)
-    estimated = "" if d.estimate is None else ", an estimate"
-    title = f"{kind_of(d)} from {d.mdp.name(source)} (discount {d.mdp.discount:g}{estimated})"
+    title = f"{kind_of(d)} from {d.mdp.name(source)} ({small_print(d)})"
     on_map = cells(d.mdp)
     lines = _list(d, source) if on_map is None else _map(d, source, on_map)
     return "\n".join([title, *lines])
