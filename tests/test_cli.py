@@ -19,7 +19,7 @@ import pytest
 
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
-from bisimetric.cli import COMMANDS
+from bisimetric.cli import COMMANDS, GROUPS
 from commands import Run, started
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ def test_version(run: Run) -> None:
     assert run("--version") == (0, f"bisimetric {bisimetric.__version__}\n", "")
 
 
-@pytest.mark.parametrize("path", [(), ("exact",), ("relation",), *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("path", [(), *((group,) for group in GROUPS), *COMMANDS], ids=" ".join)
 def test_help_ends_with_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
     code, out, _ = run(*path, "--help")
     assert code == 0
@@ -50,6 +50,7 @@ def test_worlds_lists_every_world_with_its_options(run: Run) -> None:
         assert f"{world.name}: {world.description}" in out
         assert all(f"{key}={value}" in out for key, value in world.options.items())
     assert ".txt" in out
+    assert "bisimetric rollout FrozenLake-v1 -o data.npz" in out
 
 
 @pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax", "mico"])

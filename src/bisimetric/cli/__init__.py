@@ -14,38 +14,56 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bisimetric import __version__
-from bisimetric.cli import commands
+from bisimetric.cli.arguments import program
+from bisimetric.cli.commands import (
+    data,
+    demo,
+    exact,
+    relation,
+    reproduce,
+    sampled,
+    tables,
+    worlds,
+)
+from bisimetric.cli.interrupts import interrupted
 from bisimetric.errors import InputError, NotConverged
 
 DESCRIPTION = """How alike are two states of a Markov decision process, by how they behave?
 
 bisimetric measures it with bisimulation distances: they bound how much the values of two states can
-differ, and every table is exact to a proven error. `bisimetric --version` prints the version."""
+differ. A table is exact to a proven error, or comes from experience and says how much that proves.
+`bisimetric --version` prints the version."""
 
 GROUPS = {
     "exact": "Distances between all states of a world, each to a proven error.",
     "relation": "The classes of states that behave exactly alike.",
+    "sampled": "Distances from experience: of a world or a data set, pair by pair.",
+    "reproduce": "Figures and experiments of the paper.",
 }
 
 COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
-    ("worlds",): commands.worlds,
-    ("exact", "bisimulation"): commands.exact_bisimulation,
-    ("exact", "on-policy"): commands.exact_on_policy,
-    ("exact", "lax"): commands.exact_lax,
-    ("exact", "mico"): commands.exact_mico,
-    ("relation", "bisimulation"): commands.relation_bisimulation,
-    ("relation", "on-policy"): commands.relation_on_policy,
-    ("relation", "lax"): commands.relation_lax,
-    ("explain",): commands.explain,
-    ("show",): commands.show,
-    ("demo",): commands.demo,
+    ("worlds",): worlds.worlds,
+    ("exact", "bisimulation"): exact.bisimulation,
+    ("exact", "on-policy"): exact.on_policy,
+    ("exact", "lax"): exact.lax,
+    ("exact", "mico"): exact.mico,
+    ("relation", "bisimulation"): relation.bisimulation,
+    ("relation", "on-policy"): relation.on_policy,
+    ("relation", "lax"): relation.lax,
+    ("sampled", "bisimulation"): sampled.bisimulation,
+    ("sampled", "on-policy"): sampled.on_policy,
+    ("rollout",): data.rollout,
+    ("explain",): tables.explain,
+    ("show",): tables.show,
+    ("demo",): demo.demo,
+    ("reproduce", "convergence"): reproduce.convergence,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; parsing may raise SystemExit instead.
 
-    0 is success, 1 a demo whose check fails, 2 bad input, 130 an interrupt.
+    0 is success, 1 a claim of the paper that fails its check, 2 bad input, 130 an interrupt.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -56,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has gone (`| head`); Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        return _refuse("interrupted; no file was left half-written.", 130)
+    except KeyboardInterrupt as stop:
+        return _refuse(interrupted(stop, program(), given), 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
+import itertools
 import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 
@@ -15,11 +17,14 @@ from bisimetric.errors import ExpectedReward, InputError, MissingActions
 from bisimetric.files import check_writable
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from bisimetric.distance import Distance
     from bisimetric.mdp import MDP
 
+Options = Annotated[
+    list[list[str]],
+    UseAppendAction,
+    arg(name="set", metavar="KEY=VALUE ...", help_behavior_hint=""),
+]
 NOTES = (ExpectedReward, MissingActions)
 """Warnings that are said in one plain line."""
 
@@ -34,18 +39,13 @@ class Source:
         float | None, arg(metavar="G", help_behavior_hint="(default: the world's own)")
     ] = None
     """how much the next step counts, at least 0 and below 1"""
-    options: Annotated[
-        list[list[str]],
-        UseAppendAction,
-        arg(name="set", metavar="KEY=VALUE ...", help_behavior_hint=""),
-    ] = dataclasses.field(default_factory=list)
+    options: Options = dataclasses.field(default_factory=list)
     """options of the world, as in `--set rows=20 columns=30`; may be repeated"""
 
     def load(self) -> MDP:
         from bisimetric import worlds
 
-        given = [word for group in self.options for word in group]
-        options = dict(key_and_value(word) for word in given)
+        options = options_of(self.options)
         with warnings.catch_warnings(record=True) as caught:
             for note in NOTES:
                 warnings.simplefilter("always", note)
@@ -56,6 +56,12 @@ class Source:
             else:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return mdp
+
+    def words(self) -> list[str]:
+        """The same world in other commands."""
+        rate = [] if self.discount is None else ["--discount", f"{self.discount:g}"]
+        given = [word for group in self.options for word in group]
+        return [self.world, *rate, *(["--set", *given] if given else [])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,42 +162,54 @@ def key_and_value(word: str) -> tuple[str, str]:
     return key, value
 
 
-def chosen_policy(mdp: MDP, which: str | None) -> tuple[NDArray[Any], str]:
-    """The policy that `--policy` means, and how to call it."""
-    if which is None:
-        which = "optimal" if mdp.policy is None else "own"
-    if which == "own":
-        if mdp.policy is None:
-            raise InputError(
-                "--policy own: this world comes with no policy; use `--policy optimal` or a file."
-            )
-        return mdp.policy, "the world's own"
-    if which == "optimal":
-        from bisimetric import planning
+def options_of(groups: list[list[str]]) -> dict[str, str]:
+    """All options that were typed after --set.
 
-        return planning.greedy_policy(mdp), "optimal"
-    return _policy_file(Path(which)), which
+    >>> options_of([["rows=20", "columns=30"], ["key=3"]])
+    {'rows': '20', 'columns': '30', 'key': '3'}
+    """
+    return dict(key_and_value(word) for group in groups for word in group)
 
 
-def _policy_file(path: Path) -> NDArray[Any]:
-    import numpy as np
+def loaded(
+    source: Source, output: Path | None, pictures: Pictures | None = None, pairs: Pairs = ()
+) -> MDP:
+    """The world, once every place to save to and every state is known to be good."""
+    paths = [path for path in (output, *(pictures.paths if pictures else [])) if path]
+    check_outputs(*paths)
+    if pairs and paths:
+        raise InputError(f"--pairs makes no table to save in {paths[0]}; leave one of them out.")
+    if pictures:
+        pictures.check()
+    mdp = source.load()
+    if pictures:
+        pictures.check_world(mdp)
+    for state in itertools.chain(*pairs):
+        mdp.state(state)
+    return mdp
 
-    if not path.is_file():
-        raise InputError(
-            f"--policy {path}: there is no such file; use 'own', 'optimal', or a .npy or .txt file "
-            "with one action a state."
-        )
+
+COUNT = "a whole number such as 2000000, 2_000_000, 2e6 or 2M"
+
+
+def count(option: str, word: str, *, least: int = 0) -> int:
+    """A large number as it is typed.
+
+    >>> [count("--steps", word) for word in ("250", "2_000_000", "2e6", "1.5M", "20k")]
+    [250, 2000000, 2000000, 1500000, 20000]
+    """
+    digits, factor = word, 1
+    for ending, size in (("k", 10**3), ("M", 10**6), ("G", 10**9)):
+        if word.endswith(ending):
+            digits, factor = word.removesuffix(ending), size
     try:
-        if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False))
-        with warnings.catch_warnings():
-            # An empty file is an array of no actions: the check of policies says it better.
-            warnings.simplefilter("ignore", UserWarning)
-            return np.loadtxt(path, ndmin=1)
-    except (ValueError, EOFError) as error:
-        raise InputError(
-            f"--policy {path} cannot be read as numbers, one action a state ({error})."
-        ) from None
+        number = decimal.Decimal(digits) * factor
+        # Compared first: the whole number of 1e999999 would fill the memory.
+        if least <= number < 2**62 and number == int(number):
+            return int(number)
+    except ArithmeticError:
+        pass
+    raise InputError(f"{option} is {word} and must be {COUNT}, at least {least}.")
 
 
 def check_outputs(*paths: Path | None) -> None:

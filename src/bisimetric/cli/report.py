@@ -55,6 +55,9 @@ model.tra: an MDP or a DTMC that PRISM exports, with the model.sta, .lab, .srew,
     --set observe=goal,fail makes labels count, --set srew=model1.srew chooses rewards.
 model.npz: arrays P (actions, states, states) or (states, actions, states), and R.
     --set first=actions tells the order where there are as many actions as states.
+data.npz: transitions, as `bisimetric rollout FrozenLake-v1 -o data.npz` collects them or
+    Transitions.save writes them. `bisimetric sampled` draws from them; the others take the model
+    that they tell of, and with --set unseen=lacking states lack actions that were not seen.
 rooms.txt: a grid, drawn as text:
 
     *******
@@ -70,26 +73,43 @@ next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
 
 def table_lines(distance: Distance) -> Iterator[str]:
     """The MDP, the kind of distance, its largest entry, its error, its zero classes."""
-    mdp, made = distance.mdp, distance.made
-    s, t = farthest(distance)
-    between = (
-        f"between {mdp.name(s)} and {mdp.name(t)}" if s != t else f"of {mdp.name(s)} to itself"
-    )
-    yield f"world      {made.get('world', 'not named')}: {counted(mdp)}"
+    made = distance.made
+    yield f"world      {made.get('world', 'not named')}: {counted(distance.mdp)}"
     yield f"distance   {TITLES.get(distance.kind, distance.kind)}"
     if "policy" in made:
         yield f"policy     {made['policy']}"
-    yield f"largest    {distance.values[s, t]:.6g}, {between}"
+    yield largest_line(distance)
     yield error_line(distance)
-    if distance.kind != "mico" and distance.estimate is None:
+    if distance.coverage is not None and not distance.coverage.complete:
+        yield f"seen       {distance.coverage.seen}"
+    if distance.kind != "mico" and math.isfinite(distance.error):
         zero = plural(zero_classes(distance), "class", "classes")
-        yield f"classes    {zero} of states at distance 0"
+        to = "" if distance.coverage is None else ", up to the error"
+        yield f"classes    {zero} of states at distance 0{to}"
     if "seconds" in made:
         yield f"seconds    {made['seconds']:.3g}"
 
 
+def largest_line(distance: Distance) -> str:
+    """The largest distance, and between which states."""
+    mdp, (s, t) = distance.mdp, farthest(distance)
+    between = (
+        f"between {mdp.name(s)} and {mdp.name(t)}" if s != t else f"of {mdp.name(s)} to itself"
+    )
+    return f"largest    {distance.values[s, t]:.6g}, {between}"
+
+
 def error_line(distance: Distance) -> str:
-    """What is known of the error: a proof, an estimate, or nothing."""
+    """What is known of the error: a proof, that of some pairs, an estimate, or nothing."""
+    coverage = distance.coverage
+    if coverage is not None and not coverage.complete:
+        pairs = plural(coverage.num_pairs, "pair")
+        if not coverage.proven:
+            return f"error      not known: lower bounds for all of {pairs}"
+        return (
+            f"error      at most {coverage.error:.2g}, proven, for {coverage.proven:,} of {pairs}; "
+            "the others are lower bounds"
+        )
     if distance.estimate is not None:
         return f"estimate   from samples, off by about {distance.estimate:.2g}; nothing is proven"
     if math.isinf(distance.error):
@@ -159,7 +179,11 @@ def nearest_lines(distance: Distance, origin: int, k: int) -> Iterator[str]:
     """The states nearest to one, with their distances."""
     mdp = distance.mdp
     yield f"nearest to {mdp.name(origin)}:"
-    rows = [(mdp.name(t), f"{far:.6g}") for t, far in distance.nearest(origin, k)]
+    coverage = distance.coverage
+    rows = []
+    for t, value in distance.nearest(origin, k):
+        sure = coverage is None or coverage.determined[origin, t]
+        rows.append((mdp.name(t), f"{value:.6g}" if sure else f"{value:.6g} or more"))
     width = max((len(name) for name, _ in rows), default=0)
     for name, far in rows:
         yield f"  {name:<{width}}  {far}"

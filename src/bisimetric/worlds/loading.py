@@ -108,7 +108,7 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
             given[option] = _option(world, option, value)
         return _WORLDS[wanted](**given)
     if looks_like_id(wanted) and not os.path.isfile(wanted):
-        meant = {option: _meant(value) for option, value in options.items()}
+        meant = {option: meant(value) for option, value in options.items()}
         make = enumerate_environment if wanted.startswith(ROOMS) else from_gymnasium
         return make(wanted, **given, **meant)
     ending = os.path.splitext(wanted)[1].lower()
@@ -173,10 +173,10 @@ def _option(world: World, option: str, value: Any) -> int | float | str:
     raise InputError(f"world {world.name!r}: option {option} is {value!r} and must be {wanted}.")
 
 
-def _meant(value: Any) -> Any:
+def meant(value: Any) -> Any:
     """What a text means as an option of an environment: a number, a truth, a list, or itself.
 
-    >>> _meant("false"), _meant("0.5"), _meant("['SF', 'FG']"), _meant("8x8")
+    >>> meant("false"), meant("0.5"), meant("['SF', 'FG']"), meant("8x8")
     (False, 0.5, ['SF', 'FG'], '8x8')
     """
     if not isinstance(value, str):

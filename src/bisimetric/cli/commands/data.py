@@ -1,0 +1,94 @@
+"""`bisimetric rollout`: what happens in an environment, kept in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from bisimetric.cli.arguments import (
+    Options,
+    check_outputs,
+    count,
+    options_of,
+    program,
+)
+from bisimetric.cli.policies import read_policy
+from bisimetric.errors import InputError
+
+_FLAGS = ("steps", "episodes", "key", "policy", "max_episode_steps")
+
+
+def rollout(
+    environment: Annotated[Positional[str], arg(metavar="ENVIRONMENT")],
+    output: Annotated[Path, arg(aliases=["-o"], metavar="DATA.npz")],
+    steps: Annotated[
+        str | None, arg(metavar="N", help_behavior_hint="(default: 10,000, unless --episodes)")
+    ] = None,
+    episodes: Annotated[
+        str | None, arg(metavar="N", help_behavior_hint="(default: no limit)")
+    ] = None,
+    key: Annotated[int, arg(metavar="K")] = 0,
+    policy: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: any action, at random)")
+    ] = None,
+    max_episode_steps: Annotated[
+        int | None, arg(metavar="N", help_behavior_hint="(default: the environment's own)")
+    ] = None,
+    options: Options = [],  # noqa: B006 - tyro reads the default, nothing changes it
+) -> None:
+    """Collect transitions in a Gymnasium or MiniGrid environment.
+
+    Args:
+        environment: the id of an environment, such as FrozenLake-v1
+        output: where the transitions go
+        steps: how many to take; 10000, 10_000, 1e4 or 10k
+        episodes: how many to take, if that is reached first
+        key: of the random numbers; the same key gives the same steps
+        policy: a .npy or .txt file with an action, or the probabilities of all actions, a state
+        max_episode_steps: cut an episode after so many
+        options: options of the environment, and `seed` and `same_start` of datasets.rollout
+
+    Examples:
+        bisimetric rollout FrozenLake-v1 --set is_slippery=False -o data.npz
+        bisimetric rollout CliffWalking-v1 --steps 100k --key 3 -o data.npz
+        bisimetric rollout MiniGrid-Empty-5x5-v0 --set seed=3 --episodes 500 -o data.npz
+        bisimetric rollout Taxi-v4 --policy actions.txt --max-episode-steps 50 -o data.npz
+    """
+    check_outputs(output)
+    if output.suffix != ".npz":
+        raise InputError(f"cannot save transitions as {output}; the name must end in .npz.")
+    given = options_of(options)
+    for flag in _FLAGS:
+        if flag in given:
+            raise InputError(f"--set {flag}={given[flag]}: use --{flag.replace('_', '-')} instead.")
+    limits: dict[str, Any] = {}
+    if steps is not None or episodes is None:
+        limits["steps"] = count("--steps", steps or "10k", least=1)
+    if episodes is not None:
+        limits["episodes"] = count("--episodes", episodes, least=1)
+    table = None if policy is None else read_policy(policy)
+    from bisimetric import datasets
+    from bisimetric.cli import experience, report
+    from bisimetric.worlds import loading
+
+    if environment in loading.names():
+        raise InputError(
+            f"{environment} is a built-in world, and rollouts need an environment of Gymnasium; "
+            f"`bisimetric sampled bisimulation {environment}` draws from the world itself."
+        )
+    data = datasets.rollout(
+        environment,
+        table,
+        **limits,
+        key=key,
+        max_episode_steps=max_episode_steps,
+        **{name: loading.meant(text) for name, text in given.items()},
+    )
+    data.save(output)
+    report.say(
+        experience.rollout_lines(data, output, str(policy or "random")),
+        report.saved_lines([output]),
+        experience.next_of_rollout(data, output, program()),
+    )

@@ -1,0 +1,139 @@
+"""`bisimetric exact`: distances between all states, each to a proven error."""
+
+from __future__ import annotations
+
+from bisimetric.cli.arguments import (
+    Accurate,
+    Drawn,
+    Key,
+    Output,
+    Pairs,
+    Policy,
+    Samples,
+    World,
+    loaded,
+)
+from bisimetric.cli.commands.endings import finish, finish_query
+from bisimetric.cli.policies import chosen_policy
+from bisimetric.errors import InputError
+
+
+def bisimulation(
+    world: World,
+    accuracy: Accurate,
+    pictures: Drawn,
+    output: Output = None,
+    pairs: Pairs = (),
+    samples: Samples = None,
+    key: Key = None,
+) -> None:
+    """d~: two states take the same actions, and the worst one tells how far apart they are.
+
+    Args:
+        output: save the table: `bisimetric show`, `bisimetric explain` and NumPy read it
+        pairs: the distance of two states only, without a table; may be repeated
+        samples: estimate the table from this many sampled successors a state and action
+        key: of the random numbers of --samples
+
+    Examples:
+        bisimetric exact bisimulation mirrored-rooms -o d.npz
+        bisimetric exact bisimulation mirrored-rooms --from 4,3 --plot map.png
+        bisimetric exact bisimulation open-grid --set rows=20 columns=30 --discount 0.9
+        bisimetric exact bisimulation my-grid.txt --dtype float32 --tol 1e-3
+        bisimetric exact bisimulation mirrored-rooms --pairs 1,5 5,5 --pairs 1,1 5,1
+        bisimetric exact bisimulation model.npz --discount 0.9 --samples 50 --key 1
+    """
+    if key is not None and samples is None:
+        raise InputError(f"--key {key} is for --samples; give both or none.")
+    if pairs and samples is not None:
+        raise InputError("--pairs gives proven distances; leave --samples out.")
+    mdp = loaded(world, output, pictures, pairs)
+    from bisimetric import exact
+
+    if pairs:
+        finish_query(mdp, exact.bisimulation(mdp, pairs=pairs, tol=accuracy.tol), world)
+        return
+    sampling = {} if samples is None else {"samples": samples, "key": key or 0}
+    distance = exact.bisimulation(mdp, tol=accuracy.tol, dtype=accuracy.dtype, **sampling)
+    finish(distance, world, output, pictures)
+
+
+def on_policy(
+    world: World,
+    accuracy: Accurate,
+    pictures: Drawn,
+    policy: Policy = None,
+    output: Output = None,
+    pairs: Pairs = (),
+) -> None:
+    """d^pi: two states follow a policy, and their rewards tell how far apart they are.
+
+    Args:
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state
+        output: save the table: `bisimetric show`, `bisimetric explain` and NumPy read it
+        pairs: the distance of two states only, without a table; may be repeated
+
+    Examples:
+        bisimetric exact on-policy mirrored-rooms-policy -o d.npz
+        bisimetric exact on-policy mirrored-rooms --policy optimal --plot map.png
+        bisimetric exact on-policy my-grid.txt --policy actions.txt
+        bisimetric exact on-policy mirrored-rooms-policy --pairs 1,5 5,5
+    """
+    mdp = loaded(world, output, pictures, pairs)
+    actions, called = chosen_policy(mdp, policy)
+    from bisimetric import exact
+
+    if pairs:
+        query = exact.on_policy(mdp, actions, pairs=pairs, tol=accuracy.tol)
+        finish_query(mdp, query, world, policy=called)
+        return
+    distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
+    finish(distance, world, output, pictures, policy=called)
+
+
+def lax(
+    world: World,
+    accuracy: Accurate,
+    pictures: Drawn,
+    output: Output = None,
+    pairs: Pairs = (),
+) -> None:
+    """d_lax: each action of a state is matched by the best action of the other.
+
+    Args:
+        output: save the table: `bisimetric show`, `bisimetric explain` and NumPy read it
+        pairs: the distance of two states only, without a table; may be repeated
+
+    Examples:
+        bisimetric exact lax mirrored-rooms -o d.npz --heatmap table.png
+        bisimetric exact lax pessimism --discount 0.5
+        bisimetric exact lax mirrored-rooms --pairs 1,5 5,5
+    """
+    mdp = loaded(world, output, pictures, pairs)
+    from bisimetric import exact
+
+    if pairs:
+        finish_query(mdp, exact.lax(mdp, pairs=pairs, tol=accuracy.tol), world)
+        return
+    finish(exact.lax(mdp, tol=accuracy.tol, dtype=accuracy.dtype), world, output, pictures)
+
+
+def mico(
+    world: World, accuracy: Accurate, pictures: Drawn, policy: Policy = None, output: Output = None
+) -> None:
+    """MICo: two states follow a policy independently, so that one may be far from itself.
+
+    Args:
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state
+        output: save the table: `bisimetric show`, `bisimetric explain` and NumPy read it
+
+    Examples:
+        bisimetric exact mico mirrored-rooms-policy -o d.npz
+        bisimetric exact mico duplicated-grid --policy optimal --heatmap table.png
+    """
+    mdp = loaded(world, output, pictures)
+    actions, called = chosen_policy(mdp, policy)
+    from bisimetric import exact
+
+    distance = exact.mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
+    finish(distance, world, output, pictures, policy=called)

@@ -1,0 +1,56 @@
+"""`bisimetric relation`: the classes of states that behave exactly alike."""
+
+from __future__ import annotations
+
+from bisimetric.cli.arguments import Output, Policy, World, loaded
+from bisimetric.cli.commands.endings import finish_relation
+from bisimetric.cli.policies import chosen_policy
+
+
+def bisimulation(world: World, output: Output = None) -> None:
+    """The classes of states that behave alike under every action.
+
+    Args:
+        output: save the class of every state as a .npy file
+
+    Examples:
+        bisimetric relation bisimulation mirrored-rooms
+        bisimetric relation bisimulation random --set states=100000 -o labels.npy
+    """
+    mdp = loaded(world, output)
+    from bisimetric import relation
+
+    finish_relation(mdp, relation.bisimulation(mdp), world, output)
+
+
+def on_policy(world: World, policy: Policy = None, output: Output = None) -> None:
+    """The classes of states that behave alike under a policy.
+
+    Args:
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state
+        output: save the class of every state as a .npy file
+
+    Examples:
+        bisimetric relation on-policy mirrored-rooms-policy
+        bisimetric relation on-policy mirrored-rooms --policy optimal -o labels.npy
+    """
+    mdp = loaded(world, output)
+    actions, called = chosen_policy(mdp, policy)
+    from bisimetric import relation
+
+    finish_relation(mdp, relation.on_policy(mdp, actions), world, output, policy=called)
+
+
+def lax(world: World, output: Output = None) -> None:
+    """The classes of states that behave alike when actions may be renamed state by state.
+
+    Args:
+        output: save the class of every state as a .npy file
+
+    Examples:
+        bisimetric relation lax pessimism
+    """
+    mdp = loaded(world, output)
+    from bisimetric import relation
+
+    finish_relation(mdp, relation.lax(mdp), world, output)

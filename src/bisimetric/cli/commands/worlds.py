@@ -1,0 +1,14 @@
+"""`bisimetric worlds`: what the other commands can work on."""
+
+from __future__ import annotations
+
+
+def worlds() -> None:
+    """List the built-in worlds and their options, and the characters of a text grid.
+
+    Examples:
+        bisimetric worlds
+    """
+    from bisimetric.cli.report import world_lines
+
+    print(*world_lines(), sep="\n")
