@@ -108,9 +108,9 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
             given[option] = _option(world, option, value)
         return _WORLDS[wanted](**given)
     if looks_like_id(wanted) and not os.path.isfile(wanted):
-        meant = {option: meant(value) for option, value in options.items()}
+        understood = {option: meant(value) for option, value in options.items()}
         make = enumerate_environment if wanted.startswith(ROOMS) else from_gymnasium
-        return make(wanted, **given, **meant)
+        return make(wanted, **given, **understood)
     ending = os.path.splitext(wanted)[1].lower()
     separators = [mark for mark in (os.sep, os.altsep) if mark]
     if (
