@@ -1,4 +1,4 @@
-"""Gymnasium environments by id: made bare, with every mistake in one sentence."""
+"""Gymnasium environments by id: made, with every mistake in one sentence."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def looks_like_id(name: str) -> bool:
     return ID.fullmatch(name) is not None
 
 
-def made(environment: Any, options: dict[str, Any]) -> tuple[Any, str]:
-    """An environment given as such or by id, and what to call it in messages."""
+def made(environment: Any, options: dict[str, Any], *, bare: bool = True) -> tuple[Any, str]:
+    """An environment given as such or by id, and what to call it in messages.
+
+    `bare` takes the wrappers off of one that is given by id: the limit of time, above all.
+    """
     if not isinstance(environment, str):
         name = getattr(getattr(environment, "spec", None), "id", None)
         if not (hasattr(environment, "unwrapped") and hasattr(environment, "step")):
@@ -47,9 +50,9 @@ def made(environment: Any, options: dict[str, Any]) -> tuple[Any, str]:
                 "it to gymnasium.make."
             )
         return environment, where
-    gymnasium = _imported("gymnasium", environment)
+    gymnasium = imported("gymnasium", environment)
     if environment.lower().startswith(tuple(map(str.lower, ROOMS))):
-        _imported("minigrid", environment)
+        imported("minigrid", environment)
     if environment not in gymnasium.registry and ":" not in environment:
         raise InputError(_unknown(gymnasium, environment))
     try:
@@ -57,14 +60,14 @@ def made(environment: Any, options: dict[str, Any]) -> tuple[Any, str]:
     except Exception as error:
         # Whatever an environment raises on its options is about its options.
         raise InputError(f"{environment}: cannot be made ({_reason(error)}).") from None
-    return found.unwrapped, environment
+    return found.unwrapped if bare else found, environment
 
 
 def registered() -> list[str]:
     """The ids that Gymnasium and MiniGrid know, or none where they are not installed."""
     try:
-        _imported("minigrid", "worlds")
-        return list(_imported("gymnasium", "worlds").registry)
+        imported("minigrid", "worlds")
+        return list(imported("gymnasium", "worlds").registry)
     except InputError:
         return []
 
@@ -85,7 +88,8 @@ def actions_of(environment: Any, where: str) -> range:
     return range(int(start), int(start) + int(count))
 
 
-def _imported(package: str, wanted: str) -> Any:
+def imported(package: str, wanted: str) -> Any:
+    """An optional package, or one sentence that says what needs it and how to install it."""
     # Pygame greets on standard output when MiniGrid imports it.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:

@@ -74,16 +74,16 @@ def walkable(
         bare.grid.grid = list(cells)
         for thing, part in zip(things, parts, strict=True):
             vars(thing).update(part)
-        _stop_the_clock(bare)
+        stop_the_clock(bare)
         return environment
 
     def back_to_a_copy(kept: Any, again: int) -> Any:
         another = copied(kept, again)
-        _stop_the_clock(another.unwrapped)
+        stop_the_clock(another.unwrapped)
         return another
 
     def about(states: list[Any], ended_in: list[Any]) -> dict[str, Any]:
-        known = {"actions": [each.name for each in bare.actions][: bare.action_space.n]}
+        known = {"actions": action_names(bare)}
         if not all(isinstance(state, State) for state in states):
             return known
         return {**known, **described(states, ended_in)}
@@ -93,6 +93,11 @@ def walkable(
         # BabyAI's instructions remember what was done: only a whole copy holds that.
         return start, lambda each: each, back_to_a_copy, of, False, about
     return begin, keep, back, of, told_apart is None, about
+
+
+def action_names(bare: Any) -> list[str]:
+    """The names of the actions of a MiniGrid environment."""
+    return [each.name for each in bare.actions][: bare.action_space.n]
 
 
 def state_of(bare: Any) -> State:
@@ -108,17 +113,22 @@ def state_of(bare: Any) -> State:
     return State(row, column, int(bare.agent_dir), carrying, things)
 
 
+def named(states: list[State]) -> list[str]:
+    """Where the agent stands and looks, and what is not as in the first of the states."""
+    texts = {room: _changes(states[0][3:], room) for room in {state[3:] for state in states}}
+    return [
+        ", ".join([f"{each.row},{each.column} {DIRECTIONS[each.direction]}", *texts[each[3:]]])
+        for each in states
+    ]
+
+
 def described(states: list[State], ended_in: list[State]) -> dict[str, Any]:
     """The names and positions of states, and of the end where episodes ended in some.
 
     The end lies where all episodes end, if that is one cell, else below the first room.
     """
     rooms = list(dict.fromkeys(state[3:] for state in states))
-    texts = {room: _changes(rooms[0], room) for room in rooms}
-    names = [
-        ", ".join([f"{each.row},{each.column} {DIRECTIONS[each.direction]}", *texts[each[3:]]])
-        for each in states
-    ]
+    names = named(states)
     at: NDArray[np.int64] = np.array([(each.row, each.column) for each in states + ended_in])
     top, left = at.min(axis=0)
     height, width = np.ptp(at, axis=0) + 1
@@ -163,7 +173,8 @@ def _thing(each: Any, place: tuple[int, int] | None) -> Thing:
     return Thing(place, kind, int(each.encode()[2]), inside)
 
 
-def _stop_the_clock(bare: Any) -> None:
+def stop_the_clock(bare: Any) -> None:
+    """Makes the next step the first, for the reward and for the limit of time."""
     # A step adds 1 before it looks: held so, no step is late, and the goal pays all it can.
     bare.step_count = -1
 

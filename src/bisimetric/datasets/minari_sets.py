@@ -1,0 +1,121 @@
+"""Minari's data sets: every transition of every episode, from this machine's own store."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.datasets.actions import Actions
+from bisimetric.datasets.checks import told
+from bisimetric.datasets.observations import Observer, StateOf, discrete, rows
+from bisimetric.errors import InputError, near_names
+from bisimetric.mdp.checks import frozen
+from bisimetric.progress import bar
+from bisimetric.transitions import Transitions
+from bisimetric.worlds import toy_text
+from bisimetric.worlds.environments import imported, made
+
+TOY_TEXT = "gymnasium.envs.toy_text"
+"""Where the environments are that `worlds.toy_text` knows the states of."""
+
+
+def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions:
+    """The transitions of a Minari data set: one that is given, or the id of a local one.
+
+    Local ones lie in the folder MINARI_DATASETS_PATH, by default ~/.minari/datasets. Nothing is
+    downloaded: `minari download ID` does that.
+
+    A step that terminated is an end; a truncated one, and the last of every episode that did
+    not end, is a cut. Observations, actions and ids of states are kept as `rollout` keeps them;
+    `state_of(None, observation)` may tell states apart. Minari's recorder stores images as JPEG,
+    unless told otherwise: they come back a little changed.
+
+        from_minari("D4RL/pointmaze/umaze-v2")
+    """
+    if isinstance(dataset, str | os.PathLike):
+        dataset = _loaded(os.fspath(dataset))
+    if not (hasattr(dataset, "iterate_episodes") and hasattr(dataset, "observation_space")):
+        raise InputError(
+            f"datasets: {type(dataset).__name__} is no Minari data set; give one, or the id of a "
+            "local one."
+        )
+    where = f"Minari's {dataset.id}"
+    space, spec = dataset.observation_space, dataset.env_spec
+    known = _known(spec, discrete(space))
+    observer = Observer(space, where, state_of, known=known)
+    actions = Actions(dataset.action_space, where)
+    parts: list[dict[str, Any]] = []
+    with bar(1.0, where) as progress:
+        for number, episode in enumerate(dataset.iterate_episodes()):
+            if len(episode.rewards):
+                parts.append(_read(episode, observer, actions))
+            progress.at((number + 1) / dataset.total_episodes)
+    if not parts:
+        raise InputError(f"{where}: has no steps.")
+    columns: dict[str, Any] = {
+        name: frozen(np.concatenate([part[name] for part in parts])) for name in parts[0]
+    }
+    return Transitions(
+        **columns,
+        num_actions=actions.count,
+        action_names=known.get("actions"),
+        made=told(
+            {
+                "dataset": dataset.id,
+                "environment": None if spec is None else spec.id,
+                "minari": getattr(dataset, "minari_version", None),
+            }
+        ),
+        **observer.about(),
+    )
+
+
+def _loaded(name: str) -> Any:
+    minari = imported("minari", name)
+    try:
+        return minari.load_dataset(name, download=False)
+    except Exception as error:
+        # Minari raises what its storage raises, of which there are several.
+        local = list(minari.list_local_datasets())
+        if name in local:
+            raise InputError(f"Minari's {name}: cannot be read ({error}).") from None
+        near = near_names(name, local)
+        there = f"there are {', '.join(local)}" if local else "there are none"
+        raise InputError(
+            f"datasets: Minari has no local data set {name!r}{near.rstrip('?')}; {there}, and "
+            "`minari download` fetches others."
+        ) from None
+
+
+def _known(spec: Any, states: int | None) -> dict[str, Any]:
+    """Names, positions and actions, where the data are of a toy-text environment."""
+    if states is None or not str(getattr(spec, "entry_point", None)).startswith(TOY_TEXT):
+        return {}
+    try:
+        return toy_text.about(made(spec.id, dict(spec.kwargs))[0], states)
+    except InputError:
+        # Of another version than the one that was recorded: its names are not needed.
+        return {}
+
+
+def _read(episode: Any, observer: Observer, actions: Actions) -> dict[str, NDArray[Any]]:
+    """The columns of an episode, by the fields of Transitions."""
+    steps = len(episode.rewards)
+    observed, states = observer.see_all(rows(episode.observations, steps + 1))
+    terminated = np.asarray(episode.terminations, dtype=np.bool_)
+    truncated = np.asarray(episode.truncations, dtype=np.bool_) & ~terminated
+    truncated[-1] = not terminated[-1]
+    columns = {
+        "observations": observed[:-1],
+        "actions": actions.kept_all(rows(episode.actions, steps)),
+        "rewards": np.asarray(episode.rewards, dtype=np.float64),
+        "next_observations": observed[1:],
+        "terminated": terminated,
+        "truncated": truncated,
+    }
+    if states is not None:
+        columns |= {"states": states[:-1], "next_states": states[1:]}
+    return columns

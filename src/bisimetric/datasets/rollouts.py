@@ -1,0 +1,145 @@
+"""Rollouts: a policy acts in an environment, and every step is kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bisimetric.datasets.checks import counted
+from bisimetric.datasets.observations import StateOf
+from bisimetric.datasets.recordings import Recording, record
+from bisimetric.datasets.walks import Limits, Step
+from bisimetric.errors import InputError
+from bisimetric.progress import bar
+from bisimetric.transitions import Transitions
+
+Policy = Callable[[Any], Any] | ArrayLike | None
+OFTEN = 256
+"""Steps between two movements of the bar."""
+
+
+def rollout(
+    environment: Any,
+    policy: Policy = None,
+    *,
+    steps: int | None = None,
+    episodes: int | None = None,
+    key: int = 0,
+    seed: int | None = None,
+    same_start: bool | None = None,
+    state_of: StateOf | None = None,
+    max_episode_steps: int | None = None,
+    **make_options: Any,
+) -> Transitions:
+    """What happens in an environment: so many `steps`, or `episodes`, whichever are fewer.
+
+    `environment` is one of Gymnasium's, a vector environment, or an id, which `make_options` go
+    with; its limit of time stays, and truncates. The last step is truncated too, unless the
+    episode ended there. An environment whose episodes may last for ever needs `steps` or
+    `max_episode_steps`.
+
+    | `policy` | what it does |
+    |---|---|
+    | None | any action, at random |
+    | a function | of an observation, as the environment gives it, to an action |
+    | an array (S,) or (S, A) | actions or probabilities, by id; observations must be Discrete |
+
+    The same `key` gives the same steps, another key others. The environment is reset with
+    `seed`, or `key` where there is none, once; then its chance goes on. `same_start` resets it
+    with that seed before every episode: all of them start alike, in one room.
+
+    Discrete observations are the ids of states, as in `worlds.from_gymnasium`, with its names,
+    positions and actions; so are the ids of actions. MultiDiscrete, MultiBinary and Text ones,
+    and Tuples and Dicts of them, get ids in the order of first appearance. Others have none,
+    unless `state_of(environment, observation)` tells states apart: by anything hashable; texts,
+    numbers and tuples of them are also the names. Observations that are Tuples or Dicts are kept
+    as one vector, actions that are not Discrete as floats, without ids.
+
+    For MiniGrid, states and names are those of `worlds.enumerate_environment` with the same
+    seed, and `same_start` is the default; without it, rooms differ from episode to episode and
+    there are no ids. Its rewards shrink with the clock, which is held at 0 here: reaching the goal
+    pays 1 at any time. Episodes are cut after `max_episode_steps`, by default as many as the
+    environment allows. The image of an observation is kept.
+
+    Vector environments may reset in the same step, in the next one, or when told to. The limits
+    are shared among their environments, which are reset with seed, seed + 1, and so on; a
+    function gets a batch of observations and returns a batch of actions. Steps are
+    stored environment by environment. `state_of` gets None as its environment.
+
+    >>> rollout("FrozenLake-v1", steps=1000, is_slippery=False)
+    Transitions(1,000 steps, ... episodes, 16 states, 4 actions)
+    >>> rollout("CartPole-v1", lambda observed: int(observed[2] > 0), episodes=10)
+    Transitions(... steps, 10 episodes, observations (4,) float32, 2 actions)
+    """
+    recording = record(
+        environment,
+        policy,
+        Limits(steps, episodes),
+        key=key,
+        seed=seed,
+        same_start=same_start,
+        state_of=state_of,
+        max_episode_steps=max_episode_steps,
+        make_options=make_options,
+    )
+    if steps is None and episodes is None:
+        raise InputError(f"{recording.where}: give steps or episodes, so that the rollout ends.")
+    kept: list[Step] = []
+    with bar(1.0, f"steps in {recording.where}") as progress:
+        ended = 0
+        for step in recording.steps:
+            kept.append(step)
+            ended += step.terminated or step.truncated
+            if len(kept) % OFTEN == 0:
+                done = max(len(kept) / (steps or np.inf), ended / (episodes or np.inf))
+                progress.at(done, f"{len(kept):,} taken")
+    return recording.transitions(kept)
+
+
+def stream(
+    environment: Any,
+    policy: Policy = None,
+    *,
+    chunk: int = 1024,
+    steps: int | None = None,
+    episodes: int | None = None,
+    key: int = 0,
+    seed: int | None = None,
+    same_start: bool | None = None,
+    state_of: StateOf | None = None,
+    max_episode_steps: int | None = None,
+    **make_options: Any,
+) -> Iterator[Transitions]:
+    """The steps of `rollout` with the same arguments as they are taken, `chunk` by `chunk`.
+
+    Endless without `steps` and `episodes`. Where states are numbered as they appear,
+    `num_states` grows from chunk to chunk. An episode may go on in the next chunk; but chunks of
+    a vector environment are stored environment by environment, and cut episodes at their ends.
+
+    >>> for part in stream("FrozenLake-v1", chunk=400, steps=1000):
+    ...     print(len(part))
+    400
+    400
+    200
+    """
+    recording = record(
+        environment,
+        policy,
+        Limits(steps, episodes),
+        key=key,
+        seed=seed,
+        same_start=same_start,
+        state_of=state_of,
+        max_episode_steps=max_episode_steps,
+        make_options=make_options,
+    )
+    return _chunks(recording, counted(recording.where, "chunk", chunk))
+
+
+def _chunks(recording: Recording, size: int) -> Iterator[Transitions]:
+    while part := list(itertools.islice(recording.steps, size)):
+        yield recording.transitions(part)

@@ -1,0 +1,237 @@
+"""Minari: every transition against what was put into the data set."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from bisimetric import datasets, worlds
+from bisimetric.errors import InputError
+
+minari: Any = importlib.import_module("minari")
+
+# Minari's writer recommends environments to recover, which no test needs.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`eval_env` is set to None:UserWarning"),
+    pytest.mark.filterwarnings("ignore:env_spec is None:UserWarning"),
+]
+
+ABOUT = {
+    "algorithm_name": "random",
+    "author": "nobody",
+    "author_email": "nobody@example.org",
+    "code_permalink": "https://example.org",
+    "description": "a test",
+}
+
+
+class Weather(gymnasium.Env[Any, Any]):
+    """Observes a Dict with a part that is discrete; its actions are a Tuple."""
+
+    observation_space = spaces.Dict(wind=spaces.Box(-9, 9, (2,)), sun=spaces.Discrete(3))
+    action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (1,))))
+
+    def __init__(self) -> None:
+        self.spec = None
+
+    def seen(self) -> dict[str, Any]:
+        wind = self.np_random.normal(size=2).astype(np.float32)
+        return {"wind": wind, "sun": np.int64(self.np_random.integers(3))}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen = self.seen()
+        return seen, float(seen["wind"][0]), bool(seen["sun"] == 2), False, {}
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+
+
+Told = list[list[tuple[Any, ...]]]
+"""Episodes of steps: observation, action, reward, next observation, terminated, truncated."""
+
+
+def played(environment: Any, steps: int) -> Told:
+    """Random steps; where the recording stops, the last episode is left unfinished."""
+    environment.action_space.seed(1)
+    observation, _ = environment.reset(seed=1)
+    told: Told = [[]]
+    for number in range(steps):
+        action = environment.action_space.sample()
+        following, reward, ended, cut, _ = environment.step(action)
+        told[-1].append((observation, action, reward, following, ended, cut))
+        observation = following
+        if (ended or cut) and number < steps - 1:
+            observation, _ = environment.reset()
+            told.append([])
+    return told
+
+
+def parts(space: Any, values: list[Any]) -> Any:
+    """Values of a space as Minari's buffers hold them, part by part."""
+    if isinstance(space, spaces.Dict):
+        return {name: parts(space[name], [each[name] for each in values]) for name in space}
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            parts(part, [each[index] for each in values]) for index, part in enumerate(space)
+        )
+    return values
+
+
+def stored(environment: Any, told: Told, name: str) -> Any:
+    """A local data set with these episodes, written by Minari."""
+    buffers = [
+        minari.data_collector.EpisodeBuffer(
+            id=number,
+            observations=parts(
+                environment.observation_space, [step[0] for step in steps] + [steps[-1][3]]
+            ),
+            actions=parts(environment.action_space, [step[1] for step in steps]),
+            rewards=[step[2] for step in steps],
+            terminations=[step[4] for step in steps],
+            truncations=[step[5] for step in steps],
+        )
+        for number, steps in enumerate(told)
+    ]
+    return minari.create_dataset_from_buffers(
+        dataset_id=name,
+        buffer=buffers,
+        env=environment if environment.spec is not None else None,
+        observation_space=environment.observation_space,
+        action_space=environment.action_space,
+        **ABOUT,
+    )
+
+
+def agrees(steps: Any, told: Told) -> None:
+    flat = [step for episode in told for step in episode]
+    columns = [np.array(column) for column in zip(*flat, strict=True)]
+    names = ("observations", "actions", "rewards", "next_observations")
+    for name, column in zip(names, columns[:4], strict=True):
+        np.testing.assert_array_equal(getattr(steps, name), column, err_msg=name)
+    terminated = columns[4]
+    truncated = columns[5] & ~terminated
+    truncated[-1] = not terminated[-1]
+    np.testing.assert_array_equal(steps.terminated, terminated)
+    np.testing.assert_array_equal(steps.truncated, truncated)
+
+
+def test_frozen_lake_comes_back_as_it_was() -> None:
+    options: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
+    environment = gymnasium.make("FrozenLake-v1", max_episode_steps=12, **options)
+    told = played(environment, 300)
+    stored(environment, told, "lake/random-v0")
+    steps = datasets.from_minari("lake/random-v0")
+    agrees(steps, told)
+    assert steps.terminated.any()
+    assert steps.truncated.any()
+    world = worlds.from_gymnasium("FrozenLake-v1", **options)
+    assert (steps.num_states, steps.num_actions) == (64, 4)
+    assert steps.names == world.names
+    assert steps.action_names == world.actions
+    assert steps.made["dataset"] == "lake/random-v0"
+    assert steps.made["environment"] == "FrozenLake-v1"
+
+
+def test_cart_pole_comes_back_as_it_was() -> None:
+    environment = gymnasium.make("CartPole-v1", max_episode_steps=20)
+    told = played(environment, 200)
+    steps = datasets.from_minari(stored(environment, told, "pole/random-v3"))
+    agrees(steps, told)
+    assert steps.terminated.any()
+    assert steps.truncated.sum() > 1
+    assert steps.observations.dtype == np.float32
+    assert steps.states is None
+
+
+def test_a_cut_within_a_stored_episode_is_kept() -> None:
+    environment = gymnasium.make("CartPole-v1")
+    told = played(environment, 8)
+    told[0][3] = (*told[0][3][:5], True)
+    agrees(datasets.from_minari(stored(environment, told, "pole/random-v0")), told)
+
+
+def test_dicts_and_tuples_are_flattened_as_gymnasium_does() -> None:
+    environment = Weather()
+    told = played(environment, 50)
+    steps = datasets.from_minari(stored(environment, told, "weather/random-v0"))
+    flat = [step for episode in told for step in episode]
+    for name, index, space in (
+        ("observations", 0, environment.observation_space),
+        ("next_observations", 3, environment.observation_space),
+        ("actions", 1, environment.action_space),
+    ):
+        expected: list[Any] = [spaces.flatten(space, step[index]) for step in flat]
+        np.testing.assert_array_equal(getattr(steps, name), np.stack(expected))
+    assert steps.num_actions is None
+
+
+def test_a_state_of_gives_ids() -> None:
+    environment = Weather()
+    told = played(environment, 50)
+    dataset = stored(environment, told, "weather/random-v0")
+    steps = datasets.from_minari(dataset, state_of=lambda _, seen: f"sun {seen['sun']}")
+    assert steps.names is not None
+    assert steps.states is not None
+    found = [steps.names[s] for s in steps.states]
+    assert found == [f"sun {step[0]['sun']}" for episode in told for step in episode]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="Minari records with JAX")
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "CartPole-v1"])
+def test_what_minari_recorded_itself(name: str) -> None:
+    recorder = minari.DataCollector(gymnasium.make(name, max_episode_steps=15))
+    told = played(recorder, 100)
+    dataset = recorder.create_dataset(dataset_id="recorded/random-v0", **ABOUT)
+    # Its temporary folders complain when they go, which they do here, where that is expected.
+    del recorder
+    gc.collect()
+    steps = datasets.from_minari(dataset.id)
+    agrees(steps, told)
+    assert steps.terminated.any()
+
+
+def test_an_unknown_id_names_those_that_are_there() -> None:
+    with pytest.raises(InputError, match="no local data set 'lake/random-v1'; there are none"):
+        datasets.from_minari("lake/random-v1")
+    environment = gymnasium.make("FrozenLake-v1")
+    stored(environment, played(environment, 5), "lake/random-v0")
+    with pytest.raises(
+        InputError, match=r"local data set 'lake/rand-v1'.*there are lake/random-v0"
+    ):
+        datasets.from_minari("lake/rand-v1")
+
+
+def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
+    environment = gymnasium.make("FrozenLake-v1")
+    stored(environment, played(environment, 5), "lake/random-v0")
+    (tmp_path / "lake" / "random-v0" / "data" / "main_data.hdf5").unlink()
+    with pytest.raises(InputError, match="Minari's lake/random-v0: cannot be read"):
+        datasets.from_minari("lake/random-v0")
+
+
+def test_what_is_no_data_set_is_refused() -> None:
+    with pytest.raises(InputError, match="list is no Minari data set; give one, or the id of a"):
+        datasets.from_minari([])
+
+
+def test_a_data_set_without_steps_is_refused() -> None:
+    environment = gymnasium.make("FrozenLake-v1")
+    dataset = stored(environment, played(environment, 5), "lake/random-v0")
+    none = dataset.filter_episodes(lambda _: False)
+    with pytest.raises(InputError, match="Minari's lake/random-v0: has no steps"):
+        datasets.from_minari(none)
