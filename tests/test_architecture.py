@@ -30,13 +30,14 @@ TREE = (
     "relation",
     "exact",
     "sampled",
+    "learned",
     "views",
     "paper",
     "demo",
     "cli",
 )
 ROOTS = ("__init__", "__main__")
-HEAVY = ("numpy", "scipy", "numba", "matplotlib")
+HEAVY = ("numpy", "scipy", "numba", "matplotlib", "jax")
 
 
 def modules() -> list[Path]:

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bisimetric import datasets, exact, paper, planning, relation, sampled, views, worlds
+    from bisimetric import (
+        datasets,
+        exact,
+        learned,
+        paper,
+        planning,
+        relation,
+        sampled,
+        views,
+        worlds,
+    )
     from bisimetric.distance import Coverage, Distance
     from bisimetric.errors import InputError, NotConverged, TableTooLarge
     from bisimetric.mdp import MDP
@@ -36,6 +46,7 @@ _HOMES = {
 _ROOMS = (
     "datasets",
     "exact",
+    "learned",
     "paper",
     "planning",
     "relation",
@@ -55,6 +66,7 @@ __all__ = [
     "Transitions",
     "datasets",
     "exact",
+    "learned",
     "paper",
     "planning",
     "relation",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.exact.queries.answers import Answer
+    from bisimetric.learned.fitting import Fit
     from bisimetric.planning import Values
 
 
@@ -23,6 +24,14 @@ class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like Sto
     """The requested `tol` was not proven; `partial` holds the answer and the bound that was."""
 
     def __init__(self, message: str, partial: Distance | Values | Answer) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+class Diverged(RuntimeError):  # noqa: N818
+    """Training came to something that is not a number; `partial` holds the last good state."""
+
+    def __init__(self, message: str, partial: Fit) -> None:
         super().__init__(message)
         self.partial = partial
 

@@ -1,0 +1,80 @@
+"""d~ by a network."""
+
+from __future__ import annotations
+
+import os
+
+from bisimetric.distance import Distance
+from bisimetric.learned.distance import Learned
+from bisimetric.learned.sources import Source
+from bisimetric.learned.training import Settings
+from bisimetric.learned.verbs import learned
+from bisimetric.mdp import MDP
+from bisimetric.transitions import Transitions
+
+
+def bisimulation(
+    source: MDP | Transitions | Source,
+    *,
+    discount: float | None = None,
+    steps: int = 100_000,
+    key: int = 0,
+    settings: Settings | None = None,
+    noise: float = 0.0,
+    most: float = 0.3,
+    truth: Distance | None = None,
+    every: int = 500,
+    patience: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+) -> Learned:
+    """An approximation of the bisimulation metric d~ by a network psi (Castro 2020).
+
+    A step draws a batch of transitions and, for all pairs with the same action, moves psi(s, t)
+    towards the target
+
+    T = max(|r - r'| + discount * beta * psi'(s', t'), beta * psi'(s, t))
+
+    of a target network psi' that follows every `period` steps; T = 0 for a transition and itself;
+    beta grows from 0 to 1. The end of an episode is a state like any other. Nothing is proven of
+    what comes out: see `Learned.quality`.
+
+    Args:
+        source: a deterministic MDP, whose states are its features, else their positions, else one
+            feature each; or transitions, whose observations are standardised.
+        discount: default: that of the MDP, and for data 0.99.
+        steps: how many, those before `resume` included.
+        key: of the weights and the batches; the same key gives the same run.
+        settings: the network and how it learns; see `Settings`.
+        noise: for an MDP, the standard deviation of what is added to the features of a state and
+            its successor alike, at most `most`: a world of continuous states.
+        truth: the exact distance, to measure errors against; they go into `history`.
+        every: steps between two records of the history.
+        patience: stop when the loss has not become smaller in so many records.
+        checkpoint: a file to keep the run in, each minute and at the end.
+        resume: such a file to go on from.
+        device: "cpu" or "gpu"; default: the best there is.
+
+    >>> from bisimetric import worlds
+    >>> d = bisimulation(worlds.load("pessimism", discount=0.5), steps=2_000, every=2_000)
+    >>> round(d("s", "t"), 1)
+    2.0
+    """
+    return learned(
+        "bisimulation",
+        source,
+        None,
+        discount=discount,
+        steps=steps,
+        key=key,
+        settings=settings,
+        noise=noise,
+        most=most,
+        truth=truth,
+        every=every,
+        patience=patience,
+        checkpoint=checkpoint,
+        resume=resume,
+        device=device,
+    )

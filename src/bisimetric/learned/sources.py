@@ -1,0 +1,154 @@
+"""What a network learns from: the states of a world, with or without noise, or recorded steps.
+
+Sources live on the device as arrays; a batch is drawn there. A state is a vector of features. Where
+episodes end, the end is a state with a vector of its own: one more feature, 1 there and 0 elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+from bisimetric.transitions import Transitions
+
+ANY = -1
+"""The action of the end, which is that of any other."""
+
+
+class Batch(NamedTuple):
+    """Transitions: states (b, k), actions (b,), rewards (b,), and next states (b, k)."""
+
+    x: Array
+    action: Array
+    reward: Array
+    x_next: Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scale:
+    """How observations become features: flattened, shifted, divided; one more for the end."""
+
+    shift: NDArray[np.float32]
+    width: NDArray[np.float32]
+    ends: bool = False
+
+    def __call__(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """The features (n, k) of observations (n, ...)."""
+        flat = np.asarray(observations, np.float32).reshape(len(np.asarray(observations)), -1)
+        if flat.shape[1] != len(self.shift):
+            raise InputError(
+                f"learned: an observation has {flat.shape[1]} numbers and those learned from have "
+                f"{len(self.shift)}; give observations of the same shape."
+            )
+        if not np.isfinite(flat).all():
+            raise InputError("learned: an observation holds NaN or infinity; leave it out.")
+        features = (flat - self.shift) / self.width
+        return np.pad(features, ((0, 0), (0, 1))) if self.ends else features
+
+    @property
+    def end(self) -> NDArray[np.float32]:
+        """The features (1, k) of the end."""
+        return np.pad(
+            np.zeros((1, len(self.shift)), np.float32), ((0, 0), (0, 1)), constant_values=1
+        )
+
+    @property
+    def features(self) -> int:
+        return len(self.shift) + self.ends
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class States:
+    """A world whose states can be listed: states and actions are drawn alike.
+
+    Attributes:
+        points: (S, k), the features of the states, before `scale`.
+        successor, reward: (S, A); for a policy, (S, 1).
+        noise: the standard deviation of what is added to the points, the same for a state and its
+            successor, in the units of the points; 0 for none.
+        most: the largest noise.
+    """
+
+    points: Array
+    successor: Array
+    reward: Array
+    scale: Scale
+    noise: float = 0.0
+    most: float = 0.0
+
+    @property
+    def finite(self) -> bool:
+        """Whether a batch holds only the points themselves."""
+        return self.noise == 0
+
+    def drawn(self, key: Array, size: int) -> tuple[Array, Array]:
+        """States and actions (size,), any alike."""
+        states, actions = self.reward.shape
+        one, two = jax.random.split(key)
+        return (
+            jax.random.randint(one, (size,), 0, states),
+            jax.random.randint(two, (size,), 0, actions),
+        )
+
+    def batch(self, key: Array, size: int) -> Batch:
+        pick, shake = jax.random.split(key)
+        state, action = self.drawn(pick, size)
+        added = 0.0
+        if self.noise:
+            free = self.noise * jax.random.normal(shake, (size, self.points.shape[1]))
+            added = jnp.clip(free, -self.most, self.most)
+        after = self.successor[state, action]
+        return Batch(
+            self._scaled(self.points[state] + added),
+            action,
+            self.reward[state, action],
+            self._scaled(self.points[after] + added),
+        )
+
+    def features(self) -> Array:
+        """The features (S, k) of the states as such."""
+        return self._scaled(self.points)
+
+    def _scaled(self, points: Array) -> Array:
+        return (points - self.scale.shift) / self.scale.width
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """Recorded steps, any of them alike; where episodes end, the end is part of every batch."""
+
+    x: Array
+    action: Array
+    reward: Array
+    x_next: Array
+    scale: Scale
+    finite: bool = False
+
+    def batch(self, key: Array, size: int) -> Batch:
+        rows = jax.random.randint(key, (size,), 0, len(self.reward))
+        columns = (self.x, self.action, self.reward, self.x_next)
+        drawn = Batch(*(column[rows] for column in columns))
+        if not self.scale.ends:
+            return drawn
+        end = jnp.asarray(self.scale.end)
+        last = Batch(end, jnp.full(1, ANY, drawn.action.dtype), jnp.zeros(1), end)
+        # In place of one of the steps, so that shapes stay what they are.
+        return Batch(*(jnp.concatenate([a[:-1], b]) for a, b in zip(drawn, last, strict=True)))
+
+
+Source = States | Record
+
+jax.tree_util.register_dataclass(
+    States, data_fields=["points", "successor", "reward"], meta_fields=["scale", "noise", "most"]
+)
+jax.tree_util.register_dataclass(
+    Record, data_fields=["x", "action", "reward", "x_next"], meta_fields=["scale", "finite"]
+)
