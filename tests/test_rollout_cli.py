@@ -32,7 +32,7 @@ def test_from_an_environment_to_distances(run: Run) -> None:
     episodes = len(list(data.episodes()))
     assert f"data       data.npz: 5,000 steps, {episodes} episodes, 16 states, 4 actions\n" in out
     assert "from       FrozenLake-v1, policy random, key 3\n" in out
-    assert f"rewards    0 to 1; {data.terminated.sum()} episodes ended, others were cut\n" in out
+    assert f"rewards    0 to 1; {data.terminated.sum()} episodes ended, 1 cut\n" in out
     assert "states     16 of 16 met, 11 left\n" in out
     assert "seen       44 of 44 state-action pairs in the states that were left\n" in out
     assert "saved      data.npz\n" in out

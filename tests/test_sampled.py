@@ -102,7 +102,7 @@ def test_the_grid_converges_for_ten_keys_and_never_exceeds_the_metric(
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), mdp=deterministic_mdps(discounts=QUICK))
 def test_the_theorem(data: st.DataObject, mdp: MDP) -> None:
-    """Any distribution that is positive everywhere reaches the metric (theorem 5)."""
+    """Any distribution that is positive everywhere reaches the metric."""
     size = mdp.R.size
     weights = data.draw(st.lists(st.floats(0.05, 1.0), min_size=size, max_size=size))
     shape = mdp.R.shape

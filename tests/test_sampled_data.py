@@ -115,16 +115,16 @@ def test_the_end_is_a_state_and_truncation_is_none() -> None:
     assert np.abs(truth.values - d.values).max() <= truth.error + d.error
 
 
-def test_what_was_seen_often_is_drawn_often() -> None:
+def test_all_that_is_different_is_drawn_alike_unless_weighed() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     often = np.repeat(np.arange(31), 4), np.tile(np.arange(4), 31)
     s, a = (np.concatenate([column, *[column[:4]] * 500]) for column in often)
-    run = Run("bisimulation", steps_of(mdp, s, a), discount=0.9)
+    alike = Run("bisimulation", steps_of(mdp, s, a), discount=0.9)
+    assert np.array_equal(alike.source.known.weight, np.ones(124))
+    run = Run("bisimulation", steps_of(mdp, s, a), discount=0.9, sampler=Uniform(np.ones(len(s))))
     weight = run.source.known.weight
     assert sorted(set(weight.tolist())) == [1.0, 501.0]
     assert weight.sum() == len(s)
-    alike = Run("bisimulation", steps_of(mdp, s, a), discount=0.9, sampler=Uniform(np.ones(len(s))))
-    assert np.array_equal(alike.source.known.weight, weight)
 
 
 def test_on_policy_data() -> None:
@@ -197,6 +197,40 @@ def test_a_stream_goes_on_from_a_file(tmp_path: Path) -> None:
     sampled.bisimulation(mdp, steps=10, checkpoint=model)
     with pytest.raises(InputError, match="a run on a model, and no stream can go on"):
         sampled.bisimulation(iter(parts), discount=0.9, resume=model)
+
+
+def test_named_states_are_the_same_by_name(tmp_path: Path) -> None:
+    # "a" pays 1 and stays; "b" leads to "a". The second part numbers them the other way round.
+    first = Transitions([0], [0], [1.0], [0], [False], num_states=1, names=("a",))
+    second = Transitions([0, 1], [0, 0], [0.0, 1.0], [1, 1], [False] * 2, names=("b", "a"))
+    d = sampled.bisimulation(iter([first, second]), discount=0.5, updates=200)
+    assert d.mdp.names == ("a", "b")
+    assert d("a", "b") == pytest.approx(1.0)
+    assert d.error < 1e-6
+    file = tmp_path / "run.npz"
+    sampled.bisimulation(iter([first]), discount=0.5, checkpoint=file)
+    again = sampled.bisimulation(iter([second]), discount=0.5, updates=200, resume=file)
+    assert again.mdp.names == ("a", "b")
+    assert again("a", "b") == pytest.approx(1.0)
+    liar = Transitions([1], [0], [0.0], [1], [False], num_states=2, names=("b", "a"))
+    with pytest.raises(InputError, match=r"state a and action 0 paid 1.0 .* and paid 0.0"):
+        sampled.bisimulation(iter([first, liar]), discount=0.5)
+    nameless = Transitions([1], [0], [0.0], [1], [False], num_states=2)
+    with pytest.raises(InputError, match="1 states have names and 1 more came without"):
+        sampled.bisimulation(iter([first, nameless]), discount=0.5)
+
+
+def test_ids_that_only_end_episodes_do_not_count() -> None:
+    # 0 -> 1 -> the end, seen as id 2; id 3 never occurs.
+    data = Transitions([0, 1], [0, 0], [0, 1], [1, 2], [False, True], num_states=4)
+    d = sampled.bisimulation(data, discount=0.5, tol=1e-9)
+    assert d.coverage is not None
+    assert d.coverage.lived.tolist() == [True, True, False, False, True]
+    assert d.coverage.complete
+    assert d.error <= 1e-9
+    assert d.bounds(0, 2)[1] == np.inf
+    assert [t for t, _ in d.nearest(0)] == [4, 1]
+    assert "unlived    2 of 5 ids" in str(d.coverage)
 
 
 def test_a_stream_stops_at_tol_only_when_all_is_known() -> None:

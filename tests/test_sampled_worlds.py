@@ -34,7 +34,8 @@ def test_what_was_covered_is_exact(
         d = sampled.bisimulation(source, updates=100, sampler=sampled.Prioritised())
     coverage = d.coverage
     assert coverage is not None
-    assert coverage.proven == pairs
+    assert coverage.proven == coverage.num_pairs == pairs
+    assert d.error == coverage.error
     # The end of the data is any state of the model that stays where it is for nothing.
     stays = (mdp.next_state == np.arange(mdp.num_states)[:, None]) & (mdp.R == 0)
     end = int(np.flatnonzero(stays.all(axis=1))[0])

@@ -43,7 +43,7 @@ def sampled_lines(
     yield f"steps      {made['steps']:,}, {REASONS.get(made['stopped'], made['stopped'])}"
     yield largest_line(distance)
     yield error_line(distance)
-    if coverage is not None and not coverage.complete:
+    if coverage is not None and not (coverage.complete and coverage.lived.all()):
         # What is proven stands in the line of the error, and what to do next comes last.
         said = ("proven", "next")
         yield from (line for line in coverage.lines(mdp) if not line.startswith(said))
@@ -57,7 +57,8 @@ def sampled_lines(
 def _truth_lines(distance: Distance, truth: Truth) -> Iterator[str]:
     far, pairs = truth.far(distance)
     states = distance.mdp.num_states
-    everything = states * (states - 1) // 2
+    coverage = distance.coverage
+    everything = states * (states - 1) // 2 if coverage is None else coverage.num_pairs
     among = "" if pairs == everything else f", among {pairs:,} of {plural(everything, 'pair')}"
     if pairs:
         yield f"truth      largest difference from the exact distance: {far:.2g}{among}"
@@ -99,8 +100,9 @@ def size(data: Transitions) -> str:
 def rollout_lines(data: Transitions, output: Path, policy: str) -> Iterator[str]:
     """What was collected, and how much of the states and actions it shows."""
     yield f"data       {output}: {size(data)}"
+    cut = data.truncated & ~data.terminated
     yield f"from       {data.made['environment']}, policy {policy}, key {data.made['key']}"
-    ended = f"{plural(int(data.terminated.sum()), 'episode')} ended, others were cut"
+    ended = f"{plural(int(data.terminated.sum()), 'episode')} ended, {int(cut.sum()):,} cut"
     yield f"rewards    {data.rewards.min():g} to {data.rewards.max():g}; {ended}"
     if data.states is None or data.next_states is None:
         yield "states     no ids: tables of distances need them; see state_of of datasets.rollout"
@@ -157,6 +159,6 @@ def in_shell_words(message: str, command: Iterable[str]) -> str:
     'give it time, or use `bisimetric exact lax data.npz`.'
     """
     solved = f"`{shlex.join(command)}`"
-    call = r"(?:\(transitions\.to_mdp\(\)\)|, with Transitions\.to_mdp\(\) for data)?"
+    call = r"(?:\(transitions\.to_mdp\(\)(?:, policy)?\)|, with Transitions\.to_mdp\(\) for data)?"
     message = re.sub(rf"\bexact\.[a-z_]+\b(?!:){call}", lambda _: solved, message)
     return message.replace("pass policy=", "give --policy").replace("checkpoint=", "--checkpoint")

@@ -114,7 +114,10 @@ def error_line(distance: Distance) -> str:
         return f"estimate   from samples, off by about {distance.estimate:.2g}; nothing is proven"
     if math.isinf(distance.error):
         return "error      not known"
-    return f"error      at most {distance.error:.2g}, proven"
+    among = ""
+    if coverage is not None and not coverage.lived.all():
+        among = f", among {plural(int(coverage.lived.sum()), 'state')} that were lived in"
+    return f"error      at most {distance.error:.2g}, proven{among}"
 
 
 def query_lines(mdp: MDP, query: Answer, world: str, **about: str) -> Iterator[str]:

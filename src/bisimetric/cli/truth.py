@@ -34,8 +34,7 @@ class Truth(NamedTuple):
         gaps = np.abs(self.distance.values - distance.values)
         if coverage is None:
             return float(gaps.max()), gaps.size
-        pairs = (int(np.count_nonzero(coverage.determined)) - len(gaps)) // 2
-        return float(gaps[coverage.determined].max()), pairs
+        return float(gaps[coverage.determined].max()), coverage.proven
 
 
 def truth_of(

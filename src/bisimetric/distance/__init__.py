@@ -123,13 +123,19 @@ class Distance:
         return (lower, upper) if values.ndim else (float(lower), float(upper))
 
     def nearest(self, s: int | str, k: int = 5) -> list[tuple[int, float]]:
-        """The k states nearest to s, without s itself, nearest first, ties by id."""
+        """The k states nearest to s, without s itself, nearest first, ties by id.
+
+        Ids of which nothing is known, those not `lived` in by the coverage, are left out.
+        """
         source = self.mdp.state(s)
         if k < 1:
             raise InputError(f"nearest: k is {k} and must be at least 1.")
         row = self.values[source]
         order = np.argsort(row, kind="stable")
-        order = order[order != source][:k]
+        others = order != source
+        if self.coverage is not None:
+            others &= self.coverage.lived[order]
+        order = order[others][:k]
         return [(int(t), float(row[t])) for t in order]
 
     def explain(self, s: int | str, t: int | str) -> Explanation:

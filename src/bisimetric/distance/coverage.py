@@ -37,6 +37,9 @@ class Coverage:
         rounding: no entry of the table lies above the true distance by more than this.
         met: pairs of known transitions that were drawn together at least once.
         pairs: how many of those there are.
+        lived: (S,), whether a state was left, or entered other than by ending; all, if not given.
+            Nothing is said of the others, such as ids that only the last observation of an
+            episode had.
 
     >>> seen = Coverage(np.array([[True], [False]]), np.eye(2, dtype=bool), 0.0, 0.0, 0, 0)
     >>> seen
@@ -56,6 +59,7 @@ class Coverage:
     rounding: float
     met: int
     pairs: int
+    lived: NDArray[np.bool_] = None  # type: ignore[assignment] # an array once it is made
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -81,6 +85,14 @@ class Coverage:
                 f"Coverage: determined[{s}, {s}] is False and must be True: a state and itself are "
                 "always compared."
             )
+        lived = np.ones(states, np.bool_) if self.lived is None else np.asarray(self.lived)
+        if lived.shape != (states,) or lived.dtype != np.bool_:
+            raise InputError(
+                f"Coverage: lived is {lived.dtype} of shape {lived.shape} and must be bool, "
+                f"({states},)."
+            )
+        lived.flags.writeable = False
+        put(self, "lived", lived)
         put(self, "known", known)
         put(self, "determined", determined)
         put(self, "error", _checked_bound("error", self.error))
@@ -94,8 +106,8 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether the known transitions determine every distance."""
-        return bool(self.determined.all())
+        """Whether the known transitions determine every distance of states that were lived in."""
+        return bool(self.determined[np.ix_(self.lived, self.lived)].all())
 
     @property
     def together(self) -> NDArray[np.bool_]:
@@ -105,33 +117,45 @@ class Coverage:
 
     @property
     def unseen(self) -> NDArray[np.int64]:
-        """(n, 2), the states and actions that were never seen together, by id."""
-        return np.argwhere(~self.known)
+        """(n, 2), the states that were lived in and the actions never seen in them, by id."""
+        return np.argwhere(self._gaps)
+
+    @property
+    def _gaps(self) -> NDArray[np.bool_]:
+        return ~self.known & self.lived[:, None]
 
     @property
     def seen(self) -> str:
         """How much was seen, in words: `38 of 64 state-action pairs`."""
         noun = "state" if self.known.shape[1] == 1 else "state-action pair"
-        return share(int(np.count_nonzero(self.known)), self.known.size, noun)
+        return share(int(np.count_nonzero(self.known)), self.known[self.lived].size, noun)
 
     @property
     def num_pairs(self) -> int:
-        """How many pairs of two states there are."""
-        return len(self.known) * (len(self.known) - 1) // 2
+        """How many pairs of two states there are, of those that were lived in."""
+        states = int(np.count_nonzero(self.lived))
+        return states * (states - 1) // 2
 
     @property
     def proven(self) -> int:
         """How many pairs of two states have a proven error."""
         if math.isinf(self.error):
             return 0
-        return (int(np.count_nonzero(self.determined)) - len(self.known)) // 2
+        held = self.determined[np.ix_(self.lived, self.lived)]
+        return (int(np.count_nonzero(held)) - len(held)) // 2
 
     def lines(self, mdp: MDP | None = None) -> Iterator[str]:
         """What the numbers can mean, in a few lines; states and actions by name, given an MDP."""
         yield f"seen       {self.seen}"
-        unseen = np.flatnonzero(~self.known.all(axis=1))
+        gaps = self._gaps
+        some, all_ = gaps.any(axis=1), gaps.all(axis=1)
+        # Where a single action is missing it is the more telling.
+        unseen = np.concatenate([np.flatnonzero(some & ~all_), np.flatnonzero(all_)])
         if len(unseen):
             yield f"unseen     {'; '.join(self._unseen(unseen, mdp))}"
+        if not self.lived.all():
+            ids = share(int((~self.lived).sum()), len(self.lived), "id")
+            yield f"unlived    {ids}: never left, and entered by ending only, if at all"
         to = f", to {self.error:.2g}" if self.proven else ""
         yield f"proven     {share(self.proven, self.num_pairs, 'pair')} of states{to}"
         bounds = self.num_pairs - self.proven

@@ -56,7 +56,11 @@ def write(distance: Distance, path: str | os.PathLike[str]) -> None:
             "met": coverage.met,
             "pairs": coverage.pairs,
         }
-        arrays |= {"known": coverage.known, "determined": coverage.determined}
+        arrays |= {
+            "known": coverage.known,
+            "determined": coverage.determined,
+            "lived": coverage.lived,
+        }
     arrays["about"] = np.array(json.dumps(about))
     present = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     with written_beside(path) as beside, open(beside, "wb") as file:
@@ -147,4 +151,5 @@ def _coverage(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> Coverage
         numbers["rounding"],
         numbers["met"],
         numbers["pairs"],
+        found.get("lived"),
     )

@@ -1,7 +1,7 @@
 """How many samples equation 3 of Castro (2020) takes to reach the metric, by way of drawing them.
 
 The paper proves that the sampled table rises to the metric almost surely and never exceeds it
-(theorem 5, lemma "Monotonicity"); here is how fast, on its 31 states, for d~ and for d^pi. It has
+(section 5, lemma "Monotonicity"); here is how fast, on its 31 states, for d~ and for d^pi. It has
 no such figure: the paper's own curves are those of the network that comes after.
 """
 

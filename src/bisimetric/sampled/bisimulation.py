@@ -35,7 +35,7 @@ def bisimulation(
     d(s, t) = max(d(s, t), |r - r'| + discount * d(s', t'))
 
     so that d never exceeds d~, and, if all pairs are drawn for ever, reaches it almost surely
-    (Castro 2020, theorem 5). Where the transitions determine a distance its error is proven;
+    (Castro 2020, section 5). Where the transitions determine a distance its error is proven;
     `coverage` says where, and `bounds(s, t)` how well. The other entries are lower bounds.
 
     Args:

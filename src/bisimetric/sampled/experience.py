@@ -30,7 +30,7 @@ class Experience:
         action: (n,), the action that was taken; 0 where actions are continuous.
         state, successor: (n,) ids, END for the end.
         reward: (n,)
-        weight: (n,), how often each was seen.
+        weight: (n,), how often each is drawn, relative to the others.
         step: (n,), when it was first seen.
         steps: how many transitions there were.
         living: how many ids of states there are, without the end.
@@ -53,6 +53,15 @@ class Experience:
     @property
     def ends(self) -> bool:
         return bool((self.successor == END).any())
+
+    @property
+    def lived(self) -> NDArray[np.bool_]:
+        """(states,), whether a state was left, or entered other than by ending; the end is."""
+        lived = np.zeros(self.living + self.ends, dtype=np.bool_)
+        lived[self.state] = True
+        lived[self.successor[self.successor != END]] = True
+        lived[self.living :] = True
+        return lived
 
 
 def gathered(
@@ -78,7 +87,8 @@ def gathered(
     first, member = _first_of_each(new)
     _refuse_contradiction(verb, new, first[member])
     merged = {name: getattr(new, name)[first] for name in COLUMNS}
-    merged["weight"] = np.bincount(member, weights=new.weight)
+    if weights is not None:
+        merged["weight"] = np.bincount(member, weights=new.weight)
     return dataclasses.replace(new, **merged), member[len(member) - arrived :]
 
 
@@ -132,7 +142,7 @@ def model_of(experience: Experience, known: Known, discount: float) -> MDP:
         rewards,
         discount=discount,
         available=available,
-        actions=names["actions"],
+        actions=names["actions"] if known.groups == len(names["actions"] or ()) else None,
         **about,
     )
 
@@ -194,14 +204,15 @@ def _read(
         groups=int(transitions.num_actions or 1) if compared else 1,
         names={
             "names": transitions.names,
-            "actions": transitions.action_names if compared else None,
+            "actions": transitions.action_names,
             "positions": transitions.positions,
         },
     )
 
 
 def _after(before: Experience, new: Experience) -> Experience:
-    """Both, one after the other, not yet merged."""
+    """Both, one after the other, not yet merged; named states are the same by name."""
+    new = _renumbered(new, before)
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(before, name), getattr(new, name)]) for name in COLUMNS
     }
@@ -213,6 +224,41 @@ def _after(before: Experience, new: Experience) -> Experience:
         living=max(before.living, new.living),
         groups=max(before.groups, new.groups),
     )
+
+
+def _renumbered(new: Experience, before: Experience) -> Experience:
+    """New experience by the ids of what was known before, where both have names."""
+    theirs, ours = new.names["names"], before.names["names"]
+    if theirs is None or ours is None:
+        if theirs is not None or ours is None:
+            return new
+        if new.living > before.living:
+            raise InputError(
+                f"sampled: {before.living} states have names and {new.living - before.living} more "
+                "came without; name all of them, or none."
+            )
+        return dataclasses.replace(new, names={**new.names, **_kept_names(before)})
+    if theirs[: len(ours)] == ours:
+        return new
+    names = list(dict.fromkeys([*ours, *theirs]))
+    index = {name: at for at, name in enumerate(names)}
+    to = np.array([index[name] for name in theirs])
+    places = None
+    if new.names["positions"] is not None and before.names["positions"] is not None:
+        places = np.zeros((len(names), 2))
+        places[to] = new.names["positions"]
+        places[: len(ours)] = before.names["positions"]
+    return dataclasses.replace(
+        new,
+        state=to[new.state],
+        successor=np.where(new.successor == END, END, to[new.successor]),
+        living=len(names),
+        names={**new.names, "names": tuple(names), "positions": places},
+    )
+
+
+def _kept_names(before: Experience) -> dict[str, Any]:
+    return {name: before.names[name] for name in ("names", "positions")}
 
 
 def _first_of_each(new: Experience) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -234,11 +280,14 @@ def _refuse_contradiction(verb: str, new: Experience, first: NDArray[np.int64]) 
     later = int(wrong[0])
     earlier = int(first[later])
     where = _name(new, int(new.state[later]))
+    action = _action(new, later)
     model = f"use exact.{verb}(transitions.to_mdp()), which counts how often each happens"
+    if verb == "on_policy":
+        model = "use exact.on_policy(transitions.to_mdp(), policy) with its probabilities (S, A)"
     if verb == "on_policy" and new.action[later] != new.action[earlier]:
         raise InputError(
-            f"sampled.on_policy: state {where} takes action {new.action[earlier]} (step "
-            f"{new.step[earlier]}) and action {new.action[later]} (step {new.step[later]}), and "
+            f"sampled.on_policy: state {where} takes action {_action(new, earlier)} (step "
+            f"{new.step[earlier]}) and action {action} (step {new.step[later]}), and "
             f"sampled pairs need one that takes one; pass policy= to pick its steps, or {model}."
         )
     if elsewhere[later]:
@@ -251,7 +300,7 @@ def _refuse_contradiction(verb: str, new: Experience, first: NDArray[np.int64]) 
             f"paid {float(new.reward[row])!r} (step {new.step[row]})" for row in (earlier, later)
         )
     raise InputError(
-        f"sampled.{verb}: state {where} and action {new.action[later]} {what}, and sampled pairs "
+        f"sampled.{verb}: state {where} and action {action} {what}, and sampled pairs "
         f"need a deterministic MDP; {model}."
     )
 
@@ -261,3 +310,8 @@ def _name(new: Experience, state: int) -> str:
         return "end"
     names = new.names["names"]
     return str(state) if names is None else names[state]
+
+
+def _action(new: Experience, row: int) -> str:
+    names, action = new.names["actions"], int(new.action[row])
+    return str(action) if names is None else str(names[action])

@@ -32,6 +32,8 @@ def save(path: str | os.PathLike[str], run: Run) -> None:
     experience = run.source.experience
     if experience is not None:
         arrays |= {f"seen_{name}": getattr(experience, name) for name in COLUMNS}
+        called = {name: each for name, each in experience.names.items() if each is not None}
+        arrays |= {f"called_{name}": np.asarray(each) for name, each in called.items()}
     about = {
         "format": FORMAT,
         **_told(run),
@@ -89,8 +91,11 @@ def saved_experience(path: str | os.PathLike[str]) -> Experience:
         if isinstance(error, InputError):
             raise
         raise _no_run(path, error) from None
-    nameless = {"names": None, "actions": None, "positions": None}
-    return Experience(**columns, steps=steps, living=living, groups=groups, names=nameless)
+    names: dict[str, Any] = {"positions": arrays.get("called_positions")}
+    for name in ("names", "actions"):
+        found = arrays.get(f"called_{name}")
+        names[name] = None if found is None else tuple(found.tolist())
+    return Experience(**columns, steps=steps, living=living, groups=groups, names=names)
 
 
 def _told(run: Run) -> dict[str, Any]:

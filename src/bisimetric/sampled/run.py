@@ -189,7 +189,8 @@ class Run:
         met = in_parts(
             lambda low, high: updates.drawn_together(self._met, low, high), known.states, WORTH
         )
-        return Coverage(known.seen, determined, error, rounding, sum(met), known.num_pairs)
+        lived = None if self.source.experience is None else self.source.experience.lived
+        return Coverage(known.seen, determined, error, rounding, sum(met), known.num_pairs, lived)
 
     def distance(self, **made: Any) -> Distance:
         """The table so far, with what is proven of it; `made` says more of how it was made."""

@@ -18,8 +18,9 @@ Name = Literal["uniform", "trajectories", "all-actions", "prioritised"]
 class Uniform:
     """The paper's: any transition, and any other with the same action.
 
-    `weights` say how often each is drawn: (S, A) for an MDP, (n,) for n transitions. Without them,
-    all of an MDP and all of a data set are drawn alike. The theorem asks that all are above 0.
+    `weights` say how often each is drawn: (S, A) for an MDP, (n,) for n transitions, where equal
+    ones add up. Without them, all different ones are drawn alike, however often they were seen.
+    The theorem asks that all weights are above 0.
     """
 
     weights: ArrayLike | None = None

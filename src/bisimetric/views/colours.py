@@ -13,6 +13,8 @@ WALL = "0.72"
 SOURCE = "#e4007c"
 BARS = "#3b528b"
 ZERO = "white"
+VEIL = "0.9"
+"""What covers states of which nothing is known."""
 
 
 def colours() -> Colormap:

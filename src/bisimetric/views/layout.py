@@ -121,6 +121,13 @@ def counted(d: Distance) -> str:
     return f"{states}, {small_print(d)}"
 
 
+def unknown(d: Distance) -> NDArray[np.int64]:
+    """The states of which nothing is known: ids that no step of the data left or lived in."""
+    if d.coverage is None:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(~d.coverage.lived)
+
+
 def small_print(d: Distance) -> str:
     """The discount, and what the numbers are where they are not the distances."""
     unsure = "" if d.estimate is None else ", an estimate"

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.views.colours import BARS, SOURCE, WALL, ZERO, colours, scale
+from bisimetric.transitions import END
+from bisimetric.views.colours import BARS, SOURCE, VEIL, WALL, ZERO, colours, scale
 from bisimetric.views.layout import (
     Cells,
     cells,
@@ -27,6 +28,7 @@ from bisimetric.views.layout import (
     kind_of,
     number_format,
     parts,
+    unknown,
 )
 
 MOST_MAPS = 100
@@ -84,6 +86,7 @@ def all_maps(d: Distance) -> Figure:
     entered = goals(d.mdp)
     for state, axes in enumerate(panels[:states]):
         image = _draw(axes, on_map, d.values[state], shared)
+        _veil(axes, on_map, unknown(d))
         _outline(axes, on_map, state, width=1.6)
         _stars(axes, on_map, entered, size=4.5)
         axes.set_title(d.mdp.name(state), fontsize=8, pad=2)
@@ -107,11 +110,12 @@ def _map(d: Distance, source: int, on_map: Cells) -> Figure:
     axes = figure.subplots()
     distances = d.values[source]
     image = _draw(axes, on_map, distances, scale(distances, d.error))
-    entered = goals(d.mdp)
+    entered, veiled = goals(d.mdp), unknown(d)
+    _veil(axes, on_map, veiled)
     if numbered:
         _outline(axes, on_map, source, width=3.0)
         _stars(axes, on_map, entered, size=8, offset=-0.3)
-        _write_numbers(axes, on_map, distances, image)
+        _write_numbers(axes, on_map, distances, image, veiled)
     else:
         row, column = _place(on_map, np.array([source]))
         axes.plot(column, row, "o", mec=SOURCE, mfc="none", mew=2.5, ms=11)
@@ -123,8 +127,10 @@ def _map(d: Distance, source: int, on_map: Cells) -> Figure:
     label = f"{kind_of(d)} from {d.mdp.name(source)}"
     figure.colorbar(image, cax=beside, label=label, extend="min")
     marks = [_mark("source", marker="s" if numbered else "o", mfc="none", mec=SOURCE, mew=2.5)]
-    if not distances.all():
+    if not np.delete(distances, veiled).all():
         marks.append(_mark("distance 0", marker="s", mfc=ZERO, mec="0.4", ms=9))
+    if len(veiled):
+        marks.append(_mark("not known", marker="s", mfc=VEIL, mec="0.4", ms=9))
     if len(entered):
         marks.append(_mark("goal", marker="*", mfc="white", mec="black", ms=10))
     figure.legend(
@@ -136,7 +142,7 @@ def _map(d: Distance, source: int, on_map: Cells) -> Figure:
 def _bars(d: Distance, source: int) -> Figure:
     distances = d.values[source]
     order = np.argsort(distances, kind="stable")
-    order = np.concatenate([[source], order[order != source]])
+    order = np.concatenate([[source], order[(order != source) & ~np.isin(order, unknown(d))]])
     shown = order[:MOST_BARS]
     figure = Figure(figsize=(6.4, 1.4 + 0.26 * len(shown)), layout="constrained")
     axes = figure.subplots()
@@ -186,6 +192,12 @@ def _parts(axes: Axes, d: Distance, on_map: Cells) -> None:
         rows, columns = _place(on_map, states)
         middle = (columns.min() + columns.max()) / 2
         axes.text(middle, float(rows.min()) - 1, name, ha="center", va="center", size=10)
+    if d.mdp.names is not None and END in d.mdp.names:
+        end = d.mdp.state(END)
+        above = (on_map.rows == on_map.rows[end] - 1) & (on_map.columns == on_map.columns[end])
+        (row,), (column,) = _place(on_map, np.array([end]))
+        if not above.any():
+            axes.text(column, row - 0.55, END, ha="center", va="bottom", size=9)
 
 
 def _mark(label: str, **style: Any) -> Line2D:
@@ -202,6 +214,13 @@ def _outline(axes: Axes, on_map: Cells, state: int, *, width: float) -> None:
     axes.add_patch(box).set_zorder(3)
 
 
+def _veil(axes: Axes, on_map: Cells, states: NDArray[np.int64]) -> None:
+    """Covers the cells of states of which nothing is known."""
+    for row, column in zip(*_place(on_map, states), strict=True):
+        box = Rectangle((column - 0.5, row - 0.5), 1, 1, fc=VEIL, ec="0.55", hatch="////", lw=0)
+        axes.add_patch(box)
+
+
 def _stars(
     axes: Axes, on_map: Cells, states: NDArray[np.int64], *, size: float, offset: float = 0.0
 ) -> None:
@@ -212,11 +231,16 @@ def _stars(
 
 
 def _write_numbers(
-    axes: Axes, on_map: Cells, numbers: NDArray[np.floating], image: AxesImage
+    axes: Axes,
+    on_map: Cells,
+    numbers: NDArray[np.floating],
+    image: AxesImage,
+    veiled: NDArray[np.int64],
 ) -> None:
     written = number_format(numbers)
     rows, columns = _place(on_map, np.arange(len(numbers)))
     light = np.asarray(image.cmap(image.norm(numbers))) @ [0.299, 0.587, 0.114, 0.0] > 0.5
-    for row, column, number, on_light in zip(rows, columns, numbers, light, strict=True):
-        colour = "black" if on_light else "white"
-        axes.text(column, row, written(number), ha="center", va="center", color=colour, size=8)
+    for state, (row, column, number) in enumerate(zip(rows, columns, numbers, strict=True)):
+        if state not in veiled:
+            colour = "black" if light[state] else "white"
+            axes.text(column, row, written(number), ha="center", va="center", color=colour, size=8)

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from bisimetric.distance import Distance
-from bisimetric.views.layout import Cells, cells, goals, kind_of, number_format, small_print
+from bisimetric.views.layout import (
+    Cells,
+    cells,
+    goals,
+    kind_of,
+    number_format,
+    small_print,
+    unknown,
+)
 
 WALL = "\u2588"
 WIDEST = 100
@@ -39,6 +47,8 @@ def _map(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
     numbers = d.values[source]
     written = number_format(numbers)
     texts = [written(number) for number in numbers]
+    for state in unknown(d):
+        texts[state] = "?"
     longest = max(map(len, texts))
     entered = goals(d.mdp)
     if (longest + 2) * on_map.shape[1] > WIDEST:
@@ -57,6 +67,8 @@ def _digits(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
     largest = float(numbers.max())
     tenths = np.minimum(numbers / (largest or 1) * 10, 9).astype(np.int64)
     texts = [str(tenth) for tenth in tenths]
+    for state in unknown(d):
+        texts[state] = "?"
     for goal in goals(d.mdp):
         texts[goal] = "*"
     texts[source] = "S"
@@ -75,7 +87,8 @@ def _rows(on_map: Cells, texts: list[str]) -> Iterator[str]:
 def _list(d: Distance, source: int) -> Iterator[str]:
     numbers = d.values[source]
     nearest = np.argsort(numbers, kind="stable")
-    order = np.concatenate([[source], nearest[nearest != source]])
+    known = (nearest != source) & ~np.isin(nearest, unknown(d))
+    order = np.concatenate([[source], nearest[known]])
     shown = order[:LONGEST_LIST]
     written = number_format(numbers)
     longest = max(len(d.mdp.name(state)) for state in shown)

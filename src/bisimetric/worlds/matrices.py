@@ -172,6 +172,11 @@ def _arrays(where: str) -> dict[str, NDArray[Any]]:
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 names = set(archive.files)
+                if {"values", "met", "about"} <= names:
+                    raise InputError(
+                        f"{where}: is a saved run, not an MDP; give its world or data, and this "
+                        "with --resume."
+                    )
                 if {"values", "about"} <= names:
                     raise InputError(
                         f"{where}: is a table of distances, not an MDP; see it with "

@@ -1,0 +1,26 @@
+"""Distances of steps that keep coming: kept in a file, gone on with later; writes cliff-run.npz.
+
+Someone walks along a cliff for ever. For every step that arrives, 20 pairs of those seen so far are
+compared, the most telling ones first. Needs `pip install 'bisimetric[worlds]'`. Run it with
+`python examples/endless_stream.py`.
+"""
+
+from bisimetric import datasets, sampled
+
+for day, pairs in enumerate((50_000, 100_000, 400_000)):
+    d = sampled.bisimulation(
+        # Another key each day: the same one would take the same steps again.
+        datasets.stream("CliffWalking-v1", chunk=500, key=day),
+        discount=0.9,
+        sampler=sampled.Prioritised(),
+        updates=20,
+        steps=pairs,
+        checkpoint="cliff-run.npz",
+        resume="cliff-run.npz" if day else None,
+    )
+    lower, upper = d.bounds("2,0", "2,11")
+    print(f"day {day + 1}, {pairs:,} pairs so far: {d}")
+    print(f"  d~ of the two ends of the ledge lies between {lower:.2f} and {upper:.2f}")
+
+# From the left end one may fall off the cliff for ever; from the right end one goes home.
+print(d.explain("2,0", "2,11"))
