@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,38 @@ def test_rules_to_stop() -> None:
     assert np.abs(partial.values - truth.values).max() <= partial.error + truth.error
 
 
+def test_a_run_ends_where_rounding_or_the_sampler_leaves_tol_out_of_reach() -> None:
+    large = MDP.deterministic([[0], [1]], [[0.0], [1e9]], discount=0.99)
+    with pytest.raises(NotConverged, match="a larger tol"):
+        sampled.bisimulation(large)
+    with pytest.raises(NotConverged, match="a larger tol"):
+        sampled.bisimulation(large, tol=1e-20)
+    two = MDP.deterministic([[0, 0], [1, 1]], [[0.0, 0.0], [0.0, 2.0]], discount=0.9)
+    for sampler in (Uniform([[1, 0], [1, 0]]), Trajectories([0, 0])):
+        with pytest.raises(InputError, match="may leave out pairs may never reach tol"):
+            sampled.bisimulation(two, sampler=sampler)
+        d = sampled.bisimulation(two, sampler=sampler, steps=1000)
+        assert d(0, 1) == 0
+        assert d.bounds(0, 1)[1] >= 20  # the truth, though nobody looked
+    vast = MDP.deterministic([[0], [1]], [[0.0], [1e308]], discount=0.9)
+    with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
+        sampled.bisimulation(vast)
+
+
+@pytest.mark.parametrize(("reward", "discount"), [(1e-322, 0.9999), (3e-308, 0.3), (5e-324, 0.9)])
+def test_proofs_hold_below_the_normal_numbers(reward: float, discount: float) -> None:
+    mdp = MDP.deterministic([[0], [1]], [[0.0], [reward]], discount=discount)
+    d = sampled.bisimulation(mdp, steps=10_000)
+    truth = Fraction(reward) / (1 - Fraction(discount))
+    low, high = d.bounds(0, 1)
+    assert Fraction(low) <= truth <= Fraction(high)
+
+
+def test_only_two_kinds_can_be_run() -> None:
+    with pytest.raises(InputError, match="kind is 'lax' and must be bisimulation or on_policy"):
+        Run("lax", grid("bisimulation")[0])
+
+
 def test_weights_are_followed() -> None:
     weight = np.array([1.0, 0.0, 3.0, 6.0, 2.0, 2.0, 0.0, 1.0])
     start = np.array([0, 4, 8])
@@ -360,6 +393,12 @@ def test_files_of_other_runs_are_refused(tmp_path: Path) -> None:
         assert other.steps == 0
     truth.save(tmp_path / "distance.npz")
     (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:1000])
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    arrays["values"] = arrays["values"] + 1.0
+    np.savez(tmp_path / "changed.npz", **arrays)
+    with pytest.raises(InputError, match="it was changed after it was saved"):
+        run.resume(tmp_path / "changed.npz")
     for wrong in ("distance.npz", "cut.npz"):
         with pytest.raises(InputError, match="cut short or no saved run of bisimetric"):
             run.resume(tmp_path / wrong)

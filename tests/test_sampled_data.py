@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bisimetric import MDP, InputError, NotConverged, Transitions, exact, sampled, worlds
+from bisimetric import (
+    MDP,
+    InputError,
+    NotConverged,
+    TableTooLarge,
+    Transitions,
+    exact,
+    sampled,
+    worlds,
+)
 from bisimetric.sampled import AllActions, Prioritised, Run, Trajectories, Uniform
 from strategies import deterministic_mdps
 
@@ -220,6 +229,51 @@ def test_named_states_are_the_same_by_name(tmp_path: Path) -> None:
         sampled.bisimulation(iter([first, nameless]), discount=0.5)
 
 
+def test_parts_of_a_stream_need_not_stand_alone() -> None:
+    def part(state: int, action: int, **more: Any) -> Transitions:
+        about = {"num_states": 2, "num_actions": 2, **more}
+        return Transitions([state], [action], [1.0 * state], [state], [False], **about)
+
+    # No part has two states with the same action, and some have no step of the policy.
+    parts = [part(0, 0, num_states=1), part(1, 1), part(1, 0), part(0, 1)]
+    d = sampled.bisimulation(iter(parts), discount=0.5, updates=100)
+    assert d(0, 1) == pytest.approx(2.0)
+    d = sampled.on_policy(iter(parts[::-1]), [0, 0], discount=0.5, updates=100)
+    assert d(0, 1) == pytest.approx(2.0)
+    with pytest.raises(InputError, match="none of it follows the policy"):
+        sampled.on_policy(iter(parts[:2]), [1, 0])
+    for sampler in SAMPLERS:
+        d = sampled.on_policy(iter(parts), [0, 0], discount=0.5, updates=100, sampler=sampler)
+        assert d(0, 1) == pytest.approx(2.0)
+
+
+def test_a_part_that_is_too_large_loses_nothing(tmp_path: Path) -> None:
+    small = Transitions([0, 1], [0, 0], [0, 1], [0, 1], [False] * 2)
+    large = Transitions([0, 10**7], [0, 0], [0, 1], [0, 1], [False] * 2)
+    file = tmp_path / "run.npz"
+    with pytest.raises(TableTooLarge, match=r"10,000,00. states need"):
+        sampled.bisimulation(iter([small, small, large]), checkpoint=file)
+    d = sampled.bisimulation(iter([small]), resume=file)
+    assert d.made["steps"] == 6
+    with pytest.raises(TableTooLarge, match="number the states from 0 without gaps"):
+        sampled.bisimulation(Transitions([0, 10**12], [0, 0], [0, 1], [0, 1], [False] * 2))
+
+
+def test_a_stream_of_another_policy_is_refused(tmp_path: Path) -> None:
+    data = Transitions([0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 2, 3], [0, 1, 0, 1], [False] * 4)
+    file = tmp_path / "run.npz"
+    sampled.on_policy(iter([data]), [0, 0], checkpoint=file)
+    with pytest.raises(InputError, match=r"its policy is .* and here it is"):
+        sampled.on_policy(iter([data]), [1, 1], resume=file)
+
+
+def test_actions_are_called_the_same_in_all_parts() -> None:
+    one = Transitions([0], [0], [0.0], [0], [False], action_names=("x",))
+    two = Transitions([0], [0], [0.0], [0], [False], action_names=("y",))
+    with pytest.raises(InputError, match="actions are named x and then y; name them alike"):
+        sampled.bisimulation(iter([one, two]))
+
+
 def test_ids_that_only_end_episodes_do_not_count() -> None:
     # 0 -> 1 -> the end, seen as id 2; id 3 never occurs.
     data = Transitions([0, 1], [0, 0], [0, 1], [1, 2], [False, True], num_states=4)
@@ -340,7 +394,7 @@ def test_data_that_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match="these are not numbered"):
         sampled.on_policy(pushed, [0, 0])
     same = Transitions([0, 1], [0, 0], [0, 0], [1, 1], on)
-    with pytest.raises(InputError, match=r"weights have shape \(3,\) and must be \(2,\)"):
+    with pytest.raises(InputError, match=r"weights have shape \(3,\) and must be \(2,\) numbers"):
         sampled.bisimulation(same, sampler=Uniform(np.ones(3)))
     with pytest.raises(InputError, match="data follows the policy that made it"):
         sampled.bisimulation(same, sampler=Trajectories(policy=[0, 0]))

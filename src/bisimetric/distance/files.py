@@ -151,5 +151,5 @@ def _coverage(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> Coverage
         numbers["rounding"],
         numbers["met"],
         numbers["pairs"],
-        found.get("lived"),
+        found.get("lived", np.ones(len(found["known"]), np.bool_)),
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bisimetric.exact.queries.answers import Answer
 
 DEFAULT_TOL = 1e-6
+TINY = 2.0**-1074
+"""The smallest number above 0."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,13 +97,15 @@ def request(kind: Kind, tol: float | None, dtype: DTypeLike) -> Request:
     return Request(kind, wanted, tol is not None, table_type, time.perf_counter())
 
 
-def given_policy(kind: str, mdp: MDP, policy: ArrayLike | None) -> NDArray[Any]:
+def given_policy(
+    kind: str, mdp: MDP, policy: ArrayLike | None, *, how: str = "exact"
+) -> NDArray[Any]:
     """The policy, checked; where none is given, the MDP's own or the only one there is."""
     if policy is None:
         policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
     if policy is None:
         raise InputError(
-            f"exact.{kind}: this MDP comes with no policy; pass one, such as "
+            f"{how}.{kind}: this MDP comes with no policy; pass one, such as "
             "planning.greedy_policy(mdp)."
         )
     return checked_policy(mdp, policy)
@@ -111,9 +115,9 @@ def proven_error(residual: float, largest: float, discount: float) -> float:
     """|d - d*| <= |F(d) - d| / (1 - discount), since F is a contraction (Banach).
 
     F(d) is |r - r'| + discount * d in float64: three roundings, each of at most UNIT times the
-    largest F(d); one more is for the difference.
+    largest F(d), or TINY below the normal numbers; one more is for the difference.
     """
-    return (residual + 4 * UNIT * largest) / (1 - discount) * (1 + 8 * UNIT)
+    return (residual + 4 * (UNIT * largest + TINY)) / (1 - discount) * (1 + 8 * UNIT)
 
 
 def require_memory(kind: str, states: int, needed: float) -> None:

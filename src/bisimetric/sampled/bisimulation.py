@@ -50,7 +50,8 @@ def bisimulation(
         tol: stop when no known pair could still change any distance by more:
             max(|r - r'| + discount * d(s', t') - d(s, t)) / (1 - discount) <= tol, looked at every
             so often. The default, 1e-3, where there is no limit at all. `NotConverged` where
-            another limit comes first.
+            another limit comes first. A stream has no default limit, and reaches `tol` only once
+            it has shown all actions of all states that it lived in.
         updates: of a stream, how many pairs are drawn for each transition that arrives.
         truth: the exact distance, where it is known, for the progress bar to show the error.
         checkpoint: a file to keep the run in, each minute and at the end, also after Ctrl-C.

@@ -1,4 +1,4 @@
-"""What data says of a deterministic MDP: each state and action once, contradictions refused."""
+"""What data says of a deterministic MDP: each state and action once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.sampled.known import Known, refuse_bad_weights, sorted_rows
-from bisimetric.transitions import Transitions
+from bisimetric.memory import require_memory
+from bisimetric.sampled.known import Known, sorted_rows
 from bisimetric.transitions.models import described
 
 END = -1
@@ -64,39 +64,24 @@ class Experience:
         return lived
 
 
-def gathered(
-    verb: str,
-    transitions: Transitions,
-    policy: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    before: Experience | None = None,
-) -> tuple[Experience, NDArray[np.int64]]:
-    """What is known after some transitions, and which of it each of them is, (n,) in order.
+def require_tables(verb: str, states: int, groups: int) -> None:
+    """Refuses, before anything is allocated, what the free memory cannot hold."""
+    require_memory(
+        f"sampled.{verb}: {states:,} states need",
+        (2 * 8 + 1 + -(-groups // 8)) * float(states) ** 2 + 40.0 * states * groups,
+        "number the states from 0 without gaps, or take fewer, such as bisimetric.relation's "
+        "classes",
+    )
 
-    For d^pi, `policy` (S,) leaves out the steps that take another action.
+
+def known_of(verb: str, experience: Experience, *, streaming: bool) -> Known:
+    """Experience as the kernels read it, the end with a step on the spot in each group.
+
+    A data set in which no two states can be compared is refused; a stream may bring more.
     """
-    if transitions.states is None:
-        raise InputError(
-            f"sampled.{verb}: these transitions have observations and no ids of states; give "
-            "Transitions states= and next_states=, or collect them with state_of=."
-        )
-    new = _read(verb, transitions, policy, weights)
-    arrived = len(new.state)
-    if before is not None:
-        new = _after(before, new)
-    first, member = _first_of_each(new)
-    _refuse_contradiction(verb, new, first[member])
-    merged = {name: getattr(new, name)[first] for name in COLUMNS}
-    if weights is not None:
-        merged["weight"] = np.bincount(member, weights=new.weight)
-    return dataclasses.replace(new, **merged), member[len(member) - arrived :]
-
-
-def known_of(verb: str, experience: Experience) -> Known:
-    """Experience as the kernels read it, the end with a step on the spot in each group."""
     living, groups, ends = experience.living, experience.groups, experience.ends
     group, state = experience.group, experience.state
-    shared = np.bincount(group).max() > 1
+    shared = streaming or np.bincount(group).max() > 1
     if verb == "bisimulation" and not shared and len(np.unique(state)) > 1:
         raise InputError(
             "sampled.bisimulation: no two states took the same action, so that no pair can be "
@@ -145,173 +130,3 @@ def model_of(experience: Experience, known: Known, discount: float) -> MDP:
         actions=names["actions"] if known.groups == len(names["actions"] or ()) else None,
         **about,
     )
-
-
-def _kept(transitions: Transitions, policy: ArrayLike | None) -> NDArray[np.bool_]:
-    """The steps (n,) that follow the policy."""
-    if policy is None:
-        return np.ones(len(transitions), dtype=np.bool_)
-    chosen, states = np.asarray(policy), transitions.states
-    if chosen.shape != (transitions.num_states,) or chosen.dtype.kind not in "iu":
-        raise InputError(
-            f"sampled.on_policy: policy is {chosen.dtype} of shape {chosen.shape} and must be "
-            f"({transitions.num_states},) actions, one a state."
-        )
-    if transitions.actions.ndim > 1:
-        raise InputError(
-            "sampled.on_policy: a policy picks steps by their action, and these are not numbered; "
-            "leave it out where one policy made the data."
-        )
-    kept: NDArray[np.bool_] = transitions.actions == chosen[states]
-    if not kept.any():
-        raise InputError("sampled.on_policy: no step of the data takes the action of the policy.")
-    return kept
-
-
-def _read(
-    verb: str, transitions: Transitions, policy: ArrayLike | None, weights: ArrayLike | None
-) -> Experience:
-    """The steps that count, as they came."""
-    numbered = transitions.actions.ndim == 1
-    if verb == "bisimulation" and not numbered:
-        raise InputError(
-            "sampled.bisimulation: actions are not numbered, so that no two are the same; use "
-            "sampled.on_policy."
-        )
-    kept = np.flatnonzero(_kept(transitions, policy))
-    n = len(transitions)
-    action = transitions.actions if numbered else np.zeros(n, np.int64)
-    compared = verb == "bisimulation"
-    weight = np.ones(n)
-    if weights is not None:
-        weight = np.asarray(weights, dtype=np.float64)
-        if weight.shape != (n,):
-            raise InputError(
-                f"sampled.{verb}: weights have shape {weight.shape} and must be ({n},), one a "
-                "transition."
-            )
-        refuse_bad_weights(verb, weight)
-    return Experience(
-        group=action[kept] if compared else np.zeros(len(kept), np.int64),
-        action=action[kept],
-        state=np.asarray(transitions.states)[kept],
-        successor=np.where(transitions.terminated, END, np.asarray(transitions.next_states))[kept],
-        reward=transitions.rewards[kept],
-        weight=weight[kept],
-        step=kept,
-        steps=n,
-        living=int(transitions.num_states or 0),
-        groups=int(transitions.num_actions or 1) if compared else 1,
-        names={
-            "names": transitions.names,
-            "actions": transitions.action_names,
-            "positions": transitions.positions,
-        },
-    )
-
-
-def _after(before: Experience, new: Experience) -> Experience:
-    """Both, one after the other, not yet merged; named states are the same by name."""
-    new = _renumbered(new, before)
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(before, name), getattr(new, name)]) for name in COLUMNS
-    }
-    columns["step"][len(before.step) :] += before.steps
-    return dataclasses.replace(
-        new,
-        **columns,
-        steps=before.steps + new.steps,
-        living=max(before.living, new.living),
-        groups=max(before.groups, new.groups),
-    )
-
-
-def _renumbered(new: Experience, before: Experience) -> Experience:
-    """New experience by the ids of what was known before, where both have names."""
-    theirs, ours = new.names["names"], before.names["names"]
-    if theirs is None or ours is None:
-        if theirs is not None or ours is None:
-            return new
-        if new.living > before.living:
-            raise InputError(
-                f"sampled: {before.living} states have names and {new.living - before.living} more "
-                "came without; name all of them, or none."
-            )
-        return dataclasses.replace(new, names={**new.names, **_kept_names(before)})
-    if theirs[: len(ours)] == ours:
-        return new
-    names = list(dict.fromkeys([*ours, *theirs]))
-    index = {name: at for at, name in enumerate(names)}
-    to = np.array([index[name] for name in theirs])
-    places = None
-    if new.names["positions"] is not None and before.names["positions"] is not None:
-        places = np.zeros((len(names), 2))
-        places[to] = new.names["positions"]
-        places[: len(ours)] = before.names["positions"]
-    return dataclasses.replace(
-        new,
-        state=to[new.state],
-        successor=np.where(new.successor == END, END, to[new.successor]),
-        living=len(names),
-        names={**new.names, "names": tuple(names), "positions": places},
-    )
-
-
-def _kept_names(before: Experience) -> dict[str, Any]:
-    return {name: before.names[name] for name in ("names", "positions")}
-
-
-def _first_of_each(new: Experience) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each group and state, in the order of rows, and which one each row is of."""
-    code = new.group * (int(new.state.max()) + 1) + new.state
-    _, first, member = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[member.ravel()]
-
-
-def _refuse_contradiction(verb: str, new: Experience, first: NDArray[np.int64]) -> None:
-    """Refuses data in which one state and action have two outcomes; `first` (n,) is the other."""
-    elsewhere = new.successor != new.successor[first]
-    wrong = np.flatnonzero(elsewhere | (new.reward != new.reward[first]))
-    if not len(wrong):
-        return
-    later = int(wrong[0])
-    earlier = int(first[later])
-    where = _name(new, int(new.state[later]))
-    action = _action(new, later)
-    model = f"use exact.{verb}(transitions.to_mdp()), which counts how often each happens"
-    if verb == "on_policy":
-        model = "use exact.on_policy(transitions.to_mdp(), policy) with its probabilities (S, A)"
-    if verb == "on_policy" and new.action[later] != new.action[earlier]:
-        raise InputError(
-            f"sampled.on_policy: state {where} takes action {_action(new, earlier)} (step "
-            f"{new.step[earlier]}) and action {action} (step {new.step[later]}), and "
-            f"sampled pairs need one that takes one; pass policy= to pick its steps, or {model}."
-        )
-    if elsewhere[later]:
-        what = "led to " + " and to ".join(
-            f"state {_name(new, int(new.successor[row]))} (step {new.step[row]})"
-            for row in (earlier, later)
-        )
-    else:
-        what = " and ".join(
-            f"paid {float(new.reward[row])!r} (step {new.step[row]})" for row in (earlier, later)
-        )
-    raise InputError(
-        f"sampled.{verb}: state {where} and action {action} {what}, and sampled pairs "
-        f"need a deterministic MDP; {model}."
-    )
-
-
-def _name(new: Experience, state: int) -> str:
-    if state == END:
-        return "end"
-    names = new.names["names"]
-    return str(state) if names is None else names[state]
-
-
-def _action(new: Experience, row: int) -> str:
-    names, action = new.names["actions"], int(new.action[row])
-    return str(action) if names is None else str(names[action])

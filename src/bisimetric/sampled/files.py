@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import os
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = "bisimetric sampled run, version 1"
 
-ABOUT = ("kind", "discount", "sampler", "key", "states")
+ABOUT = ("kind", "discount", "sampler", "key", "states", "policy")
 
 
 def save(path: str | os.PathLike[str], run: Run) -> None:
@@ -42,8 +43,11 @@ def save(path: str | os.PathLike[str], run: Run) -> None:
         "data": experience and [experience.steps, experience.living, experience.groups],
         "bisimetric": bisimetric.__version__,
     }
+    told = json.dumps(about)
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    seal = np.array(_seal(told, arrays))
     with written_beside(path) as beside, open(beside, "wb") as file:
-        np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+        np.savez(file, allow_pickle=False, about=np.array(told), seal=seal, **arrays)
 
 
 def saved(path: str | os.PathLike[str], run: Run) -> tuple[int, dict[str, NDArray[Any]]]:
@@ -100,7 +104,15 @@ def saved_experience(path: str | os.PathLike[str]) -> Experience:
 
 def _told(run: Run) -> dict[str, Any]:
     """What must be the same for a run to go on, in words."""
-    found = (run.kind, run.discount, described(run.sampler), run.key, run.source.known.states)
+    policy = run.source.policy
+    found = (
+        run.kind,
+        run.discount,
+        described(run.sampler),
+        run.key,
+        run.source.known.states,
+        None if policy is None else hashlib.sha256(policy.tobytes()).hexdigest()[:8],
+    )
     return dict(zip(ABOUT, found, strict=True))
 
 
@@ -111,14 +123,26 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        about = json.loads(str(arrays.pop("about")))
+        told, seal = str(arrays.pop("about")), str(arrays.pop("seal"))
+        about = json.loads(told)
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
+        if seal != _seal(told, arrays):
+            raise ValueError("it was changed after it was saved")
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
     except (*UNREADABLE, TypeError) as error:
         raise _no_run(path, error) from None
     return about, arrays
+
+
+def _seal(told: str, arrays: dict[str, NDArray[Any]]) -> str:
+    """A fingerprint of all that is in a file: kernels trust its numbers without looking."""
+    hashed = hashlib.sha256(told.encode())
+    for name in sorted(arrays):
+        hashed.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        hashed.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return hashed.hexdigest()
 
 
 def _no_run(path: str | os.PathLike[str], error: Exception) -> InputError:

@@ -6,8 +6,9 @@ import functools
 import math
 import operator
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,11 +19,11 @@ from bisimetric.errors import InputError
 from bisimetric.exact.table import proven_error
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
-from bisimetric.memory import require_memory
 from bisimetric.planning import UNIT
 from bisimetric.progress import compiling
 from bisimetric.sampled import files, samplers, updates
-from bisimetric.sampled.engines import Memory, engine_of, grown
+from bisimetric.sampled.engines import Engine, Memory, engine_of, grown
+from bisimetric.sampled.experience import require_tables
 from bisimetric.sampled.known import Known, of_model
 from bisimetric.sampled.samplers import Sampler
 from bisimetric.sampled.sources import Source, opened
@@ -36,6 +37,18 @@ AWAKE = 0.1
 
 WORTH = 2_000
 """Transitions from which on looking at all pairs of them is worth several threads."""
+
+
+KINDS = ("bisimulation", "on_policy")
+T = TypeVar("T")
+
+
+class Bound(NamedTuple):
+    """The largest rise that is left, the error that it proves, and what rounding may have added."""
+
+    rise: float
+    error: float
+    rounding: float
 
 
 class Run:
@@ -70,6 +83,8 @@ class Run:
         sampler: Sampler | None = None,
         key: int = 0,
     ) -> None:
+        if kind not in KINDS:
+            raise InputError(f"sampled: kind is {kind!r} and must be {' or '.join(KINDS)}.")
         self.kind: Kind = kind
         self.sampler = samplers.checked(kind, sampler)
         self.key = checked_key(kind, key)
@@ -80,21 +95,13 @@ class Run:
         self.source = source
         self.discount = source.discount
         known = source.known
-        require_memory(
-            f"sampled.{kind}: {known.states:,} states need",
-            (2 * 8 + 1 + known.width) * known.states**2,
-            "take fewer states, such as bisimetric.relation's classes",
-        )
         compile_once(samplers.name_of(self.sampler))
         self._table = known.first_table(self.discount)
         self._met = np.zeros((known.states, known.states, known.width), dtype=np.uint8)
-        self._start_engine(None)
+        self._engine = self._engine_of(source, None)
 
-    def _start_engine(self, memory: Memory | None) -> None:
-        source = self.source
-        self._engine = engine_of(
-            self.sampler, source.known, self.discount, self.key, source.order, memory
-        )
+    def _engine_of(self, source: Source, memory: Memory | None) -> Engine:
+        return engine_of(self.sampler, source.known, self.discount, self.key, source.order, memory)
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -113,17 +120,21 @@ class Run:
         """Applies equation 3 to so many pairs of transitions; returns the largest rise."""
         if steps < 0:
             raise InputError(f"Run.advance: steps is {steps} and must be at least 0.")
+        return self._whole(self._advance, int(steps))
+
+    def _whole(self, work: Callable[..., T], *given: Any) -> T:
+        """Does some work in a thread of its own, where no interrupt can leave it half done."""
         self._halted = False
-        # In a thread of its own an interrupt cannot come between the table and its count.
-        try:
-            work = self._worker.submit(self._advance, int(steps))
-            while not work.done():
-                wait([work], timeout=AWAKE)
-            return work.result()
-        except KeyboardInterrupt:
-            self._halted = True
-            wait([work])
-            raise
+        done = self._worker.submit(work, *given)
+        interrupt = None
+        while not done.done():
+            try:
+                wait([done], timeout=AWAKE)
+            except KeyboardInterrupt as stop:
+                self._halted, interrupt = True, stop
+        if interrupt is not None:
+            raise interrupt
+        return done.result()
 
     def _advance(self, steps: int) -> float:
         rise, last = 0.0, self.steps + steps
@@ -135,14 +146,19 @@ class Run:
 
     def absorb(self, transitions: Transitions) -> None:
         """Learns of more transitions; the table keeps what it has. New ids make it larger."""
-        before = self.source.known
-        self.source = self.source.after(transitions)
-        known = self.source.known
-        if (known.states, known.end, known.width) != (before.states, before.end, before.width):
-            self._grow(before, known)
-        self._start_engine(grown(self.memory, before, known))
+        self._whole(self._absorb, transitions)
 
-    def _grow(self, before: Known, known: Known) -> None:
+    def _absorb(self, transitions: Transitions) -> None:
+        source, before = self.source.after(transitions), self.source.known
+        known, table, met = source.known, self._table, self._met
+        if (known.states, known.end, known.width) != (before.states, before.end, before.width):
+            table, met = self._larger(before, known)
+        engine = self._engine_of(source, grown(self.memory, before, known))
+        self.source, self._table, self._met, self._engine = source, table, met, engine
+
+    def _larger(self, before: Known, known: Known) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+        """The table, and what was drawn together, for more states."""
+        require_tables(self.kind, known.states, known.groups)
         kept = np.arange(before.states)
         if before.end is not None:
             kept[before.end] = known.states - 1
@@ -150,7 +166,7 @@ class Run:
         table[np.ix_(kept, kept)] = self._table
         met = np.zeros((known.states, known.states, known.width), dtype=np.uint8)
         met[np.ix_(kept, kept, np.arange(before.width))] = self._met
-        self._table, self._met = table, met
+        return table, met
 
     def bound(self) -> float:
         """How far the table is, at most, from what the known transitions determine.
@@ -159,10 +175,15 @@ class Run:
         point is at most max(F(d) - d) / (1 - discount) away (Banach). Looks at every pair of known
         transitions once, and includes rounding.
         """
-        return self._bound(np.empty((0, 0), dtype=np.bool_))[0]
+        return self._bound(np.empty((0, 0), dtype=np.bool_)).error
 
-    def _bound(self, counts: NDArray[np.bool_]) -> tuple[float, float]:
-        """`bound` for the pairs of states that count, and what rounding may have added."""
+    @property
+    def at_rest(self) -> bool:
+        """Whether no pair of known transitions would change the table any more."""
+        return self._bound(np.empty((0, 0), dtype=np.bool_)).rise == 0
+
+    def _bound(self, counts: NDArray[np.bool_]) -> Bound:
+        """What is left to rise for the pairs of states that count, and what that proves."""
         rows, table = self.source.known.rows, self._table
         seen = in_parts(
             lambda low, high: updates.remaining(table, rows, self.discount, counts, low, high),
@@ -171,8 +192,13 @@ class Run:
         )
         rise = max((float(rise) for rise, _ in seen), default=0.0)
         largest = max([float(table.max()), *(float(each) for _, each in seen)])
-        rounding = 4 * UNIT * largest / (1 - self.discount) * (1 + 8 * UNIT)
-        return proven_error(rise, largest, self.discount), rounding
+        if not math.isfinite(largest):
+            raise InputError(
+                f"sampled.{self.kind}: rewards and discount make distances that float64 cannot "
+                "hold; scale the rewards down."
+            )
+        error = proven_error(rise, largest, self.discount)
+        return Bound(rise, error, proven_error(0.0, largest, self.discount))
 
     def coverage(self) -> Coverage:
         """What was seen, and what the table can mean."""
@@ -182,14 +208,16 @@ class Run:
             determined = known.together
             updates.determined(determined, known.rows, *known.backwards)
         everything = bool(determined.all())
-        error, rounding = self._bound(determined[:0, :0] if everything else determined)
+        _, error, rounding = self._bound(determined[:0, :0] if everything else determined)
         if known.mdp is not None:
             # No distance is larger than the largest possible, and none below 0.
             error = min(error, self.source.model().farthest * (1 + 4 * UNIT) + rounding)
         met = in_parts(
             lambda low, high: updates.drawn_together(self._met, low, high), known.states, WORTH
         )
-        lived = None if self.source.experience is None else self.source.experience.lived
+        lived = np.ones(known.states, np.bool_)
+        if self.source.experience is not None:
+            lived = self.source.experience.lived
         return Coverage(known.seen, determined, error, rounding, sum(met), known.num_pairs, lived)
 
     def distance(self, **made: Any) -> Distance:
@@ -227,7 +255,8 @@ class Run:
         """
         self.steps, found = files.saved(path, self)
         self._table, self._met = found["values"], found["met"]
-        self._start_engine({name: found[f"memory_{name}"] for name in self.memory})
+        memory = {name: found[f"memory_{name}"] for name in self.memory}
+        self._engine = self._engine_of(self.source, memory)
         return self
 
 

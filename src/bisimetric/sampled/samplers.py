@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import numbers
 from typing import Any, Literal
 
 import numpy as np
@@ -88,7 +89,7 @@ def described(sampler: Sampler) -> str:
     options = []
     for field in dataclasses.fields(sampler):
         value = getattr(sampler, field.name)
-        if value is not None and not isinstance(value, int | float):
+        if value is not None and not isinstance(value, numbers.Real):
             value = hashlib.sha256(np.asarray(value, np.float64).tobytes()).hexdigest()[:8]
         if value is not None:
             options.append(f"{field.name}={value}")
@@ -105,7 +106,7 @@ def checked(verb: str, sampler: Sampler | None) -> Sampler:
         )
     for name, least in (("restart", 0.0), ("explore", 0.0)):
         share = getattr(sampler, name, 1.0)
-        if not (isinstance(share, int | float) and least < share <= 1):
+        if not (isinstance(share, numbers.Real) and least < float(share) <= 1):
             raise InputError(
                 f"sampled.{verb}: {name} is {share!r} and must be above 0 and at most 1."
             )

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric.errors import InputError
 from bisimetric.exact.table import given_policy
 from bisimetric.mdp import MDP, checked_discount
-from bisimetric.sampled.experience import Experience, gathered, known_of, model_of
+from bisimetric.sampled.experience import Experience, known_of, model_of, require_tables
+from bisimetric.sampled.gathering import gathered
 from bisimetric.sampled.known import Known, of_model
 from bisimetric.sampled.samplers import Sampler, Trajectories
 from bisimetric.transitions import Transitions
@@ -69,8 +70,10 @@ class Source:
         """The source with more data."""
         if self.experience is None:
             raise InputError(f"sampled.{self.verb}: a model is known already; give a stream alone.")
-        more = of_data(self.verb, transitions, self.policy, self.discount, None, self.experience)
-        return dataclasses.replace(more, streaming=True)
+        experience, member = gathered(self.verb, transitions, self.policy, before=self.experience)
+        return of_experience(
+            self.verb, experience, self.policy, self.discount, member, streaming=True
+        )
 
 
 def opened(
@@ -79,8 +82,10 @@ def opened(
     policy: ArrayLike | None,
     discount: float | None,
     sampler: Sampler,
+    *,
+    streaming: bool = False,
 ) -> Source:
-    """A model or a data set, checked and as the kernels read it."""
+    """A model, a data set, or the first part of a stream, checked and as the kernels read it."""
     weights = getattr(sampler, "weights", None)
     if isinstance(source, Transitions):
         if isinstance(sampler, Trajectories) and sampler.policy is not None:
@@ -90,16 +95,20 @@ def opened(
             )
         given = DISCOUNT if discount is None else checked_discount(discount)
         chosen = None if policy is None else np.asarray(policy)
-        return of_data(verb, source, chosen, given, weights)
+        experience, member = gathered(verb, source, chosen, weights)
+        if not len(member) and not streaming:
+            raise InputError(f"sampled.{verb}: no step of the data takes the action of the policy.")
+        return of_experience(verb, experience, chosen, given, member, streaming=streaming)
     if not isinstance(source, MDP):
         raise InputError(
             f"sampled.{verb}: the source is {type(source).__name__} and must be an MDP, "
             "Transitions, or an iterable of Transitions."
         )
     mdp = source if discount is None else source.replace(discount=discount)
+    require_tables(verb, mdp.num_states, mdp.num_actions)
     if verb == "bisimulation":
         return Source(verb, of_model(mdp, verb, weights), mdp.discount, None, mdp)
-    followed = given_policy("on_policy", mdp, policy)
+    followed = given_policy("on_policy", mdp, policy, how="sampled")
     chain = mdp.under(followed)
     if isinstance(sampler, Trajectories) and sampler.policy is not None:
         raise InputError(
@@ -114,27 +123,18 @@ def opened(
     return Source(verb, of_model(chain, verb, weights), mdp.discount, followed, mdp)
 
 
-def of_data(
-    verb: str,
-    transitions: Transitions,
-    policy: NDArray[Any] | None,
-    discount: float,
-    weights: ArrayLike | None,
-    before: Experience | None = None,
-) -> Source:
-    """A data set, after what was known before."""
-    experience, member = gathered(verb, transitions, policy, weights, before)
-    return of_experience(verb, experience, policy, discount, member)
-
-
 def of_experience(
     verb: str,
     experience: Experience,
     policy: NDArray[Any] | None,
     discount: float,
     member: NDArray[np.int64],
+    *,
+    streaming: bool,
 ) -> Source:
     """What is known from data; `member` (n,) tells which of it each step was."""
-    known = known_of(verb, experience)
+    known = known_of(verb, experience, streaming=streaming)
+    if not len(member):
+        member = np.arange(len(experience.state))
     order = known.place[experience.group[member], experience.state[member]].astype(np.int64)
-    return Source(verb, known, discount, policy, None, experience, order)
+    return Source(verb, known, discount, policy, None, experience, order, streaming)

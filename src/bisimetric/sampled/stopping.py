@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from bisimetric.errors import InputError, NotConverged
 from bisimetric.files import check_writable
 from bisimetric.progress import Bar, bar, digits
 from bisimetric.sampled.run import Run
+from bisimetric.sampled.samplers import Sampler
 from bisimetric.transitions import Transitions
 
 DEFAULT_TOL = 1e-3
@@ -49,12 +51,25 @@ class Limits:
                     f"{least}."
                 )
         for name, share in (("seconds", self.seconds), ("tol", self.tol)):
-            if share is not None and not (math.isfinite(share) and share > 0):
+            number = isinstance(share, numbers.Real) and math.isfinite(share)
+            if share is not None and not (number and share > 0):
                 raise InputError(f"sampled.{verb}: {name} is {share!r} and must be above 0.")
         if self.checkpoint is not None:
             check_writable(self.checkpoint)
         none = self.steps is None and self.seconds is None and self.tol is None
-        return dataclasses.replace(self, tol=DEFAULT_TOL) if none and not endless else self
+        tol = DEFAULT_TOL if none and not endless else self.tol
+        return dataclasses.replace(self, tol=None if tol is None else float(tol))
+
+    def refuse_endless(self, verb: str, sampler: Sampler) -> None:
+        """Refuses a sampler that leaves out pairs, where only their coming to rest would end it."""
+        if self.steps is not None or self.seconds is not None:
+            return
+        weights, policy = (getattr(sampler, name, None) for name in ("weights", "policy"))
+        if (weights is not None and not np.all(weights)) or policy is not None:
+            raise InputError(
+                f"sampled.{verb}: a sampler that may leave out pairs may never reach tol; give "
+                "steps or seconds too."
+            )
 
 
 def finished(run: Run, limits: Limits, stream: Iterator[Transitions], arrived: int) -> Distance:
@@ -84,7 +99,7 @@ def finished(run: Run, limits: Limits, stream: Iterator[Transitions], arrived: i
         raise NotConverged(
             f"sampled.{run.kind}: after {run.steps:,} steps the known transitions could still "
             f"change a distance by {bound:.2g}, and tol={limits.tol:g} was asked for; allow more "
-            f"steps, or use exact.{run.kind}, with Transitions.to_mdp() for data.",
+            f"steps or a larger tol, or use exact.{run.kind}, with Transitions.to_mdp() for data.",
             distance,
         )
     return distance
@@ -133,8 +148,11 @@ class _Clock:
             check = (run.steps // interval + 1) * interval
             goals = (run.steps + CHUNK, check, last, limits.steps)
             rise = run.advance(min(goal for goal in goals if goal is not None) - run.steps)
-            if limits.tol is not None and run.steps == check and self._small_enough():
-                return "tol"
+            if limits.tol is not None and run.steps == check:
+                if self._small_enough():
+                    return "tol"
+                if rise == 0 and not run.source.streaming and run.at_rest:
+                    return "nothing can change"
             self._show(progress, rise)
             self._keep()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -36,6 +35,7 @@ def sampled(
     if isinstance(source, MDP | Transitions) or not isinstance(source, Iterable):
         limits = limits.checked(kind, endless=False)
         run = Run(kind, source, **given)
+        limits.refuse_endless(kind, run.sampler)
     else:
         limits = limits.checked(kind, endless=True)
         stream = _chunks(kind, source)
@@ -69,19 +69,20 @@ def _begun(
     chosen = samplers.checked(kind, sampler)
     if getattr(chosen, "weights", None) is not None:
         raise InputError(
-            f"sampled.{kind}: a stream weighs its transitions by how often they come; leave the "
-            "weights out."
+            f"sampled.{kind}: a stream draws all that is different alike; leave the weights out."
         )
     if resume is not None:
         experience = files.saved_experience(resume)
         rate = sources.DISCOUNT if discount is None else checked_discount(discount)
         followed = None if policy is None else np.asarray(policy)
         member = np.arange(len(experience.state))
-        source = sources.of_experience(kind, experience, followed, rate, member)
-        arrived = 0
-    else:
-        first = next(stream, None)
-        if first is None:
-            raise InputError(f"sampled.{kind}: the stream is empty; give one with transitions.")
-        source, arrived = sources.opened(kind, first, policy, discount, chosen), len(first)
-    return dataclasses.replace(source, streaming=True), arrived
+        source = sources.of_experience(kind, experience, followed, rate, member, streaming=True)
+        return source, 0
+    for first in stream:
+        source = sources.opened(kind, first, policy, discount, chosen, streaming=True)
+        if len(source.known.rows.state):
+            return source, len(first)
+    raise InputError(
+        f"sampled.{kind}: the stream is empty, or none of it follows the policy; give one with "
+        "transitions."
+    )
