@@ -57,7 +57,7 @@ def files(run: Run) -> None:
         ),
         ("pessimism --resume empty.npz", ("empty.npz", "no saved run")),
         ("pessimism --resume none.npz", ("none.npz", "No such file")),
-        ("pessimism --resume run.npz -o run.npz", ("run.npz is the run to go on from",)),
+        ("pessimism --resume run.npz -o run.npz", ("run.npz is read by this command",)),
         ("pessimism --checkpoint d.npz -o d.npz", ("d.npz is given twice",)),
         ("pessimism --checkpoint none/run.npz", ("make the folder none first",)),
         ("pessimism -o none/d.npz", ("make the folder none first",)),
@@ -116,3 +116,24 @@ def test_advice_of_the_library_is_said_for_the_shell(run: Run) -> None:
     for words in ("bisimulation torn.npz", "on-policy torn.npz", "bisimulation duplicated-grid"):
         err = run("sampled", *words.split()).err
         assert not re.search(r"to_mdp|exact\.|policy=|checkpoint=", err)
+
+
+@pytest.mark.parametrize(
+    "words", ["-o data.npz", "--steps 9 --checkpoint data.npz", "-o ./data.npz"]
+)
+def test_what_is_read_is_not_written_over(run: Run, words: str) -> None:
+    Transitions([0, 1], [0, 0], [0, 1], [0, 1], [False, False]).save("data.npz")
+    before = Path("data.npz").read_bytes()
+    refused(run("sampled", "bisimulation", "data.npz", *words.split()), "is read by this command")
+    refused(run("exact", "bisimulation", "data.npz", "-o", "data.npz"), "is read by this command")
+    assert Path("data.npz").read_bytes() == before
+    both = ("--checkpoint", "r.npz", "-o", str(Path("r.npz").resolve()))
+    refused(run("sampled", "bisimulation", "data.npz", *both), "is given twice")
+
+
+def test_a_policy_under_which_nothing_ends(run: Run) -> None:
+    ends = [False, False, True, True]
+    Transitions([0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0], [1, 0, 0, 0], ends).save("data.npz")
+    Path("policy.txt").write_text("0\n0\n")
+    result = run("sampled", "on-policy", "data.npz", "--policy", "policy.txt")
+    assert (result.code, result.err) == (0, "")

@@ -8,6 +8,7 @@ import itertools
 import shutil
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -177,6 +178,7 @@ def loaded(
     """The world, once every place to save to and every state is known to be good."""
     paths = [path for path in (output, *(pictures.paths if pictures else [])) if path]
     check_outputs(*paths)
+    keep_inputs(paths, source.world)
     if pairs and paths:
         raise InputError(f"--pairs makes no table to save in {paths[0]}; leave one of them out.")
     if pictures:
@@ -217,8 +219,16 @@ def check_outputs(*paths: Path | None) -> None:
     given = [path for path in paths if path is not None]
     for index, path in enumerate(given):
         check_writable(path)
-        if path in given[:index]:
+        if any(path.resolve() == other.resolve() for other in given[:index]):
             raise InputError(f"{path} is given twice; name a file for each output.")
+
+
+def keep_inputs(outputs: Iterable[Path | None], *inputs: str | Path | None) -> None:
+    """Refuses to write over what is read."""
+    read = {Path(path).resolve() for path in inputs if path is not None and Path(path).is_file()}
+    for path in outputs:
+        if path is not None and path.resolve() in read:
+            raise InputError(f"{path} is read by this command; name another file to write to.")
 
 
 def program() -> str:

@@ -218,7 +218,11 @@ def farthest(distance: Distance) -> tuple[int, int]:
 
 def zero_classes(distance: Distance) -> int:
     """How many classes the states at distance 0 of each other form."""
-    return len({int(np.argmax(row == 0)) for row in distance.values})
+    values = distance.values
+    if distance.coverage is not None:
+        lived = distance.coverage.lived
+        values = values[np.ix_(lived, lived)]
+    return len({int(np.argmax(row == 0)) for row in values})
 
 
 def saved_lines(paths: Sequence[Path | None]) -> Iterator[str]:

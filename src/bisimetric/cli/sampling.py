@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from bisimetric.cli.arguments import Pictures, Source, check_outputs, count
+from bisimetric.cli.arguments import Pictures, Source, check_outputs, count, keep_inputs
 from bisimetric.errors import InputError, near_names
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def opened(
 ) -> MDP | Transitions:
     """The source, once every place to save to and every state is known to be good."""
     check_outputs(output, sampling.checkpoint, *pictures.paths)
-    if sampling.resume is not None and sampling.resume in (output, *pictures.paths):
-        raise InputError(f"{sampling.resume} is the run to go on from; name another file to save.")
+    keep_inputs((output, *pictures.paths), source.world, sampling.resume)
+    keep_inputs([sampling.checkpoint], source.world)
     pictures.check()
     found = source.opened()
     pictures.check_world(states_of(found))

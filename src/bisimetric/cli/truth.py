@@ -53,7 +53,7 @@ def truth_of(
             return Truth(exact.bisimulation(mdp, tol=TOL), whole) if mdp.is_deterministic else None
         done = mdp.has.argmax(axis=1)
         followed = np.asarray(done) if policy is None else with_end(mdp, policy)
-        if not mdp.under(followed).is_deterministic:
+        if not mdp.under(followed).is_deterministic or _ends_elsewhere(source, policy):
             return None
         return Truth(exact.on_policy(mdp, followed, tol=TOL), whole)
     except NotConverged as error:
@@ -70,3 +70,12 @@ def _model(kind: Kind, source: MDP | Transitions, discount: float | None) -> tup
     given = {} if discount is None else {"discount": discount}
     mdp = source.to_mdp(unseen="refuse" if kind == "bisimulation" else "lacking", **given)
     return mdp, len(np.unique(np.asarray(source.states))) == source.num_states
+
+
+def _ends_elsewhere(source: MDP | Transitions, policy: NDArray[Any] | None) -> bool:
+    """Whether episodes end in data, but never under the policy, whose table has no end then."""
+    if isinstance(source, MDP) or policy is None:
+        return False
+    states = np.asarray(source.states)
+    follows = source.actions == np.asarray(policy)[states]
+    return source.end is not None and not source.terminated[follows].any()

@@ -26,7 +26,8 @@ class Distance:
     """A table of distances between the states of an MDP.
 
     `d(s, t)` takes ids or names. Every entry of `values` lies within `error` of the true
-    distance: that is proven, rounding included. Where that is not proven of every entry, `error`
+    distance: that is proven, rounding included. With a coverage this is said of the states that
+    were `lived` in, and nothing of other ids. Where that is not proven of every entry, `error`
     is infinite; `bounds(s, t)` is what is proven of one, and `estimate` says more of them all.
 
     Attributes:
@@ -130,6 +131,11 @@ class Distance:
         source = self.mdp.state(s)
         if k < 1:
             raise InputError(f"nearest: k is {k} and must be at least 1.")
+        if self.coverage is not None and not self.coverage.lived[source]:
+            raise InputError(
+                f"nearest: nothing is known of state {self.mdp.name(source)}; take one that the "
+                "data lived in."
+            )
         row = self.values[source]
         order = np.argsort(row, kind="stable")
         others = order != source

@@ -20,10 +20,13 @@ def gathered(
     policy: NDArray[Any] | None = None,
     weights: ArrayLike | None = None,
     before: Experience | None = None,
+    *,
+    streaming: bool = False,
 ) -> tuple[Experience, NDArray[np.int64]]:
     """What is known after some transitions, and which of it each of them is, (n,) in order.
 
-    For d^pi, `policy` (S,) leaves out the steps that take another action; there may be none.
+    For d^pi, `policy` (S,) leaves out the steps that take another action; there may be none. That
+    of a stream may know of states that are still to come.
     """
     if transitions.states is None:
         raise InputError(
@@ -34,7 +37,7 @@ def gathered(
     require_tables(verb, new.living + 1, new.groups)
     if before is not None:
         new = _renumbered(verb, new, before)
-    new = _followed(new, policy, transitions)
+    new = _followed(new, policy, transitions, streaming)
     arrived = len(new.state)
     if before is not None:
         new = _after(before, new)
@@ -88,7 +91,9 @@ def _read(verb: str, transitions: Transitions, weights: ArrayLike | None) -> Exp
     )
 
 
-def _followed(new: Experience, policy: NDArray[Any] | None, transitions: Transitions) -> Experience:
+def _followed(
+    new: Experience, policy: NDArray[Any] | None, transitions: Transitions, streaming: bool
+) -> Experience:
     """The steps that follow the policy."""
     if policy is None:
         return new
@@ -97,7 +102,8 @@ def _followed(new: Experience, policy: NDArray[Any] | None, transitions: Transit
             "sampled.on_policy: a policy picks steps by their action, and these are not numbered; "
             "leave it out where one policy made the data."
         )
-    if policy.ndim != 1 or policy.dtype.kind not in "iu" or len(policy) < new.living:
+    spare = len(policy) - new.living if policy.ndim == 1 else -1
+    if policy.dtype.kind not in "iu" or not (spare == 0 or (streaming and spare > 0)):
         raise InputError(
             f"sampled.on_policy: policy is {policy.dtype} of shape {policy.shape} and must be "
             f"({new.living},) actions, one a state."

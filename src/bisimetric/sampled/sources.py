@@ -70,7 +70,9 @@ class Source:
         """The source with more data."""
         if self.experience is None:
             raise InputError(f"sampled.{self.verb}: a model is known already; give a stream alone.")
-        experience, member = gathered(self.verb, transitions, self.policy, before=self.experience)
+        experience, member = gathered(
+            self.verb, transitions, self.policy, before=self.experience, streaming=True
+        )
         return of_experience(
             self.verb, experience, self.policy, self.discount, member, streaming=True
         )
@@ -95,7 +97,7 @@ def opened(
             )
         given = DISCOUNT if discount is None else checked_discount(discount)
         chosen = None if policy is None else np.asarray(policy)
-        experience, member = gathered(verb, source, chosen, weights)
+        experience, member = gathered(verb, source, chosen, weights, streaming=streaming)
         if not len(member) and not streaming:
             raise InputError(f"sampled.{verb}: no step of the data takes the action of the policy.")
         return of_experience(verb, experience, chosen, given, member, streaming=streaming)

@@ -89,6 +89,8 @@ def whole(what: str, array: NDArray[Any], otherwise: str = "") -> NDArray[np.int
     """Whole numbers, none negative, as int64; `otherwise` says what else could be given."""
     if array.dtype == np.int64 and array.min() >= 0:
         return array
+    if array.dtype == np.bool_:
+        return array.astype(np.int64)
     wrong = (array < 0) | (array >= 2**63)
     if array.dtype.kind == "f":
         wrong |= array != np.floor(array)

@@ -10,7 +10,7 @@ from scipy.spatial.distance import squareform
 
 from bisimetric.distance import Distance
 from bisimetric.views.colours import colours, scale
-from bisimetric.views.layout import counted, kind_of
+from bisimetric.views.layout import counted, kind_of, unknown
 
 MOST_OPTIMAL = 1000
 MOST_DRAWN = 2000
@@ -28,9 +28,12 @@ def heatmap(d: Distance) -> Figure:
     >>> sorted(label.get_text() for label in figure.axes[0].get_xticklabels())
     ['s', 't', 'u']
     """
-    states = d.mdp.num_states
+    known = np.setdiff1d(np.arange(d.mdp.num_states), unknown(d))
+    states = len(known)
     step = -(-states // MOST_DRAWN)
-    shown = np.arange(states) if step == 1 else _by_centrality(d.values)[::step]
+    shown = known
+    if step > 1:
+        shown = known[_by_centrality(d.values[np.ix_(known, known)])[::step]]
     shown = shown[similarity_order(d.values[np.ix_(shown, shown)])]
     named = states <= MOST_NAMED
     side = max(3.6, 0.22 * states) if named else 6.5
