@@ -18,8 +18,8 @@ for steps in (1_000, 2_000):
     print()
 
 # The holes and the goal only end episodes, and then one is in "end": no step starts from them, and
-# nothing is known of them. The pairs of all others are proven, to be what exact finds in the MDP
-# that the same steps make.
+# nothing is said of them. All others are proven to be what exact finds in the MDP that the same
+# steps make.
 truth = exact.bisimulation(lake.to_mdp(discount=0.9))
 ids = np.arange(d.mdp.num_states)
 proven = np.isfinite(d.bounds(ids[:, None], ids)[1])
