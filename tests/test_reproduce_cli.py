@@ -57,3 +57,51 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
 def test_convergence_refuses_bad_input(run: Run, words: str, complaint: str) -> None:
     Path("note.txt").touch()
     refused(run("reproduce", "convergence", *words.split()), complaint)
+
+
+def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
+    small = ("--quick", "--steps", "6", "--seeds", "2", "--parts", "no-noise", "policy")
+    words = ("reproduce", "gridworld", "-o", "new/folder", *small)
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split()[:2] == ["variant", "steps"]
+    assert [line.split()[:4] for line in lines[1:4:2]] == [
+        ["d~,", "noise", "off", "6"],
+        ["d^pi,", "noise", "off", "6"],
+    ]
+    figures = ("errors.png", "tables.png", "on-policy-errors.png", "gridworld.json")
+    assert lines[5:] == [f"saved      new/folder/{name}" for name in figures]
+    for name in (*figures, "policy.npz", "policy.safetensors"):
+        assert (tmp_path / "new" / "folder" / name).exists()
+    record = json.loads((tmp_path / "new" / "folder" / "gridworld.json").read_text())
+    again = shlex.split(record["policy"]["made"]["command"])
+    assert again[0] == "bisimetric"
+    # Nothing is trained again.
+    assert run(*again[1:], "--resume").out == out
+    refused(
+        run(*again[1:], "--resume", "--steps", "7"),
+        "no-noise.npz is of another run: its steps is 6 and here it is 7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--seeds 1", "seeds is 1"),
+        ("--steps 0", "--steps is 0"),
+        ("--steps few", "--steps is few"),
+        ("-o note.txt", "note.txt: it is a file"),
+    ],
+)
+def test_gridworld_refuses_bad_input(run: Run, words: str, complaint: str) -> None:
+    Path("note.txt").touch()
+    refused(run("reproduce", "gridworld", "--quick", *words.split()), complaint)
+
+
+def test_gridworld_knows_its_parts(run: Run) -> None:
+    from bisimetric.cli.commands import reproduce
+    from bisimetric.paper import gridworld
+
+    assert list(reproduce.PARTS) == list(gridworld.PARTS)
+    assert run("reproduce", "gridworld", "--parts", "silence").code == 2

@@ -19,6 +19,7 @@ from bisimetric.cli.commands import (
     data,
     demo,
     exact,
+    learned,
     relation,
     reproduce,
     sampled,
@@ -26,7 +27,7 @@ from bisimetric.cli.commands import (
     worlds,
 )
 from bisimetric.cli.interrupts import interrupted
-from bisimetric.errors import InputError, NotConverged
+from bisimetric.errors import Diverged, InputError, NotConverged
 
 DESCRIPTION = """How alike are two states of a Markov decision process, by how they behave?
 
@@ -38,6 +39,7 @@ GROUPS = {
     "exact": "Distances between all states of a world, each to a proven error.",
     "relation": "The classes of states that behave exactly alike.",
     "sampled": "Distances from experience: of a world or a data set, pair by pair.",
+    "learned": "Distances that a network learns: of a world or a data set, an approximation.",
     "reproduce": "Figures and experiments of the paper.",
 }
 
@@ -52,11 +54,15 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("relation", "lax"): relation.lax,
     ("sampled", "bisimulation"): sampled.bisimulation,
     ("sampled", "on-policy"): sampled.on_policy,
+    ("learned", "bisimulation"): learned.bisimulation,
+    ("learned", "on-policy"): learned.on_policy,
+    ("learned", "mico"): learned.mico,
     ("rollout",): data.rollout,
     ("explain",): tables.explain,
     ("show",): tables.show,
     ("demo",): demo.demo,
     ("reproduce", "convergence"): reproduce.convergence,
+    ("reproduce", "gridworld"): reproduce.gridworld,
 }
 
 
@@ -79,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")
-    except (InputError, NotConverged) as error:
+    except (InputError, NotConverged, Diverged) as error:
         return _refuse(str(error))
     except MemoryError as error:
         return _refuse(str(error) or "the memory is full; try a smaller world or --dtype float32.")

@@ -6,6 +6,17 @@ processes".
 
 from __future__ import annotations
 
-from bisimetric.paper import convergence
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["convergence"]
+if TYPE_CHECKING:
+    from bisimetric.paper import convergence, gridworld
+
+__all__ = ["convergence", "gridworld"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: one needs Matplotlib, the other JAX.
+    if name in __all__:
+        return importlib.import_module(f"bisimetric.paper.{name}")
+    raise AttributeError(f"module 'bisimetric.paper' has no attribute {name!r}")

@@ -1,0 +1,163 @@
+"""How networks learn: errors over steps, the mean of several seeds and its interval.
+
+Takes plain arrays: one panel a measure, one line a variant; lines may end at different steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.views.colours import BARS, SOURCE, colours
+from bisimetric.views.convergence import GREY, interval
+
+Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def learning(
+    panels: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]],
+    *,
+    marks: Mapping[int, str] | None = None,
+    levels: Mapping[str, tuple[float, str]] | None = None,
+    title: str = "",
+) -> Figure:
+    """Errors over steps from 0 on: one panel a measure, one line a variant.
+
+    Args:
+        panels: by measure, and then by label, steps (n,) and errors (seeds, n). The same labels
+            mean the same lines in every panel.
+        marks: steps to mark, and what they are; one beyond the last step stands at the edge, with
+            an arrow.
+        levels: by measure, an error to mark, and what it is.
+        title: of the whole figure.
+
+    A line is the mean over the seeds, its shade the 95% interval of that mean. A single seed has
+    no shade.
+
+    >>> errors = {"noise off": ([500, 1000], [[9.0, 1.0], [7.0, 2.0]])}
+    >>> figure = learning({"largest error": errors}, marks={500: "here"})
+    >>> figure.axes[0].lines[0].get_ydata().tolist()
+    [8.0, 1.5]
+    """
+    tables = {
+        name: {label: _checked(name, label, *line) for label, line in lines.items()}
+        for name, lines in panels.items()
+    }
+    if not any(tables.values()):
+        raise InputError("learning: there is nothing to draw; give at least one line of errors.")
+    labels = list(dict.fromkeys(label for lines in tables.values() for label in lines))
+    styles = dict(zip(labels, itertools.cycle(_styles()), strict=False))
+    figure = Figure(figsize=(0.8 + 4.8 * len(tables), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(tables), sharex=True, squeeze=False)[0]
+    last = max(float(steps[-1]) for lines in tables.values() for steps, _ in lines.values())
+    for panel, (name, lines) in zip(axes, tables.items(), strict=True):
+        for label, (steps, errors) in lines.items():
+            _line(panel, steps, errors, label, styles[label])
+        _finish(panel, name, last)
+        if levels and name in levels:
+            _level(panel, *levels[name])
+        _marks(panel, marks or {}, last)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    handles = {line.get_label(): line for panel in axes for line in panel.lines}
+    figure.legend(
+        handles=[handles[label] for label in labels],
+        loc="outside lower center",
+        ncols=len(labels),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.2,
+    )
+    return figure
+
+
+def _checked(name: str, label: str, steps: ArrayLike, errors: ArrayLike) -> Line:
+    counts, found = np.asarray(steps, np.float64), np.asarray(errors, np.float64)
+    if counts.ndim != 1 or not len(counts) or counts[0] <= 0 or (np.diff(counts) <= 0).any():
+        raise InputError(
+            f"learning: the steps of {label!r} in {name!r} must be a row of rising numbers above 0."
+        )
+    if found.ndim != 2 or not len(found) or found.shape[1:] != counts.shape:
+        raise InputError(
+            f"learning: the errors of {label!r} in {name!r} have shape {found.shape} and must have "
+            f"one row a seed and one column for each of {counts.size} steps."
+        )
+    if not np.isfinite(found).all():
+        raise InputError(f"learning: an error of {label!r} in {name!r} is not a number.")
+    return counts, found
+
+
+def _styles() -> tuple[dict[str, Any], ...]:
+    """Lines that differ in hue, in lightness and in dashes."""
+    return (
+        {"color": BARS, "lw": 2.0, "ls": "-"},
+        {"color": SOURCE, "lw": 2.0, "ls": (0, (5, 1.5))},
+        {"color": colours()(0.6), "lw": 2.0, "ls": (0, (2, 1.5))},
+    )
+
+
+def _line(
+    axes: Axes,
+    steps: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    label: str,
+    style: dict[str, Any],
+) -> None:
+    if len(errors) > 1:
+        mean, half = interval(errors)
+        low = np.maximum(mean - half, 0.0)
+        axes.fill_between(steps, low, mean + half, color=style["color"], alpha=0.2, lw=0)
+    axes.plot(steps, errors.mean(axis=0), label=label, **style)
+
+
+def _finish(axes: Axes, name: str, last: float) -> None:
+    axes.set_xlim(0, last)
+    axes.set_ylim(0, 1.22 * axes.get_ylim()[1])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("steps")
+    axes.set_title(name, fontsize=10)
+
+
+def _level(axes: Axes, height: float, words: str) -> None:
+    axes.axhline(height, color=GREY, lw=0.8, ls="--", label="_level", zorder=1)
+    axes.annotate(
+        words,
+        (0.5, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        ha="center",
+        color=GREY,
+        fontsize=8,
+    )
+
+
+def _marks(axes: Axes, marks: Mapping[int, str], last: float) -> None:
+    for number, (step, words) in enumerate(marks.items()):
+        beyond = step > last
+        where = min(float(step), last)
+        if not beyond:
+            axes.axvline(where, color=GREY, lw=0.8, ls=":", label="_mark", zorder=1)
+        right = where > 0.6 * last
+        axes.annotate(
+            f"{words} \N{RIGHTWARDS ARROW}" if beyond else words,
+            (where, 1),
+            xycoords=("data", "axes fraction"),
+            # One below the other, so that neighbours do not meet.
+            xytext=(-3 if right else 3, -1 - 11 * number),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="top",
+            color=GREY,
+            fontsize=8,
+        )
