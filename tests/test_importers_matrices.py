@@ -240,7 +240,7 @@ class TestFiles:
         refused("is a table of distances, not an MDP; see it with `bisimetric show")
         path.unlink()
         path.mkdir()
-        refused("cannot be read")
+        refused("cannot read")
 
     def test_options(self) -> None:
         with pytest.raises(InputError, match=r"no option 'order'; its options are first\."):

@@ -9,9 +9,25 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
 """What reading a damaged .npz archive may raise, besides errors of the file itself."""
+
+
+@contextlib.contextmanager
+def archive(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """An .npz archive of plain arrays, opened to be read; see UNREADABLE for what may go wrong."""
+    import numpy as np
+
+    try:
+        # Opened and looked into first: np.load leaves a file that is no archive open.
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as found:
+                yield found
+    except OSError as error:
+        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
 
 
 @contextlib.contextmanager

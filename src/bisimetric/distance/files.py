@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import zipfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from scipy import sparse
 
 from bisimetric.distance.coverage import Coverage
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.files import UNREADABLE, archive, written_beside
 from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
@@ -70,13 +69,8 @@ def write(distance: Distance, path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distance:
     """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
     try:
-        # Opened and looked into first: np.load leaves a file that is no archive open.
-        with open(path, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                found = {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+        with archive(path) as opened:
+            found = {name: opened[name] for name in opened.files}
     except UNREADABLE as error:
         raise InputError(
             f"{path} is cut short or no distance file ({error}); make it again with "

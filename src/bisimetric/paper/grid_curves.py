@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.files import UNREADABLE, archive, written_beside
 
 FORMAT = "bisimetric gridworld curves, version 1"
 TEXT = 2_500
@@ -102,17 +101,12 @@ class Curves:
     def load(cls, path: str | os.PathLike[str]) -> Curves:
         """Reads what `save` wrote."""
         try:
-            # Opened and looked into first: np.load leaves a file that is no archive open.
-            with open(path, "rb") as file, zipfile.ZipFile(file):
-                file.seek(0)
-                with np.load(file, allow_pickle=False) as archive:
-                    found: dict[str, Any] = {name: archive[name] for name in archive.files}
+            with archive(path) as opened:
+                found: dict[str, Any] = {name: opened[name] for name in opened.files}
             about = json.loads(str(found.pop("about")))
             if about["format"] != FORMAT or about["name"] not in PARTS:
                 raise ValueError(f"its format is {about['format']!r}")
             return cls(about["name"], **found, made=about["made"])
-        except OSError as error:
-            raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
         except (*UNREADABLE, TypeError) as error:
             raise InputError(
                 f"{path} is cut short or holds no curves of the grid ({error}); measure them again."

@@ -6,7 +6,6 @@ import hashlib
 import json
 import operator
 import os
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.files import UNREADABLE, archive, written_beside
 from bisimetric.sampled.experience import COLUMNS, Experience
 from bisimetric.sampled.samplers import described
 
@@ -118,19 +117,14 @@ def _told(run: Run) -> dict[str, Any]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
-        # Opened and looked into first: np.load leaves a file that is no archive open.
-        with open(path, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+        with archive(path) as opened:
+            arrays = {name: opened[name] for name in opened.files}
         told, seal = str(arrays.pop("about")), str(arrays.pop("seal"))
         about = json.loads(told)
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
         if seal != _seal(told, arrays):
             raise ValueError("it was changed after it was saved")
-    except OSError as error:
-        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
     except (*UNREADABLE, TypeError) as error:
         raise _no_run(path, error) from None
     return about, arrays

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import zipfile
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, written_beside
+from bisimetric.files import UNREADABLE, archive, written_beside
 from bisimetric.mdp.checks import frozen
 from bisimetric.transitions.joining import observed_ids
 
@@ -42,19 +39,17 @@ def write(steps: Transitions, path: str | os.PathLike[str]) -> None:
 def fields(path: str | os.PathLike[str], observations: bool) -> dict[str, Any]:
     """What `write` wrote, by field; not checked beyond its format."""
     try:
-        with _opened(path) as archive:
-            about = _about(path, archive)
+        with archive(path) as opened:
+            about = _about(path, opened)
             if about["format"] != FORMAT:
                 raise refused(path, f"its format is {about['format']!r}")
-            lacking = [name for name in REQUIRED if name not in archive.files]
+            lacking = [name for name in REQUIRED if name not in opened.files]
             if lacking:
                 raise refused(path, f"it has no {lacking[0]!r}")
-            wanted = {*REQUIRED, *OPTIONAL} & set(archive.files)
+            wanted = {*REQUIRED, *OPTIONAL} & set(opened.files)
             if not observations and wanted.issuperset(IDS):
                 wanted -= {*OBSERVED}
-            found: dict[str, Any] = {name: frozen(archive[name]) for name in wanted}
-    except OSError as error:
-        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+            found: dict[str, Any] = {name: frozen(opened[name]) for name in wanted}
     except InputError:
         raise
     except UNREADABLE as error:
@@ -81,19 +76,10 @@ def refused(path: str | os.PathLike[str], what: str) -> InputError:
 def holds_transitions(path: str | os.PathLike[str]) -> bool:
     """Whether a file says that it is one of transitions; only its label is read."""
     try:
-        with _opened(path) as archive:
-            return str(_about(path, archive)["format"]).startswith(FORMAT.partition(",")[0])
+        with archive(path) as opened:
+            return str(_about(path, opened)["format"]).startswith(FORMAT.partition(",")[0])
     except (OSError, *UNREADABLE):
         return False
-
-
-@contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
-    # Opened and looked into first: np.load leaves a file that is no archive open.
-    with open(path, "rb") as file, zipfile.ZipFile(file):
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            yield archive
 
 
 def _about(path: str | os.PathLike[str], archive: Any) -> dict[str, Any]:

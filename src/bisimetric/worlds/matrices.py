@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE
+from bisimetric.files import UNREADABLE, archive
 from bisimetric.mdp import MDP
 from bisimetric.worlds.notes import expected_rewards
 
@@ -167,34 +166,31 @@ def _numbers(where: str, given: Any) -> NDArray[np.float64]:
 def _arrays(where: str) -> dict[str, NDArray[Any]]:
     """The arrays of a .npz file, P and R or their like among them."""
     try:
-        # Opened and looked into first: np.load leaves a file that is no archive open.
-        with open(where, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                names = set(archive.files)
-                if {"values", "met", "about"} <= names:
-                    raise InputError(
-                        f"{where}: is a saved run, not an MDP; give its world or data, and this "
-                        "with --resume."
-                    )
-                if {"values", "about"} <= names:
-                    raise InputError(
-                        f"{where}: is a table of distances, not an MDP; see it with "
-                        f"`bisimetric show {where}`."
-                    )
-                if "R" not in names or not ("P" in names or names.issuperset(STACK)):
-                    raise InputError(
-                        f"{where}: holds {', '.join(sorted(names)) or 'nothing'} and must hold P "
-                        "(or data, indices and indptr) and R."
-                    )
-                wanted = names & {"P", "R", "discount", *STACK, *ABOUT}
-                return {name: archive[name] for name in wanted}
+        with archive(where) as opened:
+            names = set(opened.files)
+            if {"values", "met", "about"} <= names:
+                raise InputError(
+                    f"{where}: is a saved run, not an MDP; give its world or data, and this "
+                    "with --resume."
+                )
+            if {"values", "about"} <= names:
+                raise InputError(
+                    f"{where}: is a table of distances, not an MDP; see it with "
+                    f"`bisimetric show {where}`."
+                )
+            if "R" not in names or not ("P" in names or names.issuperset(STACK)):
+                raise InputError(
+                    f"{where}: holds {', '.join(sorted(names)) or 'nothing'} and must hold P "
+                    "(or data, indices and indptr) and R."
+                )
+            wanted = names & {"P", "R", "discount", *STACK, *ABOUT}
+            return {name: opened[name] for name in wanted}
     except FileNotFoundError:
         raise InputError(f"{where}: there is no such file; check the path.") from None
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{where}: cannot be read ({error.strerror or error}).") from None
+        raise InputError(str(error)) from None
     except UNREADABLE as error:
         raise InputError(
             f"{where}: is cut short or no .npz file of plain arrays ({error}); save one with "
