@@ -1,0 +1,408 @@
+"""Networks on the command line: own data in one call, runs that go on, files, and mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from bisimetric import Distance, Transitions, exact, learned, worlds
+from bisimetric.cli import networks
+from bisimetric.cli.learning import in_flags, label_of
+from bisimetric.learned import fitting, training
+from commands import Result, Run, refused
+
+SMALL = ("--hidden", "16", "--batch", "16", "--steps", "40", "--every", "20")
+WORLD = "mirrored-rooms-policy"
+
+
+def walk(steps: int = 60) -> Transitions:
+    """A point that walks to the right until it falls off; every tenth step is an end."""
+    x = np.linspace(-1, 1, steps)
+    ended = np.arange(steps) % 10 == 9
+    seen = np.column_stack([x, x**2])
+    return Transitions(seen, np.zeros(steps, int), np.sign(x), seen + 0.1, ended)
+
+
+def ids() -> Transitions:
+    """Three states that are walked through, each action of each six times."""
+    once = [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 2], [1, 2, 2, 0, 0, 2]]
+    s, a, r, t = np.tile(once, 6)
+    return Transitions(s, a, r, t, np.zeros(36, bool), names=("a", "b", "c"))
+
+
+def lines_of(result: Result) -> dict[str, str]:
+    """The report, by the first word of each line."""
+    assert (result.code, result.err) == (0, "")
+    found = [line.split(maxsplit=1) for line in result.out.splitlines()]
+    return {words[0]: words[1] for words in found if words[0] not in ("next:", "saved")}
+
+
+def following(out: str) -> list[list[str]]:
+    """The commands that a report offers."""
+    found = re.findall(r"^next: \S*bisimetric (.*?)(?:, which is exact)?$", out, re.MULTILINE)
+    return [shlex.split(line) for line in found]
+
+
+def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
+    files = ("d.safetensors", "d.npz", "c.png", "m.png", "h.svg")
+    words = ("--discount", "0.9", "-o", files[0], "--table", files[1], "--curve", files[2])
+    drawn = ("--plot", files[3], "--heatmap", files[4], "--from", "4,3")
+    result = run("learned", "on-policy", WORLD, *SMALL, "--noise", "0.1", *words, *drawn)
+    lines = lines_of(result)
+    mdp = worlds.load(WORLD, discount=0.9)
+    d, table = learned.Learned.load(files[0], mdp), Distance.load(files[1])
+    np.testing.assert_array_equal(d.distance().values, table.values)
+    assert (table.kind, table.error, table.made["world"]) == ("on_policy", np.inf, WORLD)
+    truth = exact.on_policy(mdp)
+    far = np.abs(d.values - truth.values).max()
+    assert lines["world"] == f"{WORLD}: 31 states, 4 actions, deterministic, discount 0.9"
+    assert lines["distance"].endswith("the on-policy distance: an approximation, nothing is proven")
+    assert lines["policy"] == "the world's own"
+    assert lines["network"] == "2 features a state, hidden layers 16, key 0"
+    assert re.fullmatch(r"40, in [\d.]+ s, [\d,]+ a second", lines["steps"])
+    assert lines["device"] == jax.devices()[0].platform
+    assert lines["horizon"] == "1 of 10 steps ahead, beta 0"
+    assert lines["loss"] == f"{d.history['loss'][-1]:.3g}, the mean of the last 20 steps"
+    said = f"largest error {far:.3g} where the exact distances reach {truth.values.max():.3g}"
+    assert lines["truth"] == said
+    assert lines["normalised"].split(",")[0] == f"{d.history['normalised'][-1]:.3g}"
+    assert lines["largest"].startswith(f"{table.values.max():.6g}, between ")
+    quality = d.quality(learned.of_mdp("on_policy", mdp, scale=d.scale, noise=0.1, most=3 * 0.1))
+    assert lines["symmetry"] == f"psi(x, y) and psi(y, x) differ by {quality.symmetry:.3g} at most"
+    assert lines["identity"] == f"psi(x, x) is {quality.identity:.3g} at most, and should be 0"
+    assert lines["triangle"] == f"a way round is shorter by {quality.triangle:.3g} at most"
+    assert lines["residual"] == f"psi is off its equation by {quality.residual:.3g} on average"
+    for name in files:
+        assert f"saved      {name}\n" in result.out
+        assert os.path.getsize(name) > 0
+    assert 'next: in Python, d = bisimetric.learned.Learned.load("d.safetensors"); d(x, y)\n' in (
+        result.out
+    )
+    explained, solved = following(result.out)
+    assert "not proven" in run(*explained).out
+    assert solved == ["exact", "on-policy", WORLD, "--discount", "0.9"]
+    assert run(*solved).code == 0
+    shown = run("show", "d.npz").out
+    assert "learned    by a network: an approximation, nothing is proven\n" in shown
+    assert "policy     the world's own\n" in shown
+
+
+def test_observations_are_learned_from(run: Run) -> None:
+    walk().save("data.npz")
+    result = run("learned", "on-policy", "data.npz", *SMALL, "-o", "d.safetensors")
+    lines = lines_of(result)
+    d = learned.Learned.load("d.safetensors")
+    assert d.discount == 0.99
+    assert lines["data"].endswith("observations (2,) float64, 1 action, discount 0.99")
+    assert lines["policy"] == "that of the data"
+    # Two numbers, and one for the end.
+    assert lines["network"] == "3 features a state, hidden layers 16, key 0"
+    assert lines["largest"].endswith(", among the pairs of 256 drawn steps")
+    assert f"by {d.quality(walk()).residual:.3g} on average" in lines["residual"]
+    assert not {"truth", "branches", "world"} & lines.keys()
+    assert d([0.0, 0.0], None) >= 0
+    assert d.made["data"] in lines["data"]
+    assert following(result.out) == []
+
+
+def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
+    ids().save("data.npz")
+    words = ("learned", "mico", "data.npz", *SMALL, "--discount", "0.5")
+    Path("p.txt").write_text("0 1 0")
+    result = run(*words, "--policy", "p.txt", "-o", "d.safetensors")
+    lines = lines_of(result)
+    truth = exact.on_policy(ids().to_mdp(discount=0.5), np.array([0, 1, 0]))
+    far = np.abs(learned.Learned.load("d.safetensors").values - truth.values).max()
+    assert lines["policy"] == "p.txt"
+    assert lines["network"].startswith("3 features a state")
+    assert lines["truth"].startswith(f"largest error {far:.3g} where the exact distances reach ")
+    assert lines["identity"].endswith(" at most")
+    (solved,) = following(result.out)
+    assert solved == shlex.split("exact mico data.npz --discount 0.5 --policy p.txt")
+    assert run(*solved).code == 0
+
+
+def test_states_that_nobody_left_are_not_judged(run: Run) -> None:
+    data = ids()
+    ended = (data.observations == 1) & (data.actions == 1)
+    following = np.where(ended, 3, data.next_observations)
+    Transitions(data.observations, data.actions, data.rewards, following, ended).save("data.npz")
+    lines = lines_of(run("learned", "bisimulation", "data.npz", *SMALL))
+    assert lines["truth"].endswith(", among the 3 states that were left")
+    assert "policy" not in lines
+
+
+def test_outcomes_that_differ_are_told(run: Run) -> None:
+    ids().save("data.npz")
+    lines = lines_of(run("learned", "on-policy", "data.npz", *SMALL))
+    assert lines["branches"].startswith("some steps have several outcomes")
+    assert "truth" not in lines
+    data = ids()
+    assert networks.branches("on_policy", data, None)
+    assert not networks.branches("on_policy", data, np.array([0, 1, 0]))
+    assert not networks.branches("bisimulation", data, None)
+    assert not networks.branches("mico", data, None)
+    assert not networks.branches("bisimulation", walk(), None)
+    twice = Transitions([0, 0], [0, 0], [0.0, 1.0], [1, 1], [False, False])
+    assert networks.branches("bisimulation", twice, None)
+
+
+def test_the_same_key_gives_the_same_network_and_another_key_another(run: Run) -> None:
+    tables = []
+    for key in ("1", "1", "2"):
+        words = ("learned", "bisimulation", "pessimism", *SMALL, "--key", key)
+        assert run(*words, "--table", "d.npz").code == 0
+        tables.append(Distance.load("d.npz").values)
+    assert np.array_equal(tables[0], tables[1])
+    assert not np.array_equal(tables[0], tables[2])
+
+
+def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
+    words = ("learned", "bisimulation", "pessimism", *SMALL[:4], "--every", "20")
+    assert run(*words, "--steps", "6e1", "-o", "long.safetensors").code == 0
+    assert run(*words, "--steps", "20", "--checkpoint", "run.safetensors").code == 0
+    again = (*words, "--steps", "0.06k", "--resume", "run.safetensors")
+    lines = lines_of(run(*again, "--curve", "c.png", "-o", "d.safetensors"))
+    assert lines["steps"].startswith("60, 40 of them in this run, in ")
+    long, short = (learned.Learned.load(f"{name}.safetensors") for name in ("long", "d"))
+    assert np.array_equal(long.values, short.values)
+    assert short.history["step"].tolist() == [20, 40, 60]
+    refused(
+        run(*words, "--steps", "10", "--resume", "run.safetensors"),
+        "run.safetensors holds 20 steps and 10 are asked for",
+    )
+
+
+def test_patience_ends_a_run_early(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "_stalled", lambda fit, patience: patience == 7)
+    words = ("learned", "bisimulation", "pessimism", *SMALL, "--patience", "7")
+    lines = lines_of(run(*words))
+    assert lines["steps"].startswith("20, in ")
+    assert lines["steps"].endswith(", stopped early: the loss fell no more")
+
+
+def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, counter = training.advanced, itertools.count(1)
+
+    def advanced(*given: Any, **options: Any) -> Any:
+        if next(counter) > calls:
+            raise KeyboardInterrupt
+        return honest(*given, **options)
+
+    monkeypatch.setattr(training, "advanced", advanced)
+
+
+def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("learned", "bisimulation", "pessimism", *SMALL)
+    with monkeypatch.context() as patched:
+        interrupt_after(1, patched)
+        code, out, err = run(*words, "--checkpoint", "my run.safetensors", "-o", "d.safetensors")
+    assert (code, out) == (130, "")
+    found = re.fullmatch(r"bisimetric: interrupted; the run is kept: go on with `(.*)`\.\n", err)
+    assert found is not None
+    lines = lines_of(run(*shlex.split(found[1])[1:]))
+    assert lines["steps"].startswith("40, 20 of them in this run, in ")
+    with monkeypatch.context() as patched:
+        interrupt_after(0, patched)
+        code, _, err = run(*words)
+    assert code == 130
+    assert err.endswith("; --checkpoint RUN.safetensors would keep such a run.\n")
+
+
+def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> None:
+    data = walk()
+    dataclasses.replace(data, rewards=1e30 * data.rewards).save("data.npz")
+    words = ("learned", "on-policy", "data.npz", *SMALL, "--checkpoint", "run.safetensors")
+    refused(
+        run(*words, "-o", "d.safetensors"),
+        "finite at step",
+        "is kept in run.safetensors; try a smaller --learning-rate",
+    )
+    assert sorted(os.listdir()) == ["data.npz", "run.safetensors"]
+    assert "steps      0\n" in run("show", "run.safetensors").out
+
+
+def test_a_dead_network_is_called_so() -> None:
+    mdp = worlds.load("pessimism")
+    settings = learned.Settings((4,), batch=4)  # type: ignore[arg-type]
+    found = learned.bisimulation(mdp, steps=1, settings=settings)
+    course = networks.Course(mdp, None, None, False, None, 1, 0, 0.0)
+    made = {**found.made, "world": "pessimism"}
+    dead = dataclasses.replace(
+        found, parameters=jax.tree.map(np.zeros_like, found.parameters), made=made
+    )
+    said = [line.split()[0] for line in networks.learned_lines(dead, dead.distance(), course)]
+    assert said[-1] == "dead"
+    quiet = dataclasses.replace(dead, history={**dead.history, "loss": np.zeros(1)})
+    assert "dead" not in " ".join(networks.learned_lines(quiet, dead.distance(), course))
+
+
+def test_what_is_in_a_file(run: Run) -> None:
+    words = ("learned", "bisimulation", "pessimism", *SMALL, "--checkpoint", "run.safetensors")
+    assert run(*words, "-o", "d.safetensors").code == 0
+    lines = lines_of(run("show", "d.safetensors", "--curve", "c.png"))
+    assert lines["file"] == "d.safetensors: a distance that a network learned"
+    assert lines["from"] == "pessimism"
+    assert lines["steps"] == "40"
+    assert lines["learning"] == "Adam 0.001, batch 16, period 500, rate 0.9"
+    assert lines["truth"].startswith("largest error ")
+    kept = lines_of(run("show", "run.safetensors"))
+    assert kept["file"] == "run.safetensors: a training run to go on with"
+    for key in ("distance", "discount", "network", "steps", "horizon", "loss", "truth", "jax"):
+        assert kept[key] == lines[key]
+    assert os.path.getsize("c.png") > 0
+    refused(run("explain", "d.safetensors", "s", "t"), "d.safetensors is a network, not a table")
+    refused(run("show", "d.safetensors", "--plot", "m.png"), "cannot draw m.png", "--table d.npz")
+    refused(run("show", "d.safetensors", "--curve", "c.xyz"), "cannot save a picture as c.xyz")
+    assert run("exact", "bisimulation", "pessimism", "-o", "d.npz").code == 0
+    refused(run("show", "d.npz", "--curve", "x.png"), "--curve is for a network", "d.npz is none")
+    refused(run("learned", "bisimulation", "run.safetensors"), "`bisimetric show run.safetensors`")
+    whole = Path("d.safetensors").read_bytes()
+    Path("short.safetensors").write_bytes(whole[:-9])
+    refused(run("show", "short.safetensors"), "short.safetensors is cut short or no learned dist")
+    Path("none.safetensors").write_bytes(whole[:9])
+    assert label_of(Path("none.safetensors")) is None
+    refused(run("show", "none.safetensors"), "none.safetensors is cut short or no distance file")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaints"),
+    [
+        ("pessimism --steps 0", ("--steps is 0 and must be a whole number",)),
+        ("pessimism --steps many", ("--steps is many and must be",)),
+        ("pessimism --every 0", ("--every is 0",)),
+        ("pessimism --hidden 16 0", ("--hidden is 16 0 and must be whole numbers",)),
+        ("pessimism --batch 1", ("--batch is 1 and must be a whole number, at least 2",)),
+        ("pessimism --learning-rate -1", ("--learning-rate is -1.0",)),
+        ("pessimism --period 0", ("--period is 0",)),
+        ("pessimism --rate 1", ("--rate is 1.0 and must be below 1",)),
+        ("pessimism --patience 0", ("patience is 0",)),
+        ("pessimism --key -1", ("key is -1",)),
+        ("pessimism --noise -1", ("noise is -1.0",)),
+        ("pessimism --discount 1", ("discount is 1.0",)),
+        ("data.npz --discount 1", ("discount is 1.0",)),
+        ("data.npz --set a=1", ("data.npz holds transitions, which --set cannot change",)),
+        ("data.npz --noise 1", ("noise is for the states of an MDP",)),
+        ("data.npz --table d.npz", ("cannot save d.npz", "data.npz holds transitions")),
+        ("data.npz --plot m.png", ("cannot save m.png", "data.npz holds transitions")),
+        ("data.npz --batch 99", ("there are 60 steps", "a batch takes 99", "or lower --batch.")),
+        ("alone.npz", ("no two steps took the same action", "`bisimetric learned on-policy alone")),
+        ("pessimism -o d.npz", ("cannot save a network as d.npz", "--table d.npz")),
+        ("pessimism --table d.safetensors", ("the name must end in .npz",)),
+        ("pessimism --curve c.xyz", ("cannot save a picture as c.xyz",)),
+        ("pessimism --plot m.xyz", ("cannot save a picture as m.xyz",)),
+        ("pessimism --from z --plot m.png", ("no state 'z'",)),
+        ("pessimism --curve c.png --plot c.png", ("c.png is given twice",)),
+        ("pessimism -o none/d.safetensors", ("make the folder none first",)),
+        ("pessimism --checkpoint none/run.safetensors", ("make the folder none first",)),
+        ("pessimism --resume none.safetensors", ("none.safetensors: there is no such file",)),
+        ("pessimism --resume data.npz", ("data.npz is cut short or no learning run",)),
+        ("duplicated-grid", ("several successors", "`bisimetric exact bisimulation duplicated-gr")),
+        ("none.npz", ("none.npz: there is no such file",)),
+        ("empty.npz", ("empty.npz",)),
+        ("nowhere", ("there is no world 'nowhere'",)),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(
+    run: Run, words: str, complaints: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    walk().save("data.npz")
+    Transitions([0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2, 0], [False] * 3).save("alone.npz")
+    Path("empty.npz").touch()
+    before = sorted(os.listdir())
+    refused(run("learned", "bisimulation", *words.split()), *complaints)
+    assert sorted(os.listdir()) == before
+
+
+def test_mistakes_with_policies_files_and_devices(run: Run) -> None:
+    walk().save("data.npz")
+    Path("p.txt").write_text("0 1")
+    for words, complaint in (
+        ("data.npz --policy optimal", "--policy optimal: data has no such policy"),
+        ("data.npz --policy none.txt", "none.txt: there is no such file"),
+        ("data.npz --policy p.txt", "a policy for data must be"),
+        ("pessimism --policy own", "this world comes with no policy"),
+    ):
+        refused(run("learned", "on-policy", *words.split()), complaint)
+    short = ("learned", "mico", "pessimism", *SMALL[:4], "--every", "20", "--steps", "20")
+    assert run(*short, "--checkpoint", "run.safetensors").code == 0
+    resumed = (*short, "--resume", "run.safetensors")
+    refused(run(*resumed, "--key", "1"), "run.safetensors is of another run: its keys is [0]")
+    refused(run(*resumed, "-o", "run.safetensors"), "run.safetensors is the run to go on from")
+    if jax.default_backend() == "cpu":
+        refused(run(*short, "--device", "gpu"), "device 'gpu' is not there", "'bisimetric[gpu]'")
+
+
+@pytest.mark.parametrize("words", ["", "pessimism --foo", "pessimism --device tpu"])
+def test_words_that_cannot_be_parsed(run: Run, words: str) -> None:
+    code, out, err = run("learned", "bisimulation", *words.split())
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+
+
+def in_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+
+
+@pytest.mark.parametrize("missing", ["jax", "optax", "safetensors"])
+def test_without_the_packages_it_says_what_to_install(missing: str, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from bisimetric.cli import main
+sys.exit(main(["learned", "bisimulation", "pessimism", "-o", "d.safetensors"]))
+"""
+    done = in_python(code, tmp_path)
+    said = f"bisimetric: learned: {missing} is not installed; pip install 'bisimetric[learn]'.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
+@pytest.mark.parametrize("words", [["learned"], ["learned", "on-policy"]])
+def test_help_imports_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    code = f"""
+import sys
+from bisimetric.cli import main
+try:
+    main([*{words!r}, "--help"])
+except SystemExit:
+    pass
+heavy = ("numpy", "scipy", "numba", "matplotlib", "jax", "safetensors")
+print([name for name in heavy if name in sys.modules], file=sys.stderr)
+"""
+    done = in_python(code, tmp_path)
+    assert "  bisimetric learned on-policy data.npz --hidden 64" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("rate", [0.0, 0.5, 0.9])
+def test_enough_steps_are_just_enough(discount: float, rate: float) -> None:
+    how = {"period": 7, "rate": rate}
+    wanted = networks.enough_steps({**how, "steps": 1}, discount)
+    assert wanted is not None
+    assert networks.enough_steps({**how, "steps": wanted}, discount) is None
+    assert networks.enough_steps({**how, "steps": wanted - 1}, discount) == wanted
+    assert networks.enough_steps({**how, "steps": 1}, 0.0) is None
+
+
+def test_the_library_is_quoted_in_words_of_the_shell() -> None:
+    assert in_flags("Settings: learning_rate is 0.") == "--learning-rate is 0."
+    said = "learned.bisimulation: stuck; try another key or a smaller learning_rate."
+    assert in_flags(said, ["bisimetric", "x"]) == (
+        "learned.bisimulation: stuck; try another --key or a smaller --learning-rate."
+    )
