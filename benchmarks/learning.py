@@ -22,7 +22,7 @@ from bisimetric.learned.kernels import TILE
 from bisimetric.paper.gridworld import DISCOUNT, MOST, PAPER, SCALE, centres
 
 ATARI = training.Settings(
-    PairNetwork((16, 16)),
+    PairNetwork((16, 16), output="relu"),
     batch=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,

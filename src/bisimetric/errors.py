@@ -29,7 +29,7 @@ class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like Sto
 
 
 class Diverged(RuntimeError):  # noqa: N818
-    """Training came to something that is not a number; `partial` holds the last good state."""
+    """Training came to no number, or to 0 for all pairs; `partial` holds the last good state."""
 
     def __init__(self, message: str, partial: Fit) -> None:
         super().__init__(message)

@@ -55,9 +55,13 @@ class Training:
     """how many, those before --resume included; 240000, 240_000, 2.4e5 or 240k"""
     key: Annotated[int, arg(metavar="K")] = 0
     """of the weights and the batches; the same key gives the same network"""
-    hidden: Annotated[tuple[int, ...], arg(metavar="N [N ...]")] = (729,)
-    """the widths of the hidden layers"""
-    batch: Annotated[int, arg(metavar="B")] = 256
+    hidden: Annotated[tuple[int, ...], arg(metavar="N [N ...]")] = (128,)
+    """the widths of the hidden layers; the paper's is 729"""
+    output: Annotated[
+        Literal["open", "relu", "softplus", "linear"], arg(name="out", metavar="{open,relu,...}")
+    ] = "open"
+    """what keeps the distance at least 0: `relu`, the paper's, may come to rest at 0 for good"""
+    batch: Annotated[int, arg(metavar="B")] = 128
     """transitions a step; all pairs of them are compared"""
     learning_rate: Annotated[float, arg(metavar="R")] = 1e-3
     """of Adam"""
@@ -90,11 +94,11 @@ class Training:
         if not self.hidden or min(self.hidden) < 1:
             given = " ".join(map(str, self.hidden)) or "empty"
             raise InputError(f"--hidden is {given} and must be whole numbers, at least 1.")
-        from bisimetric.learned import Settings
+        from bisimetric.learned import PairNetwork, Settings
 
         try:
             settings = Settings(
-                self.hidden,  # type: ignore[arg-type] # widths are made a network
+                PairNetwork(self.hidden, output=self.output),
                 batch=self.batch,
                 learning_rate=self.learning_rate,
                 period=self.period,

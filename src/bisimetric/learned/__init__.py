@@ -1,13 +1,14 @@
-"""Distances that a network learns from experience, of states that were never listed (Castro 2020)."""
+"""Distances that a network learns from experience, also of states never seen (Castro 2020)."""
 
 from bisimetric.errors import InputError
 
 try:
     import jax  # noqa: F401
     import optax  # noqa: F401
-except ImportError:
+    import safetensors  # noqa: F401
+except ImportError as error:
     raise InputError(
-        "learned: JAX and Optax are not installed; pip install 'bisimetric[learn]'."
+        f"learned: {error.name} is not installed; pip install 'bisimetric[learn]'."
     ) from None
 
 from bisimetric.learned.bisimulation import bisimulation

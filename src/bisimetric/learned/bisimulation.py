@@ -51,13 +51,16 @@ def bisimulation(
             its successor alike, at most `most`: a world of continuous states.
         truth: the exact distance, to measure errors against; they go into `history`.
         every: steps between two records of the history.
-        patience: stop when the loss has not become smaller in so many records.
+        patience: stop when the loss has not become smaller in so many records, once beta is
+            nearly 1.
         checkpoint: a file to keep the run in, each minute and at the end.
         resume: such a file to go on from.
         device: "cpu" or "gpu"; default: the best there is.
 
     >>> from bisimetric import worlds
-    >>> d = bisimulation(worlds.load("pessimism", discount=0.5), steps=2_000, every=2_000)
+    >>> quick = Settings((32,), batch=32, learning_rate=0.01, period=50, rate=0.5)
+    >>> mdp = worlds.load("pessimism", discount=0.5)
+    >>> d = bisimulation(mdp, steps=1_000, key=1, settings=quick)
     >>> round(d("s", "t"), 1)
     2.0
     """

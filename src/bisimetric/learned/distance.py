@@ -14,13 +14,15 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, near_names
 from bisimetric.learned import files
 from bisimetric.learned.losses import LOSSES, Kind, over_pairs
+from bisimetric.learned.making import of_transitions
 from bisimetric.learned.networks import Network, PairNetwork, Parameters
 from bisimetric.learned.sources import Batch, Scale, Source
-from bisimetric.learned.training import equal, gaps
-from bisimetric.mdp import MDP
+from bisimetric.learned.training import equal, gaps, whole
+from bisimetric.mdp import MDP, checked_discount
+from bisimetric.transitions import Transitions
 
 FORMAT = "bisimetric learned distance, version 1"
 SOME = 256
@@ -51,7 +53,8 @@ class Learned:
 
     Nothing is proven of it. `quality` measures how far it is from a metric and from the equation
     that it was trained on. `d(x, y)` takes two observations, or ids or names of states where it
-    was learned from an MDP; None stands for the end of an episode.
+    was learned from an MDP or from data whose observations are ids; None stands for the end of an
+    episode.
 
     Attributes:
         kind: "bisimulation", "on_policy" or "mico".
@@ -59,9 +62,10 @@ class Learned:
         network, parameters: psi.
         scale: how observations become features.
         mdp: the MDP whose states it was learned from, or None.
-        points: (S, k), the observations of these states, or None.
+        points: (S, k), the observations of the states, or None.
         made: how it was made.
         history: what was measured on the way, by name; `step` tells when.
+        names: one name a state, or None.
     """
 
     kind: Kind
@@ -73,6 +77,7 @@ class Learned:
     points: NDArray[np.float32] | None = None
     made: dict[str, Any] = dataclasses.field(default_factory=dict)
     history: dict[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict)
+    names: tuple[str, ...] | None = None
 
     def __call__(self, x: Any, y: Any) -> float:
         """The distance of two observations."""
@@ -80,26 +85,32 @@ class Learned:
 
     def table(self, x: Any, y: Any = None) -> NDArray[np.float32]:
         """The distances of all pairs of observations (n, ...) and (m, ...), (n, m)."""
-        first = self.scale(x)
-        return np.asarray(self._table(first, first if y is None else self.scale(y)))
+        first = self._rows(x)
+        return np.asarray(self._table(first, first if y is None else self._rows(y)))
 
     @property
     def values(self) -> NDArray[np.float32]:
         """(S, S), the distances of the states that it was learned from."""
         if self.points is None:
             raise InputError(
-                "Learned: values are those of the states of an MDP, and this was learned from "
-                "data; use table(observations)."
+                "Learned: values are those of listed states, and this was learned from "
+                "observations; use table(observations)."
             )
         return self.table(self.points)
 
     def distance(self) -> Distance:
-        """The distances of the states of the MDP as a table; nothing is proven of its error."""
+        """The distances of the states of the MDP as a table; nothing is proven of its error.
+
+        Where a state and itself are at distance 0 by definition, they are so in the table.
+        """
         if self.mdp is None:
             raise InputError("Learned: a table of states needs an MDP; use table(observations).")
+        values = self.values.astype(np.float64)
+        if LOSSES[self.kind].zero_on_itself:
+            np.fill_diagonal(values, 0.0)
         policy = self.made.get("policy")
         return Distance(
-            self.values.astype(np.float64),
+            values,
             math.inf,
             self.kind,
             self.mdp,
@@ -107,9 +118,24 @@ class Learned:
             {key: value for key, value in self.made.items() if key != "policy"},
         )
 
-    def quality(self, source: Source, key: int = 0) -> Quality:
-        """How far it is from being a distance, and from its equation, on a batch of a source."""
-        batch = source.batch(jax.random.key(key), SOME)
+    def quality(self, source: Transitions | Source, key: int = 0) -> Quality:
+        """How far it is from being a distance, and from its equation, on a batch of a source.
+
+        Data is scaled like that which it was learned from. A source is used as it is.
+        """
+        if isinstance(source, Transitions):
+            source = of_transitions(self.kind, source, scale=self.scale)
+        if not isinstance(source, Source):
+            raise InputError(
+                f"Learned.quality: the source is {type(source).__name__} and must be Transitions, "
+                "or made by of_mdp or of_transitions."
+            )
+        if not source.scale.like(self.scale):
+            raise InputError(
+                "Learned.quality: the source is scaled in another way than what was learned from; "
+                "make it with scale=d.scale."
+            )
+        batch = source.batch(jax.random.key(whole("Learned.quality", "key", key, 0)), SOME)
         found = _judged(self.network, self.kind, self.discount, self.parameters, batch)
         return Quality(*(float(each) for each in found))
 
@@ -124,7 +150,10 @@ class Learned:
             "kind": self.kind,
             "discount": self.discount,
             "network": files.described(self.network),
+            **files.shape_of(self.network),
             "ends": self.scale.ends,
+            "shape": self.scale.shape,
+            "names": self.names,
             "made": self.made,
         }
         tensors = files.named(self.parameters)
@@ -136,46 +165,83 @@ class Learned:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mdp: MDP | None = None) -> Learned:
-        """Reads what `save` wrote; `mdp` gives the states their names again."""
+        """Reads what `save` wrote; `mdp` is that whose states it was learned from."""
         tensors, about = files.read(path, FORMAT, "learned distance")
+        points = tensors.get("points")
+        if mdp is not None and (points is None or len(points) != mdp.num_states):
+            found = "none" if points is None else len(points)
+            raise InputError(
+                f"{path} is of another world: it knows {found} of its states and the MDP has "
+                f"{mdp.num_states}; give the MDP that it was learned from, or none."
+            )
         try:
-            network = PairNetwork(tuple(about["network"]))
-            scale = Scale(tensors["shift"], tensors["width"], about["ends"])
+            shape = {name: about[name] for name in files.SHAPE if name in about}
+            network = PairNetwork(tuple(about["network"]), **{"output": "relu", **shape})
+            shape, names = about["shape"], about["names"]
+            scale = Scale(
+                tensors["shift"],
+                tensors["width"],
+                bool(about["ends"]),
+                None if shape is None else tuple(shape),
+            )
             start = network.init(jax.random.key(0), scale.features)
             leaves, tree = jax.tree.flatten(start)
-            names = list(files.named(start))
-            found = [jnp.asarray(tensors[name]) for name in names]
-            if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in found]:
+            weights = [jnp.asarray(tensors[name]) for name in files.named(start)]
+            if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in weights]:
                 raise ValueError("its weights do not fit its network")
-            history = {
-                name.removeprefix(files.HISTORY): array
-                for name, array in tensors.items()
-                if name.startswith(files.HISTORY)
-            }
+            if about["kind"] not in LOSSES:
+                raise ValueError(f"its kind is {about['kind']!r}")
+            discount = checked_discount(about["discount"])
             return cls(
                 about["kind"],
-                about["discount"],
+                discount,
                 network,
-                jax.tree.unflatten(tree, found),
+                jax.tree.unflatten(tree, weights),
                 scale,
-                mdp,
-                tensors.get("points"),
-                about["made"],
-                history,
+                None if mdp is None else mdp.replace(discount=discount),
+                points,
+                dict(about["made"]),
+                files.history_in(tensors),
+                None if names is None else tuple(names),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is no learned distance of bisimetric ({error}).") from None
+            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{path} is no learned distance of bisimetric ({what}).") from None
 
     def _features(self, x: Any) -> NDArray[np.float32]:
+        """The features (1, k) of one observation, of a state, or of the end."""
         if x is None:
             if not self.scale.ends:
                 raise InputError(
                     "Learned: no episode ended in the data, so that None means nothing."
                 )
             return self.scale.end
-        if self.mdp is not None and self.points is not None and np.ndim(x) == 0:
-            return self.scale(self.points[[self.mdp.state(x)]])
-        return self.scale(np.asarray(x)[None])
+        if self.points is not None and np.ndim(x) == 0:
+            return self.scale(self.points[[self._state(x)]])
+        return self.scale([x])
+
+    def _rows(self, x: Any) -> NDArray[np.float32]:
+        """The features (n, k) of observations (n, ...), or of states."""
+        if self.points is not None and np.ndim(x) == 1:
+            return self.scale(self.points[[self._state(each) for each in x]])
+        return self.scale(x)
+
+    def _state(self, which: Any) -> int:
+        """The id of a state given by id or by name."""
+        known = 0 if self.points is None else len(self.points)
+        if self.names is not None and which in self.names:
+            return self.names.index(which)
+        try:
+            index = int(which)
+        except (TypeError, ValueError):
+            index = -1
+        if not (0 <= index < known) or (not isinstance(which, str) and index != which):
+            hint = near_names(str(which), self.names or ())
+            raise InputError(
+                f"Learned: there is no state {which!r}"
+                + (hint or f"; use an id from 0 to {known - 1}.")
+            )
+        return index
 
     def _table(self, x: Any, y: Any) -> Array:
         return _symmetric(self.network, self.parameters, x, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from bisimetric.errors import InputError
 from bisimetric.files import written_beside
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks import PairNetwork
+from bisimetric.learned.sources import Source, States
 from bisimetric.learned.training import Settings, State
 
 if TYPE_CHECKING:
@@ -25,11 +27,15 @@ RUN = "bisimetric learning run, version 1"
 HISTORY = "history "
 
 
-def save(path: str | os.PathLike[str], fit: Fit) -> None:
-    """Writes all that it takes to go on; the file appears whole or not at all."""
+def save(path: str | os.PathLike[str], fit: Fit, source: str) -> None:
+    """Writes all that it takes to go on; the file appears whole or not at all.
+
+    `source` is the fingerprint of what is learned from.
+    """
     about = {
         "format": RUN,
         **told(fit.kind, fit.discount, fit.settings, fit.keys),
+        "source": source,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
@@ -44,12 +50,14 @@ def restored(
     discount: float,
     settings: Settings,
     keys: tuple[int, ...],
+    source: str,
     start: State,
-) -> tuple[State, dict[str, list[NDArray[np.float64]]]]:
+) -> tuple[State, dict[str, NDArray[np.float64]]]:
     """The state and the history of a saved run of the same kind, from its file."""
     tensors, about = read(path, RUN, "learning run")
     for name, here in told(kind, discount, settings, keys).items():
-        if about.get(name) != here:
+        # After a divergence one goes on with a smaller one.
+        if about.get(name) != here and name != "learning_rate":
             raise InputError(
                 f"{path} is of another run: its {name} is {about.get(name)} and here it is {here}; "
                 f"resume it with the same {name}, or start anew."
@@ -62,16 +70,38 @@ def restored(
                 f"{path} is of another network: its {name} is {found} and here it is {leaf.shape}; "
                 "resume it with the same network and features, or start anew."
             )
-    leaves, tree = jax.tree.flatten(_plain(start))
-    plain: State = jax.tree.unflatten(tree, [tensors[name] for name in wanted])
-    state = plain._replace(key=jax.random.wrap_key_data(np.asarray(plain.key)))
-    state = jax.tree.map(jax.numpy.asarray, state)
-    history = {
-        name.removeprefix(HISTORY): list(np.moveaxis(array, -1, 0))
+    if about.get("source") != source:
+        raise InputError(
+            f"{path} is of another run: what it learns from differs from the source here; resume "
+            "it with the same, or start anew."
+        )
+    tree = jax.tree.structure(_plain(start))
+    arrays = [jax.numpy.asarray(tensors[name], leaf.dtype) for name, leaf in wanted.items()]
+    plain: State = jax.tree.unflatten(tree, arrays)
+    state = plain._replace(key=jax.random.wrap_key_data(plain.key))
+    return state, history_in(tensors)
+
+
+def history_in(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+    """The metrics among the tensors of a file, by name."""
+    return {
+        name.removeprefix(HISTORY): array
         for name, array in tensors.items()
         if name.startswith(HISTORY)
     }
-    return state, history
+
+
+def fingerprint(source: Source) -> str:
+    """Tells one source from another: a digest of its numbers."""
+    scale = source.scale
+    digest = hashlib.sha256(repr((type(source).__name__, scale.ends)).encode())
+    if isinstance(source, States):
+        digest.update(repr((source.noise, source.most)).encode())
+    for leaf in (scale.shift, scale.width, *jax.tree.leaves(source)):
+        array = np.ascontiguousarray(leaf)
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def told(kind: str, discount: float, settings: Settings, keys: tuple[int, ...]) -> dict[str, Any]:
@@ -85,6 +115,7 @@ def told(kind: str, discount: float, settings: Settings, keys: tuple[int, ...]) 
         "kind": kind,
         "discount": discount,
         "network": described(settings.network),
+        **shape_of(settings.network),
         "keys": list(keys),
         **how,
     }
@@ -93,6 +124,16 @@ def told(kind: str, discount: float, settings: Settings, keys: tuple[int, ...]) 
 def described(network: Any) -> Any:
     """A network in words: the widths of its hidden layers, or that it is one's own."""
     return list(network.hidden) if isinstance(network, PairNetwork) else "own"
+
+
+def shape_of(network: Any) -> dict[str, str]:
+    """What else tells one `PairNetwork` from another."""
+    if not isinstance(network, PairNetwork):
+        return {}
+    return {name: getattr(network, name) for name in SHAPE}
+
+
+SHAPE = ("activation", "output", "init_weights")
 
 
 def named(tree: Any) -> dict[str, NDArray[Any]]:
@@ -104,7 +145,7 @@ def named(tree: Any) -> dict[str, NDArray[Any]]:
 def write(path: str | os.PathLike[str], tensors: dict[str, Any], about: dict[str, Any]) -> None:
     from safetensors.numpy import save_file
 
-    whole = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    whole = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     with written_beside(path) as beside:
         save_file(whole, beside, metadata={"about": json.dumps(about)})
 

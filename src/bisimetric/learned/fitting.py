@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +18,21 @@ from numpy.typing import NDArray
 from bisimetric.errors import Diverged, InputError
 from bisimetric.files import check_writable
 from bisimetric.learned import files, training
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.sources import Source
+from bisimetric.learned.losses import LOSSES, Kind
+from bisimetric.learned.networks import refuse_other_than_numbers
+from bisimetric.learned.sources import Record, Source, States
 from bisimetric.learned.training import Settings, State
-from bisimetric.progress import bar, compiling
+from bisimetric.mdp import checked_discount
+from bisimetric.progress import bar
 
 KEEP = 60.0
 """Seconds between two checkpoints."""
+
+CLOSE = 0.01
+"""The share of the horizon that may be missing when patience begins."""
+
+KEYS = 2**32
+"""How many keys JAX tells apart."""
 
 Metrics = dict[str, NDArray[np.float64]]
 """What was measured, by name, (seeds, records); `step` is (records,)."""
@@ -76,123 +83,215 @@ def fit(
         every: steps between two records of the history.
         measure: from the parameters of one network to numbers by name, recorded each time; it is
             compiled, and runs for all keys at once.
-        patience: stop when the loss has not become smaller in so many records, for any key.
-        checkpoint: a file to keep the run in, each minute and at the end.
-        resume: such a file to go on from; the run is the same as if it had never stopped.
+        patience: stop when the loss has not become smaller in so many records, for any key. While
+            beta still grows the loss does too: records count from where no more than 1% of the
+            horizon is missing.
+        checkpoint: a file to keep the run in, each minute and at the end, also at an early one.
+        resume: such a file to go on from; the run is the same as if it had never stopped. All must
+            be as it was there, but the learning rate.
 
-    Raises `Diverged` where the loss is not a number: the last good state stays at `checkpoint`.
+    Raises `Diverged` where the loss or a weight is not a number, the last good state staying at
+    `checkpoint`; and where no network learns any more though its loss is not 0, since the ReLU on
+    its output is 0 for all pairs, and so is its slope.
+
+    >>> from bisimetric import worlds
+    >>> from bisimetric.learned.making import of_mdp
+    >>> source = of_mdp("bisimulation", worlds.load("pessimism"))
+    >>> small = Settings((8,), batch=16)
+    >>> done = fit("bisimulation", source, discount=0.9, steps=20, every=10, settings=small)
+    >>> done.history["step"].tolist(), done.history["loss"].shape
+    ([10.0, 20.0], (1, 2))
     """
     settings = settings or Settings()
-    _check(kind, source, settings, steps, every, patience)
-    chosen = tuple(_key(kind, key) for key in keys)
+    discount, steps, every, patience = _checked(
+        kind, source, settings, discount, steps, every, patience
+    )
+    chosen = _keys(kind, keys)
     if checkpoint is not None:
         check_writable(checkpoint)
+    kept = checkpoint is not None or resume is not None
+    fingerprint = files.fingerprint(source) if kept else ""
     seeds = jnp.stack([jax.random.key(key) for key in chosen])
     state = training.started(settings, source.scale.features, seeds)
-    history: dict[str, list[NDArray[np.float64]]] = {}
+    history: Metrics = {}
     if resume is not None:
-        state, history = files.restored(resume, kind, discount, settings, chosen, state)
-    measured = None if measure is None else jax.jit(jax.vmap(measure))
-
-    def kept() -> Fit:
-        found = {name: np.stack(each, axis=-1) for name, each in history.items()}
-        return Fit(kind, discount, settings, source, chosen, state, found)
-
-    began = time.perf_counter()
-    with compiling("the training step"), bar(1.0, f"learning {kind}") as progress:
-        done = int(state.step)
-        while done < steps:
-            size = min(every - done % every, steps - done)
-            after, loss = training.advanced(
-                state, source, settings=settings, kind=kind, discount=discount, steps=size
+        state, history = files.restored(
+            resume, kind, discount, settings, chosen, fingerprint, state
+        )
+        if int(state.step) > steps:
+            raise InputError(
+                f"{resume} holds {int(state.step):,} steps and {steps:,} are asked for, those "
+                "included; ask for more."
             )
-            found = np.asarray(loss, np.float64)
-            if not np.isfinite(found).all():
-                raise _diverged(kind, done, size, found, chosen, checkpoint, kept)
-            state, done = after, done + size
-            records = {"step": np.float64(done), "loss": found}
-            if measured is not None:
-                records |= {
-                    name: np.asarray(each, np.float64)
-                    for name, each in measured(state.parameters).items()
-                }
-            for name, each in records.items():
-                history.setdefault(name, []).append(np.asarray(each))
-            progress.at(done / steps, _note(records))
-            if checkpoint is not None and time.perf_counter() - began > KEEP:
-                began = time.perf_counter()
-                files.save(checkpoint, kept())
-            if patience is not None and _stalled(history["loss"], patience):
-                break
-    if checkpoint is not None:
-        files.save(checkpoint, kept())
-    return kept()
+    reached = Fit(kind, discount, settings, source, chosen, state, history)
+    measured = None if measure is None else jax.jit(jax.vmap(measure))
+    began = time.perf_counter()
+    try:
+        with bar(1.0, f"learning {kind}") as progress:
+            while (done := int(reached.state.step)) < steps:
+                size = min(every - done % every, steps - done)
+                after, loss = _advanced(reached, reached.state, size)
+                if not _finite(after, loss).all():
+                    raise _diverged(reached, size, checkpoint)
+                if _stuck(reached.state, after, loss).all() and _silent(reached):
+                    raise _dead(reached)
+                record = {"step": np.float64(done + size), "loss": np.asarray(loss, np.float64)}
+                if measured is not None:
+                    found = measured(after.parameters)
+                    record |= {name: np.asarray(each, np.float64) for name, each in found.items()}
+                # In one piece, so that an interrupt leaves a state with its own history.
+                reached = dataclasses.replace(
+                    reached, state=after, history=_longer(reached.history, record)
+                )
+                progress.at((done + size) / steps, _note(record))
+                if checkpoint is not None and time.perf_counter() - began > KEEP:
+                    began = time.perf_counter()
+                    files.save(checkpoint, reached, fingerprint)
+                if patience is not None and _stalled(reached, patience):
+                    break
+    finally:
+        if checkpoint is not None:
+            files.save(checkpoint, reached, fingerprint)
+    return reached
 
 
-def _note(records: dict[str, Any]) -> str:
-    names = [name for name in records if name != "step"]
-    return ", ".join(f"{name} {float(np.mean(records[name])):.3g}" for name in names)
-
-
-def _stalled(losses: list[NDArray[np.float64]], patience: int) -> bool:
-    if len(losses) <= patience:
-        return False
-    best = np.min(np.stack(losses[:-patience]), axis=0)
-    return bool((np.min(np.stack(losses[-patience:]), axis=0) >= best).all())
-
-
-def _diverged(
-    kind: Kind,
-    done: int,
-    size: int,
-    loss: NDArray[np.float64],
-    keys: tuple[int, ...],
-    checkpoint: str | os.PathLike[str] | None,
-    kept: Callable[[], Fit],
-) -> Diverged:
-    wrong = keys[int(np.argmin(np.isfinite(loss)))]
-    where = ""
-    if checkpoint is not None:
-        files.save(checkpoint, kept())
-        where = f" the state at step {done:,} is kept in {checkpoint};"
-    return Diverged(
-        f"learned.{kind}: the loss of key {wrong} is not a number between steps {done:,} and "
-        f"{done + size:,};{where} try a smaller learning_rate, or rewards on a smaller scale.",
-        kept(),
+def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
+    return training.advanced(
+        state,
+        fit.source,
+        settings=fit.settings,
+        kind=fit.kind,
+        discount=fit.discount,
+        steps=steps,
     )
 
 
-def _key(kind: Kind, key: Any) -> int:
-    try:
-        number = operator.index(key)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InputError(f"learned.{kind}: key is {key!r} and must be a whole number, at least 0.")
-    return number
+@jax.jit
+def _finite(state: State, loss: Array) -> Array:
+    """Whether the loss of each seed is finite, and all that it keeps."""
+    found = jnp.isfinite(loss)
+    for leaf in jax.tree.leaves((state.parameters, state.optimiser)):
+        found &= jnp.isfinite(leaf).reshape(len(loss), -1).all(axis=1)
+    return found
 
 
-def _check(
-    kind: Kind, source: Source, settings: Settings, steps: int, every: int, patience: int | None
-) -> None:
-    whole = [
-        ("steps", steps),
-        ("every", every),
-        ("batch", settings.batch),
-        ("period", settings.period),
-    ]
-    if patience is not None:
-        whole.append(("patience", patience))
-    for name, value in whole:
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(
-                f"learned.{kind}: {name} is {value!r} and must be a whole number, at least 1."
-            )
-    for name in ("learning_rate", "epsilon"):
-        value = getattr(settings, name)
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"learned.{kind}: {name} is {value!r} and must be above 0.")
-    if not 0 <= settings.rate < 1:
+@jax.jit
+def _stuck(before: State, after: State, loss: Array) -> Array:
+    """Whether no step changed any weight of a seed, though it has something to learn."""
+    found = loss > 0
+    for one, other in zip(
+        jax.tree.leaves(before.parameters), jax.tree.leaves(after.parameters), strict=True
+    ):
+        found &= (one == other).reshape(len(loss), -1).all(axis=1)
+    return found
+
+
+def _silent(fit: Fit) -> bool:
+    """Whether the output of all networks is 0 for all pairs of a batch."""
+
+    @jax.jit
+    def largest(parameters: Any, key: Array) -> Array:
+        x = fit.source.batch(key, fit.settings.batch).x
+        tables = jax.vmap(fit.settings.network.table, in_axes=(0, None, None))
+        return jnp.abs(tables(parameters, x, x)).max()
+
+    return not largest(fit.state.parameters, jax.random.key(0))
+
+
+def _longer(history: Metrics, record: dict[str, Any]) -> Metrics:
+    """A history with one more record; what one of them lacks is NaN there."""
+    before = len(history.get("step", ()))
+    longer: Metrics = {}
+    for name in {**record, **history}:
+        new = record.get(name)
+        if new is None:
+            new = np.full(history[name].shape[:-1], np.nan)
+        old = history.get(name)
+        if old is None:
+            old = np.full((*np.shape(new), before), np.nan)
+        longer[name] = np.concatenate([old, np.asarray(new)[..., None]], axis=-1)
+    return longer
+
+
+def _note(record: dict[str, Any]) -> str:
+    names = [name for name in record if name != "step"]
+    return ", ".join(f"{name} {float(np.mean(record[name])):.3g}" for name in names)
+
+
+def _stalled(fit: Fit, patience: int) -> bool:
+    """Whether the losses have not become smaller for any seed, among the records that count."""
+    rate, missing = fit.settings.rate, CLOSE * (1 - fit.discount)
+    updates = 1 if rate == 0 else math.ceil(math.log(missing) / math.log(rate))
+    losses = fit.history["loss"][:, fit.history["step"] > updates * fit.settings.period]
+    if losses.shape[1] <= patience:
+        return False
+    return bool((losses[:, -patience:].min(axis=1) >= losses[:, :-patience].min(axis=1)).all())
+
+
+def _diverged(fit: Fit, size: int, checkpoint: str | os.PathLike[str] | None) -> Diverged:
+    """What went wrong, found by taking the steps again, one by one."""
+    good = int(fit.state.step)
+    step, after = good, fit.state
+    finite = np.ones(len(fit.keys), dtype=np.bool_)
+    while finite.all() and step < good + size:
+        after, loss = _advanced(fit, after, 1)
+        step, finite = step + 1, np.asarray(_finite(after, loss))
+    where = f" the state after step {good:,} is kept in {checkpoint};" if checkpoint else ""
+    return Diverged(
+        f"learned.{fit.kind}: the loss or the weights of key {fit.keys[int(np.argmin(finite))]} "
+        f"are not finite at step {step:,};{where} try a smaller learning_rate, or rewards on a "
+        "smaller scale.",
+        fit,
+    )
+
+
+def _dead(fit: Fit) -> Diverged:
+    return Diverged(
+        f"learned.{fit.kind}: after {int(fit.state.step):,} steps no step changes the network any "
+        "more and it is still wrong: its output is 0 for all pairs, where a ReLU has no slope; try "
+        "a PairNetwork with output='open', or another key.",
+        fit,
+    )
+
+
+def _keys(kind: Kind, keys: Sequence[int]) -> tuple[int, ...]:
+    chosen = tuple(training.whole(f"learned.{kind}", "key", key, 0) for key in keys)
+    if not chosen:
+        raise InputError(f"learned.{kind}: there are no keys; give one for each network.")
+    if max(chosen) >= KEYS:
+        raise InputError(f"learned.{kind}: key is {max(chosen)} and must be below {KEYS}.")
+    return chosen
+
+
+def _checked(
+    kind: Kind,
+    source: Source,
+    settings: Settings,
+    discount: float,
+    steps: int,
+    every: int,
+    patience: int | None,
+) -> tuple[float, int, int, int | None]:
+    where = f"learned.{kind}"
+    if not isinstance(source, Source):
         raise InputError(
-            f"learned.{kind}: rate is {settings.rate!r} and must be at least 0 and below 1."
+            f"{where}: the source is {type(source).__name__} and must be made by of_mdp or "
+            "of_transitions."
         )
+    if isinstance(source, Record) and len(source.reward) < settings.batch:
+        raise InputError(
+            f"{where}: there are {len(source.reward):,} steps to learn from and a batch takes "
+            f"{settings.batch:,}; collect more, or lower the batch of the Settings."
+        )
+    if isinstance(source, States) and not LOSSES[kind].same_actions and source.reward.shape[1] > 1:
+        raise InputError(
+            f"{where}: the source has {source.reward.shape[1]} actions a state and not those of a "
+            f"policy; make it with of_mdp({kind!r}, mdp, policy)."
+        )
+    refuse_other_than_numbers(settings.network, source.scale.features)
+    return (
+        checked_discount(discount),
+        training.whole(where, "steps", steps, 1),
+        training.whole(where, "every", every, 1),
+        None if patience is None else training.whole(where, "patience", patience, 1),
+    )

@@ -29,7 +29,7 @@ interpret = False
 def platform() -> str:
     """What is computed on: "cpu", "gpu", ..."""
     chosen = getattr(jax.config, "jax_default_device", None)
-    return str(chosen.platform if chosen is not None else jax.default_backend())
+    return str(getattr(chosen, "platform", chosen) or jax.default_backend())
 
 
 def usable(A: Array, B: Array) -> bool:

@@ -1,7 +1,7 @@
 """The targets of Castro (2020) for one pair of transitions, and their mean over a batch.
 
-A target is a function of numbers, for one pair; `over_pairs` makes it one of tables (n, m). `gap` is
-|r - r'|, `ahead` the target network at the two successors, `here` that at the two states, `same`
+A target is a function of numbers, for one pair; `over_pairs` makes it one of tables (n, m). `gap`
+is |r - r'|, `ahead` the target network at the two successors, `here` that at the two states, `same`
 whether both transitions are one and the same, and `beta` the share of the horizon that counts.
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +15,11 @@ from bisimetric.exact.table import given_policy
 from bisimetric.learned.losses import LOSSES, Kind
 from bisimetric.learned.sources import Record, Scale, Source, States
 from bisimetric.mdp import MDP
+from bisimetric.memory import require_memory
 from bisimetric.transitions import Transitions
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that a network can be given."""
 
 
 def source_of(
@@ -24,14 +30,22 @@ def source_of(
     most: float,
 ) -> Source:
     """What to learn from: a source as it is, the states of an MDP, or recorded steps."""
-    if isinstance(given, Source):
-        return given
     if isinstance(given, MDP):
         return of_mdp(kind, given, policy, noise=noise, most=most)
     if noise:
-        raise InputError(f"learned.{kind}: noise is for the states of an MDP; data has its own.")
+        raise InputError(
+            f"learned.{kind}: noise is for the states of an MDP; data has its own, and a source is "
+            "made with it."
+        )
     if isinstance(given, Transitions):
         return of_transitions(kind, given, policy)
+    if isinstance(given, Source):
+        if policy is not None:
+            raise InputError(
+                f"learned.{kind}: a source is made with its policy; give it to of_mdp or "
+                "of_transitions."
+            )
+        return given
     raise InputError(
         f"learned.{kind}: the source is {type(given).__name__} and must be an MDP or Transitions."
     )
@@ -45,9 +59,13 @@ def of_mdp(
     points: ArrayLike | None = None,
     scale: Scale | None = None,
     noise: float = 0.0,
-    most: float = 0.0,
+    most: float = 0.3,
 ) -> States:
-    """The states of a deterministic MDP: by its features, else its positions, else one by one."""
+    """The states of a deterministic MDP: by its features, else its positions, else one by one.
+
+    `points` (S, k) are features to take instead, `scale` is how to scale them, and `noise` is
+    added to them; see `learned.bisimulation`.
+    """
     if not mdp.is_deterministic:
         s, a = mdp.first_branch()
         raise InputError(
@@ -65,40 +83,44 @@ def of_mdp(
         if not chain.is_deterministic:
             raise InputError(f"learned.{kind}: the policy must take one action a state.")
         successor, reward = chain.next_state, chain.R
-    where = _points(mdp) if points is None else np.asarray(points, np.float32)
+    for name, value in (("noise", noise), ("most", most)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"learned.{kind}: {name} is {value!r} and must be at least 0.")
+    if noise and not most:
+        raise InputError(f"learned.{kind}: most is 0 and leaves nothing of the noise; raise it.")
+    where = _points(mdp) if points is None else _given_points(kind, mdp, points)
     return States(
-        jnp.asarray(where, jnp.float32),
+        jnp.asarray(where),
         jnp.asarray(successor, jnp.int32),
-        jnp.asarray(reward, jnp.float32),
-        standard(where) if scale is None else scale,
+        jnp.asarray(_single(kind, reward)),
+        standard(where) if scale is None else _fitting(kind, scale, where.shape[1]),
         float(noise),
         float(most),
     )
 
 
-def of_transitions(kind: Kind, data: Transitions, policy: ArrayLike | None = None) -> Record:
-    """Recorded steps; observations that are ids become one feature a state."""
-    observed, following = data.observations, data.next_observations
-    if observed.ndim == 1 and data.states is not None:
-        one_hot = np.eye(int(data.num_states or 0), dtype=np.float32)
-        observed, following = one_hot[data.states], one_hot[np.asarray(data.next_states)]
-    kept = np.ones(len(data), dtype=np.bool_)
+def of_transitions(
+    kind: Kind,
+    data: Transitions,
+    policy: ArrayLike | None = None,
+    *,
+    scale: Scale | None = None,
+) -> Record:
+    """Recorded steps; observations that are ids become one feature a state.
+
+    `scale` is how to scale the observations; by default each number has mean 0 and deviation 1.
+    """
+    loss = LOSSES[kind]
     actions = np.zeros(len(data), dtype=np.int32)
     if data.actions.ndim == 1:
         actions = data.actions.astype(np.int32)
-    elif LOSSES[kind].same_actions:
+    elif loss.same_actions:
         raise InputError(
             "learned.bisimulation: actions are not numbered, so that no two are the same; use "
             "learned.on_policy."
         )
-    if policy is not None:
-        chosen = np.asarray(policy)
-        if data.states is None or data.actions.ndim > 1 or chosen.shape != (data.num_states,):
-            raise InputError(
-                f"learned.{kind}: a policy for data must be ({data.num_states},) actions, one an id."
-            )
-        kept = np.asarray(data.actions == chosen[data.states])
-    if LOSSES[kind].same_actions and np.bincount(actions).max() < 2 and len(data) > 1:
+    kept = _kept(kind, data, policy)
+    if loss.same_actions and kept.sum() > 1 and np.bincount(actions[kept]).max() < 2:
         raise InputError(
             "learned.bisimulation: no two steps took the same action, so that no pair can be "
             "compared; collect more, or use learned.on_policy."
@@ -108,17 +130,29 @@ def of_transitions(kind: Kind, data: Transitions, policy: ArrayLike | None = Non
             f"learned.{kind}: {kept.sum()} of {len(data)} steps can be learned from and 2 are "
             "needed; collect more."
         )
-    flat = np.asarray(observed, np.float32).reshape(len(data), -1)
-    base = standard(flat)
+    observed, following = _observed(kind, data)
     ended = data.terminated[kept]
-    scale = Scale(base.shift, base.width, ends=bool(ended.any()))
+    if scale is None:
+        flat = observed.reshape(len(data), -1)
+        if max(flat.max(initial=0), -float(flat.min(initial=0))) > LARGEST:
+            raise InputError(
+                f"learned.{kind}: an observation is too large for 32-bit floats; give observations "
+                "on a smaller scale."
+            )
+        shape = observed.shape[1:]
+        scale = dataclasses.replace(standard(flat), ends=bool(ended.any()), shape=shape)
+    elif ended.any() and not scale.ends:
+        raise InputError(
+            f"learned.{kind}: episodes end in the data and the scale knows of no end; give a "
+            "Scale with ends=True."
+        )
     x_next = scale(following[kept])
     if scale.ends:
         x_next = np.where(ended[:, None], scale.end, x_next)
     return Record(
         jnp.asarray(scale(observed[kept])),
         jnp.asarray(actions[kept]),
-        jnp.asarray(data.rewards[kept], jnp.float32),
+        jnp.asarray(_single(kind, data.rewards[kept])),
         jnp.asarray(x_next),
         scale,
     )
@@ -128,8 +162,80 @@ def standard(points: NDArray[Any]) -> Scale:
     """Mean 0 and standard deviation 1; features that never change are left as they are."""
     shift = points.mean(axis=0, dtype=np.float64)
     width = points.std(axis=0, dtype=np.float64)
-    width[width < 1e-6 * np.maximum(1.0, np.abs(shift))] = 1.0
+    # Equal numbers have a deviation too, of rounding.
+    width[width <= 1e-6 * np.maximum(np.abs(shift), 1e-30)] = 1.0
     return Scale(shift.astype(np.float32), width.astype(np.float32))
+
+
+def listed_by_ids(data: Transitions) -> bool:
+    """Whether the observations of data are the ids of its states, and nothing else."""
+    return data.observations.ndim == 1 and data.states is not None
+
+
+def _observed(kind: Kind, data: Transitions) -> tuple[NDArray[Any], NDArray[Any]]:
+    if not listed_by_ids(data):
+        return data.observations, data.next_observations
+    states = int(data.num_states or 0)
+    require_memory(
+        f"learned.{kind}: {len(data):,} steps with one feature for each of {states:,} states need",
+        4.0 * 4 * len(data) * states,
+        "give observations of fewer numbers",
+    )
+    one_hot = np.eye(states, dtype=np.float32)
+    return one_hot[data.states], one_hot[data.next_states]
+
+
+def _kept(kind: Kind, data: Transitions, policy: ArrayLike | None) -> NDArray[np.bool_]:
+    """The steps that follow a policy; all of them where none is given."""
+    if policy is None:
+        return np.ones(len(data), dtype=np.bool_)
+    chosen = np.asarray(policy)
+    if data.states is None or data.actions.ndim > 1 or chosen.shape != (data.num_states,):
+        raise InputError(
+            f"learned.{kind}: a policy for data must be ({data.num_states},) actions, one a "
+            "numbered state."
+        )
+    return np.asarray(data.actions == chosen[data.states])
+
+
+def _single(kind: Kind, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
+    largest = float(np.abs(rewards).max())
+    if largest > LARGEST:
+        raise InputError(
+            f"learned.{kind}: a reward is as large as {largest:.3g}, too large for 32-bit floats; "
+            "give rewards on a smaller scale."
+        )
+    return rewards.astype(np.float32)
+
+
+def _fitting(kind: Kind, scale: Scale, features: int) -> Scale:
+    """A scale for so many features, also from one number for all of them."""
+    if scale.ends:
+        raise InputError(f"learned.{kind}: no state of an MDP is an end; give a Scale without.")
+    if len(scale.shift) == features:
+        return scale
+    if len(scale.shift) != 1:
+        raise InputError(
+            f"learned.{kind}: the scale has {len(scale.shift)} numbers and the points have "
+            f"{features}."
+        )
+    wide = np.zeros(features, np.float32)
+    return Scale(scale.shift + wide, scale.width + wide)
+
+
+def _given_points(kind: Kind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32]:
+    try:
+        where = np.asarray(points, np.float32)
+    except (TypeError, ValueError):
+        where = np.zeros(0, np.float32)
+    if where.ndim != 2 or len(where) != mdp.num_states or not where.size:
+        raise InputError(
+            f"learned.{kind}: points have shape {where.shape} and must be ({mdp.num_states}, k), "
+            "one row a state."
+        )
+    if not np.isfinite(where).all():
+        raise InputError(f"learned.{kind}: points hold NaN or infinity and must be finite.")
+    return where
 
 
 def _points(mdp: MDP) -> NDArray[np.float32]:

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike
 from bisimetric.learned.distance import symmetric
 from bisimetric.learned.networks import Network
 
+SMALL = 1e-30
+"""Stands for the norm of a table of zeros, whose shares are 0 too."""
+
 
 def against(truth: ArrayLike, network: Network, points: Array) -> Callable[[Any], dict[str, Array]]:
     """From parameters to the paper's two errors, and the correlation with the truth (S, S).
@@ -35,13 +38,12 @@ def errors(exact: Array, psi: Array) -> dict[str, Array]:
     >>> {name: round(float(each), 6) for name, each in errors(table, table / 2).items()}
     {'error': 1.0, 'normalised': 0.0, 'correlation': 1.0}
     """
-    scaled = exact / jnp.linalg.norm(exact)
-    small = jnp.finfo(psi.dtype).tiny
-    own = psi / jnp.maximum(jnp.linalg.norm(psi), small)
+    scaled = exact / jnp.maximum(jnp.linalg.norm(exact), SMALL)
+    own = psi / jnp.maximum(jnp.linalg.norm(psi), SMALL)
     x, y = exact - exact.mean(), psi - psi.mean()
-    spread = jnp.sqrt(jnp.sum(x * x) * jnp.sum(y * y))
+    spread = jnp.linalg.norm(x) * jnp.linalg.norm(y)
     return {
         "error": jnp.abs(exact - psi).max(),
         "normalised": jnp.abs(scaled - own).max(),
-        "correlation": jnp.sum(x * y) / jnp.maximum(spread, small),
+        "correlation": jnp.sum(x * y) / jnp.maximum(spread, SMALL),
     }

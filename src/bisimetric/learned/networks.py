@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,15 +19,47 @@ Parameters = Any
 """A tree of arrays."""
 
 
+def _open(z: Array) -> Array:
+    """relu(z), with a slope of 1 everywhere."""
+    return z + jax.lax.stop_gradient(jax.nn.relu(z) - z)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "softplus": jax.nn.softplus,
+}
+OUTPUTS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "open": _open,
+    "softplus": jax.nn.softplus,
+    "linear": lambda z: z,
+}
+LIMITS: dict[str, Callable[[int, int], float]] = {
+    "glorot": lambda before, after: math.sqrt(6 / (before + after)),
+    "he": lambda before, after: math.sqrt(6 / before),
+    "lecun": lambda before, after: math.sqrt(3 / before),
+}
+"""Weights are drawn from -limit to limit, by how many numbers come in and go out."""
+
+
 @dataclasses.dataclass(frozen=True)
 class PairNetwork:
     """The paper's network: a state beside another, dense layers, one number, at least 0.
 
-    psi(x, y) = relu(w . relu(... relu([x, y] W + b) ...) + c), Glorot uniform weights, biases 0.
-    The first layer is written in two halves, x W_1 + y W_2, so that no input of pairs is built.
+    psi(x, y) = out(w . act(... act([x, y] W + b) ...) + c), biases 0 at first. The first layer is
+    written in two halves, x W_1 + y W_2, so that no input of pairs is built. The paper's is
+    `PairNetwork((729,), output="relu")`.
 
     Attributes:
         hidden: the widths of the hidden layers.
+        activation: act, of the hidden layers: "relu", "tanh", "gelu" or "softplus". One hidden
+            layer of "relu" is never stored, pair by pair.
+        output: out. "relu", as in the paper, has no slope below 0: where most targets are 0 while
+            beta is small, psi may be driven to 0 for good. "open" has the values of "relu" and a
+            slope of 1 everywhere, so that psi can always come back. Or "softplus", or "linear".
+        init_weights: uniform, by "glorot", "he" or "lecun".
 
     >>> network = PairNetwork((8,))
     >>> weights = network.init(jax.random.key(0), 2)
@@ -34,14 +67,30 @@ class PairNetwork:
     (3, 5)
     """
 
-    hidden: tuple[int, ...] = (729,)
+    hidden: tuple[int, ...] = (128,)
+    activation: str = "relu"
+    output: str = "open"
+    init_weights: str = "glorot"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", _widths(self.hidden))
+        for name, known in (
+            ("activation", ACTIVATIONS),
+            ("output", OUTPUTS),
+            ("init_weights", LIMITS),
+        ):
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"PairNetwork: {name} is {getattr(self, name)!r} and must be one of "
+                    f"{', '.join(known)}."
+                )
 
     def init(self, key: Array, features: int) -> Parameters:
         """Parameters for states with so many features."""
         widths = (2 * features, *self.hidden, 1)
         keys = jax.random.split(key, len(widths) - 1)
         return [
-            {"weights": _glorot(each, before, after), "biases": jnp.zeros(after)}
+            {"weights": self._weights(each, before, after), "biases": jnp.zeros(after)}
             for each, before, after in zip(keys, widths[:-1], widths[1:], strict=True)
         ]
 
@@ -53,13 +102,18 @@ class PairNetwork:
         features = x.shape[1]
         ours = x @ first["weights"][:features] + first["biases"]
         theirs = y @ first["weights"][features:]
-        if not middle:
+        act, out = ACTIVATIONS[self.activation], OUTPUTS[self.output]
+        if not middle and self.activation == "relu":
             found = summed(ours, theirs, last["weights"][:, 0], groups)
-            return jax.nn.relu(found + last["biases"][0])
-        layer = jax.nn.relu(ours[:, None, :] + theirs[None, :, :])
+            return out(found + last["biases"][0])
+        layer = act(ours[:, None, :] + theirs[None, :, :])
         for dense in middle:
-            layer = jax.nn.relu(layer @ dense["weights"] + dense["biases"])
-        return jax.nn.relu((layer @ last["weights"])[..., 0] + last["biases"][0])
+            layer = act(layer @ dense["weights"] + dense["biases"])
+        return out((layer @ last["weights"])[..., 0] + last["biases"][0])
+
+    def _weights(self, key: Array, before: int, after: int) -> Array:
+        limit = LIMITS[self.init_weights](before, after)
+        return jax.random.uniform(key, (before, after), jnp.float32, -limit, limit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,23 +137,42 @@ class AnyNetwork:
 Network = PairNetwork | AnyNetwork
 
 
-def checked(verb: str, network: Any) -> Network:
+def checked(network: Any) -> Network:
     """A network, also given as its widths or as a pair (init, apply), or a clear error."""
-    if network is None:
-        return PairNetwork()
     if isinstance(network, Network):
         return network
-    if isinstance(network, tuple | list) and network:
-        if all(isinstance(width, int) and width > 0 for width in network):
-            return PairNetwork(tuple(network))
+    if isinstance(network, tuple | list):
         if len(network) == 2 and all(callable(each) for each in network):
             return AnyNetwork(*network)
+        return PairNetwork(tuple(network))
     raise InputError(
-        f"learned.{verb}: network is {network!r} and must be a PairNetwork, the widths of its hidden "
+        f"Settings: network is {network!r} and must be a PairNetwork, the widths of its hidden "
         "layers, such as (729,), or a pair of functions (init, apply)."
     )
 
 
-def _glorot(key: Array, before: int, after: int) -> Array:
-    limit = math.sqrt(6 / (before + after))
-    return jax.random.uniform(key, (before, after), jnp.float32, -limit, limit)
+def refuse_other_than_numbers(network: Network, features: int) -> None:
+    """Refuses a network of one's own whose answer for one pair is not one number."""
+    if isinstance(network, PairNetwork):
+        return
+    state = jax.ShapeDtypeStruct((features,), jnp.float32)
+    parameters = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
+    found = jax.eval_shape(network.apply, parameters, state, state)
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        raise InputError(
+            f"AnyNetwork: apply gives {found} for one pair of states and must give one float, of "
+            "shape ()."
+        )
+
+
+def _widths(given: Any) -> tuple[int, ...]:
+    try:
+        widths = tuple(operator.index(width) for width in given)
+    except TypeError:
+        widths = ()
+    if not widths or min(widths) < 1:
+        raise InputError(
+            f"PairNetwork: hidden is {given!r} and must be the widths of the hidden layers, each a "
+            "whole number, at least 1, such as (729,)."
+        )
+    return widths

@@ -1,13 +1,14 @@
 """What a network learns from: the states of a world, with or without noise, or recorded steps.
 
 Sources live on the device as arrays; a batch is drawn there. A state is a vector of features. Where
-episodes end, the end is a state with a vector of its own: one more feature, 1 there and 0 elsewhere.
+episodes end, the end is a state with a vector of its own: one more feature, 1 there, 0 elsewhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,6 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
-from bisimetric.transitions import Transitions
 
 ANY = -1
 """The action of the end, which is that of any other."""
@@ -32,22 +31,67 @@ class Batch(NamedTuple):
     x_next: Array
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Scale:
-    """How observations become features: flattened, shifted, divided; one more for the end."""
+    """How observations become features: flattened, shifted, divided; one more for the end.
+
+    Attributes:
+        shift, width: (k,), or one number for all.
+        ends: whether there is one more feature, for the end of episodes.
+        shape: that of one observation; None for any of k numbers.
+
+    >>> Scale(shift=[1, 0], width=[2, 1])([[3, 5]]).tolist()
+    [[1.0, 5.0]]
+    """
 
     shift: NDArray[np.float32]
     width: NDArray[np.float32]
-    ends: bool = False
+    ends: bool
+    shape: tuple[int, ...] | None
+
+    def __init__(
+        self,
+        shift: ArrayLike,
+        width: ArrayLike,
+        ends: bool = False,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        try:
+            pair = np.broadcast_arrays(
+                np.atleast_1d(np.asarray(shift, np.float32)),
+                np.atleast_1d(np.asarray(width, np.float32)),
+            )
+        except (TypeError, ValueError):
+            raise InputError("Scale: shift and width must be numbers, one a feature.") from None
+        by, over = (np.array(each) for each in pair)
+        if by.ndim != 1 or not (np.isfinite(by) & np.isfinite(over) & (over > 0)).all():
+            raise InputError(
+                "Scale: shift must be (k,) finite numbers and width (k,) numbers above 0."
+            )
+        fields = {"shift": by, "width": over, "ends": ends, "shape": shape}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float32]:
         """The features (n, k) of observations (n, ...)."""
-        flat = np.asarray(observations, np.float32).reshape(len(np.asarray(observations)), -1)
-        if flat.shape[1] != len(self.shift):
+        try:
+            array = np.asarray(observations)
+        except ValueError:
             raise InputError(
-                f"learned: an observation has {flat.shape[1]} numbers and those learned from have "
-                f"{len(self.shift)}; give observations of the same shape."
+                "learned: the observations are of different shapes; give all of one shape."
+            ) from None
+        if array.dtype.kind not in "biuf":
+            raise InputError(f"learned: observations are {array.dtype} and must be numbers.")
+        shape = array.shape[1:]
+        fits = math.prod(shape) == len(self.shift) if self.shape is None else shape == self.shape
+        if array.ndim == 0 or not fits:
+            wanted = (len(self.shift),) if self.shape is None else self.shape
+            raise InputError(
+                f"learned: an observation has shape {shape} and those learned from have {wanted}; "
+                "give observations of the same shape."
             )
+        with np.errstate(over="ignore"):
+            flat = array.astype(np.float32).reshape(len(array), len(self.shift))
         if not np.isfinite(flat).all():
             raise InputError("learned: an observation holds NaN or infinity; leave it out.")
         features = (flat - self.shift) / self.width
@@ -62,7 +106,13 @@ class Scale:
 
     @property
     def features(self) -> int:
+        """How many numbers describe a state."""
         return len(self.shift) + self.ends
+
+    def like(self, other: Scale) -> bool:
+        """Whether two scales make the same features of the same observations."""
+        same = np.array_equal(self.shift, other.shift) and np.array_equal(self.width, other.width)
+        return same and self.ends == other.ends
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,7 +151,7 @@ class States:
     def batch(self, key: Array, size: int) -> Batch:
         pick, shake = jax.random.split(key)
         state, action = self.drawn(pick, size)
-        added = 0.0
+        added = jnp.zeros(())
         if self.noise:
             free = self.noise * jax.random.normal(shake, (size, self.points.shape[1]))
             added = jnp.clip(free, -self.most, self.most)

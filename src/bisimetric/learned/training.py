@@ -1,9 +1,11 @@
-"""Training as one compiled program: draw a batch, compare all its pairs, step; all seeds at once."""
+"""Training as one compiled program: draw a batch, compare all its pairs, step; all keys at once."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +13,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from bisimetric.errors import InputError
 from bisimetric.learned.hidden import groups_of
 from bisimetric.learned.kernels import TILE, platform
 from bisimetric.learned.losses import LOSSES, Kind, beta_at, mean_squared, over_pairs
-from bisimetric.learned.networks import Network, PairNetwork, Parameters
+from bisimetric.learned.networks import Network, PairNetwork, Parameters, checked
 from bisimetric.learned.sources import ANY, Batch, Source, States
 
 
@@ -23,23 +26,65 @@ class Settings:
     """How a network learns.
 
     Attributes:
-        network: psi; see `PairNetwork`.
+        network: psi; see `PairNetwork`. Also the widths of its hidden layers, or a pair of
+            functions (init, apply), for `AnyNetwork`.
         batch: transitions a step; all pairs of them are compared.
         learning_rate, epsilon: of Adam.
         period: steps between two updates of the target network; the first is at step 0.
         rate: beta is 1 - rate^k after the k-th of them, so that the horizon grows step by step.
     """
 
-    network: Network = PairNetwork()
-    batch: int = 256
+    network: Network = dataclasses.field(default_factory=PairNetwork)
+    batch: int = 128
     learning_rate: float = 1e-3
     epsilon: float = 1e-8
     period: int = 500
     rate: float = 0.9
 
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "network", checked(self.network))
+        for name, least in (("batch", 2), ("period", 1)):
+            put(self, name, whole("Settings", name, getattr(self, name), least))
+        for name in ("learning_rate", "epsilon"):
+            put(self, name, _number(name, getattr(self, name), above=True))
+        put(self, "rate", _number("rate", self.rate, above=False))
+        if self.rate >= 1:
+            raise InputError(
+                f"Settings: rate is {self.rate!r} and must be below 1, or beta never grows."
+            )
+
     @property
     def optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate, eps=self.epsilon)
+
+
+UNROLL = 4
+"""Steps that a GPU takes before it looks at the count: starting a step costs it as much."""
+
+
+def whole(where: str, name: str, value: Any, least: int) -> int:
+    """A whole number that is large enough, or a clear error."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise InputError(
+            f"{where}: {name} is {value!r} and must be a whole number, at least {least}."
+        )
+    return number
+
+
+def _number(name: str, value: Any, above: bool) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and (number > 0 if above else number >= 0)):
+        least = "above 0" if above else "at least 0"
+        raise InputError(f"Settings: {name} is {value!r} and must be a number, {least}.")
+    return number
 
 
 class State(NamedTuple):
@@ -55,6 +100,7 @@ class State(NamedTuple):
 AXES = State(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds in each
 
 
+@functools.partial(jax.jit, static_argnames=("settings", "features"))
 def started(settings: Settings, features: int, keys: Array) -> State:
     """The state before the first step, for each of the keys (n,)."""
 
@@ -67,12 +113,37 @@ def started(settings: Settings, features: int, keys: Array) -> State:
     return State(parameters, parameters, optimiser, kept, jnp.int32(0))
 
 
-@functools.partial(jax.jit, static_argnames=("settings", "kind", "discount", "steps"))
+class Plan(NamedTuple):
+    """Steps cut at the updates of the target: before the next one, whole periods, and the rest."""
+
+    head: int
+    periods: int
+    tail: int
+
+
+def planned(done: int, steps: int, period: int) -> Plan:
+    """The plan of some steps after those done.
+
+    >>> planned(400, 1300, 500)
+    Plan(head=100, periods=2, tail=200)
+    """
+    head = min(-done % period, steps)
+    return Plan(head, *divmod(steps - head, period))
+
+
 def advanced(
     state: State, source: Source, *, settings: Settings, kind: Kind, discount: float, steps: int
 ) -> tuple[State, Array]:
     """The state some steps on, and the mean loss of each seed over them, (seeds,)."""
-    one = functools.partial(_advanced, source, settings, kind, discount, steps)
+    plan = planned(int(state.step), steps, settings.period)
+    return _compiled(state, source, settings, kind, discount, plan)
+
+
+@functools.partial(jax.jit, static_argnames=("settings", "kind", "discount", "plan"))
+def _compiled(
+    state: State, source: Source, settings: Settings, kind: Kind, discount: float, plan: Plan
+) -> tuple[State, Array]:
+    one = functools.partial(_advanced, source, settings, kind, discount, plan)
     if platform() != "cpu":
         return jax.vmap(one, in_axes=(AXES,), out_axes=(AXES, 0))(state)
     # A processor has nothing to gain from seeds side by side, and its cache to lose.
@@ -82,34 +153,47 @@ def advanced(
 
 
 def _advanced(
-    source: Source, settings: Settings, kind: Kind, discount: float, steps: int, state: State
+    source: Source, settings: Settings, kind: Kind, discount: float, plan: Plan, state: State
 ) -> tuple[State, Array]:
-    beta_of = functools.partial(beta_at, period=settings.period, rate=settings.rate)
-    learner = _of_states if listed(source, settings) else _of_batches
+    learner: Any = _of_states if listed(source, settings) else _of_batches
     frozen_by, loss_of = learner(source, settings, kind, discount)
 
-    def step(carry: Any, _: None) -> tuple[Any, Array]:
-        now, frozen = carry
-        beta = beta_of(now.step)
-        # The step is the same for all seeds, so that this stays a branch under vmap.
-        target, frozen = jax.lax.cond(
-            now.step % settings.period == 0,
-            lambda: (now.parameters, frozen_by(now.parameters, beta)),
-            lambda: (now.target, frozen),
-        )
-        key, drawn = jax.random.split(now.key)
-        loss, slope = jax.value_and_grad(loss_of)(now.parameters, frozen, beta, drawn)
-        change, optimiser = settings.optimiser.update(slope, now.optimiser, now.parameters)
-        parameters = optax.apply_updates(now.parameters, change)
-        return (State(parameters, target, optimiser, key, now.step + 1), frozen), loss
+    def within(state: State, steps: int) -> tuple[State, Array]:
+        """Steps between two updates of the target; the sum of their losses."""
+        beta = beta_at(state.step, settings.period, settings.rate)
+        frozen = frozen_by(state.target, beta)
 
-    frozen = frozen_by(state.target, beta_of(state.step))
-    (state, _), losses = jax.lax.scan(step, (state, frozen), length=steps)
-    return state, losses.mean()
+        def step(now: State, _: None) -> tuple[State, Array]:
+            key, drawn = jax.random.split(now.key)
+            loss, slope = jax.value_and_grad(loss_of)(now.parameters, frozen, beta, drawn)
+            change, optimiser = settings.optimiser.update(slope, now.optimiser, now.parameters)
+            parameters = optax.apply_updates(now.parameters, change)
+            return State(parameters, now.target, optimiser, key, now.step + 1), loss
+
+        unroll = 1 if platform() == "cpu" else UNROLL
+        after, losses = jax.lax.scan(step, state, length=steps, unroll=unroll)
+        return after, losses.sum()
+
+    def updated(state: State, steps: int) -> tuple[State, Array]:
+        """Steps from an update of the target on."""
+        return within(state._replace(target=state.parameters), steps)
+
+    total = jnp.float32(0.0)
+    if plan.head:
+        state, loss = within(state, plan.head)
+        total += loss
+    if plan.periods:
+        whole = functools.partial(updated, steps=settings.period)
+        state, losses = jax.lax.scan(lambda now, _: whole(now), state, length=plan.periods)
+        total += losses.sum()
+    if plan.tail:
+        state, loss = updated(state, plan.tail)
+        total += loss
+    return state, total / (plan.head + plan.periods * settings.period + plan.tail)
 
 
 def listed(source: Source, settings: Settings) -> bool:
-    """Whether all pairs of states are fewer than those of a batch, so that each is computed once."""
+    """Whether there are fewer pairs of states than in a batch, so that each is computed once."""
     return isinstance(source, States) and source.finite and len(source.points) <= settings.batch
 
 

@@ -47,18 +47,21 @@ def learned(
 ) -> Learned:
     """A learned distance of any kind; the arguments are those of `learned.bisimulation`."""
     settings = settings or Settings()
+    if isinstance(source, States) and discount is None:
+        raise InputError(f"learned.{kind}: a source has no discount of its own; give one.")
     mdp = source if isinstance(source, MDP) else None
     rate = mdp.discount if mdp is not None and discount is None else discount
     rate = DISCOUNT if rate is None else checked_discount(rate)
+    where = chosen_device(kind, device)
     began = time.perf_counter()
-    with jax.default_device(chosen_device(kind, device)):
+    with jax.default_device(where):
         fed = making.source_of(kind, source, policy, noise, most)
         measure = None
         if truth is not None:
             if not isinstance(fed, States) or truth.values.shape != (len(fed.points),) * 2:
                 raise InputError(
-                    f"learned.{kind}: the truth must be a distance of the states of the MDP that is "
-                    "learned from."
+                    f"learned.{kind}: the truth must be a distance of the states of the MDP that "
+                    "is learned from."
                 )
             measure = measures.against(truth.values, settings.network, fed.features())
         done = fit(
@@ -76,19 +79,31 @@ def learned(
         )
     made = {
         "method": "learned",
-        **files.told(kind, rate, settings, (key,)),
+        **files.told(kind, rate, settings, done.keys),
         "steps": int(done.state.step),
         "seconds": round(time.perf_counter() - began, 3),
-        "device": jax.default_backend(),
+        "device": where.platform,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
     if mdp is not None and kind != "bisimulation":
         made["policy"] = np.asarray(given_policy(kind, mdp, policy)).tolist()
-    points = np.asarray(fed.points) if isinstance(fed, States) else None
-    history = {name: each if name == "step" else each[0] for name, each in done.history.items()}
+    names, points = None, None
+    if isinstance(fed, States):
+        names, points = None if mdp is None else mdp.names, np.asarray(fed.points)
+    elif isinstance(source, Transitions) and making.listed_by_ids(source):
+        names, points = source.names, np.eye(len(fed.scale.shift), dtype=np.float32)
     return Learned(
-        kind, rate, settings.network, done.parameters(0), fed.scale, mdp, points, made, history
+        kind,
+        rate,
+        settings.network,
+        done.parameters(0),
+        fed.scale,
+        None if mdp is None else mdp.replace(discount=rate),
+        points,
+        made,
+        {name: each if name == "step" else each[0] for name, each in done.history.items()},
+        names,
     )
 
 
@@ -98,7 +113,7 @@ def chosen_device(kind: Kind, device: str | None) -> Any:
         return jax.devices()[0]
     try:
         return jax.devices(device)[0]
-    except RuntimeError:
+    except (RuntimeError, TypeError, AttributeError):
         have = ", ".join(sorted({each.platform for each in jax.devices()}))
         raise InputError(
             f"learned.{kind}: device {device!r} is not there, only {have}; leave it out, or "

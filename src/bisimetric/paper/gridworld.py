@@ -43,7 +43,12 @@ if TYPE_CHECKING:
 __all__ = ["PAPER", "PARTS", "Curves", "drawn", "kept", "lines", "measured", "reproduce"]
 
 PAPER = Settings(
-    PairNetwork((729,)), batch=256, learning_rate=0.01, epsilon=1e-8, period=500, rate=0.9
+    PairNetwork((729,), output="relu"),
+    batch=256,
+    learning_rate=0.01,
+    epsilon=1e-8,
+    period=500,
+    rate=0.9,
 )
 STEPS, SEEDS, QUICK_SEEDS, EVERY = 240_000, 10, 3, 500
 DISCOUNT = 0.99
