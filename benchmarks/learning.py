@@ -41,7 +41,8 @@ def measured(source: Any, settings: Any, kind: Any, keys: int, steps: int) -> tu
     given: dict[str, Any] = {"settings": settings, "kind": kind, "discount": DISCOUNT}
     plan = training.planned(0, steps, settings.period)
     lowered = training._compiled.lower(state, source, settings, kind, DISCOUNT, plan)
-    memory = lowered.compile().memory_analysis().temp_size_in_bytes
+    analysis: Any = lowered.compile().memory_analysis()
+    memory = 0 if analysis is None else analysis.temp_size_in_bytes
     times = []
     for _ in range(3):
         began = time.perf_counter()

@@ -250,8 +250,9 @@ def _of_states(source: States, settings: Settings, kind: Kind, discount: float) 
         count = jnp.zeros((actions, states)).at[action, state].add(1.0)
         total = jnp.einsum("as,at,ast->", count, count, (psi[None] - targets) ** 2)
         if loss.zero_on_itself:
-            own, other = psi[state, state], targets[action, state, state]
-            total += jnp.sum(own**2 - (own - other) ** 2)
+            # By counts, not transition by transition: a GPU adds up repeated ones in any order.
+            own, other = jnp.diagonal(psi), jnp.diagonal(targets, axis1=1, axis2=2)
+            total += jnp.sum(count * (own**2 - (own - other) ** 2))
         return total / settings.batch**2
 
     return frozen_by, loss_of
