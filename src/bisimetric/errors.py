@@ -6,6 +6,7 @@ And what is worth a note: an import that had to translate what it found.
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,25 @@ class ExpectedReward(UserWarning):
 
 class MissingActions(UserWarning):
     """Some states of an imported world lack actions that others have: see `MDP.available`."""
+
+
+def whole(where: str, what: str, value: object, least: int = 0) -> int:
+    """A whole number that is large enough, or a clear error.
+
+    >>> whole("FrozenLake-v1", "steps", 0, 1)
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: FrozenLake-v1: steps is 0 and must be a whole number, at least 1.
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise InputError(
+            f"{where}: {what} is {value!r} and must be a whole number, at least {least}."
+        )
+    return number
 
 
 def near_names(name: str, known: Iterable[str]) -> str:

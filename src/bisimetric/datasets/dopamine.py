@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from bisimetric.datasets.checks import counted, told
-from bisimetric.errors import InputError
+from bisimetric.datasets.checks import told
+from bisimetric.errors import InputError, whole
 from bisimetric.files import UNREADABLE
 from bisimetric.mdp.checks import frozen
 from bisimetric.memory import require_memory
@@ -65,9 +65,9 @@ def from_dopamine(
     >>> from_dopamine(memory, stack=2).observations.tolist()
     [[[0, 1]], [[1, 2]], [[2, 3]], [[3, 4]], [[4, 5]]]
     """
-    stack = counted("from_dopamine", "stack", stack)
+    stack = whole("from_dopamine", "stack", stack, 1)
     if limit is not None:
-        limit = counted("from_dopamine", "limit", limit)
+        limit = whole("from_dopamine", "limit", limit, 1)
     memory = _given(source) if isinstance(source, Mapping) else _opened(Path(source), checkpoint)
     order = _order(memory)
     ends = memory.terminal[order] > 0
@@ -195,7 +195,7 @@ def _checked(
     sizes = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"{where}: its arrays have different lengths, {sizes}.")
-    if not sizes["terminal"] or counted(where, "add_count", added, least=0) == 0:
+    if not sizes["terminal"] or whole(where, "add_count", added) == 0:
         raise InputError(f"{where}: the memory is empty.")
     action, reward, terminal = (arrays[name] for name in ENTRIES[1:4])
     return Memory(where, action, reward, terminal, int(added), frames)

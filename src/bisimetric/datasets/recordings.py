@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from bisimetric.datasets.actions import Actions, Chooser
-from bisimetric.datasets.checks import counted, told
+from bisimetric.datasets.checks import told
 from bisimetric.datasets.fleets import Fleet, Single, Vector
 from bisimetric.datasets.observations import About, Observer, StateOf, discrete, stacked
 from bisimetric.datasets.walks import Limits, Step, walk
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 from bisimetric.mdp.checks import frozen
 from bisimetric.transitions import Transitions
 from bisimetric.worlds import minigrid_rooms, toy_text
@@ -78,7 +78,7 @@ def record(
     if isinstance(environment, str) and max_episode_steps is not None:
         # In place of the limit that is registered with the id, which may be shorter.
         options["max_episode_steps"] = max_episode_steps
-        counted(environment, "max_episode_steps", max_episode_steps)
+        whole(environment, "max_episode_steps", max_episode_steps, 1)
     found, where = made(environment, options, bare=False)
     for what, value, least in (
         ("steps", limits.steps, 1),
@@ -88,7 +88,7 @@ def record(
         ("seed", key if seed is None else seed, 0),
     ):
         if value is not None:
-            counted(where, what, value, least=least)
+            whole(where, what, value, least)
     several = hasattr(found, "single_action_space")
     if several:
         for what, wanted in (("same_start", same_start), ("max_episode_steps", max_episode_steps)):

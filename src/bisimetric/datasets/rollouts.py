@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bisimetric.datasets.checks import counted
 from bisimetric.datasets.observations import StateOf
 from bisimetric.datasets.recordings import Recording, record
 from bisimetric.datasets.walks import Limits, Step
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 from bisimetric.progress import bar
 from bisimetric.transitions import Transitions
 
@@ -137,7 +136,7 @@ def stream(
         max_episode_steps=max_episode_steps,
         make_options=make_options,
     )
-    return _chunks(recording, counted(recording.where, "chunk", chunk))
+    return _chunks(recording, whole(recording.where, "chunk", chunk, 1))
 
 
 def _chunks(recording: Recording, size: int) -> Iterator[Transitions]:

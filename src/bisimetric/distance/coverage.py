@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 from bisimetric.explanation import unseen_in
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ class Coverage:
         put(self, "determined", determined)
         put(self, "error", _checked_bound("error", self.error))
         put(self, "rounding", _checked_bound("rounding", self.rounding, finite=True))
-        put(self, "met", _checked_count("met", self.met))
-        put(self, "pairs", _checked_count("pairs", self.pairs))
+        put(self, "met", whole("Coverage", "met", self.met))
+        put(self, "pairs", whole("Coverage", "pairs", self.pairs))
         if self.met > self.pairs:
             raise InputError(
                 f"Coverage: met is {self.met} and must be at most pairs, which is {self.pairs}."
@@ -218,13 +217,3 @@ def _checked_bound(what: str, bound: Any, *, finite: bool = False) -> float:
         must = "a finite number, at least 0" if finite else "a number, at least 0"
         raise InputError(f"Coverage: {what} is {bound!r} and must be {must}.")
     return value
-
-
-def _checked_count(what: str, count: Any) -> int:
-    try:
-        number = operator.index(count)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InputError(f"Coverage: {what} is {count!r} and must be a whole number, at least 0.")
-    return number

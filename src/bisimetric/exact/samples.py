@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 
 import numpy as np
 from scipy import sparse
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError
+from bisimetric.errors import whole
 from bisimetric.exact import branching
 from bisimetric.exact.classes import Solver, solved
 from bisimetric.exact.table import Request
@@ -30,8 +29,8 @@ def estimated(request: Request, mdp: MDP, solver: Solver, samples: int, key: int
     pairs are put back into the true equation, and the largest residual is divided by
     1 - discount. Had it been all pairs, that would be a proof.
     """
-    count = _checked("samples", samples, 1)
-    rng = np.random.default_rng(_checked("key", key, 0))
+    count = whole("exact.bisimulation", "samples", samples, 1)
+    rng = np.random.default_rng(whole("exact.bisimulation", "key", key))
     needed = 40.0 * mdp.R.size * count
     require_memory(f"exact.bisimulation: {count:,} samples need", needed, "take fewer samples")
     drawn = mdp.replace(P=draws(mdp, count, rng))
@@ -62,15 +61,3 @@ def draws(mdp: MDP, count: int, rng: np.random.Generator) -> sparse.csr_array:
         (np.repeat(np.arange(rows), count), P.indices[drawn.ravel()]),
     )
     return sparse.csr_array(shares, P.shape)
-
-
-def _checked(what: str, value: int, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise InputError(
-            f"exact.bisimulation: {what} is {value!r} and must be a whole number, at least {least}."
-        )
-    return number

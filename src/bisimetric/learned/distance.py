@@ -14,13 +14,13 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, near_names, whole
 from bisimetric.learned import files
 from bisimetric.learned.losses import LOSSES, Kind, over_pairs
 from bisimetric.learned.making import of_transitions
 from bisimetric.learned.networks import Network, PairNetwork, Parameters
 from bisimetric.learned.sources import Batch, Scale, Source
-from bisimetric.learned.training import equal, gaps, whole
+from bisimetric.learned.training import equal, gaps
 from bisimetric.mdp import MDP, checked_discount
 from bisimetric.transitions import Transitions
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from bisimetric.errors import Diverged, InputError
+from bisimetric.errors import Diverged, InputError, whole
 from bisimetric.files import check_writable
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
@@ -255,7 +255,7 @@ def _dead(fit: Fit) -> Diverged:
 
 
 def _keys(kind: Kind, keys: Sequence[int]) -> tuple[int, ...]:
-    chosen = tuple(training.whole(f"learned.{kind}", "key", key, 0) for key in keys)
+    chosen = tuple(whole(f"learned.{kind}", "key", key, 0) for key in keys)
     if not chosen:
         raise InputError(f"learned.{kind}: there are no keys; give one for each network.")
     if max(chosen) >= KEYS:
@@ -291,7 +291,7 @@ def _checked(
     refuse_other_than_numbers(settings.network, source.scale.features)
     return (
         checked_discount(discount),
-        training.whole(where, "steps", steps, 1),
-        training.whole(where, "every", every, 1),
-        None if patience is None else training.whole(where, "patience", patience, 1),
+        whole(where, "steps", steps, 1),
+        whole(where, "every", every, 1),
+        None if patience is None else whole(where, "patience", patience, 1),
     )

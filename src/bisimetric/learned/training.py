@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 from bisimetric.learned.hidden import groups_of
 from bisimetric.learned.kernels import TILE, platform
 from bisimetric.learned.losses import LOSSES, Kind, beta_at, mean_squared, over_pairs
@@ -61,19 +60,6 @@ class Settings:
 
 UNROLL = 4
 """Steps that a GPU takes before it looks at the count: starting a step costs it as much."""
-
-
-def whole(where: str, name: str, value: Any, least: int) -> int:
-    """A whole number that is large enough, or a clear error."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise InputError(
-            f"{where}: {name} is {value!r} and must be a whole number, at least {least}."
-        )
-    return number
 
 
 def _number(name: str, value: Any, above: bool) -> float:
@@ -183,8 +169,8 @@ def _advanced(
         state, loss = within(state, plan.head)
         total += loss
     if plan.periods:
-        whole = functools.partial(updated, steps=settings.period)
-        state, losses = jax.lax.scan(lambda now, _: whole(now), state, length=plan.periods)
+        period = functools.partial(updated, steps=settings.period)
+        state, losses = jax.lax.scan(lambda now, _: period(now), state, length=plan.periods)
         total += losses.sum()
     if plan.tail:
         state, loss = updated(state, plan.tail)

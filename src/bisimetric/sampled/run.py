@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import bisimetric
 from bisimetric.distance import Coverage, Distance, Kind
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 from bisimetric.exact.table import proven_error
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
@@ -87,7 +86,7 @@ class Run:
             raise InputError(f"sampled: kind is {kind!r} and must be {' or '.join(KINDS)}.")
         self.kind: Kind = kind
         self.sampler = samplers.checked(kind, sampler)
-        self.key = checked_key(kind, key)
+        self.key = whole(f"sampled.{kind}", "key", key)
         self.steps = 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="bisimetric sampled")
         if not isinstance(source, Source):
@@ -258,16 +257,6 @@ class Run:
         memory = {name: found[f"memory_{name}"] for name in self.memory}
         self._engine = self._engine_of(self.source, memory)
         return self
-
-
-def checked_key(verb: str, key: Any) -> int:
-    try:
-        number = operator.index(key)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InputError(f"sampled.{verb}: key is {key!r} and must be a whole number, at least 0.")
-    return number
 
 
 def _view(array: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, NotConverged
+from bisimetric.errors import InputError, NotConverged, whole
 from bisimetric.files import check_writable
 from bisimetric.progress import Bar, bar, digits
 from bisimetric.sampled.run import Run
@@ -45,11 +45,8 @@ class Limits:
     def checked(self, verb: str, endless: bool) -> Limits:
         """The limits, or a clear error; without any, a bound of 1e-3 or the end of a stream."""
         for name, value, least in (("steps", self.steps, 0), ("updates", self.updates, 1)):
-            if value is not None and not (isinstance(value, int | np.integer) and value >= least):
-                raise InputError(
-                    f"sampled.{verb}: {name} is {value!r} and must be a whole number, at least "
-                    f"{least}."
-                )
+            if value is not None:
+                whole(f"sampled.{verb}", name, value, least)
         for name, share in (("seconds", self.seconds), ("tol", self.tol)):
             number = isinstance(share, numbers.Real) and math.isfinite(share)
             if share is not None and not (number and share > 0):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 
 DEALS = 32
 """Random deals of episodes to parts, of which the nearest to the shares is kept."""
@@ -36,7 +35,7 @@ def dealt(lengths: NDArray[np.int64], shares: tuple[float, ...], key: Any) -> ND
             f"Transitions: {episodes} episodes cannot be split into {parts} parts, which get whole "
             "ones; collect more, or ask for fewer parts."
         )
-    rng = np.random.default_rng(checked_key("split", key))
+    rng = np.random.default_rng(whole("split", "key", key))
     total = lengths.sum()
     targets = np.minimum(np.cumsum(wanted) * total, total)
     nearest, least = np.zeros(episodes, np.int64), np.inf
@@ -67,31 +66,14 @@ def _cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArray[np.
 
 def drawn(steps: int, n: Any, key: Any, replacement: bool) -> NDArray[np.int64]:
     """Indices (n,) of random steps."""
-    size = _whole(n)
-    if size < 1:
-        raise InputError(f"sample: n is {n!r} and must be a whole number, at least 1.")
+    size = whole("sample", "n", n, 1)
     if size > steps and not replacement:
         raise InputError(
             f"sample: n is {size:,} and there are {steps:,} steps; take at most so many, or say "
             "replacement=True."
         )
-    rng = np.random.default_rng(checked_key("sample", key))
+    rng = np.random.default_rng(whole("sample", "key", key))
     return rng.choice(steps, size, replace=replacement)
-
-
-def checked_key(where: str, key: Any) -> int:
-    value = _whole(key)
-    if value < 0:
-        raise InputError(f"{where}: key is {key!r} and must be a whole number, at least 0.")
-    return value
-
-
-def _whole(given: Any) -> int:
-    """The whole number given, or -1 where it is none."""
-    try:
-        return operator.index(given)
-    except TypeError:
-        return -1
 
 
 def _checked_shares(shares: tuple[float, ...]) -> NDArray[np.float64]:
