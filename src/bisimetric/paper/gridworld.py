@@ -274,9 +274,10 @@ def _errors_drawn(found: list[Curves], title: str) -> Figure:
 def _tables_drawn(found: list[Curves], mdp: MDP) -> Figure:
     from bisimetric import views
 
-    tables = {f"learned, {label(curves)}": curves.learned.mean(axis=0) for curves in found}
+    tables: dict[str, NDArray[Any]] = {"exact": found[0].exact}
+    tables |= {f"learned, {label(curves)}": curves.learned.mean(axis=0) for curves in found}
     return views.comparison(
-        {"exact": found[0].exact} | tables,
+        tables,
         names=mdp.names or (),
         title=r"$d_\sim$ of all pairs of 31 states, learned: mean of seeds" + f"\n{extent(found)}",
     )

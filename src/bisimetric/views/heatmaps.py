@@ -46,7 +46,7 @@ def heatmap(d: Distance) -> Figure:
         interpolation="none" if named else "auto",
     )
     if named:
-        names = [d.mdp.name(state) for state in shown]
+        names = [d.mdp.name(int(state)) for state in shown]
         axes.set_xticks(np.arange(states), names, rotation=90, fontsize=8)
         axes.set_yticks(np.arange(states), names, fontsize=8)
     else:
