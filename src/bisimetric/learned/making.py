@@ -79,7 +79,7 @@ def of_mdp(
     if LOSSES[kind].same_actions:
         successor, reward = mdp.next_state, mdp.R
     else:
-        chain = mdp.under(given_policy(kind, mdp, policy))
+        chain = mdp.under(given_policy(kind, mdp, policy, how="learned"))
         if not chain.is_deterministic:
             raise InputError(f"learned.{kind}: the policy must take one action a state.")
         successor, reward = chain.next_state, chain.R

@@ -21,10 +21,7 @@ from bisimetric.learned.losses import Kind
 from bisimetric.learned.sources import Source, States
 from bisimetric.learned.training import Settings
 from bisimetric.mdp import MDP, checked_discount
-from bisimetric.transitions import Transitions
-
-DISCOUNT = 0.99
-"""The discount of data, which has none of its own."""
+from bisimetric.transitions import DISCOUNT, Transitions
 
 
 def learned(
@@ -87,7 +84,7 @@ def learned(
         "jax": jax.__version__,
     }
     if mdp is not None and kind != "bisimulation":
-        made["policy"] = np.asarray(given_policy(kind, mdp, policy)).tolist()
+        made["policy"] = np.asarray(given_policy(kind, mdp, policy, how="learned")).tolist()
     names, points = None, None
     if isinstance(fed, States):
         names, points = None if mdp is None else mdp.names, np.asarray(fed.points)

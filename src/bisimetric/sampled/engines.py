@@ -170,7 +170,7 @@ def grown(memory: Memory, before: Known, after: Known) -> Memory:
     for g, count in enumerate(memory["count"]):
         was = memory["seen"][0, g, :count]
         first = fresh["seen"][0, g, : fresh["count"][g]]
-        met = np.unique(np.concatenate([first, was[was != before.end] if count else was]))
+        met = np.unique(np.concatenate([first, was[was != before.end]]))
         rest = np.setdiff1d(np.arange(states), met)
         order = np.concatenate([met, rest])
         fresh["seen"][0, g] = order

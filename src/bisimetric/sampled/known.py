@@ -107,12 +107,11 @@ class Known:
             hashed.update(np.ascontiguousarray(array).tobytes())
         return hashed.hexdigest()
 
-    def first_table(self, discount: float) -> NDArray[np.float64]:
+    def first_table(self) -> NDArray[np.float64]:
         """Where the distances start: at 0, or as far as possible where action sets differ."""
         values = np.zeros((self.states, self.states))
         if self.apart is not None and self.mdp is not None:
-            farthest = self.mdp.replace(discount=discount).farthest
-            values[self.apart[:, None] != self.apart[None, :]] = farthest
+            values[self.apart[:, None] != self.apart[None, :]] = self.mdp.farthest
         return values
 
 

@@ -95,7 +95,7 @@ class Run:
         self.discount = source.discount
         known = source.known
         compile_once(samplers.name_of(self.sampler))
-        self._table = known.first_table(self.discount)
+        self._table = known.first_table()
         self._met = np.zeros((known.states, known.states, known.width), dtype=np.uint8)
         self._engine = self._engine_of(source, None)
 

@@ -104,9 +104,9 @@ def checked(verb: str, sampler: Sampler | None) -> Sampler:
         raise InputError(
             f"sampled.{verb}: sampler is {sampler!r} and must be one such as sampled.Uniform()."
         )
-    for name, least in (("restart", 0.0), ("explore", 0.0)):
+    for name in ("restart", "explore"):
         share = getattr(sampler, name, 1.0)
-        if not (isinstance(share, numbers.Real) and least < float(share) <= 1):
+        if not (isinstance(share, numbers.Real) and 0 < float(share) <= 1):
             raise InputError(
                 f"sampled.{verb}: {name} is {share!r} and must be above 0 and at most 1."
             )

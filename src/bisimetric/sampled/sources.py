@@ -16,10 +16,7 @@ from bisimetric.sampled.experience import Experience, known_of, model_of, requir
 from bisimetric.sampled.gathering import gathered
 from bisimetric.sampled.known import Known, of_model
 from bisimetric.sampled.samplers import Sampler, Trajectories
-from bisimetric.transitions import Transitions
-
-DISCOUNT = 0.99
-"""The discount of data, which has none of its own."""
+from bisimetric.transitions import DISCOUNT, Transitions
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

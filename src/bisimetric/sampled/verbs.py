@@ -16,7 +16,7 @@ from bisimetric.sampled import files, samplers, sources
 from bisimetric.sampled.run import Run
 from bisimetric.sampled.samplers import Sampler
 from bisimetric.sampled.stopping import Limits, finished
-from bisimetric.transitions import Transitions
+from bisimetric.transitions import DISCOUNT, Transitions
 
 
 def sampled(
@@ -73,7 +73,7 @@ def _begun(
         )
     if resume is not None:
         experience = files.saved_experience(resume)
-        rate = sources.DISCOUNT if discount is None else checked_discount(discount)
+        rate = DISCOUNT if discount is None else checked_discount(discount)
         followed = None if policy is None else np.asarray(policy)
         member = np.arange(len(experience.state))
         source = sources.of_experience(kind, experience, followed, rate, member, streaming=True)

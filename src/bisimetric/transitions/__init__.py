@@ -21,7 +21,10 @@ from bisimetric.transitions.dealing import boundaries, dealt, drawn
 from bisimetric.transitions.joining import joined
 from bisimetric.transitions.models import empirical
 
-__all__ = ["END", "Transitions"]
+__all__ = ["DISCOUNT", "END", "Transitions"]
+
+DISCOUNT = 0.99
+"""The discount of data, which has none of its own."""
 
 COLUMNS = (
     "observations",
@@ -226,7 +229,7 @@ class Transitions:
         return self[drawn(len(self), n, key, replacement)]
 
     def to_mdp(
-        self, *, discount: float = 0.99, unseen: Literal["refuse", "lacking"] = "refuse"
+        self, *, discount: float = DISCOUNT, unseen: Literal["refuse", "lacking"] = "refuse"
     ) -> MDP:
         """The MDP that these steps tell of, with the same ids.
 

@@ -97,7 +97,13 @@ def convergence(
     )
     if title:
         figure.suptitle(title, fontsize=11)
-    handles = {line.get_label(): line for panel in axes for line in panel.lines}
+    legend_below(figure, labels)
+    return figure
+
+
+def legend_below(figure: Figure, labels: list[str]) -> None:
+    """One legend for all panels of a figure, below them."""
+    handles = {line.get_label(): line for panel in figure.axes for line in panel.lines}
     figure.legend(
         handles=[handles[label] for label in labels],
         loc="outside lower center",
@@ -106,7 +112,6 @@ def convergence(
         fontsize=9,
         handlelength=3.2,
     )
-    return figure
 
 
 def _checked(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.views.colours import BARS, SOURCE, colours
-from bisimetric.views.convergence import GREY, interval
+from bisimetric.views.convergence import GREY, interval, legend_below
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -67,15 +67,7 @@ def learning(
         _marks(panel, marks or {}, last)
     if title:
         figure.suptitle(title, fontsize=11)
-    handles = {line.get_label(): line for panel in axes for line in panel.lines}
-    figure.legend(
-        handles=[handles[label] for label in labels],
-        loc="outside lower center",
-        ncols=len(labels),
-        frameon=False,
-        fontsize=9,
-        handlelength=3.2,
-    )
+    legend_below(figure, labels)
     return figure
 
 
