@@ -31,6 +31,7 @@ TREE = (
     "exact",
     "sampled",
     "learned",
+    "uses",
     "views",
     "paper",
     "demo",

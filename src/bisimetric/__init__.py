@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         planning,
         relation,
         sampled,
+        uses,
         views,
         worlds,
     )
@@ -51,6 +52,7 @@ _ROOMS = (
     "planning",
     "relation",
     "sampled",
+    "uses",
     "views",
     "worlds",
 )
@@ -71,6 +73,7 @@ __all__ = [
     "planning",
     "relation",
     "sampled",
+    "uses",
     "views",
     "worlds",
 ]

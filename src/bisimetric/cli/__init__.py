@@ -40,6 +40,7 @@ GROUPS = {
     "relation": "The classes of states that behave exactly alike.",
     "sampled": "Distances from experience: of a world or a data set, pair by pair.",
     "learned": "Distances that a network learns: of a world or a data set, an approximation.",
+    "uses": "What a distance is good for, with what it promises and what it kept.",
     "reproduce": "Figures and experiments of the paper.",
 }
 

@@ -1,0 +1,1 @@
+"""`bisimetric uses`: what a distance is good for."""

@@ -1,0 +1,1 @@
+"""What a distance is good for: each use with what it promises and what it kept."""
