@@ -74,6 +74,19 @@ def test_policy_values_put_back_into_their_equation(mdp: MDP, key: int) -> None:
     assert np.abs(image - V.values).max() <= V.error * (1 + mdp.discount)
 
 
+@settings(deadline=None, max_examples=50)
+@given(st.one_of(stochastic_mdps(), deterministic_mdps()))
+def test_action_values_put_back_into_their_equation(mdp: MDP) -> None:
+    V = planning.optimal_values(mdp)
+    Q = planning.action_values(mdp, V)
+    assert (np.isneginf(Q) == ~mdp.has).all()
+    assert np.abs(Q.max(axis=1) - V.values).max() <= V.error * (1 + mdp.discount)
+    for s, a in np.argwhere(mdp.has):
+        row = mdp.P[[s * mdp.num_actions + a]].toarray()[0]
+        expected = mdp.R[s, a] + mdp.discount * row @ V.values
+        assert Q[s, a] == pytest.approx(expected, abs=1e-9 * (1 + np.abs(V.values).max()))
+
+
 def test_greedy_for_given_values() -> None:
     mdp = worlds.load("pessimism")
     np.testing.assert_array_equal(planning.greedy_policy(mdp, [0.0, 0.0, 100.0]), [1, 0, 0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric import relation
+from bisimetric import InputError, relation, worlds
 from bisimetric.mdp import MDP
 from bisimetric.relation import lumping, partition, refinement
 from strategies import deterministic_mdps, stochastic_mdps
@@ -260,6 +260,18 @@ def test_rows_that_sum_to_1_only_nearly_are_scaled() -> None:
     assert relation.quotient(mdp, labels).next_state.tolist() == [[0], [0], [2]]
     some = relation.quotient(mdp, [0, 1, 2, 3, 4, 5, 5, 5, 5]).P
     assert some.sum(axis=1).tolist() == [1] * 6
+
+
+def test_the_quotient_of_chosen_states() -> None:
+    mdp = worlds.load("pessimism")
+    labels = np.array([0, 0, 1])
+    for states in ([0, 2], [1, 2]):
+        small = relation.quotient(mdp, labels, states=states)
+        np.testing.assert_array_equal(small.R, mdp.R[states])
+        np.testing.assert_array_equal(small.next_state, labels[mdp.next_state[states]])
+    for wrong in ([2, 0], [0], [0, 3], [-3, 2], [0.0, 2.0]):
+        with pytest.raises(InputError, match="one state of each of 2 classes, in the order of the"):
+            relation.quotient(mdp, labels, states=wrong)
 
 
 def test_probabilities_below_the_smallest_weight_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""V*, V^pi and greedy policies: what the distances bound, each to a proven error."""
+"""V*, V^pi, action values and greedy policies: what the distances bound, each to a proven error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def optimal_values(mdp: MDP, *, tol: float = 1e-6) -> Values:
     array([4., 5.])
     """
     _, V = _policy_iteration(mdp)
-    return _proven("optimal_values", V, _action_values(mdp, V).max(axis=1), mdp, tol)
+    return _proven("optimal_values", V, action_values(mdp, V).max(axis=1), mdp, tol)
 
 
 def policy_values(mdp: MDP, policy: ArrayLike, *, tol: float = 1e-6) -> Values:
@@ -53,7 +53,7 @@ def policy_values(mdp: MDP, policy: ArrayLike, *, tol: float = 1e-6) -> Values:
     """
     chain = mdp.under(policy)
     V = _evaluate(chain)
-    return _proven("policy_values", V, _action_values(chain, V)[:, 0], chain, tol)
+    return _proven("policy_values", V, action_values(chain, V)[:, 0], chain, tol)
 
 
 def greedy_policy(
@@ -68,13 +68,28 @@ def greedy_policy(
     array([1, 1])
     """
     if values is not None:
-        return np.asarray(_action_values(mdp, np.asarray(values)).argmax(axis=1))
+        return np.asarray(action_values(mdp, values).argmax(axis=1))
     policy, V = _policy_iteration(mdp)
     # |V^pi - V*| <= |V^pi - V| + |V - V*|, and each residual proves one half.
-    best = _action_values(mdp, V)
+    best = action_values(mdp, V)
     _proven("greedy_policy", V, best.max(axis=1), mdp, tol / 2)
     _proven("greedy_policy", V, best[np.arange(len(V)), policy], mdp, tol / 2)
     return policy
+
+
+def action_values(mdp: MDP, values: ArrayLike | Values) -> NDArray[np.float64]:
+    """Q(s, a) = R(s, a) + discount * sum_s' P(s, a)(s') V(s'), (S, A), from the values V (S,).
+
+    Minus infinity for an action that a state lacks. No farther from Q* than discount times as far
+    as V is from V*, but for rounding.
+
+    >>> mdp = MDP.deterministic([[1, 0], [1, 0]], [[0, 2], [1, 3]], discount=0.5)
+    >>> action_values(mdp, optimal_values(mdp))
+    array([[2.5, 4. ],
+           [3.5, 5. ]])
+    """
+    Q = mdp.R + mdp.discount * (mdp.shares @ np.asarray(values)).reshape(mdp.R.shape)
+    return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
 
 
 def _policy_iteration(mdp: MDP) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -82,7 +97,7 @@ def _policy_iteration(mdp: MDP) -> tuple[NDArray[np.int64], NDArray[np.float64]]
     policy = np.argmax(mdp.R if mdp.available is None else mdp.available, axis=1)
     for _ in range(MOST_ROUNDS):
         V = _evaluate(mdp.under(policy))
-        Q = _action_values(mdp, V)
+        Q = action_values(mdp, V)
         # Only a gain beyond rounding changes an action, so that no policy comes back.
         better = Q.max(axis=1) > Q[everyone, policy] + 64 * UNIT * _largest(mdp, V)
         if not better.any():
@@ -102,11 +117,6 @@ def _evaluate(chain: MDP) -> NDArray[np.float64]:
         V = V + weight * V[ahead]
         ahead, weight = ahead[ahead], weight * weight
     return np.asarray(R + discount * V[chain.next_state[:, 0]])
-
-
-def _action_values(mdp: MDP, V: NDArray[np.float64]) -> NDArray[np.float64]:
-    Q = mdp.R + mdp.discount * (mdp.shares @ V).reshape(mdp.R.shape)
-    return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
 
 
 def _largest(mdp: MDP, V: NDArray[np.float64]) -> float:

@@ -21,13 +21,14 @@ def representatives(labels: ArrayLike) -> NDArray[np.int64]:
     return _first_states("representatives", np.asarray(labels))
 
 
-def quotient(mdp: MDP, labels: ArrayLike) -> MDP:
-    """The MDP on the classes of a relation, made of the first state of each class.
+def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) -> MDP:
+    """The MDP on the classes of a relation, made of one state of each class.
 
         R'(c, a) = R(s_c, a),    P'(c, a)(k) = P(s_c, a)(states of class k)
 
-    where s_c is `representatives(labels)[c]`. Rows are scaled to sum to 1; names, positions,
-    features, policy and available actions are those of the first states.
+    where s_c is `states[c]`, or `representatives(labels)[c]`, the first state of the class. Rows
+    are scaled to sum to 1; names, positions, features, policy and available actions are those of
+    these states.
 
     `labels` (S,) lead from the states to the classes and values back: if they come from
     `bisimulation` or `lax`, V*(s) is the optimal value of the class of s, `V_small[labels]`.
@@ -45,6 +46,8 @@ def quotient(mdp: MDP, labels: ArrayLike) -> MDP:
             f"{mdp.num_states} states."
         )
     first = _first_states("quotient", classes)
+    if states is not None:
+        first = _one_each(np.asarray(states), classes, len(first))
 
     def of_first(rows: NDArray[Any] | None) -> NDArray[Any] | None:
         return None if rows is None else rows[first]
@@ -65,6 +68,18 @@ def quotient(mdp: MDP, labels: ArrayLike) -> MDP:
         policy=of_first(mdp.policy),
         available=of_first(mdp.available),
     )
+
+
+def _one_each(states: NDArray[Any], labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """States (classes,), one of each class and in the order of the classes."""
+    known = states.shape == (classes,) and states.dtype.kind in "iu"
+    known = known and bool(((states >= 0) & (states < len(labels))).all())
+    if not known or not np.array_equal(labels[states], np.arange(classes)):
+        raise InputError(
+            f"quotient: states are {states.dtype} of shape {states.shape} and must be ids of one "
+            f"state of each of {classes} classes, in the order of the classes."
+        )
+    return states
 
 
 def _first_states(what: str, labels: NDArray[Any]) -> NDArray[np.int64]:
