@@ -1,19 +1,14 @@
-"""Aggregating states: no cluster loses a member, and none is wider than its threshold."""
+"""The paper's aggregation: samples around cells, in clusters no wider than their threshold."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from bisimetric import exact, worlds
-from bisimetric.errors import InputError
-from bisimetric.learned import Learned, PairNetwork
+from bisimetric import worlds
+from bisimetric.learned import Learned
+from bisimetric.learned.paper import PairNetwork
 from bisimetric.paper import aggregation, gridworld
 
 
@@ -23,74 +18,6 @@ def d() -> Learned:
     network = PairNetwork((8,))
     weights = network.init(jax.random.key(3), 2)
     return Learned("bisimulation", 0.99, network, weights, gridworld.SCALE)
-
-
-def tables(size: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """Symmetric tables with few different distances, so that many are equal to a threshold."""
-    return (
-        st.lists(st.integers(0, 4), min_size=size * size, max_size=size * size)
-        .map(lambda numbers: np.triu(np.reshape(numbers, (size, size)), 1).astype(float))
-        .map(lambda upper: upper + upper.T)
-    )
-
-
-class TestClusters:
-    def test_members_are_not_lost(self) -> None:
-        # On a line at 0, 1, 4, 2 and 5: 1 and 2 join 0, and 5 joins 4.
-        points = np.array([0.0, 1.0, 4.0, 2.0, 5.0])
-        distances = np.abs(np.subtract.outer(points, points))
-        assert aggregation.clusters(distances, 2).tolist() == [0, 0, 1, 0, 1]
-        # 2 is near 1, which joined before it, but not near 0: it starts a cluster of its own.
-        assert aggregation.clusters(distances, 1).tolist() == [0, 0, 1, 2, 1]
-
-    def test_a_late_member_counts(self) -> None:
-        # 2 is within the threshold of 0, which began the cluster, but not of 1, which joined.
-        distances = np.array([[0.0, 1, 1], [1, 0, 2], [1, 2, 0]])
-        assert aggregation.clusters(distances, 1).tolist() == [0, 0, 1]
-
-    @settings(deadline=None)
-    @given(st.integers(1, 9).flatmap(tables), st.sampled_from([0.0, 1.0, 1.5, 2.0, 3.0, 4.0]))
-    def test_law(self, distances: NDArray[np.float64], threshold: float) -> None:
-        labels = aggregation.clusters(distances, threshold)
-        together = labels[:, None] == labels[None, :]
-        assert (distances[together] <= threshold).all()
-        firsts = [int(np.argmax(labels == label)) for label in range(labels.max() + 1)]
-        assert firsts == sorted(firsts)
-        assert set(labels.tolist()) == set(range(len(firsts)))
-        for state, label in enumerate(labels.tolist()):
-            # No earlier cluster could have taken it.
-            for other in range(label):
-                earlier = np.flatnonzero(labels[:state] == other)
-                assert (distances[state, earlier] > threshold).any()
-
-    @settings(deadline=None)
-    @given(st.integers(1, 9).flatmap(tables), st.integers(1, 9))
-    def test_a_threshold_for_so_many(self, distances: NDArray[np.float64], most: int) -> None:
-        threshold = aggregation.smallest_threshold(distances, most)
-        assert aggregation.clusters(distances, threshold).max() < most
-        assert 0 <= threshold <= distances.max()
-
-    def test_the_classes_at_distance_0(self) -> None:
-        d = exact.on_policy(worlds.load("mirrored-rooms-policy"), tol=1e-9).values
-        labels = aggregation.clusters(d, 1e-6)
-        np.testing.assert_array_equal(labels[:, None] == labels[None, :], d <= 1e-6)
-
-    @pytest.mark.parametrize(
-        ("distances", "threshold", "message"),
-        [
-            (np.zeros((2, 3)), 1.0, r"shape \(2, 3\) and must be a square table"),
-            (np.full((2, 2), np.nan), 1.0, r"square table of finite numbers"),
-            (np.zeros((2, 2)), -1.0, r"threshold is -1\.0 and must be at least 0"),
-            (np.zeros((2, 2)), np.nan, r"threshold is nan and must be at least 0"),
-        ],
-    )
-    def test_bad_input(self, distances: Any, threshold: float, message: str) -> None:
-        with pytest.raises(InputError, match=message):
-            aggregation.clusters(distances, threshold)
-
-    def test_no_cluster_at_all(self) -> None:
-        with pytest.raises(InputError, match=r"at most 0 are asked for"):
-            aggregation.smallest_threshold(np.zeros((2, 2)), 0)
 
 
 class TestAggregated:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError
 from bisimetric.learned import Learned
 from bisimetric.progress import bar
+from bisimetric.uses.aggregation.incremental import incremental, smallest_radius
 
 HALVINGS = 12
 """How often the way to a threshold is halved: it is found to a thousandth of its range."""
@@ -71,6 +71,8 @@ def aggregated(
 ) -> Aggregation:
     """Draws `each` states around every centre and aggregates them by their learned distances.
 
+    By the paper's rule, `uses.labels` with rule="incremental".
+
     Args:
         d: the learned distance of any two points.
         centres: (S, k), the underlying states.
@@ -83,8 +85,8 @@ def aggregated(
     largest = float(distances.max())
     if largest > 0:
         distances /= largest
-    thresholds = [smallest_threshold(distances, count) for count in sorted(counts)]
-    found = tuple(Clusters(clusters(distances, each), each) for each in thresholds)
+    thresholds = [smallest_radius(distances, each, halvings=HALVINGS) for each in sorted(counts)]
+    found = tuple(Clusters(incremental(distances, each), each) for each in thresholds)
     return Aggregation(points, cells, found, largest)
 
 
@@ -112,58 +114,3 @@ def pairwise(d: Learned, points: NDArray[np.float32], *, block: int) -> NDArray[
             found[start : start + block] = d.table(points[start : start + block], points)
             progress.at(min(start + block, len(points)))
     return found
-
-
-def clusters(distances: ArrayLike, threshold: float) -> NDArray[np.int64]:
-    """The clusters (n,), numbered 0, 1, ..., that grow from distances (n, n), which are symmetric.
-
-    State after state joins the first cluster all of whose members are within `threshold`, else it
-    starts a new one; so no two states of a cluster are farther apart. This is the rule that the
-    paper's text gives. The snippet printed there loses members: it drops what `np.append` returns,
-    so that nobody ever joins, and begins a cluster with all states near its first one, which need
-    not be near each other and are taken away from the clusters that held them.
-
-    >>> clusters([[0, 1, 2], [1, 0, 1], [2, 1, 0]], 1).tolist()
-    [0, 0, 1]
-    """
-    table = np.asarray(distances)
-    if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all():
-        raise InputError(
-            f"clusters: the distances have shape {table.shape} and must be a square table of "
-            "finite numbers."
-        )
-    if not threshold >= 0:
-        raise InputError(f"clusters: threshold is {threshold!r} and must be at least 0.")
-    labels = np.empty(len(table), np.int64)
-    far: list[NDArray[np.floating]] = []  # how far a state is from the farthest member of each
-    for state, row in enumerate(table):
-        within = (label for label, each in enumerate(far) if each[state] <= threshold)
-        label = next(within, len(far))
-        labels[state] = label
-        if label == len(far):
-            far.append(row.copy())
-        else:
-            np.maximum(far[label], row, out=far[label])
-    return labels
-
-
-def smallest_threshold(distances: ArrayLike, most: int) -> float:
-    """A threshold at which there are at most `most` clusters, as small as halving finds it.
-
-    The range from the smallest distance of two states to the largest is halved again and again.
-
-    >>> distances = np.abs(np.subtract.outer(np.arange(8.0), np.arange(8.0)))
-    >>> 1 < smallest_threshold(distances, 4) < 1.01
-    True
-    """
-    if most < 1:
-        raise InputError(f"clusters: at most {most} are asked for, and there is at least 1.")
-    table = np.asarray(distances)
-    low, high = 0.0, float(table.max())
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if clusters(table, middle).max() < most:
-            high = middle
-        else:
-            low = middle
-    return high

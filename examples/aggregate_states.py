@@ -1,0 +1,65 @@
+"""Fewer states: merged by distance, what is promised of them and what they lose.
+
+On the paper's 31 states, and on 186: each cell six times, with rewards that differ a little. Writes
+aggregate.png. Run it with `python examples/aggregate_states.py`; `--full` tries all rules and all
+numbers of classes, in half a minute, and makes the figure of docs/uses/aggregate.md.
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from bisimetric import MDP, exact, planning, uses, views, worlds
+from bisimetric.uses.aggregation.groups import Rule
+
+FULL = "--full" in sys.argv
+RULES: tuple[Rule, ...] = ("incremental", "complete", "medoids")
+
+
+def repeated(mdp: MDP, times: int, noise: float, key: int = 0) -> MDP:
+    """Every state `times` over: a move leads to any copy, a reward is off by up to `noise`."""
+    random = np.random.default_rng(key)
+    shape = (mdp.num_states, times, mdp.num_actions)
+    successors = times * mdp.next_state[:, None, :] + random.integers(0, times, shape)
+    rewards = mdp.R[:, None, :] + noise * random.uniform(-1, 1, shape)
+    flat = (mdp.num_states * times, mdp.num_actions)
+    positions = np.repeat(np.asarray(mdp.positions), times, axis=0)
+    return MDP.deterministic(
+        successors.reshape(flat), rewards.reshape(flat), discount=mdp.discount, positions=positions
+    )
+
+
+def distances(mdp: MDP) -> dict[str, Any]:
+    """Three that know how states behave, and one that knows only where they lie."""
+    return {
+        "d~": exact.bisimulation(mdp),
+        "d_lax": exact.lax(mdp),
+        "d^pi, pi optimal": exact.on_policy(mdp, planning.greedy_policy(mdp)),
+        "map": uses.map_distances(mdp),
+    }
+
+
+rooms = worlds.load("mirrored-rooms", discount=0.99)
+known = distances(rooms)
+print("31 states in 11 classes by d_lax, complete linkage:")
+print(uses.aggregate(rooms, known["d_lax"], clusters=11, rule="complete"))
+panels = {}
+for rule in RULES if FULL else RULES[1:2]:
+    curve = uses.aggregation_curve(rooms, known, rule=rule)
+    print(f"\n{rule}:\n{curve}")
+    if rule == "complete":
+        panels["31 states, discount 0.99"] = curve
+
+many = repeated(worlds.load("mirrored-rooms", discount=0.9), 6, noise=1e-4)
+counts = range(1, 187) if FULL else (1, 4, 31, 93, 186)
+curve = uses.aggregation_curve(many, distances(many), clusters=counts, rule="complete")
+panels["each cell 6 times, rewards off by up to 0.0001, discount 0.9"] = curve
+print(f"\n{many.num_states} states, complete:\n{curve}")
+for name, found in curve.found.items():
+    print(f"{name}: {next(each for each in found if len(each) >= 31)!r}")
+
+title = "What the policy of the classes loses (complete linkage)"
+figure = views.aggregation_curve(panels, title=title)
+views.save(figure, "aggregate.png")
+print("saved aggregate.png")

@@ -1,0 +1,133 @@
+"""From classes back to states: which action of a state is most like what its class does."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bisimetric.exact import transport
+from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT
+from bisimetric.uses.aggregation.groups import Groups
+from bisimetric.uses.aggregation.solving import Small
+
+
+class Lifting(NamedTuple):
+    """An action for each state.
+
+    Attributes:
+        policy: (S,), the actions.
+        unlike: (S,), delta(s), how unlike each is to what the representative of the state does.
+    """
+
+    policy: NDArray[np.int64]
+    unlike: NDArray[np.float64]
+
+
+def lifted(
+    mdp: MDP,
+    table: NDArray[np.floating],
+    groups: Groups,
+    small: Small,
+    kind: str | None,
+    pi: NDArray[Any] | None,
+) -> Lifting:
+    """The policy of the classes, for the states.
+
+    Under d_lax and distances of a policy it is the action that is most like it; else the same one,
+    or where a state lacks that, again the one that is most like it.
+    """
+    labels, first = groups.labels, groups.representatives
+    chain = mdp.under(pi) if pi is not None else None
+    if chain is None:
+        taken = first * mdp.num_actions + small.policy
+        rewards, rows = np.ravel(mdp.R)[taken], mdp.shares[taken]
+    else:
+        rewards, rows = chain.R[first, 0], chain.shares[first]
+    same = np.zeros(mdp.R.shape, np.bool_)
+    if small.policy.ndim == 1:
+        same[np.arange(mdp.num_states), small.policy[labels]] = True
+    wanted = mdp.has.copy()
+    if kind != "lax" and pi is None:
+        lacks = ~(same & mdp.has).any(axis=1, keepdims=True)
+        wanted &= same | lacks
+    unlike = likenesses(mdp, table, rewards[labels], sparse.csr_array(rows[labels]), wanted)
+    least = unlike.min(axis=1, keepdims=True)
+    # Among those that are most like it the same action is preferred, then the first.
+    best = np.asarray(unlike <= least)
+    policy = np.where((best & same).any(axis=1), same.argmax(axis=1), best.argmax(axis=1))
+    everyone = np.arange(mdp.num_states)
+    return Lifting(policy.astype(np.int64), unlike[everyone, policy])
+
+
+def likenesses(
+    mdp: MDP,
+    table: NDArray[np.floating],
+    rewards: NDArray[np.float64],
+    rows: sparse.csr_array,
+    wanted: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """How unlike each action of a state is to a given step, (S, A):
+
+        delta(s, b) = |rewards(s) - R(s, b)| + discount * W1(d)(rows(s), P(s, b))
+
+    Args:
+        table: (S, S), the distances d; those of a state and itself count as 0.
+        rewards, rows: the step, (S,) and (S, S); each row sums to 1, its states in rising order.
+        wanted: (S, A), where to work it out; elsewhere delta is infinite.
+
+    W1 is the cost of a coupling, an upper bound even where that is not the best one, and what is
+    rounded is added.
+    """
+    gaps = np.abs(rewards[:, None] - mdp.R)
+    if mdp.is_deterministic and rows.nnz == mdp.num_states:
+        here, there = rows.indices[:, None], mdp.next_state
+        moved = np.where(here == there, 0.0, table[here, there])
+        found = gaps + mdp.discount * moved
+    else:
+        found = gaps + mdp.discount * _moved(mdp, table, rows, wanted)
+    longest = max(int(np.diff(mdp.P.indptr).max()), int(np.diff(rows.indptr).max()))
+    found += (8 * longest + 16) * UNIT * (float(table.max()) + float(gaps.max()))
+    return np.where(wanted & mdp.has, found, np.inf)
+
+
+def _moved(
+    mdp: MDP, table: NDArray[np.floating], rows: sparse.csr_array, wanted: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """W1 of a given distribution and of each action's, (S, A), where it is wanted."""
+    shares = mdp.shares
+    first = np.concatenate([rows.indptr[:-1], rows.nnz + shares.indptr]).astype(np.int64)
+    states = np.concatenate([rows.indices, shares.indices]).astype(np.int64)
+    share = np.concatenate([rows.data, shares.data])
+    costs = transport.Costs(table, np.empty(0, np.int64), len(table))
+    found = np.zeros(mdp.R.shape)
+    _coupled(costs, first, states, share, wanted, int(np.diff(first).max()), found)
+    return found
+
+
+@njit(cache=True)
+def _coupled(
+    costs: Any, first: Any, states: Any, share: Any, wanted: Any, support: int, found: Any
+) -> None:
+    """Row s of `first` is the given distribution of state s; those of the MDP follow."""
+    room = transport.space(support)
+    num_states, actions = wanted.shape
+    for s in range(num_states):
+        for b in range(actions):
+            if not wanted[s, b]:
+                continue
+            q = num_states + s * actions + b
+            n, m = transport.reduce(
+                room, states, share, first[s], first[s + 1], first[q], first[q + 1]
+            )
+            if n == 0 or m == 0:
+                continue
+            transport.north_west(room, n, m)
+            transport.send(room, n, m)
+            if n > 1 and m > 1:
+                transport.improve(room, n, m, transport.gather(room, costs, n, m))
+            found[s, b] = transport.total(room, costs, n, m)

@@ -1,0 +1,108 @@
+"""Classes around medoids: k states from which the others are as near as can be, in the sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+GAIN = 1e-9
+"""The share of the whole sum that a swap must gain; less is rounding."""
+PASSES = 100
+"""How often all states are tried in place of a medoid, at most; a few times is enough."""
+
+
+def medoids(table: NDArray[np.floating], k: int, key: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The labels (n,) and the medoids (k,) of a table (n, n): local least of sum_s d(s, medoid(s)).
+
+    The first medoids are drawn, each with a chance in proportion to how far it is from those before
+    (Arthur & Vassilvitskii 2007). Then a state takes the place of a medoid whenever that makes the
+    sum smaller, until no single swap does (Schubert & Rousseeuw 2021, Fast and eager k-medoids
+    clustering, Information Systems 101). A medoid is of its own class; what a table says of a state
+    and itself is not looked at.
+
+    >>> table = np.abs(np.subtract.outer([0.0, 1, 2, 9, 10], [0.0, 1, 2, 9, 10]))
+    >>> labels, found = medoids(table, 2, key=0)
+    >>> labels.tolist() in ([0, 0, 0, 1, 1], [1, 1, 1, 0, 0]), sorted(found.tolist())[0]
+    (True, 1)
+    """
+    if k == 1:
+        sums = table.sum(axis=1, dtype=np.float64) - table.diagonal()
+        return np.zeros(len(table), np.int64), np.array([int(sums.argmin())])
+    chosen = _drawn(table, k, np.random.default_rng(key))
+    near, _ = _swapped(table, chosen, GAIN, PASSES)
+    return near, chosen
+
+
+def _drawn(table: NDArray[np.floating], k: int, random: np.random.Generator) -> NDArray[np.int64]:
+    chosen = np.empty(k, np.int64)
+    chosen[0] = random.integers(len(table))
+    far = table[chosen[0]].astype(np.float64)
+    taken = np.zeros(len(table), np.bool_)
+    for i in range(1, k):
+        taken[chosen[i - 1]] = True
+        far[taken] = 0.0
+        total = far.sum()
+        # Where all are at distance 0 of a medoid, any will do.
+        weights = far / total if total > 0 else ~taken / (~taken).sum()
+        chosen[i] = random.choice(len(table), p=weights)
+        np.minimum(far, table[chosen[i]], out=far)
+    return chosen
+
+
+@njit(cache=True)
+def _two_nearest(table: Any, chosen: Any, s: int) -> tuple[int, float, int, float]:
+    """The two nearest medoids of a state, by their places, and their distances."""
+    first, second = -1, -1
+    here, there = np.inf, np.inf
+    for i in range(len(chosen)):
+        # Below every distance: a medoid is of its own class, whoever else is at distance 0.
+        far = -1.0 if chosen[i] == s else float(table[chosen[i], s])
+        if far < here:
+            first, second, here, there = i, first, far, here
+        elif far < there:
+            second, there = i, far
+    return first, max(here, 0.0), second, there
+
+
+@njit(cache=True)
+def _swapped(table: Any, chosen: Any, gain: float, passes: int) -> tuple[Any, float]:
+    """Swaps in `chosen` what makes the sum smaller; the places of the nearest medoids, the sum."""
+    states, k = len(table), len(chosen)
+    near, next_near = np.empty(states, np.int64), np.empty(states, np.int64)
+    here, there = np.empty(states), np.empty(states)
+    taken = np.zeros(states, np.bool_)
+    for i in range(k):
+        taken[chosen[i]] = True
+    for s in range(states):
+        near[s], here[s], next_near[s], there[s] = _two_nearest(table, chosen, s)
+    change = np.empty(k)
+    since = 0
+    for turn in range(passes * states):
+        x = turn % states
+        since += 1
+        if since > states:
+            break
+        if taken[x]:
+            continue
+        # What the sum gains by x, and what it loses by each medoid that x might replace.
+        joined = 0.0
+        change[:] = 0.0
+        for s in range(states):
+            far = 0.0 if s == x else float(table[x, s])
+            if far < here[s]:
+                joined += far - here[s]
+            else:
+                change[near[s]] += min(far, there[s]) - here[s]
+        best = int(change.argmin())
+        if change[best] + joined < -gain * here.sum():
+            taken[chosen[best]], taken[x] = False, True
+            chosen[best] = x
+            since = 0
+            for s in range(states):
+                far = -1.0 if s == x else float(table[x, s])
+                if near[s] == best or next_near[s] == best or far < there[s]:
+                    near[s], here[s], next_near[s], there[s] = _two_nearest(table, chosen, s)
+    return near, here.sum()
