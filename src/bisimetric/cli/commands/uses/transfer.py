@@ -1,0 +1,122 @@
+"""`bisimetric uses transfer`: the best policy of one world carried to another."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from bisimetric.cli.arguments import Output, Source, program
+from bisimetric.cli.commands.uses.files import Picture, check_files, save_array
+from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from bisimetric.mdp import MDP
+
+From = Annotated[Positional[str], arg(metavar="SOURCE")]
+To = Annotated[Positional[str], arg(metavar="TARGET")]
+Options = Annotated[
+    tuple[tuple[str, ...], ...],
+    UseAppendAction,
+    arg(metavar="KEY=VALUE ...", help_behavior_hint=""),
+]
+Discount = Annotated[
+    float | None, arg(metavar="G", help_behavior_hint="(default: the worlds' own)")
+]
+Tol = Annotated[float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6)")]
+
+
+def transfer(
+    source: From,
+    target: To,
+    rule: Literal["optimistic", "pessimistic", "nearest", "hopeful"] = "optimistic",
+    kind: Literal["lax", "bisimulation"] = "lax",
+    discount: Discount = None,
+    source_set: Options = (),
+    target_set: Options = (),
+    tol: Tol = None,
+    output: Output = None,
+    png: Picture = None,
+) -> None:
+    """The best policy of a world carried to another: the loss that is promised, and the true one.
+
+    Args:
+        source: the world to learn from, as `bisimetric worlds` lists them
+        target: the world to act in; the two may have different states and actions
+        rule: imitate the best policy (optimistic), take the largest lower bound (pessimistic) or
+            upper bound (hopeful), or do as the nearest state does (nearest)
+        kind: the distance between the two worlds; bisimulation needs the same actions in both
+        discount: how much the next step counts, the same in both worlds
+        source_set: options of the source, as in `--source-set rows=5 columns=5`; may be repeated
+        target_set: options of the target, likewise
+        tol: the largest error that any distance may have, proven
+        output: save the carried policy as a .npy file, one action a state of the target
+        png: save a picture of both worlds, with arrows, in the colours of the loss
+
+    Examples:
+        bisimetric uses transfer mirrored-rooms open-grid --target-set rows=8 columns=8 --png p.png
+        bisimetric uses transfer small.txt large.txt --discount 0.9 -o policy.npy
+        bisimetric uses transfer small.txt large.txt --rule nearest --kind bisimulation
+    """
+    worlds = [
+        Source(source, discount, [list(group) for group in source_set]),
+        Source(target, discount, [list(group) for group in target_set]),
+    ]
+    check_files(output, png, what="a policy", ending=".npy", inputs=(source, target))
+    mdps = _loaded(*worlds)
+    if png is not None:
+        from bisimetric.views.transfer import cells_of_both
+
+        try:
+            cells_of_both(*mdps)
+        except InputError as error:
+            raise InputError(str(error).replace("transferred", f"cannot draw {png}")) from None
+    from bisimetric import exact, uses
+    from bisimetric.cli import report
+    from bisimetric.uses.transfer import pairing
+
+    if kind == "bisimulation" and not pairing.shared_actions(*mdps).same:
+        raise InputError(
+            f"--kind bisimulation compares equal actions, and {source} and {target} have "
+            "different ones; use --kind lax."
+        )
+    solve = exact.bisimulation if kind == "bisimulation" else pairing.lax
+    found = uses.transfer(*mdps, solve(uses.paired(*mdps), tol=tol), rule=rule)
+    save_array(output, found.policy)
+    named = [f"source     {source}: {report.counted(mdps[0])}"]
+    named.append(f"target     {target}: {report.counted(mdps[1])}")
+    report.say(named, found.lines(), report.saved_lines([output]))
+    if png is not None:
+        from bisimetric import views
+
+        views.save(views.transferred(found), png)
+    report.say(report.saved_lines([png]), _next(worlds[1], output))
+
+
+def _loaded(source: Source, target: Source) -> tuple[MDP, MDP]:
+    """Both worlds, with one discount."""
+    mdps = []
+    for world, option in ((source, "--source-set"), (target, "--target-set")):
+        try:
+            mdps.append(world.load())
+        except InputError as error:
+            raise InputError(str(error).replace("--set", option)) from None
+    first, second = mdps
+    if first.discount != second.discount:
+        raise InputError(
+            f"{source.world} has discount {first.discount:g} and {target.world} "
+            f"{second.discount:g}, and they must be equal; choose one with --discount."
+        )
+    return first, second
+
+
+def _next(target: Source, output: Path | None) -> Iterator[str]:
+    """What to try with the policy."""
+    if output is None:
+        yield "next: add -o policy.npy to keep the policy, or --png picture.png to see it"
+    else:
+        words = [program(), "exact", "on-policy", *target.words(), "--policy", str(output)]
+        yield "next: " + shlex.join(words)

@@ -1,0 +1,202 @@
+"""A policy for one MDP from the best policy of another (Castro & Precup 2010)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric import planning
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError, NotConverged
+from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT, Values
+from bisimetric.uses.proofs import difference, proven
+from bisimetric.uses.tables import checked_table
+from bisimetric.uses.transfer import pairing
+from bisimetric.uses.transfer.matching import matched
+from bisimetric.uses.transfer.pairing import paired, shared_actions
+from bisimetric.uses.transfer.record import Transfer
+from bisimetric.uses.transfer.rules import Rule, by_bounds, by_imitation
+
+if TYPE_CHECKING:
+    from bisimetric.learned import Learned
+
+SHOWN_ACTIONS = 6
+
+
+def transfer(
+    source: MDP,
+    target: MDP,
+    d: Distance | Learned | ArrayLike | None = None,
+    *,
+    rule: Rule = "optimistic",
+    proof: bool = False,
+) -> Transfer:
+    """The best policy of `source` carried over to `target`, with the loss that is promised of it.
+
+    On the disjoint union of both, `uses.paired(source, target)`, d bounds how much the values of a
+    state s of the source and a state t of the target differ, and
+
+        delta((s, a), (t, b)) = |R1(s, a) - R2(t, b)| + discount * W1(d)(P1(s, a), P2(t, b))
+
+    bounds how much what their actions are worth differs. So, with Q1 the best action values of the
+    source,
+
+        low(t, b) = max_(s, a) Q1(s, a) - delta  <=  Q2(t, b)  <=  up(t, b) = min_(s, a) Q1 + delta.
+
+    | `rule` | each t takes |
+    |---|---|
+    | "nearest" | the action nearest to the best one of the source's nearest state, by delta |
+    | "pessimistic" | the action with the largest `low` |
+    | "hopeful" | the action with the largest `up` |
+    | "optimistic" | the action that imitates best, see below |
+
+    The first two and the last are those of the paper. The last has a distance of its own, which
+    asks nothing of actions that the best policy of the source does not take, in one direction only:
+
+        d_o(s, t) = min_b |R1(s, a*) - R2(t, b)| + discount * W1(d_o)(P1(s, a*), P2(t, b));
+
+    each t imitates the s with the largest V1(s) - d_o(s, t), and takes its best b.
+
+    **The promise.** Let U(t) = max_b up(t, b) >= V2*(t), and L(t) = max_b low(t, b). As d(x, y) is
+    at least delta((x, a*), (y, b)) for some b, V1(x) - d(x, y) <= L(y), and so
+
+        low(t, b) <= R2(t, b) + discount * E L(y),  y drawn from P2(t, b).
+
+    A policy that takes the b of L(t) everywhere is therefore worth L or more, V2^pi >= L, and loses
+    at most U - L. Any other may lose c(t) = L(t) - low(t, pi(t)) more in each step: its loss is at
+    most U - L + C, where C is the value of c in the chain that pi makes of the target. This is
+    never more, and often much less, than the value of the chain with the regrets
+    U(t) - low(t, pi(t)). For the optimistic rule the same argument holds with
+    L(t) = max_s V1(s) - d_o(s, t) and c = 0. The errors of d, of all values, and rounding are part
+    of the promise, and none is above what any policy can lose, the range of R2 / (1 - discount).
+
+    Args:
+        d: a distance on `uses.paired(source, target)`: "lax", or "bisimulation" where both have the
+            same actions, and then only equal actions are compared. Default: `exact.lax`, which
+            needs no common actions and is never above the other, so that its bounds are tighter. A
+            learned or sampled distance, or a plain table (S1 + S2, S1 + S2), promises nothing.
+        rule: as above.
+        proof: refuse a distance that promises nothing.
+
+    >>> from bisimetric import worlds
+    >>> small, large = (worlds.grid(" " * k + "g", discount=0.5) for k in (2, 4))
+    >>> found = transfer(small, large)
+    >>> found
+    Transfer(optimistic, 3 to 5 states, largest loss 0, promised 0.5)
+    >>> [large.action_name(b) for b in found.policy]
+    ['right', 'right', 'right', 'right', 'left']
+    """
+    if rule not in get_args(Rule):
+        raise InputError(
+            f"uses.transfer: rule is {rule!r} and must be one of {', '.join(get_args(Rule))}."
+        )
+    known = _known(source, target, d)
+    if proof and not math.isfinite(known.error):
+        raise InputError(
+            "uses.transfer: proof=True asks for a promise, and the distance is an estimate that "
+            "proves nothing; use exact.lax(uses.paired(source, target))."
+        )
+    V = planning.optimal_values(source, tol=math.inf)
+    Q = planning.action_values(source, V)
+    best = planning.greedy_policy(source, V)
+    across = known.table[: source.num_states]
+    nearest = across[:, source.num_states :].argmin(axis=0)
+    asked = nearest * source.num_actions + best[nearest]
+    found = matched(source, target, across, Q, asked, known.compared)
+    proven = math.isfinite(known.error)
+    off = source.discount * V.error + found.error + _rounding(source, V)
+    if proven:
+        off += source.discount * known.error
+    if rule == "optimistic":
+        choice = by_imitation(source, target, best)
+    else:
+        choice = by_bounds(rule, target, found, asked, off)
+    promised = found.up.max(axis=1) + off - choice.lower
+    if proven:
+        promised = np.minimum(promised, target.farthest * (1 + 4 * UNIT))
+    else:
+        promised = np.full(target.num_states, math.inf)
+    uniform = target.has / target.has.sum(axis=1, keepdims=True)
+    return Transfer(
+        source,
+        target,
+        rule,
+        choice.policy,
+        choice.match // source.num_actions,
+        choice.match % source.num_actions,
+        choice.distances,
+        promised,
+        planning.optimal_values(target, tol=math.inf),
+        planning.policy_values(target, choice.policy, tol=math.inf),
+        planning.policy_values(target, uniform, tol=math.inf),
+        known.d,
+    )
+
+
+class _Known(NamedTuple):
+    """A distance of the union: its table, its error, the actions (A1, A2) that it compares."""
+
+    table: NDArray[np.floating]
+    error: float
+    compared: NDArray[np.bool_]
+    d: Distance | None
+
+
+def _known(source: MDP, target: MDP, d: Any) -> _Known:
+    """What is known of the distances, checked."""
+    pair, shared = paired(source, target), shared_actions(source, target)
+    everything = np.ones((source.num_actions, target.num_actions), np.bool_)
+    if d is None:
+        try:
+            d = pairing.lax(pair)
+        except NotConverged as error:
+            # Large rewards: its error is larger than usual, and the promise counts it in.
+            partial: Any = error.partial
+            d = dataclasses.replace(partial, mdp=pair)
+    elif hasattr(d, "distance"):
+        d = d.distance()
+    if not isinstance(d, Distance):
+        table = checked_table("uses.transfer", d)
+        if len(table) != pair.num_states:
+            raise InputError(
+                f"uses.transfer: the table is of {len(table)} states and must be of the "
+                f"{pair.num_states} of uses.paired(source, target)."
+            )
+        return _Known(table, math.inf, everything, None)
+    found = difference(pair, d.mdp)
+    if found is not None:
+        raise InputError(
+            f"uses.transfer: d is of another MDP: {found}; give a distance of "
+            "uses.paired(source, target)."
+        )
+    if d.kind not in ("lax", "bisimulation"):
+        raise InputError(
+            f"uses.transfer: the distance is {d.kind!r}, which says nothing of best policies; use "
+            "exact.lax or exact.bisimulation."
+        )
+    if d.kind == "bisimulation" and not shared.same:
+        raise InputError(
+            "uses.transfer: a bisimulation distance compares equal actions, and source and target "
+            f"have different ones ({_named(source)}; {_named(target)}); use exact.lax."
+        )
+    # Where states lack actions, d~ may be the largest distance, which no equal action attains.
+    equal = d.kind == "bisimulation" and pair.available is None
+    compared = shared.source[:, None] == shared.target if equal else everything
+    return _Known(d.values, proven(d), compared, d)
+
+
+def _named(mdp: MDP) -> str:
+    names = [mdp.action_name(a) for a in range(min(mdp.num_actions, SHOWN_ACTIONS))]
+    return ", ".join(names) + (", ..." if mdp.num_actions > SHOWN_ACTIONS else "")
+
+
+def _rounding(mdp: MDP, V: Values) -> float:
+    """How much rounding may change an action value, or its sum with a delta."""
+    longest = int(np.diff(mdp.P.indptr).max())
+    largest = float(np.abs(mdp.R).max() + np.abs(V.values).max())
+    return (2 * longest + 8) * UNIT * largest

@@ -1,0 +1,145 @@
+"""What the actions of a source tell of the actions of a target: bounds on what those are worth."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.exact.threads import in_parts
+from bisimetric.mdp import MDP
+from bisimetric.memory import require_memory
+from bisimetric.planning import UNIT
+from bisimetric.progress import bar, compiling
+from bisimetric.uses.transfer import couplings
+from bisimetric.uses.transfer.couplings import rows_of
+
+BLOCK = 2**22
+"""Entries of the table of two actions that are worked on in one go."""
+TIE = 2.0**-40
+"""The share of a distance by which a farther match must be better, so that of equals the nearest
+is taken."""
+ENOUGH_ROWS = 8
+"""Rows of such a block that are worth several threads, where both sides branch."""
+
+
+class Matched(NamedTuple):
+    """For each action (t, b) of the target, (S2, A2), what the source's actions tell of it.
+
+    Attributes:
+        low: max_(s, a) Q1(s, a) - delta, minus infinity for an action that t lacks.
+        up: min_(s, a) Q1(s, a) + delta, minus infinity likewise.
+        below, above: the numbers s * A1 + a of those that attain `low` and `up`.
+        low_delta, up_delta: their delta.
+        answers: delta of (t, b) to the one action that t was to answer; infinite where t lacks b.
+        error: how far the bounds may be from those that the given table and Q make.
+    """
+
+    low: NDArray[np.float64]
+    up: NDArray[np.float64]
+    below: NDArray[np.int64]
+    above: NDArray[np.int64]
+    low_delta: NDArray[np.float64]
+    up_delta: NDArray[np.float64]
+    answers: NDArray[np.float64]
+    error: float
+
+
+def matched(
+    source: MDP,
+    target: MDP,
+    d: NDArray[np.floating],
+    Q: NDArray[np.float64],
+    asked: NDArray[np.int64],
+    compared: NDArray[np.bool_],
+) -> Matched:
+    """Bounds from delta((s, a), (t, b)) = |R1(s, a) - R2(t, b)| + discount * W1(d)(P1, P2).
+
+    Where W1 lies between the distributions P1(s, a) and P2(t, b). The deltas are made and used
+    block by block, none of them is kept.
+
+    Args:
+        d: (S1, S1 + S2), the rows of the source in a table of the union.
+        Q: (S1, A1), the action values of the source.
+        asked: (S2,), the number s * A1 + a of the action that each t is to answer.
+        compared: (A1, A2), the actions that are compared at all.
+    """
+    rows, columns = source.R.size, target.R.size
+    distances = _Distances(source, target, d)
+    size = min(columns, max(1, BLOCK // rows))
+    require_memory(f"uses.transfer: {rows:,} actions need", 40.0 * rows * size, "take fewer states")
+    where = source.has.ravel()
+    apart = ~np.tile(compared, (source.num_states, 1))
+    value = np.where(where, Q.ravel(), 0.0)[:, None]
+    found: dict[str, NDArray[Any]] = {
+        name: np.empty(columns, np.int64 if name in ("below", "above") else np.float64)
+        for name in Matched._fields[:-1]
+    }
+    with bar(columns, "actions matched") as shown:
+        for start in range(0, columns, size):
+            part = np.arange(start, min(columns, start + size))
+            delta = distances.block(part)
+            delta[apart[:, part % target.num_actions] | ~where[:, None]] = np.inf
+            each = np.arange(len(part))
+            far = (1 + TIE) * delta
+            below, above = (value - far).argmax(axis=0), (value + far).argmin(axis=0)
+            least, most = delta[below, each], delta[above, each]
+            found["below"][part], found["low_delta"][part] = below, least
+            found["above"][part], found["up_delta"][part] = above, most
+            found["low"][part] = value[below, 0] - least
+            found["up"][part] = value[above, 0] + most
+            found["answers"][part] = delta[asked[part // target.num_actions], each]
+            shown.at(part[-1] + 1)
+    tables = {name: numbers.reshape(target.R.shape) for name, numbers in found.items()}
+    for name, nothing in (("low", -np.inf), ("up", -np.inf), ("answers", np.inf)):
+        tables[name][~target.has] = nothing
+    return Matched(**tables, error=distances.error)
+
+
+class _Distances:
+    """The deltas of two MDPs, some columns at a time, and how wrong they may be by rounding."""
+
+    def __init__(self, source: MDP, target: MDP, d: NDArray[np.floating]) -> None:
+        self.source, self.target = source, target
+        self.shares = target.shares
+        self.certain = source.is_deterministic or target.is_deterministic
+        self.largest = self.doubt = 0.0
+        if self.certain:
+            # Where one side is certain there is one coupling, and its cost is a mean.
+            self.ahead = source.shares @ d[:, source.num_states :].astype(np.float64)
+        else:
+            self.table = np.ascontiguousarray(d, np.float64)
+            self.rows = rows_of(source.shares, self.shares)
+
+    def block(self, part: NDArray[np.int64]) -> NDArray[np.float64]:
+        """delta (S1 * A1, n) for the target's actions of the numbers t * A2 + b."""
+        if self.certain:
+            far = np.asarray((self.shares[part] @ self.ahead.T).T)
+        else:
+            far = np.empty((self.source.R.size, len(part)))
+            with compiling("the kernels"):
+                doubts = in_parts(
+                    lambda low, high: couplings.fill(
+                        self.rows, self.table, self.source.R.size, far, int(part[0]), low, high
+                    ),
+                    len(part),
+                    ENOUGH_ROWS,
+                )
+            self.doubt = max(self.doubt, *doubts)
+        gaps = np.abs(self.source.R.reshape(-1, 1) - self.target.R.ravel()[part])
+        delta = gaps + self.target.discount * far
+        self.largest = max(self.largest, float(delta.max()))
+        return np.asarray(delta)
+
+    @property
+    def error(self) -> float:
+        """How far the deltas so far may be from those that the table makes.
+
+        Sums over two rows, and dividing them by their sums, take a rounding a term; a few more are
+        for the gap, the discount, the sum, and that with an action value. A match that is nearer
+        may be worse by a `TIE`.
+        """
+        widest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (self.source, self.target))
+        rounding = (4 * widest + 12) * UNIT
+        return self.target.discount * self.doubt + (rounding + TIE) * self.largest
