@@ -1,0 +1,114 @@
+"""Features of states from their distances, for linear prediction of values.
+
+After Ruan, Comanici, Panangaden and Precup (2015), "Representation discovery for MDPs using
+bisimulation metrics": few representatives, and every state described by those that are near.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric.errors import InputError, whole
+from bisimetric.uses.covering import k_centre
+from bisimetric.uses.proofs import ROUNDING, proven
+from bisimetric.uses.tables import states_table
+
+WHERE = "uses.embedding.features"
+Form = Literal["clusters", "radial"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """Features of states, and what a linear function of them can be sure to reach.
+
+    Attributes:
+        values: (S, k), at least 0, those of a state sum to 1.
+        centres: (k,), the states that stand for the others.
+        radius: every state is at most so far from a centre.
+        promised: some weights give |V(s) - w . values[s]| <= promised at every state s: those with
+            w_j = V(centre j). V is V^pi for an on-policy distance, else V*; infinite where nothing
+            is proven of d.
+    """
+
+    values: NDArray[np.float64]
+    centres: NDArray[np.int64]
+    radius: float
+    promised: float
+
+
+def around(d: Any, number: int, *, form: Form = "clusters") -> Features:
+    """Up to `number` features of the states, one a representative; fewer where all are covered.
+
+    Representatives c_j are found by greedy k-centre, from the state whose farthest one is nearest;
+    their radius r is at most twice the least possible (Gonzalez 1985). "clusters" is 1 for the
+    nearest representative and 0 for others. "radial" is max(0, 2 r - d(s, c_j)), divided by the sum
+    over j, which changes gradually. As |V(s) - V(t)| <= d(s, t), the first is off by at most r and
+    the second by 2 r.
+
+    Args:
+        d: a `Distance`, a learned distance with listed states, or an array (S, S).
+
+    >>> line = np.abs(np.subtract.outer([0.0, 1.0, 4.0], [0.0, 1.0, 4.0]))
+    >>> found = around(line, 2)
+    >>> found.values.tolist(), found.radius
+    ([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], 1.0)
+    """
+    size = whole(WHERE, "number", number, 1)
+    if form not in get_args(Form):
+        raise InputError(f"{WHERE}: form is {form!r} and must be clusters or radial.")
+    table = states_table(WHERE, d)
+    first = int(np.argmin(table.max(axis=1)))
+    cover = k_centre(lambda s: table[s], size, first)
+    if form == "clusters":
+        values = np.eye(len(cover.centres))[cover.assigned]
+    else:
+        near = np.maximum(2 * cover.radius - table[:, cover.centres].astype(np.float64), 0.0)
+        near[np.arange(len(near)), cover.assigned] += cover.radius == 0
+        values = near / near.sum(axis=1, keepdims=True)
+    reach = cover.radius * (1 if form == "clusters" else 2)
+    return Features(values, cover.centres, cover.radius, (1 + ROUNDING) * (reach + proven(d)))
+
+
+def predicted(features: ArrayLike, values: ArrayLike, states: ArrayLike | None = None) -> Any:
+    """Least squares: the prediction (S,) of `values` (S,) from features (S, k) and a constant.
+
+    The weights are fitted to `states` only, ids or a mask, where given; the least of those that fit
+    equally well are taken.
+
+    >>> predicted([[0.0], [1.0], [2.0]], [1.0, 3.0, 0.0], states=[0, 1]).round(6).tolist()
+    [1.0, 3.0, 5.0]
+    """
+    phi, target = np.asarray(features, np.float64), np.asarray(values, np.float64)
+    if phi.ndim != 2 or target.shape != phi.shape[:1]:
+        raise InputError(
+            f"{WHERE}: features have shape {phi.shape} and values {target.shape}; give (states, k) "
+            "and (states,)."
+        )
+    if not (np.isfinite(phi).all() and np.isfinite(target).all()):
+        raise InputError(f"{WHERE}: features and values must be finite numbers, and some are not.")
+    rows = np.arange(len(phi)) if states is None else _ids(states, len(phi))
+    # Around their means, so that what no state was fitted to is predicted as the mean.
+    around_mean = phi - phi[rows].mean(axis=0)
+    width = np.abs(around_mean).max(axis=0)
+    inputs = around_mean / np.where(width > 0, width, 1.0)
+    middle = target[rows].mean()
+    weights = np.linalg.lstsq(inputs[rows], target[rows] - middle, rcond=1e-10)[0]
+    return middle + inputs @ weights
+
+
+def _ids(states: ArrayLike, size: int) -> NDArray[np.int64]:
+    """Ids of some of so many states, from ids or from a mask."""
+    given = np.asarray(states)
+    if given.dtype == np.bool_ and given.shape == (size,):
+        given = np.flatnonzero(given)
+    good = given.ndim == 1 and given.size > 0 and given.dtype.kind in "iu"
+    if not good or given.min() < 0 or given.max() >= size:
+        raise InputError(
+            f"{WHERE}: states are {given.dtype} of shape {given.shape} and must be ids from 0 to "
+            f"{size - 1}, at least one, or a mask of all states."
+        )
+    return given

@@ -1,0 +1,148 @@
+"""Classical scaling: the leading eigenvectors of the centred squares, without a second table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from bisimetric.errors import InputError
+
+BLOCK = 2**16
+"""Entries of a table that are worked on in one go: half a megabyte, which a cache holds."""
+DENSE = 1_000
+"""States up to which all eigenvalues are found; beyond, the leading ones only."""
+NOTHING = 1e-10
+"""An eigenvalue below this share of the largest is rounding, and counts as 0."""
+PROBES, LANCZOS = 8, 30
+"""Random vectors, and steps from each, by which the sum of the negative ones is estimated."""
+
+Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+class Spectrum(NamedTuple):
+    """Leading eigenvalues (k,), the points (n, k) they make, and what is known of all the others.
+
+    `negative` is the share of the negative ones, by size; `exact` whether it is no estimate.
+    """
+
+    eigenvalues: NDArray[np.float64]
+    points: NDArray[np.float64]
+    negative: float
+    exact: bool
+
+
+def blocks(table: NDArray[np.floating]) -> list[slice]:
+    """Slices of the rows of a table (n, n), or of n points, with about BLOCK entries each."""
+    size = max(1, BLOCK // len(table))
+    return [slice(start, start + size) for start in range(0, len(table), size)]
+
+
+def leading(table: NDArray[np.floating], number: int, key: int) -> Spectrum:
+    """The `number` largest eigenvalues of B = -J D^2 J / 2, and the points of classical scaling.
+
+    D^2 are the squares, entry by entry, and J = I - 1/n takes the mean away. For Euclidean
+    distances B is the matrix of inner products of the points around their centre (Torgerson 1952),
+    so that eigenvectors times the roots of their eigenvalues are the points. Where an eigenvalue is
+    not positive, or there are fewer than `number`, they are 0.
+    """
+    largest, size = float(table.max()), len(table)
+    values, points = np.zeros(number), np.zeros((size, number))
+    if largest == 0:
+        return Spectrum(values, points, 0.0, True)
+    # Worked on as shares of the largest distance, whose square may be no number.
+    exact = size <= max(DENSE, number + 1)
+    if exact:
+        found, vectors = _all(table, largest)
+        below = found[found < -NOTHING * found[0]]
+        negative = float(np.abs(below).sum() / np.abs(found).sum())
+    else:
+        rng = np.random.default_rng(key)
+        times = _centred(table, largest)
+        found, vectors = _some(times, size, number, rng)
+        negative = _negative(times, _trace(table, largest), size, rng)
+    found, vectors = found[:number], vectors[:, :number]
+    used = np.flatnonzero(found > NOTHING * found[0])
+    points[:, used] = vectors[:, used] * np.sqrt(found[used]) * largest
+    with np.errstate(over="ignore", under="ignore"):
+        values[: len(found)] = found * largest * largest
+    return Spectrum(values, points, negative, exact)
+
+
+def _all(
+    table: NDArray[np.floating], largest: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    squares = (table / largest).astype(np.float64) ** 2
+    means = squares.mean(axis=0)
+    inner = -0.5 * (squares - means - means[:, None] + means.mean())
+    values, vectors = linalg.eigh(inner, overwrite_a=True)
+    return values[::-1], vectors[:, ::-1]
+
+
+def _some(
+    times: Product, size: int, number: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    operator = LinearOperator((size, size), matvec=times, matmat=times, dtype=np.float64)
+    room = min(size, max(4 * number, 40))
+    try:
+        values, vectors = eigsh(operator, number, which="LA", v0=rng.normal(size=size), ncv=room)
+    except ArpackNoConvergence:
+        raise InputError(
+            f"uses.embed: the {number} largest of {size:,} eigenvalues lie too close together to "
+            "be told apart; ask for other dimensions, or for a distance of fewer states."
+        ) from None
+    return np.asarray(values)[::-1], np.asarray(vectors)[:, ::-1]
+
+
+def _centred(table: NDArray[np.floating], largest: float) -> Product:
+    """v -> -J D^2 J v / 2 for v (n,) or (n, k); the squares of a block of rows at a time."""
+
+    def times(v: NDArray[np.float64]) -> NDArray[np.float64]:
+        centred = v - v.mean(axis=0)
+        out = np.empty_like(centred)
+        for rows in blocks(table):
+            part = np.multiply(table[rows], 1 / largest, dtype=np.float64)
+            out[rows] = np.multiply(part, part, out=part) @ centred
+        out -= out.mean(axis=0)
+        out *= -0.5
+        return np.asarray(out)
+
+    return times
+
+
+def _trace(table: NDArray[np.floating], largest: float) -> float:
+    """The sum of all eigenvalues of B: of D^2 / 2n where the diagonal is 0."""
+    total = math.fsum(float(np.square(table[rows] / largest).sum()) for rows in blocks(table))
+    return total / (2 * len(table))
+
+
+def _negative(times: Product, trace: float, size: int, rng: np.random.Generator) -> float:
+    """The share of negative eigenvalues, by size, estimated.
+
+    Their sum is the mean of z^T B_- z over random signs z, which Lanczos quadrature finds (Ubaru
+    et al. 2017), all probes in one product; the sum of all eigenvalues is the trace.
+    """
+    v = rng.choice([-1.0, 1.0], (size, PROBES)) / math.sqrt(size)
+    basis = np.zeros((LANCZOS, size, PROBES))
+    diagonal, beside = np.zeros((LANCZOS, PROBES)), np.zeros((LANCZOS, PROBES))
+    for step in range(LANCZOS):
+        basis[step] = v
+        w = times(v)
+        diagonal[step] = (w * v).sum(axis=0)
+        before = basis[: step + 1]
+        for _ in range(2):
+            # Twice is enough (Kahan): what is left of the earlier ones is rounding.
+            w -= np.einsum("snp,sp->np", before, np.einsum("snp,np->sp", before, w))
+        beside[step] = np.sqrt((w * w).sum(axis=0))
+        # A probe that has come to its end goes on from nothing, with weight 0.
+        v = w / np.where(beside[step] > NOTHING, beside[step], np.inf)
+    below = 0.0
+    for probe in range(PROBES):
+        nodes, vectors = linalg.eigh_tridiagonal(diagonal[:, probe], beside[:-1, probe])
+        below += size / PROBES * float(np.maximum(-nodes, 0.0) @ vectors[0] ** 2)
+    return below / (trace + 2 * below)

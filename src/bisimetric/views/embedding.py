@@ -1,0 +1,195 @@
+"""States as points: the coordinates of an embedding, in the colours of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
+from matplotlib.transforms import Bbox
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.views.colours import BARS, SOURCE, colours
+from bisimetric.views.convergence import GREY
+from bisimetric.views.layout import goals
+from bisimetric.views.panels import mean_panels
+
+if TYPE_CHECKING:
+    from bisimetric.uses import Embedding
+
+MOST_NAMED = 60
+"""States up to which names are written."""
+SIDES = ((8, 0), (-8, 0), (0, 9), (0, -9), (8, 9), (-8, -9))
+"""Where a name may stand beside its point."""
+SPOT = 1e-3
+"""Points nearer than this share of the picture lie on one spot, and share a name."""
+EXACT = 1e-9
+"""A stress below this is rounding."""
+
+
+def embedding(
+    found: Embedding, values: ArrayLike | None = None, *, label: str = "value", title: str = ""
+) -> Figure:
+    """The first two coordinates of every state; of one coordinate, the values over it.
+
+    Args:
+        found: by `uses.embed`.
+        values: (S,), what the colours tell, such as V*.
+        label: of the values.
+
+    Names are written where there are few states and beside points where there is room. A star is
+    a goal.
+
+    >>> from bisimetric import exact, uses, worlds
+    >>> d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
+    >>> figure = embedding(uses.embed(d))
+    >>> len(figure.axes[0].collections[0].get_offsets())
+    31
+    """
+    points = found.coordinates
+    told = None if values is None else np.asarray(values, np.float64)
+    if told is not None and told.shape != points.shape[:1]:
+        raise InputError(
+            f"embedding: values have shape {told.shape} and must be ({len(points)},), one a state."
+        )
+    flat = points.shape[1] == 1
+    height = np.zeros(len(points)) if told is None else told
+    where = np.column_stack([points[:, 0], height if flat else points[:, 1]])
+    figure = Figure(figsize=(7.0, 3.6 if flat else 5.8), layout="constrained")
+    axes = figure.subplots()
+    size = float(np.clip(4_000 / len(points), 3, 45))
+    dots = axes.scatter(
+        where[:, 0],
+        where[:, 1],
+        c=BARS if told is None else told,
+        cmap=None if told is None else colours(),
+        s=size,
+        lw=0.4,
+        ec="0.3" if size > 10 else "none",
+        zorder=2,
+    )
+    if told is not None and not flat:
+        figure.colorbar(dots, ax=axes, label=label, shrink=0.85)
+    _frame(axes, found, label if told is not None and flat else None)
+    _stars(axes, found, where)
+    if len(points) <= MOST_NAMED:
+        figure.draw_without_rendering()
+        _names(axes, where, _called(found))
+    axes.set_title(title or described(found), fontsize=10)
+    return figure
+
+
+def described(found: Embedding) -> str:
+    """How true the picture is, in a line."""
+    about = "about " if found.made.get("negative") == "estimate" else ""
+    stress, gap = (0.0 if found.stress < EXACT else x for x in (found.stress, found.mean_gap))
+    far = f"stress {stress:.2g}, distances off by {gap:.3g} in the mean"
+    return f"{found.method} scaling: {far}; {about}{found.negative:.0%} of eigenvalues negative"
+
+
+def _frame(axes: Axes, found: Embedding, height: str | None) -> None:
+    axes.set_xlabel("first coordinate")
+    axes.spines[["top", "right"]].set_visible(False)
+    if found.coordinates.shape[1] > 1:
+        axes.set_ylabel("second coordinate")
+        # Distances are to be read off, in every direction alike.
+        axes.set_aspect("equal", adjustable="datalim")
+    elif height is None:
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+    else:
+        axes.set_ylabel(height)
+    axes.margins(0.08)
+
+
+def _stars(axes: Axes, found: Embedding, where: NDArray[np.float64]) -> None:
+    if found.mdp is not None and len(goals(found.mdp)):
+        spots = where[goals(found.mdp)]
+        axes.plot(*spots.T, "*", mfc="none", mec=SOURCE, ms=15, zorder=3, label="goal")
+        axes.legend(frameon=False, fontsize=9, loc="best")
+
+
+def _called(found: Embedding) -> list[str]:
+    if found.mdp is None:
+        return [str(s) for s in range(len(found.coordinates))]
+    return [found.mdp.name(s) for s in range(len(found.coordinates))]
+
+
+def _names(axes: Axes, where: NDArray[np.float64], names: Sequence[str]) -> None:
+    """Names beside points, where they cover nothing; points on one spot share one."""
+    known = np.flatnonzero(np.isfinite(where).all(axis=1))
+    pixels = axes.transData.transform(where)
+    room = SPOT * float(np.hypot(*axes.bbox.size))
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in pixels[known]]
+    done: set[int] = set()
+    for s in known.tolist():
+        if s in done:
+            continue
+        together = [t for t in known.tolist() if np.hypot(*(pixels[s] - pixels[t])) <= room]
+        done.update(together)
+        more = f" and {len(together) - 1} more" if len(together) > 1 else ""
+        _place(axes, where[s], names[s] + more, taken)
+
+
+def _place(axes: Axes, spot: NDArray[np.float64], text: str, taken: list[Bbox]) -> None:
+    for right, up in SIDES:
+        written = axes.annotate(
+            text,
+            tuple(spot),
+            xytext=(right, up),
+            textcoords="offset points",
+            ha={1: "left", 0: "center", -1: "right"}[np.sign(right).item()],
+            va={1: "bottom", 0: "center", -1: "top"}[np.sign(up).item()],
+            fontsize=7,
+            color="0.25",
+        )
+        box = written.get_window_extent()
+        inside = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
+        if inside and not any(box.overlaps(other) for other in taken):
+            taken.append(box)
+            return
+        written.remove()
+
+
+def prediction(
+    numbers: ArrayLike,
+    panels: Mapping[str, Mapping[str, ArrayLike]],
+    *,
+    title: str = "",
+    columns: int | None = None,
+) -> Figure:
+    """Errors of predictions over the number of features: one panel a title, one line a label.
+
+    Args:
+        numbers: (n,) of features, rising.
+        panels: by title, and then by label, errors (keys, n) as a share of the spread of what is
+            predicted, NaN where there is none. A line is their mean, its shade the 95% interval.
+        columns: panels in a row; all, if not given.
+
+    >>> figure = prediction([1, 2], {"V*": {"random": [[0.9, 0.8], [0.8, 0.6]]}})
+    >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
+    [0.85, 0.7]
+    """
+    counts = np.asarray(numbers, np.float64)
+    figure, axes = mean_panels(
+        "prediction",
+        counts,
+        panels,
+        names=("features", "error / spread"),
+        title=title,
+        columns=columns,
+        width=3.5,
+        sharey=True,
+    )
+    for panel in axes[: len(panels)]:
+        panel.axhline(1.0, color=GREY, lw=0.8, ls="--", label="_constant", zorder=1)
+    axes[0].set(xscale="log", ylim=(0, 1.15))
+    axes[0].xaxis.set_major_locator(FixedLocator(counts.tolist()))
+    axes[0].xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+    axes[0].xaxis.set_minor_formatter(NullFormatter())
+    axes[0].xaxis.set_minor_locator(FixedLocator([]))
+    return figure
