@@ -1,0 +1,182 @@
+"""Visits: how often states were visited, and how new that leaves all of them, by a distance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError, whole
+from bisimetric.uses.tables import checked_table
+
+WHERE = "uses.explore"
+Rule = Literal["counts", "nearest"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Visits:
+    """The visits N(t) of states, and the bonus of the next visit to any state, from 0 to 1.
+
+    A visit to t is also, in part, one to all states within `radius` of t:
+
+        n(s) = sum_t N(t) max(0, 1 - d(s, t) / radius)
+
+    | rule | bonus(s) |
+    |---|---|
+    | "counts" | 1 / sqrt(1 + n(s)) |
+    | "nearest" | the least of 1 and, over visited t, 1 / sqrt(1 + N(t)) + d(s, t) / radius |
+
+    Where no other state is nearer than `radius`, both are 1 / sqrt(1 + N(s)), the bonus of plain
+    counts. With "counts" states at distance 0 have one bonus for all of them; with "nearest" no two
+    bonuses differ by more than d(s, t) / radius. A state is at distance 0 from itself, also where
+    MICo says otherwise.
+
+    Make one with `Visits.of`. Nothing here changes: `visit` returns the bonus and another record.
+
+    Attributes:
+        table: (S, S), the distances.
+        radius: how far away a visit counts; at 0 it counts for states at distance 0.
+        rule: "counts" or "nearest".
+        counts: (S,), the visits of each state.
+        near: (S,), what the rule keeps of them: n(s), or bonus(s).
+
+    >>> visits = Visits.of([[0, 1, 4], [1, 0, 4], [4, 4, 0]], radius=2)
+    >>> first, visits = visits.visit(0)
+    >>> first, [round(visits.bonus(s), 3) for s in range(3)]
+    (1.0, [0.707, 0.816, 1.0])
+    """
+
+    table: NDArray[np.floating]
+    radius: float
+    rule: Rule
+    counts: NDArray[np.int64]
+    near: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, d: Any, *, radius: float | None = None, rule: Rule = "counts") -> Visits:
+        """No visits yet. `d` is a `Distance`, a `Learned` that knows its states, or a table.
+
+        `radius` None means the median of all distances above 0.
+        """
+        table = checked_table(WHERE, d)
+        checked_rule(rule)
+        wide = typical(table, getattr(d, "error", 0.0)) if radius is None else radius
+        states = len(table)
+        near = np.zeros(states) if rule == "counts" else np.ones(states)
+        return cls(table, checked_number("radius", wide), rule, np.zeros(states, np.int64), near)
+
+    @property
+    def bonuses(self) -> NDArray[np.float64]:
+        """(S,), the bonus of the next visit to each state."""
+        return self.near.copy() if self.rule == "nearest" else 1 / np.sqrt(1 + self.near)
+
+    def bonus(self, state: int) -> float:
+        """The bonus of the next visit to a state."""
+        near = float(self.near[self._id(state)])
+        return near if self.rule == "nearest" else 1 / math.sqrt(1 + near)
+
+    def visit(self, state: int) -> tuple[float, Visits]:
+        """The bonus of a visit, and the visits with this one among them."""
+        here = self._id(state)
+        counts = self.counts.copy()
+        counts[here] += 1
+        near = self._told(self.near, here, 1, int(counts[here]))
+        return self.bonus(here), dataclasses.replace(self, counts=counts, near=near)
+
+    def under(self, d: Any, *, radius: float | None = None) -> Visits:
+        """The same visits by another distance of the same states, such as a better estimate."""
+        start = Visits.of(d, radius=radius, rule=self.rule)
+        if len(start.table) != len(self.table):
+            raise InputError(
+                f"{WHERE}: the other distance knows {len(start.table)} states and the visits are "
+                f"of {len(self.table)}; take one of the same states."
+            )
+        near = start.near
+        for state in np.flatnonzero(self.counts):
+            count = int(self.counts[state])
+            near = start._told(near, int(state), count, count)
+        return dataclasses.replace(start, counts=self.counts, near=near)
+
+    def _told(
+        self, near: NDArray[np.float64], here: int, added: int, total: int
+    ) -> NDArray[np.float64]:
+        """What is kept after `added` visits here, `total` in all."""
+        row = self.table[here]
+        if self.rule == "counts":
+            after = near + added * weights(row, self.radius)
+            after[here] = near[here] + added
+            return after
+        after = np.minimum(near, envelope(row, self.radius, total))
+        after[here] = min(near[here], 1 / math.sqrt(1 + total))
+        return after
+
+    def _id(self, state: int) -> int:
+        index = whole(WHERE, "the state", state)
+        if index >= len(self.table):
+            raise InputError(
+                f"{WHERE}: there is no state {index}; d knows ids from 0 to {len(self.table) - 1}."
+            )
+        return index
+
+    def __repr__(self) -> str:
+        seen = int(np.count_nonzero(self.counts))
+        return (
+            f"Visits({int(self.counts.sum()):,} to {seen} of {len(self.table)} states, "
+            f"{self.rule}, radius {self.radius:.4g})"
+        )
+
+
+def weights(distances: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
+    """How much a visit at each of these distances counts: 1 at 0, nothing from `radius` on.
+
+    >>> weights(np.array([0.0, 0.5, 3.0]), 2.0), weights(np.array([0.0, 0.5]), 0.0)
+    (array([1.  , 0.75, 0.  ]), array([1., 0.]))
+    """
+    far: NDArray[np.float64] = distances.astype(np.float64)
+    return (far == 0).astype(np.float64) if radius == 0 else np.maximum(0.0, 1 - far / radius)
+
+
+def envelope(
+    distances: NDArray[np.floating], radius: float, counts: int | NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """What so many visits at each of these distances leave of a bonus: 1/sqrt(1 + N) + d/radius.
+
+    >>> envelope(np.array([0.0, 0.5, 3.0]), 2.0, 3), envelope(np.array([0.0, 0.5]), 0.0, 3)
+    (array([0.5 , 0.75, 2.  ]), array([0.5, inf]))
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.where(distances > 0, distances.astype(np.float64) / radius, 0.0)
+    left: NDArray[np.float64] = far + 1 / np.sqrt(1 + np.asarray(counts))
+    return left
+
+
+def typical(table: NDArray[np.floating], error: float = 0.0) -> float:
+    """The median of the distances that are proven to be above 0; 0 where all of them are 0.
+
+    >>> typical(np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 5.0], [9.0, 5.0, 0.0]]))
+    5.0
+    """
+    apart = np.triu(table, 1)
+    found = apart[apart > (error if math.isfinite(error) else 0.0)]
+    return float(np.median(found)) if len(found) else 0.0
+
+
+def checked_rule(rule: Rule) -> Rule:
+    """One of the rules, or a clear error."""
+    if rule not in get_args(Rule):
+        raise InputError(f"{WHERE}: rule is {rule!r} and must be counts or nearest.")
+    return rule
+
+
+def checked_number(what: str, value: Any) -> float:
+    """A finite number that is at least 0, or a clear error."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise InputError(f"{WHERE}: {what} is {value!r} and must be a number, at least 0.")
+    return number
