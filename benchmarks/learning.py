@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from bisimetric import Transitions, worlds
-from bisimetric.learned import PairNetwork, of_mdp, of_transitions, training
+from bisimetric.learned import FreeNetwork, Settings, of_mdp, of_transitions, paper, training
 from bisimetric.learned.hidden import groups_of
 from bisimetric.learned.kernels import TILE
 from bisimetric.paper.gridworld import DISCOUNT, MOST, PAPER, SCALE, centres
 
-ATARI = training.Settings(
-    PairNetwork((16, 16), output="relu"),
+ATARI = paper.Settings(
+    paper.PairNetwork((16, 16), output="relu"),
     batch=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,
@@ -37,10 +37,19 @@ Row = tuple[str, str, str]
 def measured(source: Any, settings: Any, kind: Any, keys: int, steps: int) -> tuple[float, int]:
     """Seconds a step, compiled before, and the bytes that a step needs besides its arguments."""
     seeds = jnp.stack([jax.random.key(key) for key in range(keys)])
-    state = training.started(settings, source.scale.features, seeds)
-    given: dict[str, Any] = {"settings": settings, "kind": kind, "discount": DISCOUNT}
+    network = settings.network_of(source, kind, DISCOUNT)
+    state = training.started(settings, network, source.scale.features, seeds)
+    given: dict[str, Any] = {
+        "settings": settings,
+        "network": network,
+        "kind": kind,
+        "discount": DISCOUNT,
+        "of": steps,
+    }
     plan = training.planned(0, steps, settings.period)
-    lowered = training._compiled.lower(state, source, settings, kind, DISCOUNT, plan)
+    lowered = training._compiled.lower(
+        state, source, jnp.int32(steps), settings, network, kind, DISCOUNT, plan
+    )
     analysis: Any = lowered.compile().memory_analysis()
     memory = 0 if analysis is None else analysis.temp_size_in_bytes
     times = []
@@ -103,6 +112,23 @@ def grid() -> Iterator[Row]:
             )
 
 
+def recipe() -> Iterator[Row]:
+    """The same grid by the recipe of `learned`, with either network."""
+    mdp = worlds.load("mirrored-rooms", discount=DISCOUNT)
+    for noise in (0.1, 0.0):
+        source = of_mdp("bisimulation", mdp, noise=noise)
+        for name, settings in (("metric", Settings()), ("free", Settings(FreeNetwork()))):
+            for keys in (1, 10) if GPU else (1,):
+                steps = 2_000 if GPU else (500 if noise == 0 else 25)
+                seconds, memory = measured(source, settings, "bisimulation", keys, steps)
+                yield (
+                    f"`learned`, {name} network, noise {'on' if noise else 'off'}, "
+                    f"{keys} seed{'s' * (keys > 1)}",
+                    f"{seconds * 1e3:.3g} ms a step, {seconds * 24_000:,.0f} s for 24,000",
+                    f"{memory / 2**20:,.0f} MiB",
+                )
+
+
 def atari() -> Iterator[Row]:
     """A problem of the size of the paper's Atari games: 512 features, 16-16-1, batches of 128."""
     rng = np.random.default_rng(0)
@@ -126,7 +152,7 @@ def atari() -> Iterator[Row]:
 def main() -> None:
     print(f"Device: {jax.devices()[0].device_kind}, JAX {jax.__version__}.\n")
     print("| what | result | memory of a step; share of the peak |\n|---|---|---|")
-    for row in (*grid(), *atari()):
+    for row in (*grid(), *recipe(), *atari()):
         print("| " + " | ".join(row) + " |", flush=True)
 
 

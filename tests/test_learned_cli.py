@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import os
 import re
@@ -17,13 +18,18 @@ import numpy as np
 import pytest
 
 from bisimetric import Distance, Transitions, exact, learned, worlds
-from bisimetric.cli import networks
-from bisimetric.cli.learning import in_flags, label_of
-from bisimetric.learned import fitting, training
+from bisimetric.cli import made, networks
+from bisimetric.cli.arguments import count
+from bisimetric.cli.learning import label_of
+from bisimetric.cli.recipes import STEPS, PaperTraining, Training, arguments, in_flags
+from bisimetric.learned import files, fitting, training
 from commands import Result, Run, refused
 
-SMALL = ("--hidden", "16", "--batch", "16", "--steps", "40", "--every", "20")
+SMALL = ("--hidden", "16", "--batch", "16", "--steps", "40", "--every", "20", "--period", "20")
+PAPER = ("--recipe", "paper", *SMALL)
+TINY = learned.Settings(learned.MetricNetwork((4,), groups=2, size=2), batch=4)
 WORLD = "mirrored-rooms-policy"
+GRIDWORLD = Path(__file__).parents[1] / "docs" / "gridworld"
 
 
 def walk(steps: int = 60) -> Transitions:
@@ -69,23 +75,29 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
     assert lines["world"] == f"{WORLD}: 31 states, 4 actions, deterministic, discount 0.9"
     assert lines["distance"].endswith("the on-policy distance: an approximation, nothing is proven")
     assert lines["policy"] == "the world's own"
-    assert lines["network"] == "2 features a state, hidden layers 16, key 0"
+    assert lines["recipe"].startswith("coupled: ")
+    sizes = "embeddings of 64 groups of 4 numbers an action, 2 networks"
+    assert lines["network"] == f"metric: 2 features a state, hidden layers 16, {sizes}, key 0"
     assert re.fullmatch(r"40, in [\d.]+ s, [\d,]+ a second", lines["steps"])
     assert lines["device"] == jax.devices()[0].platform
-    assert lines["horizon"] == "1 of 10 steps ahead, beta 0"
+    assert lines["horizon"] == "1.9 of 10 steps ahead at most, 1 update of the target"
     assert lines["loss"] == f"{d.history['loss'][-1]:.3g}, the mean of the last 20 steps"
     said = f"largest error {far:.3g} where the exact distances reach {truth.values.max():.3g}"
     assert lines["truth"] == said
     assert lines["normalised"].split(",")[0] == f"{d.history['normalised'][-1]:.3g}"
     assert lines["largest"].startswith(f"{table.values.max():.6g}, between ")
     quality = d.quality(learned.of_mdp("on_policy", mdp, scale=d.scale, noise=0.1, most=3 * 0.1))
-    assert lines["symmetry"] == f"psi(x, y) and psi(y, x) differ by {quality.symmetry:.3g} at most"
-    assert lines["identity"] == f"psi(x, x) is {quality.identity:.3g} at most, and should be 0"
-    assert lines["triangle"] == f"a way round is shorter by {quality.triangle:.3g} at most"
+    assert lines["symmetry"] == "psi(x, y) and psi(y, x) differ by 0 at most, by construction"
+    assert lines["identity"] == "psi(x, x) is 0 at most, by construction"
+    said = f"a way round is shorter by {quality.triangle:.3g} at most, by construction but for "
+    assert lines["triangle"].startswith(said)
     assert lines["residual"] == f"psi is off its equation by {quality.residual:.3g} on average"
     for name in files:
         assert f"saved      {name}\n" in result.out
         assert os.path.getsize(name) > 0
+    assert (
+        "next: --steps 1,380 or more, or a smaller --period, for the whole horizon\n" in result.out
+    )
     assert 'next: in Python, d = bisimetric.learned.Learned.load("d.safetensors"); d(x, y)\n' in (
         result.out
     )
@@ -98,6 +110,61 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
     assert "policy     the world's own\n" in shown
 
 
+def test_the_papers_recipe_says_its_own_words(run: Run) -> None:
+    result = run("learned", "on-policy", WORLD, *PAPER, "--discount", "0.9", "-o", "d.safetensors")
+    lines = lines_of(result)
+    mdp = worlds.load(WORLD, discount=0.9)
+    d = learned.Learned.load("d.safetensors", mdp)
+    assert isinstance(d.network, learned.paper.PairNetwork)
+    assert lines["recipe"] == "the paper's (Castro 2020)"
+    assert lines["network"] == "2 features a state, hidden layers 16, key 0"
+    assert lines["horizon"] == "1.1 of 10 steps ahead, beta 0.1"
+    quality = d.quality(learned.of_mdp("on_policy", mdp, scale=d.scale))
+    assert lines["symmetry"] == f"psi(x, y) and psi(y, x) differ by {quality.symmetry:.3g} at most"
+    assert lines["identity"] == f"psi(x, x) is {quality.identity:.3g} at most, and should be 0"
+    assert lines["triangle"] == f"a way round is shorter by {quality.triangle:.3g} at most"
+    assert quality.symmetry > 0
+
+
+def test_a_free_network_is_symmetric_and_no_more(run: Run) -> None:
+    words = ("learned", "bisimulation", "pessimism", *SMALL, "--network", "free")
+    lines = lines_of(run(*words, "-o", "d.safetensors"))
+    network = lines["network"]
+    assert network.startswith("free: ")
+    assert network.endswith(" a state, hidden layers 16, 2 networks, key 0")
+    assert lines["symmetry"].endswith(" differ by 0 at most, by construction")
+    assert lines["identity"].endswith(" at most, and should be 0")
+    assert lines["triangle"].endswith(" at most")
+    assert lines_of(run("show", "d.safetensors"))["network"] == network
+
+
+def test_a_recipe_has_its_own_defaults_and_flags_change_them() -> None:
+    theirs = learned.paper.Settings(learned.paper.PairNetwork())
+    for flags, settings, steps in (
+        (Training(), learned.Settings(), 24_000),
+        (Training(network="free"), learned.Settings(learned.FreeNetwork()), 24_000),
+        (Training(recipe="paper"), theirs, 100_000),
+        (PaperTraining(), theirs, 100_000),
+        (
+            Training(hidden=(8, 4), batch=8, learning_rate=0.1, period=3, steps="2k"),
+            learned.Settings(learned.MetricNetwork((8, 4)), batch=8, learning_rate=0.1, period=3),
+            2_000,
+        ),
+        (
+            PaperTraining(hidden=(8, 4), output="relu", rate=0.5, batch=8),
+            learned.paper.Settings(
+                learned.paper.PairNetwork((8, 4), output="relu"), rate=0.5, batch=8
+            ),
+            100_000,
+        ),
+    ):
+        found = arguments(flags)
+        assert (found["settings"], found["steps"]) == (settings, steps)
+    for name, kind in (("coupled", learned.on_policy), ("paper", learned.paper.on_policy)):
+        steps = inspect.signature(kind).parameters["steps"].default
+        assert count("--steps", STEPS[name]) == steps
+
+
 def test_observations_are_learned_from(run: Run) -> None:
     walk().save("data.npz")
     result = run("learned", "on-policy", "data.npz", *SMALL, "-o", "d.safetensors")
@@ -107,7 +174,7 @@ def test_observations_are_learned_from(run: Run) -> None:
     assert lines["data"].endswith("observations (2,) float64, 1 action, discount 0.99")
     assert lines["policy"] == "that of the data"
     # Two numbers, and one for the end.
-    assert lines["network"] == "3 features a state, hidden layers 16, key 0"
+    assert lines["network"].startswith("metric: 3 features a state, hidden layers 16, ")
     assert lines["largest"].endswith(", among the pairs of 256 drawn steps")
     assert f"by {d.quality(walk()).residual:.3g} on average" in lines["residual"]
     assert not {"truth", "branches", "world"} & lines.keys()
@@ -169,7 +236,7 @@ def test_the_same_key_gives_the_same_network_and_another_key_another(run: Run) -
 
 
 def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
-    words = ("learned", "bisimulation", "pessimism", *SMALL[:4], "--every", "20")
+    words = ("learned", "bisimulation", "pessimism", *PAPER[:6], "--every", "20")
     assert run(*words, "--steps", "6e1", "-o", "long.safetensors").code == 0
     assert run(*words, "--steps", "20", "--checkpoint", "run.safetensors").code == 0
     again = (*words, "--steps", "0.06k", "--resume", "run.safetensors")
@@ -182,6 +249,26 @@ def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
         run(*words, "--steps", "10", "--resume", "run.safetensors"),
         "run.safetensors holds 20 steps and 10 are asked for",
     )
+
+
+def test_a_falling_rate_ends_where_it_was_to_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("learned", "on-policy", WORLD, *SMALL, "--discount", "0.9")
+    assert run(*words, "-o", "long.safetensors").code == 0
+    with monkeypatch.context() as patched:
+        interrupt_after(1, patched)
+        assert run(*words, "--checkpoint", "run.safetensors").code == 130
+    again = (*words, "--resume", "run.safetensors")
+    lines = lines_of(run(*again, "-o", "d.safetensors"))
+    assert lines["steps"].startswith("40, 20 of them in this run, in ")
+    long, short = (learned.Learned.load(f"{name}.safetensors") for name in ("long", "d"))
+    assert np.array_equal(long.values, short.values)
+    refused(run(*again, "--steps", "60"), "a run of 40 steps", "resume it with as many")
+    refused(
+        run(*again, "--recipe", "paper"),
+        "run.safetensors follows --recipe coupled and here it is paper; resume it with the same",
+    )
+    refused(run(*again, "--network", "free"), "its --network is metric and here it is free")
+    refused(run(*again, "--hidden", "8"), "its --hidden is [16]", "with the same --hidden, or")
 
 
 def test_patience_ends_a_run_early(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +312,7 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
 def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> None:
     data = walk()
     dataclasses.replace(data, rewards=1e30 * data.rewards).save("data.npz")
-    words = ("learned", "on-policy", "data.npz", *SMALL, "--checkpoint", "run.safetensors")
+    words = ("learned", "on-policy", "data.npz", *PAPER, "--checkpoint", "run.safetensors")
     refused(
         run(*words, "-o", "d.safetensors"),
         "finite at step",
@@ -237,12 +324,11 @@ def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> Non
 
 def test_a_dead_network_is_called_so() -> None:
     mdp = worlds.load("pessimism")
-    settings = learned.Settings((4,), batch=4)  # type: ignore[arg-type]
-    found = learned.bisimulation(mdp, steps=1, settings=settings)
+    found = learned.bisimulation(mdp, steps=1, settings=TINY)
     course = networks.Course(mdp, None, None, False, None, 1, 0, 0.0)
-    made = {**found.made, "world": "pessimism"}
+    told = {**found.made, "world": "pessimism"}
     dead = dataclasses.replace(
-        found, parameters=jax.tree.map(np.zeros_like, found.parameters), made=made
+        found, parameters=jax.tree.map(np.zeros_like, found.parameters), made=told
     )
     said = [line.split()[0] for line in networks.learned_lines(dead, dead.distance(), course)]
     assert said[-1] == "dead"
@@ -250,19 +336,37 @@ def test_a_dead_network_is_called_so() -> None:
     assert "dead" not in " ".join(networks.learned_lines(quiet, dead.distance(), course))
 
 
-def test_what_is_in_a_file(run: Run) -> None:
-    words = ("learned", "bisimulation", "pessimism", *SMALL, "--checkpoint", "run.safetensors")
+COUPLED = "Adam 0.001, which rises for 500 steps and falls to 0, batch 16, period 20"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "learning"),
+    [("paper", "Adam 0.001, batch 16, period 20, rate 0.9"), ("coupled", COUPLED)],
+)
+def test_what_is_in_a_file(run: Run, recipe: str, learning: str) -> None:
+    small = (*SMALL, "--recipe", recipe)
+    words = ("learned", "bisimulation", "pessimism", *small, "--checkpoint", "run.safetensors")
     assert run(*words, "-o", "d.safetensors").code == 0
     lines = lines_of(run("show", "d.safetensors", "--curve", "c.png"))
     assert lines["file"] == "d.safetensors: a distance that a network learned"
     assert lines["from"] == "pessimism"
     assert lines["steps"] == "40"
-    assert lines["learning"] == "Adam 0.001, batch 16, period 500, rate 0.9"
+    assert lines["learning"] == learning
     assert lines["truth"].startswith("largest error ")
     kept = lines_of(run("show", "run.safetensors"))
     assert kept["file"] == "run.safetensors: a training run to go on with"
-    for key in ("distance", "discount", "network", "steps", "horizon", "loss", "truth", "jax"):
+    for key in (
+        "distance",
+        "discount",
+        "recipe",
+        "network",
+        "steps",
+        "horizon",
+        "loss",
+        "learning",
+    ):
         assert kept[key] == lines[key]
+    assert (kept["truth"], kept["jax"]) == (lines["truth"], lines["jax"])
     assert os.path.getsize("c.png") > 0
     refused(run("explain", "d.safetensors", "s", "t"), "d.safetensors is a network, not a table")
     refused(run("show", "d.safetensors", "--plot", "m.png"), "cannot draw m.png", "--table d.npz")
@@ -278,6 +382,21 @@ def test_what_is_in_a_file(run: Run) -> None:
     refused(run("show", "none.safetensors"), "none.safetensors is cut short or no distance file")
 
 
+def test_files_that_do_not_name_their_network_are_the_papers(run: Run) -> None:
+    for path in sorted(GRIDWORLD.glob("*.safetensors")):
+        lines = lines_of(run("show", str(path)))
+        assert lines["recipe"] == "the paper's (Castro 2020)"
+        assert lines["network"].startswith("2 features a state, hidden layers 729, key 0, 1, ")
+        assert lines["horizon"].endswith(", beta 1")
+    words = ("learned", "bisimulation", "pessimism", *PAPER, "--checkpoint", "run.safetensors")
+    assert run(*words).code == 0
+    network = lines_of(run("show", "run.safetensors"))["network"]
+    tensors, about = files.read("run.safetensors", files.RUN, "run")
+    old = {name: each for name, each in about.items() if name not in ("form", "features", "of")}
+    files.write("run.safetensors", tensors, old)
+    assert lines_of(run("show", "run.safetensors"))["network"] == network
+
+
 @pytest.mark.parametrize(
     ("words", "complaints"),
     [
@@ -288,7 +407,11 @@ def test_what_is_in_a_file(run: Run) -> None:
         ("pessimism --batch 1", ("--batch is 1 and must be a whole number, at least 2",)),
         ("pessimism --learning-rate -1", ("--learning-rate is -1.0",)),
         ("pessimism --period 0", ("--period is 0",)),
-        ("pessimism --rate 1", ("--rate is 1.0 and must be below 1",)),
+        ("pessimism --rate 1", ("--rate is for the paper's recipe; add --recipe paper, or",)),
+        ("pessimism --out relu", ("--out is for the paper's recipe; add --recipe paper, or",)),
+        ("pessimism --recipe paper --rate 1", ("--rate is 1.0 and must be below 1",)),
+        ("pessimism --recipe paper --network free", ("--network is for the coupled recipe",)),
+        ("pessimism --network free --hidden 8 8", ("--hidden is 8 8", "has one hidden layer")),
         ("pessimism --patience 0", ("patience is 0",)),
         ("pessimism --key -1", ("key is -1",)),
         ("pessimism --noise -1", ("noise is -1.0",)),
@@ -347,9 +470,19 @@ def test_mistakes_with_policies_files_and_devices(run: Run) -> None:
         refused(run(*short, "--device", "gpu"), "device 'gpu' is not there", "'bisimetric[gpu]'")
 
 
-@pytest.mark.parametrize("words", ["", "pessimism --foo", "pessimism --device tpu"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bisimulation",
+        "bisimulation pessimism --foo",
+        "bisimulation pessimism --device tpu",
+        "bisimulation pessimism --recipe mine",
+        "mico pessimism --recipe coupled",
+        "mico pessimism --network metric",
+    ],
+)
 def test_words_that_cannot_be_parsed(run: Run, words: str) -> None:
-    code, out, err = run("learned", "bisimulation", *words.split())
+    code, out, err = run("learned", *words.split())
     assert (code, out) == (2, "")
     assert "Traceback" not in err
 
@@ -390,14 +523,27 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
 
 
 @pytest.mark.parametrize("discount", [0.5, 0.9, 0.99])
-@pytest.mark.parametrize("rate", [0.0, 0.5, 0.9])
-def test_enough_steps_are_just_enough(discount: float, rate: float) -> None:
-    how = {"period": 7, "rate": rate}
-    wanted = networks.enough_steps({**how, "steps": 1}, discount)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"period": 7, "rate": 0.0},
+        {"period": 7, "rate": 0.5},
+        {"period": 7, "rate": 0.9},
+        {"period": 7, "warm_up": 11, "copies": 2},
+    ],
+)
+def test_enough_steps_are_just_enough(discount: float, how: dict[str, Any]) -> None:
+    wanted = made.enough_steps({**how, "steps": 1}, discount)
     assert wanted is not None
-    assert networks.enough_steps({**how, "steps": wanted}, discount) is None
-    assert networks.enough_steps({**how, "steps": wanted - 1}, discount) == wanted
-    assert networks.enough_steps({**how, "steps": 1}, 0.0) is None
+    assert made.enough_steps({**how, "steps": wanted}, discount) is None
+    assert made.enough_steps({**how, "steps": wanted - 1}, discount) == wanted
+
+
+def test_a_horizon_of_one_step_needs_no_more() -> None:
+    assert made.enough_steps({"period": 7, "rate": 0.9, "steps": 1}, 0.0) is None
+    coupled = {"period": 7, "warm_up": 11, "copies": 2, "steps": 18}
+    assert made.enough_steps(coupled, 0.0) is None
+    assert made.horizon_words(coupled, 0.0) == "1 of 1 steps ahead at most, 2 updates of the target"
 
 
 def test_the_library_is_quoted_in_words_of_the_shell() -> None:
@@ -406,3 +552,5 @@ def test_the_library_is_quoted_in_words_of_the_shell() -> None:
     assert in_flags(said, ["bisimetric", "x"]) == (
         "learned.bisimulation: stuck; try another --key or a smaller --learning-rate."
     )
+    said = "its output is 0 for all pairs; try a PairNetwork with output='open', or another key."
+    assert in_flags(said).endswith("; try --out open, or another --key.")

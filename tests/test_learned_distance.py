@@ -14,17 +14,9 @@ import pytest
 
 from bisimetric import MDP, Transitions, exact, learned, views
 from bisimetric.distance import Distance
-from bisimetric.learned import (
-    AnyNetwork,
-    Learned,
-    PairNetwork,
-    Scale,
-    Settings,
-    measures,
-    of_mdp,
-    of_transitions,
-)
+from bisimetric.learned import Learned, Scale, measures, of_mdp, of_transitions
 from bisimetric.learned.losses import Kind
+from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
 from twins import (  # noqa: F401 - a fixture
     PLAIN,
     TABULAR,
@@ -223,7 +215,7 @@ def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> 
 
 def test_a_verb_learns_from_a_world_and_tells_how() -> None:
     truth = exact.bisimulation(TRIANGLE)
-    d = learned.bisimulation(TRIANGLE, steps=6, every=3, key=1, settings=QUICK, truth=truth)
+    d = learned.paper.bisimulation(TRIANGLE, steps=6, every=3, key=1, settings=QUICK, truth=truth)
     assert (d.kind, d.discount, d.mdp) == ("bisimulation", 0.5, d.mdp)
     assert set(d.history) == {"step", "loss", "error", "normalised", "correlation"}
     assert {each.shape for each in d.history.values()} == {(2,)}
@@ -234,7 +226,7 @@ def test_a_verb_learns_from_a_world_and_tells_how() -> None:
 
 
 def test_the_discount_asked_for_is_that_of_the_table() -> None:
-    d = learned.on_policy(TRIANGLE, steps=2, discount=0.25, settings=QUICK)
+    d = learned.paper.on_policy(TRIANGLE, steps=2, discount=0.25, settings=QUICK)
     table = d.distance()
     assert d.discount == table.mdp.discount == 0.25
     assert table.policy is not None
@@ -250,7 +242,7 @@ def test_ids_of_data_are_states_with_names() -> None:
         [False, True, False, False],
         names=["left", "right"],
     )
-    d = learned.bisimulation(data, steps=2, settings=QUICK)
+    d = learned.paper.bisimulation(data, steps=2, settings=QUICK)
     assert d.values.shape == (2, 2)
     assert d("left", 1) == pytest.approx(d.values[0, 1])
     assert d(None, "right") >= 0

@@ -12,8 +12,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bisimetric import InputError
-from bisimetric.learned import Learned, PairNetwork, of_mdp
+from bisimetric.learned import Learned, of_mdp
 from bisimetric.learned.files import restored
+from bisimetric.learned.paper import PairNetwork
 from twins import (  # noqa: F401 - a fixture
     OWN,
     PLAIN,
@@ -79,7 +80,7 @@ def test_a_run_does_not_go_back(kept: Path) -> None:
 def test_files_that_are_no_runs_are_refused(kept: Path, tmp_path: Path) -> None:
     def resumed(file: Path) -> None:
         start: Any = None
-        restored(file, "bisimulation", 0.5, SMALL, (0,), "", start)
+        restored(file, "bisimulation", 0.5, SMALL, (0,), "", start, 8)
 
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         resumed(tmp_path / "none")
@@ -105,7 +106,7 @@ def test_files_that_are_no_runs_are_refused(kept: Path, tmp_path: Path) -> None:
 
 
 def test_a_network_of_ones_own_cannot_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="only a PairNetwork can be saved"):
+    with pytest.raises(InputError, match="a network of one's own cannot be saved"):
         one(network=OWN).save(tmp_path / "d")
 
 

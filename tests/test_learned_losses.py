@@ -12,8 +12,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from bisimetric import MDP
-from bisimetric.learned import PairNetwork, Scale, Settings, of_mdp, training
+from bisimetric.learned import Scale, of_mdp
 from bisimetric.learned.losses import LOSSES, Kind, beta_at, mean_squared, over_pairs
+from bisimetric.learned.pairs import equal, listed
+from bisimetric.learned.paper import PairNetwork
+from bisimetric.learned.paper.learning import of_batches, of_states
 from bisimetric.learned.sources import ANY, Batch, Source, States
 from twins import (  # noqa: F401 - a fixture
     KINDS,
@@ -41,8 +44,16 @@ def two_networks(key: int, features: int) -> tuple[Any, Any]:
     return weights(2 * key, NETWORK, features), weights(2 * key + 1, NETWORK, features)
 
 
+PERIOD, RATE = 1, 0.4
+"""With these beta is 0 at step 0, 0.6 at step 1, and 1 at step 200."""
+
+
 def batch_loss(source: Source, kind: Kind, size: int) -> Any:
-    return training._of_batches(source, Settings(NETWORK, batch=size), kind, DISCOUNT)[1]
+    return of_batches(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE).loss
+
+
+def states_learner(source: States, kind: Kind, size: int) -> Any:
+    return of_states(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE)
 
 
 def flattened(tree: Any) -> Table:
@@ -83,7 +94,7 @@ def test_the_larger_of_the_two_counts_on_either_side() -> None:
 
 def test_the_mask_is_equal_actions_and_the_end_takes_any() -> None:
     action = np.array([0, 1, 1, ANY, 2])
-    found = np.asarray(training.equal(jnp.asarray(action)))
+    found = np.asarray(equal(jnp.asarray(action)))
     np.testing.assert_array_equal(found, mask_of("bisimulation", action) > 0)
     assert found[3].all()
     assert found[:, 3].all()
@@ -108,7 +119,7 @@ def test_the_loss_of_a_batch_is_that_of_the_loops(kind: Kind, ends: bool, size: 
 
     @jax.jit
     def both(parameters: Any, target: Any, beta: Any, key: Any) -> tuple[Any, Batch]:
-        loss = batch_loss(source, kind, size)(parameters, target, beta, key)
+        loss = batch_loss(source, kind, size)(parameters, (target, beta), key)
         return loss, source.batch(key, size)
 
     for key in range(3):
@@ -142,25 +153,24 @@ def test_each_pair_of_states_once_is_the_loss_and_slope_of_the_whole_batch(kind:
     """Counts of states and actions stand for the batch of all that was drawn."""
     policy = None if kind == "bisimulation" else np.array([0, 1, 2, 0, 1, 2])
     source = of_mdp(kind, LARGE, policy, points=np.eye(6), scale=PLAIN)
-    settings = Settings(NETWORK, batch=40)
-    assert training.listed(source, settings)
-    frozen_by, loss = training._of_states(source, settings, kind, DISCOUNT)
+    assert listed(source, 40)
+    learner = states_learner(source, kind, 40)
 
     @jax.jit
-    def both(parameters: Any, target: Any, beta: Any, key: Any) -> Any:
+    def both(parameters: Any, target: Any, step: Any, key: Any) -> Any:
         state, action = source.drawn(key, 40)
         points, after = source.features(), source.successor[state, action]
         batch = Batch(points[state], action, source.reward[state, action], points[after])
         given: Any = Given(batch, source.scale)
-        whole = training._of_batches(given, settings, kind, DISCOUNT)[1]
-        frozen = frozen_by(target, beta)
-        counted = jax.value_and_grad(loss)(parameters, frozen, beta, key)
-        return batch, counted, jax.value_and_grad(whole)(parameters, target, beta, key)
+        whole = of_batches(given, NETWORK, kind, DISCOUNT, 40, PERIOD, RATE)
+        counted = jax.value_and_grad(learner.loss)(parameters, learner.frozen(target, step), key)
+        frozen = whole.frozen(target, step)
+        return batch, counted, jax.value_and_grad(whole.loss)(parameters, frozen, key)
 
     parameters, target = two_networks(8, 6)
-    for key, beta in ((0, 0.0), (1, 0.6), (2, 1.0)):
+    for key, step, beta in ((0, 0, 0.0), (1, 1, 0.6), (2, 200, 1.0)):
         batch, (value, slope), (expected, other) = both(
-            parameters, target, np.float32(beta), jax.random.key(key)
+            parameters, target, np.int32(step), jax.random.key(key)
         )
         assert float(value) == pytest.approx(float(expected), rel=1e-5)
         mine, yours = flattened(slope), flattened(other)
@@ -196,16 +206,15 @@ def test_the_slope_of_a_batch_is_that_of_differences(kind: Kind, ends: bool) -> 
     source = record(9, ends=ends)
     with jax.enable_x64(True):
         wide = jax.tree.map(_double, source)
-        _compare_slopes(wide, batch_loss(wide, kind, 10), lambda target, beta: target)
+        learner = of_batches(wide, NETWORK, kind, DISCOUNT, 10, PERIOD, RATE)
+        _compare_slopes(wide, learner)
 
 
 def test_the_slope_of_states_is_that_of_differences() -> None:
     source = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), scale=PLAIN)
     with jax.enable_x64(True):
         wide: States = jax.tree.map(_double, source)
-        settings = Settings(NETWORK, batch=10)
-        frozen_by, loss = training._of_states(wide, settings, "bisimulation", DISCOUNT)
-        _compare_slopes(wide, loss, frozen_by)
+        _compare_slopes(wide, states_learner(wide, "bisimulation", 10))
 
 
 def _double(leaf: Any) -> Any:
@@ -213,17 +222,17 @@ def _double(leaf: Any) -> Any:
     return jnp.asarray(array.astype(np.float64) if array.dtype.kind == "f" else array)
 
 
-def _compare_slopes(source: Source, loss: Any, frozen_by: Any) -> None:
+def _compare_slopes(source: Source, learner: Any) -> None:
     parameters, target = (
         jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), each)
         for each in two_networks(10, source.scale.features)
     )
     flat, back = ravel_pytree(parameters)
     assert flat.dtype == jnp.float64
-    beta, key = jnp.float64(0.6), jax.random.key(11)
+    step, key = jnp.int32(1), jax.random.key(11)
 
     def value(vector: Any) -> Any:
-        return loss(back(vector), frozen_by(target, beta), beta, key)
+        return learner.loss(back(vector), learner.frozen(target, step), key)
 
     points = np.asarray(flat) + 1e-6 * np.concatenate([np.eye(len(flat)), -np.eye(len(flat))])
     slope, values = jax.jit(lambda at, near: (jax.grad(value)(at), jax.vmap(value)(near)))(

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bisimetric.learned import AnyNetwork, PairNetwork, Settings, hidden, kernels, training
+from bisimetric.learned import hidden, kernels
 from bisimetric.learned.hidden import Groups, groups_of
+from bisimetric.learned.paper import AnyNetwork, PairNetwork
+from bisimetric.learned.paper.learning import of_batches
 from twins import (  # noqa: F401 - a fixture
     Table,
     compiled_in_a_hurry,
@@ -298,13 +300,12 @@ def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch
     """Sorted by action and in groups: the whole loss of d~ with its slope."""
     source = record(8)
     network = PairNetwork((128,), output="relu")
-    settings = Settings(network, batch=16)
     parameters, target = weights(5, network, 2), weights(6, network, 2)
 
     def both() -> Any:
-        loss = training._of_batches(source, settings, "bisimulation", 0.9)[1]
+        loss = of_batches(source, network, "bisimulation", 0.9, 16, 500, 0.9).loss
         return jax.jit(jax.value_and_grad(loss))(
-            parameters, target, np.float32(0.5), jax.random.key(0)
+            parameters, (target, np.float32(0.5)), jax.random.key(0)
         )
 
     without = both()

@@ -18,15 +18,8 @@ from safetensors.numpy import load_file
 
 from bisimetric import MDP, InputError, TableTooLarge, Transitions, exact, learned
 from bisimetric.errors import Diverged
-from bisimetric.learned import (
-    AnyNetwork,
-    PairNetwork,
-    Scale,
-    Settings,
-    fitting,
-    of_mdp,
-    of_transitions,
-)
+from bisimetric.learned import Scale, fitting, of_mdp, of_transitions
+from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
 from recordings import images, steps
 from twins import (  # noqa: F401 - a fixture
     OWN,
@@ -274,8 +267,10 @@ def test_verbs_refuse_what_does_not_belong_together() -> None:
         learned.bisimulation([1, 2], steps=2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a source has no discount of its own; give one"):
         learned.bisimulation(STATES, steps=2)
-    with pytest.raises(InputError, match="there are 4 steps to learn from and a batch takes 128"):
+    with pytest.raises(InputError, match="there are 4 steps to learn from and a batch takes 256"):
         learned.bisimulation(steps(), steps=2)
+    with pytest.raises(InputError, match="there are 4 steps to learn from and a batch takes 128"):
+        learned.paper.bisimulation(steps(), steps=2)
     other = exact.bisimulation(MDP.deterministic([[0]], [[1.0]], discount=0.5))
     for source in (TRIANGLE, steps()):
         with pytest.raises(InputError, match="the truth must be a distance of the states"):

@@ -12,14 +12,12 @@ import numpy as np
 import optax
 import pytest
 
-from bisimetric import MDP, Transitions, exact, learned, worlds
+from bisimetric import MDP, Transitions, exact, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import Diverged
 from bisimetric.learned import (
     Fit,
-    PairNetwork,
     Scale,
-    Settings,
     files,
     fit,
     fitting,
@@ -29,6 +27,7 @@ from bisimetric.learned import (
     training,
 )
 from bisimetric.learned.losses import Kind
+from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
 from bisimetric.learned.sources import ANY, Source, States
 from twins import (  # noqa: F401 - a fixture
     KINDS,
@@ -104,8 +103,11 @@ def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[A
         change, memory = adam.update(slope, memory, parameters)
         return optax.apply_updates(parameters, change), memory, value
 
-    start = training.started(settings, source.scale.features, jax.random.key(key)[None])
-    parameters, memory = jax.tree.map(lambda leaf: leaf[0], (start.parameters, start.optimiser))
+    start = training.started(
+        settings, settings.network, source.scale.features, jax.random.key(key)[None]
+    )
+    parameters = jax.tree.map(lambda leaf: leaf[0], start.parameters)
+    memory = adam.init(parameters)
     kept, target, losses = start.key[0], None, []
     for i in range(steps):
         if i % settings.period == 0:
@@ -252,7 +254,8 @@ def history(losses: list[list[float]], every: int, settings: Settings) -> Fit:
     steps = np.arange(1, len(losses[0]) + 1) * float(every)
     state: Any = None
     made = {"step": steps, "loss": np.array(losses)}
-    return Fit("bisimulation", DISCOUNT, settings, STATES, (0,) * len(losses), state, made)
+    network, keys = settings.network, (0,) * len(losses)
+    return Fit("bisimulation", DISCOUNT, settings, STATES, network, 8, keys, state, made)
 
 
 def test_patience_counts_records_without_a_smaller_loss_once_the_horizon_is_whole() -> None:
@@ -374,7 +377,7 @@ def test_a_network_that_cannot_learn_any_more_says_so() -> None:
         parameters = PairNetwork((4,), output="relu").init(key, features)
         return [parameters[0], {**parameters[1], "biases": jnp.full(1, -50.0)}]
 
-    network = learned.AnyNetwork(
+    network = AnyNetwork(
         dead, lambda p, x, y: PairNetwork((4,), output="relu").table(p, x[None], y[None])[0, 0]
     )
     settings = Settings(network, batch=8)

@@ -17,8 +17,9 @@ import pytest
 
 from bisimetric import exact, learned, worlds
 from bisimetric.errors import InputError
-from bisimetric.learned import Learned, PairNetwork
+from bisimetric.learned import Learned
 from bisimetric.learned.measures import errors
+from bisimetric.learned.paper import PairNetwork
 from bisimetric.paper import grid_curves, gridworld
 from bisimetric.paper.grid_curves import Curves
 
@@ -320,7 +321,7 @@ for name in ("matplotlib", "gymnasium"):
 room = types.ModuleType("bisimetric.paper")
 room.__path__ = [{str(source)!r}]
 sys.modules["bisimetric.paper"] = room
-from bisimetric.learned import PairNetwork, Settings
+from bisimetric.learned.paper import PairNetwork, Settings
 from bisimetric.paper import gridworld
 tiny = Settings(PairNetwork((4,)), batch=8)
 gridworld.measured({str(tmp_path)!r}, ["policy"], steps=4, seeds=2, settings=tiny, every=2)

@@ -32,12 +32,17 @@ class TestLearning:
         off, on = axes.lines
         assert data(off)[1].tolist() == [8.0, 3.0, 5.0]
         assert data(on).tolist() == [[500.0, 1000.0], [9.0, 4.0]]
-        # One seed has no shade; 12.7 is t for two, and no shade reaches below 0.
+        # One seed has no shade; 12.7 is t for two.
         (shade,) = axes.collections
         corners = np.asarray(shade.get_paths()[0].vertices)
         assert corners[:, 1].max() == pytest.approx(8 + 12.706, abs=0.01)
-        assert corners[:, 1].min() == 0
+        assert corners[:, 1].min() >= 0
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["off", "on"]
+
+    def test_an_interval_is_whole_down_to_0(self) -> None:
+        figure = views.learning({"largest": {"off": (STEPS, ERRORS)}})
+        (shade,) = figure.axes[0].collections
+        assert np.asarray(shade.get_paths()[0].vertices)[:, 1].min() == 0
 
     def test_axes_from_0_to_the_last_step(self) -> None:
         figure = views.learning({"a": {"off": (STEPS, ERRORS)}, "b": {"off": (STEPS, ERRORS)}})

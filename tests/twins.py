@@ -1,4 +1,4 @@
-"""Slow, readable twins of the learned losses, and a network that is nothing but a table."""
+"""Slow, readable twins of the paper's losses, and a network that is nothing but a table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bisimetric import MDP
-from bisimetric.learned import (
-    AnyNetwork,
-    Fit,
-    Learned,
-    PairNetwork,
-    Scale,
-    Settings,
-    fit,
-    of_mdp,
-)
+from bisimetric.learned import Fit, Learned, Scale, fit, of_mdp
 from bisimetric.learned.losses import Kind
+from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
 from bisimetric.learned.sources import ANY, Batch, Record
 
 KINDS: list[Kind] = ["bisimulation", "on_policy", "mico"]

@@ -26,6 +26,13 @@ from bisimetric.cli.commands import (
     tables,
     worlds,
 )
+from bisimetric.cli.commands.uses import (
+    aggregate,
+    compress,
+    embed,
+    explore,
+    transfer,
+)
 from bisimetric.cli.interrupts import interrupted
 from bisimetric.errors import Diverged, InputError, NotConverged
 
@@ -58,12 +65,18 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("learned", "bisimulation"): learned.bisimulation,
     ("learned", "on-policy"): learned.on_policy,
     ("learned", "mico"): learned.mico,
+    ("uses", "aggregate"): aggregate.aggregate,
+    ("uses", "compress"): compress.compress,
+    ("uses", "embed"): embed.embed,
+    ("uses", "explore"): explore.explore,
+    ("uses", "transfer"): transfer.transfer,
     ("rollout",): data.rollout,
     ("explain",): tables.explain,
     ("show",): tables.show,
     ("demo",): demo.demo,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
+    ("reproduce", "recipes"): reproduce.recipes,
 }
 
 

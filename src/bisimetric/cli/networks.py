@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bisimetric.cli.experience import deterministic, size
+from bisimetric.cli.made import (
+    enough_steps,
+    horizon_words,
+    learning_words,
+    network_words,
+    recipe_words,
+)
 from bisimetric.cli.report import TITLES, counted, largest_line, plural
 from bisimetric.mdp import MDP
 
@@ -24,9 +30,6 @@ if TYPE_CHECKING:
     from bisimetric.learned import Learned, Quality
     from bisimetric.learned.losses import Kind
     from bisimetric.transitions import Transitions
-
-ALL = 0.99
-"""The share of the horizon that counts as all of it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,7 +85,8 @@ def learned_lines(found: Learned, table: Distance | None, course: Course) -> Ite
             "branches   some steps have several outcomes: the loss averages over pairs of them, "
             "and distances come out too large"
         )
-    yield network_line(found.scale.features, made)
+    yield f"recipe     {recipe_words(made)}"
+    yield f"network    {network_words(found.scale.features, made)}"
     yield from _steps_lines(found, course)
     yield f"horizon    {horizon_words(made, found.discount)}"
     yield loss_line(found.history)
@@ -92,23 +96,12 @@ def learned_lines(found: Learned, table: Distance | None, course: Course) -> Ite
         yield largest_line(table)
     else:
         yield f"largest    {quality.largest:.3g}, among the pairs of {SOME} drawn steps"
-    yield from quality_lines(found.kind, quality, SOME)
+    yield from quality_lines(found.kind, quality, SOME, made.get("form", "pairs"))
     if quality.largest == 0 and found.history["loss"][-1] > 0:
         yield (
             "dead       psi is 0 for all pairs, where a ReLU has no slope; try another --key, a "
             "smaller --learning-rate, or more --hidden units"
         )
-
-
-def network_line(features: int, made: Mapping[str, Any]) -> str:
-    """The size of a network in words.
-
-    >>> network_line(2, {"network": [64], "keys": [0]})
-    'network    2 features a state, hidden layers 64, key 0'
-    """
-    widths = ", ".join(map(str, made["network"]))
-    keys = ", ".join(map(str, made["keys"]))
-    return f"network    {plural(features, 'feature')} a state, hidden layers {widths}, key {keys}"
 
 
 def _steps_lines(found: Learned, course: Course) -> Iterator[str]:
@@ -119,36 +112,6 @@ def _steps_lines(found: Learned, course: Course) -> Iterator[str]:
     early = ", stopped early: the loss fell no more" if made["steps"] < course.steps else ""
     yield f"steps      {made['steps']:,}, {run}{early}"
     yield f"device     {made['device']}"
-
-
-def beta_of(made: Mapping[str, Any]) -> float:
-    """The share of the horizon that counted in the last step.
-
-    >>> beta_of({"steps": 1001, "period": 500, "rate": 0.9})
-    0.18999999999999995
-    """
-    return float(1.0 - made["rate"] ** (max(made["steps"] - 1, 0) // made["period"]))
-
-
-def horizon_words(made: Mapping[str, Any], discount: float) -> str:
-    """How many steps ahead count, of how many.
-
-    >>> horizon_words({"steps": 1001, "period": 500, "rate": 0.9}, 0.9)
-    '1.21 of 10 steps ahead, beta 0.19'
-    """
-    beta = beta_of(made)
-    seen, whole = 1 / (1 - discount * beta), 1 / (1 - discount)
-    return f"{seen:.3g} of {whole:.3g} steps ahead, beta {beta:.4g}"
-
-
-def enough_steps(made: Mapping[str, Any], discount: float) -> int | None:
-    """How many steps make beta large enough for the whole horizon; None where it is so already."""
-    beta = beta_of(made)
-    if discount == 0 or (1 - discount) >= ALL * (1 - discount * beta):
-        return None
-    least = (1 - (1 - discount) / ALL) / discount
-    updates = 1 if made["rate"] == 0 else math.ceil(math.log(1 - least) / math.log(made["rate"]))
-    return updates * int(made["period"]) + 1
 
 
 def loss_line(history: Mapping[str, NDArray[Any]]) -> str:
@@ -184,13 +147,20 @@ def _truth_lines(found: Learned, course: Course) -> Iterator[str]:
     yield f"           normalised {far['normalised']:.3g}, correlation {far['correlation']:.3g}"
 
 
-def quality_lines(kind: Kind, quality: Quality, steps: int) -> Iterator[str]:
-    """How far a network is from being a distance, and from its equation, in words."""
+def quality_lines(kind: Kind, quality: Quality, steps: int, form: str) -> Iterator[str]:
+    """How far a network is from being a distance, and from its equation, in words.
+
+    Some networks are symmetric, or metrics, whatever their weights, and the words say so.
+    """
+    metric = ", by construction" if form == "metric" else ""
+    symmetric = ", by construction" if form == "free" else metric
+    wanted = metric or ("" if kind == "mico" else ", and should be 0")
+    rounded = metric and f"{metric} but for rounding"
     yield f"judged     on all pairs of {steps} drawn steps, where psi is the network:"
-    yield f"  symmetry   psi(x, y) and psi(y, x) differ by {quality.symmetry:.3g} at most"
-    wanted = "" if kind == "mico" else ", and should be 0"
+    far = f"{quality.symmetry:.3g} at most{symmetric}"
+    yield f"  symmetry   psi(x, y) and psi(y, x) differ by {far}"
     yield f"  identity   psi(x, x) is {quality.identity:.3g} at most{wanted}"
-    yield f"  triangle   a way round is shorter by {quality.triangle:.3g} at most"
+    yield f"  triangle   a way round is shorter by {quality.triangle:.3g} at most{rounded}"
     yield f"  residual   psi is off its equation by {quality.residual:.3g} on average"
 
 
@@ -258,12 +228,14 @@ def read(path: Path, label: Mapping[str, Any]) -> Saved:
     if label["format"] == files.RUN:
         tensors, about = files.read(path, files.RUN, "learning run")
         made, what = {**about, "steps": int(tensors[".step"].max())}, "a training run to go on with"
-        weights = tensors[".parameters[0]['weights']"][0]
+        features = about.get("features")
+        if features is None:
+            features = tensors[".parameters[0]['weights']"].shape[1] // 2
     else:
         tensors, about = files.read(path, FORMAT, "learned distance")
         made, what = about["made"], "a distance that a network learned"
-        weights = tensors["[0]['weights']"]
-    return Saved(path, what, made, len(weights) // 2, files.history_in(tensors))
+        features = len(tensors["shift"]) + bool(about["ends"])
+    return Saved(path, what, made, features, files.history_in(tensors))
 
 
 def file_lines(found: Saved) -> Iterator[str]:
@@ -274,7 +246,8 @@ def file_lines(found: Saved) -> Iterator[str]:
     if "world" in made:
         yield f"from       {made['world']}" + (f": {made['data']}" if "data" in made else "")
     yield f"discount   {made['discount']:g}"
-    yield network_line(found.features, made)
+    yield f"recipe     {recipe_words(made)}"
+    yield f"network    {network_words(found.features, made)}"
     yield f"steps      {made['steps']:,}"
     yield f"horizon    {horizon_words(made, made['discount'])}"
     if len(history.get("step", ())):
@@ -282,8 +255,7 @@ def file_lines(found: Saved) -> Iterator[str]:
     if "error" in history:
         far = [float(np.mean(history[name][..., -1])) for name in ("error", "normalised")]
         yield f"truth      largest error {far[0]:.3g}, normalised {far[1]:.3g}, at the end"
-    adam = f"Adam {made['learning_rate']:g}, batch {made['batch']}"
-    yield f"learning   {adam}, period {made['period']}, rate {made['rate']:g}"
+    yield f"learning   {learning_words(made)}"
     for key in ("device", "bisimetric", "jax"):
         if key in made:
             yield f"{key:<10} {made[key]}"

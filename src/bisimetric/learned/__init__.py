@@ -1,4 +1,4 @@
-"""Distances that a network learns from experience, also of states never seen (Castro 2020)."""
+"""Distances that a network learns from experience, also of states never seen."""
 
 from bisimetric.errors import InputError
 
@@ -11,21 +11,24 @@ except ImportError as error:
         f"learned: {error.name} is not installed; pip install 'bisimetric[learn]'."
     ) from None
 
+from bisimetric.learned import paper
 from bisimetric.learned.bisimulation import bisimulation
+from bisimetric.learned.coupled import FreeNetwork, MetricNetwork
 from bisimetric.learned.distance import Learned, Quality
 from bisimetric.learned.fitting import Fit, fit
+from bisimetric.learned.index import Index
 from bisimetric.learned.making import of_mdp, of_transitions
-from bisimetric.learned.mico import mico
-from bisimetric.learned.networks import AnyNetwork, PairNetwork
 from bisimetric.learned.on_policy import on_policy
+from bisimetric.learned.paper import mico
+from bisimetric.learned.settings import Settings
 from bisimetric.learned.sources import Scale
-from bisimetric.learned.training import Settings
 
 __all__ = [
-    "AnyNetwork",
     "Fit",
+    "FreeNetwork",
+    "Index",
     "Learned",
-    "PairNetwork",
+    "MetricNetwork",
     "Quality",
     "Scale",
     "Settings",
@@ -35,4 +38,5 @@ __all__ = [
     "of_mdp",
     "of_transitions",
     "on_policy",
+    "paper",
 ]

@@ -7,7 +7,7 @@ import os
 from bisimetric.distance import Distance
 from bisimetric.learned.distance import Learned
 from bisimetric.learned.sources import Source
-from bisimetric.learned.training import Settings
+from bisimetric.learned.training import Recipe
 from bisimetric.learned.verbs import learned
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
@@ -17,9 +17,9 @@ def bisimulation(
     source: MDP | Transitions | Source,
     *,
     discount: float | None = None,
-    steps: int = 100_000,
+    steps: int = 24_000,
     key: int = 0,
-    settings: Settings | None = None,
+    settings: Recipe | None = None,
     noise: float = 0.0,
     most: float = 0.3,
     truth: Distance | None = None,
@@ -29,16 +29,17 @@ def bisimulation(
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
 ) -> Learned:
-    """An approximation of the bisimulation metric d~ by a network psi (Castro 2020).
+    """An approximation of the bisimulation metric d~ by a network psi.
 
-    A step draws a batch of transitions and, for all pairs with the same action, moves psi(s, t)
-    towards the target
+    d~ is the optimal value of two copies of the world that are walked together (Ferns & Precup
+    2014). A step draws a batch of transitions and, for all pairs with the same action a, moves
 
-    T = max(|r - r'| + discount * beta * psi'(s', t'), beta * psi'(s, t))
+    psi_a(s, t) towards |r - r'| + discount * max_b psi'_b(s', t'),
 
-    of a target network psi' that follows every `period` steps; T = 0 for a transition and itself;
-    beta grows from 0 to 1. The end of an episode is a state like any other. Nothing is proven of
-    what comes out: see `Learned.quality`.
+    psi' the network as it was `period` steps ago at most; d(s, t) = max_a psi_a(s, t). Two networks
+    learn side by side: one chooses b, the other tells its value. The default network is a
+    pseudometric by construction. The end of an episode is a state like any other. Nothing is proven
+    of how far it is from d~: see `Learned.quality`. `learned.paper` learns as Castro (2020) does.
 
     Args:
         source: a deterministic MDP, whose states are its features, else their positions, else one
@@ -51,14 +52,15 @@ def bisimulation(
             its successor alike, at most `most`: a world of continuous states.
         truth: the exact distance, to measure errors against; they go into `history`.
         every: steps between two records of the history.
-        patience: stop when the loss has not become smaller in so many records, once beta is
-            nearly 1.
+        patience: stop when the loss has not become smaller in so many records, once the horizon is
+            nearly whole.
         checkpoint: a file to keep the run in, each minute and at the end.
         resume: such a file to go on from.
         device: "cpu" or "gpu"; default: the best there is.
 
     >>> from bisimetric import worlds
-    >>> quick = Settings((32,), batch=32, learning_rate=0.01, period=50, rate=0.5)
+    >>> from bisimetric.learned import MetricNetwork, Settings
+    >>> quick = Settings(MetricNetwork((16,), groups=4, size=2), batch=32, warm_up=100)
     >>> mdp = worlds.load("pessimism", discount=0.5)
     >>> d = bisimulation(mdp, steps=1_000, key=1, settings=quick)
     >>> round(d("s", "t"), 1)

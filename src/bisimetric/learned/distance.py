@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, near_names, whole
 from bisimetric.learned import files
+from bisimetric.learned.coupled import Coupled
 from bisimetric.learned.losses import LOSSES, Kind, over_pairs
 from bisimetric.learned.making import of_transitions
-from bisimetric.learned.networks import Network, PairNetwork, Parameters
+from bisimetric.learned.networks import AnyNetwork, Parameters
+from bisimetric.learned.pairs import equal, gaps
 from bisimetric.learned.sources import Batch, Scale, Source
-from bisimetric.learned.training import equal, gaps
 from bisimetric.mdp import MDP, checked_discount
 from bisimetric.transitions import Transitions
 
@@ -36,7 +37,8 @@ class Quality(NamedTuple):
         symmetry: the largest |psi(x, y) - psi(y, x)|.
         identity: the largest psi(x, x).
         triangle: the largest d(x, z) - d(x, y) - d(y, z), at least 0.
-        residual: the mean |psi - T| over pairs of data, T the target with the whole horizon.
+        residual: the mean |psi - T| over pairs of data, T the target with the whole horizon; of
+            networks with one value an action, of the value of the action that was taken.
         largest: the largest d.
     """
 
@@ -70,7 +72,7 @@ class Learned:
 
     kind: Kind
     discount: float
-    network: Network
+    network: Any
     parameters: Parameters
     scale: Scale
     mdp: MDP | None = None
@@ -141,16 +143,15 @@ class Learned:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one .safetensors file; it appears whole or not at all."""
-        if not isinstance(self.network, PairNetwork):
+        if isinstance(self.network, AnyNetwork):
             raise InputError(
-                "Learned: only a PairNetwork can be saved; keep the parameters of yours."
+                "Learned: a network of one's own cannot be saved; keep the parameters of yours."
             )
         about = {
             "format": FORMAT,
             "kind": self.kind,
             "discount": self.discount,
-            "network": files.described(self.network),
-            **files.shape_of(self.network),
+            **files.described(self.network),
             "ends": self.scale.ends,
             "shape": self.scale.shape,
             "names": self.names,
@@ -175,8 +176,7 @@ class Learned:
                 f"{mdp.num_states}; give the MDP that it was learned from, or none."
             )
         try:
-            shape = {name: about[name] for name in files.SHAPE if name in about}
-            network = PairNetwork(tuple(about["network"]), **{"output": "relu", **shape})
+            network = files.network_in(about)
             shape, names = about["shape"], about["names"]
             scale = Scale(
                 tensors["shift"],
@@ -253,8 +253,11 @@ class Learned:
         )
 
 
-def symmetric(network: Network, parameters: Parameters, x: Array, y: Array) -> Array:
+def symmetric(network: Any, parameters: Parameters, x: Array, y: Array) -> Array:
     """d(x_i, y_j) = max(psi(x_i, y_j), psi(y_j, x_i)), (n, m)."""
+    if network.symmetric:
+        found: Array = network.table(parameters, x, y)
+        return found
     return jnp.maximum(network.table(parameters, x, y), network.table(parameters, y, x).T)
 
 
@@ -262,27 +265,30 @@ _symmetric = jax.jit(symmetric, static_argnums=0)
 
 
 def _judge(
-    network: Network, kind: Kind, discount: float, parameters: Parameters, batch: Batch
+    network: Any, kind: Kind, discount: float, parameters: Parameters, batch: Batch
 ) -> tuple[Array, ...]:
     psi = network.table(parameters, batch.x, batch.x)
     d = jnp.maximum(psi, psi.T)
     loss = LOSSES[kind]
-    size = len(batch.reward)
-    targets = over_pairs(loss.target)(
-        gaps(batch.reward),
-        network.table(parameters, batch.x_next, batch.x_next),
-        psi,
-        jnp.eye(size, dtype=bool),
-        discount,
-        jnp.float32(1.0),
-    )
-    counts = equal(batch.action) if loss.same_actions else jnp.ones((size, size), bool)
+    gap, same = gaps(batch.reward), jnp.eye(len(batch.reward), dtype=bool)
+    ahead = network.table(parameters, batch.x_next, batch.x_next)
+    if isinstance(network, Coupled):
+        # Each action has an equation of its own; the end takes the action of the other.
+        action = jnp.maximum(batch.action[:, None], batch.action[None, :])
+        action = jnp.maximum(action, 0) if loss.same_actions else jnp.zeros_like(action)
+        each = network.values(parameters, batch.x, batch.x)
+        found = jnp.take_along_axis(each, action[None], axis=0)[0]
+        targets = jnp.where(same, 0.0, gap + discount * ahead)
+    else:
+        found = psi
+        targets = over_pairs(loss.target)(gap, ahead, psi, same, discount, jnp.float32(1.0))
+    counts = equal(batch.action) if loss.same_actions else jnp.ones_like(same)
     through = jax.lax.map(lambda row: jnp.min(row[:, None] + d, axis=0), d)
     return (
         jnp.abs(psi - psi.T).max(),
         psi.diagonal().max(),
         jnp.maximum(d - through, 0.0).max(),
-        jnp.sum(counts * jnp.abs(psi - targets)) / jnp.sum(counts),
+        jnp.sum(counts * jnp.abs(found - targets)) / jnp.sum(counts),
         d.max(),
     )
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric.errors import InputError
 from bisimetric.files import written_beside
+from bisimetric.learned.coupled import Coupled, FreeNetwork, MetricNetwork
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks import PairNetwork
 from bisimetric.learned.sources import Source, States
-from bisimetric.learned.training import Settings, State
+from bisimetric.learned.training import Recipe, State
 
 if TYPE_CHECKING:
     from bisimetric.learned.fitting import Fit
@@ -36,6 +37,8 @@ def save(path: str | os.PathLike[str], fit: Fit, source: str) -> None:
         "format": RUN,
         **told(fit.kind, fit.discount, fit.settings, fit.keys),
         "source": source,
+        "features": fit.source.scale.features,
+        "of": fit.steps,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
@@ -48,10 +51,11 @@ def restored(
     path: str | os.PathLike[str],
     kind: Kind,
     discount: float,
-    settings: Settings,
+    settings: Recipe,
     keys: tuple[int, ...],
     source: str,
     start: State,
+    steps: int,
 ) -> tuple[State, dict[str, NDArray[np.float64]]]:
     """The state and the history of a saved run of the same kind, from its file."""
     tensors, about = read(path, RUN, "learning run")
@@ -74,6 +78,11 @@ def restored(
         raise InputError(
             f"{path} is of another run: what it learns from differs from the source here; resume "
             "it with the same, or start anew."
+        )
+    if about.get("of") != steps and settings.falls:
+        raise InputError(
+            f"{path} is of a run of {about.get('of')} steps, and its learning rate falls to 0 "
+            f"there; resume it with as many, or start anew with {steps}."
         )
     tree = jax.tree.structure(_plain(start))
     arrays = [jax.numpy.asarray(tensors[name], leaf.dtype) for name, leaf in wanted.items()]
@@ -104,7 +113,7 @@ def fingerprint(source: Source) -> str:
     return digest.hexdigest()
 
 
-def told(kind: str, discount: float, settings: Settings, keys: tuple[int, ...]) -> dict[str, Any]:
+def told(kind: str, discount: float, settings: Any, keys: tuple[int, ...]) -> dict[str, Any]:
     """What must be the same for a run to go on, in words."""
     how = {
         field.name: getattr(settings, field.name)
@@ -114,26 +123,42 @@ def told(kind: str, discount: float, settings: Settings, keys: tuple[int, ...]) 
     return {
         "kind": kind,
         "discount": discount,
-        "network": described(settings.network),
-        **shape_of(settings.network),
+        **described(settings.network),
         "keys": list(keys),
         **how,
     }
 
 
-def described(network: Any) -> Any:
-    """A network in words: the widths of its hidden layers, or that it is one's own."""
-    return list(network.hidden) if isinstance(network, PairNetwork) else "own"
+def described(network: Any) -> dict[str, Any]:
+    """A network in words: the widths of its hidden layers, and what else tells it from others."""
+    if isinstance(network, Coupled):
+        sizes = {name: getattr(network, name) for name in COUPLED}
+        return {**described(network.network), **sizes}
+    for form, shape in SHAPES.items():
+        if isinstance(network, form):
+            how = {name: getattr(network, name) for name in shape}
+            return {"form": FORMS[form], "network": list(network.hidden), **how}
+    return {"network": "own"}
 
 
-def shape_of(network: Any) -> dict[str, str]:
-    """What else tells one `PairNetwork` from another."""
-    if not isinstance(network, PairNetwork):
-        return {}
-    return {name: getattr(network, name) for name in SHAPE}
+def network_in(about: dict[str, Any]) -> Any:
+    """The network that `described` tells of."""
+    names = {name: form for form, name in FORMS.items()}
+    form = names[about.get("form", "pairs")]
+    how = {name: about[name] for name in SHAPES[form] if name in about}
+    if form is PairNetwork:
+        return PairNetwork(tuple(about["network"]), **{"output": "relu", **how})
+    network = form(tuple(about["network"]), **how)
+    return Coupled(network, **{name: about[name] for name in COUPLED})
 
 
-SHAPE = ("activation", "output", "init_weights")
+COUPLED = ("actions", "unit", "most", "copies", "taken")
+FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
+SHAPES: dict[Any, tuple[str, ...]] = {
+    PairNetwork: ("activation", "output", "init_weights"),
+    MetricNetwork: ("groups", "size", "waves", "activation"),
+    FreeNetwork: ("waves",),
+}
 
 
 def named(tree: Any) -> dict[str, NDArray[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,17 +18,15 @@ from bisimetric.errors import Diverged, InputError, whole
 from bisimetric.files import check_writable
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.networks import refuse_other_than_numbers
+from bisimetric.learned.networks import PairNetwork, refuse_other_than_numbers
+from bisimetric.learned.settings import Settings
 from bisimetric.learned.sources import Record, Source, States
-from bisimetric.learned.training import Settings, State
+from bisimetric.learned.training import Recipe, State
 from bisimetric.mdp import checked_discount
 from bisimetric.progress import bar
 
 KEEP = 60.0
 """Seconds between two checkpoints."""
-
-CLOSE = 0.01
-"""The share of the horizon that may be missing when patience begins."""
 
 KEYS = 2**32
 """How many keys JAX tells apart."""
@@ -44,6 +41,8 @@ class Fit:
 
     Attributes:
         kind, discount, settings, source: what was learned, from what and how.
+        network: what was trained: `table(parameters, x, y)` is what it says of states.
+        steps: how many it was to take.
         keys: (seeds,).
         state: the training state; see `training.State`.
         history: the metrics at every record: `step`, `loss`, and those asked for.
@@ -51,8 +50,10 @@ class Fit:
 
     kind: Kind
     discount: float
-    settings: Settings
+    settings: Recipe
     source: Source
+    network: Any
+    steps: int
     keys: tuple[int, ...]
     state: State
     history: Metrics
@@ -69,7 +70,7 @@ def fit(
     discount: float,
     steps: int,
     keys: Sequence[int] = (0,),
-    settings: Settings | None = None,
+    settings: Recipe | None = None,
     every: int = 500,
     measure: Callable[[Any], dict[str, Array]] | None = None,
     patience: int | None = None,
@@ -84,20 +85,22 @@ def fit(
         measure: from the parameters of one network to numbers by name, recorded each time; it is
             compiled, and runs for all keys at once.
         patience: stop when the loss has not become smaller in so many records, for any key. While
-            beta still grows the loss does too: records count from where no more than 1% of the
-            horizon is missing.
+            the horizon still grows the loss does too: records count from where no more than 1% of
+            it is missing.
         checkpoint: a file to keep the run in, each minute and at the end, also at an early one.
         resume: such a file to go on from; the run is the same as if it had never stopped. All must
-            be as it was there, but the learning rate.
+            be as it was there, but the learning rate, and `steps` where the rate does not depend
+            on them.
 
     Raises `Diverged` where the loss or a weight is not a number, the last good state staying at
     `checkpoint`; and where no network learns any more though its loss is not 0, since the ReLU on
     its output is 0 for all pairs, and so is its slope.
 
     >>> from bisimetric import worlds
+    >>> from bisimetric.learned.coupled import MetricNetwork
     >>> from bisimetric.learned.making import of_mdp
     >>> source = of_mdp("bisimulation", worlds.load("pessimism"))
-    >>> small = Settings((8,), batch=16)
+    >>> small = Settings(MetricNetwork((8,), groups=2), batch=16)
     >>> done = fit("bisimulation", source, discount=0.9, steps=20, every=10, settings=small)
     >>> done.history["step"].tolist(), done.history["loss"].shape
     ([10.0, 20.0], (1, 2))
@@ -112,18 +115,20 @@ def fit(
     kept = checkpoint is not None or resume is not None
     fingerprint = files.fingerprint(source) if kept else ""
     seeds = jnp.stack([jax.random.key(key) for key in chosen])
-    state = training.started(settings, source.scale.features, seeds)
+    network = settings.network_of(source, kind, discount)
+    refuse_other_than_numbers(network, source.scale.features)
+    state = training.started(settings, network, source.scale.features, seeds)
     history: Metrics = {}
     if resume is not None:
         state, history = files.restored(
-            resume, kind, discount, settings, chosen, fingerprint, state
+            resume, kind, discount, settings, chosen, fingerprint, state, steps
         )
         if int(state.step) > steps:
             raise InputError(
                 f"{resume} holds {int(state.step):,} steps and {steps:,} are asked for, those "
                 "included; ask for more."
             )
-    reached = Fit(kind, discount, settings, source, chosen, state, history)
+    reached = Fit(kind, discount, settings, source, network, steps, chosen, state, history)
     measured = None if measure is None else jax.jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
@@ -160,9 +165,11 @@ def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
         state,
         fit.source,
         settings=fit.settings,
+        network=fit.network,
         kind=fit.kind,
         discount=fit.discount,
         steps=steps,
+        of=fit.steps,
     )
 
 
@@ -192,7 +199,7 @@ def _silent(fit: Fit) -> bool:
     @jax.jit
     def largest(parameters: Any, key: Array) -> Array:
         x = fit.source.batch(key, fit.settings.batch).x
-        tables = jax.vmap(fit.settings.network.table, in_axes=(0, None, None))
+        tables = jax.vmap(fit.network.table, in_axes=(0, None, None))
         return jnp.abs(tables(parameters, x, x)).max()
 
     return not largest(fit.state.parameters, jax.random.key(0))
@@ -220,9 +227,8 @@ def _note(record: dict[str, Any]) -> str:
 
 def _stalled(fit: Fit, patience: int) -> bool:
     """Whether the losses have not become smaller for any seed, among the records that count."""
-    rate, missing = fit.settings.rate, CLOSE * (1 - fit.discount)
-    updates = 1 if rate == 0 else math.ceil(math.log(missing) / math.log(rate))
-    losses = fit.history["loss"][:, fit.history["step"] > updates * fit.settings.period]
+    settled = fit.settings.settled(fit.discount)
+    losses = fit.history["loss"][:, fit.history["step"] > settled]
     if losses.shape[1] <= patience:
         return False
     return bool((losses[:, -patience:].min(axis=1) >= losses[:, :-patience].min(axis=1)).all())
@@ -246,10 +252,11 @@ def _diverged(fit: Fit, size: int, checkpoint: str | os.PathLike[str] | None) ->
 
 
 def _dead(fit: Fit) -> Diverged:
+    other = "a PairNetwork with output='open', or " if isinstance(fit.network, PairNetwork) else ""
     return Diverged(
         f"learned.{fit.kind}: after {int(fit.state.step):,} steps no step changes the network any "
         "more and it is still wrong: its output is 0 for all pairs, where a ReLU has no slope; try "
-        "a PairNetwork with output='open', or another key.",
+        f"{other}another key.",
         fit,
     )
 
@@ -266,7 +273,7 @@ def _keys(kind: Kind, keys: Sequence[int]) -> tuple[int, ...]:
 def _checked(
     kind: Kind,
     source: Source,
-    settings: Settings,
+    settings: Recipe,
     discount: float,
     steps: int,
     every: int,
@@ -288,7 +295,6 @@ def _checked(
             f"{where}: the source has {source.reward.shape[1]} actions a state and not those of a "
             f"policy; make it with of_mdp({kind!r}, mdp, policy)."
         )
-    refuse_other_than_numbers(settings.network, source.scale.features)
     return (
         checked_discount(discount),
         whole(where, "steps", steps, 1),

@@ -10,13 +10,12 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from bisimetric.learned.distance import symmetric
-from bisimetric.learned.networks import Network
 
 SMALL = 1e-30
 """Stands for the norm of a table of zeros, whose shares are 0 too."""
 
 
-def against(truth: ArrayLike, network: Network, points: Array) -> Callable[[Any], dict[str, Array]]:
+def against(truth: ArrayLike, network: Any, points: Array) -> Callable[[Any], dict[str, Array]]:
     """From parameters to the paper's two errors, and the correlation with the truth (S, S).
 
     error = max |d - psi|; normalised = max |d / |d| - psi / |psi| |, with |.| the root of the sum

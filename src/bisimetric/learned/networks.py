@@ -6,7 +6,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -71,9 +71,10 @@ class PairNetwork:
     activation: str = "relu"
     output: str = "open"
     init_weights: str = "glorot"
+    symmetric: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", _widths(self.hidden))
+        object.__setattr__(self, "hidden", widths("PairNetwork", self.hidden))
         for name, known in (
             ("activation", ACTIVATIONS),
             ("output", OUTPUTS),
@@ -126,6 +127,7 @@ class AnyNetwork:
 
     init: Callable[[Array, int], Parameters]
     apply: Callable[[Parameters, Array, Array], Array]
+    symmetric: ClassVar[bool] = False
 
     def table(
         self, parameters: Parameters, x: Array, y: Array, groups: Groups | None = None
@@ -151,9 +153,9 @@ def checked(network: Any) -> Network:
     )
 
 
-def refuse_other_than_numbers(network: Network, features: int) -> None:
+def refuse_other_than_numbers(network: Any, features: int) -> None:
     """Refuses a network of one's own whose answer for one pair is not one number."""
-    if isinstance(network, PairNetwork):
+    if not isinstance(network, AnyNetwork):
         return
     state = jax.ShapeDtypeStruct((features,), jnp.float32)
     parameters = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
@@ -165,14 +167,15 @@ def refuse_other_than_numbers(network: Network, features: int) -> None:
         )
 
 
-def _widths(given: Any) -> tuple[int, ...]:
+def widths(where: str, given: Any) -> tuple[int, ...]:
+    """The widths of hidden layers, checked."""
     try:
-        widths = tuple(operator.index(width) for width in given)
+        found = tuple(operator.index(width) for width in given)
     except TypeError:
-        widths = ()
-    if not widths or min(widths) < 1:
+        found = ()
+    if not found or min(found) < 1:
         raise InputError(
-            f"PairNetwork: hidden is {given!r} and must be the widths of the hidden layers, each a "
+            f"{where}: hidden is {given!r} and must be the widths of the hidden layers, each a "
             "whole number, at least 1, such as (729,)."
         )
-    return widths
+    return found

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from bisimetric.distance import Distance
 from bisimetric.learned.distance import Learned
 from bisimetric.learned.sources import Source
-from bisimetric.learned.training import Settings
+from bisimetric.learned.training import Recipe
 from bisimetric.learned.verbs import learned
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
@@ -20,9 +20,9 @@ def on_policy(
     policy: ArrayLike | None = None,
     *,
     discount: float | None = None,
-    steps: int = 100_000,
+    steps: int = 24_000,
     key: int = 0,
-    settings: Settings | None = None,
+    settings: Recipe | None = None,
     noise: float = 0.0,
     most: float = 0.3,
     truth: Distance | None = None,
@@ -32,12 +32,12 @@ def on_policy(
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
 ) -> Learned:
-    """An approximation of the on-policy metric d^pi by a network psi (Castro 2020).
+    """An approximation of the on-policy metric d^pi by a network psi.
 
     Like `learned.bisimulation`, but that all pairs of a batch are compared, whatever their
-    actions, which are those of the policy:
+    actions, which are those of the policy, so that there is nothing to choose:
 
-    T = |r - r'| + discount * beta * psi'(s', t')
+    psi(s, t) moves towards |r - r'| + discount * psi'(s', t')
 
     Args:
         policy: (S,) actions. For an MDP the default is its own, or the only one there is. For data

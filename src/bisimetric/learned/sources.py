@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -29,6 +30,18 @@ class Batch(NamedTuple):
     action: Array
     reward: Array
     x_next: Array
+
+
+class Dealer(NamedTuple):
+    """Draws batches in blocks, one an action.
+
+    Attributes:
+        dealt: from a key to a batch whose columns are (actions, size, ...).
+        there: (actions,), whether there are any transitions of an action.
+    """
+
+    dealt: Callable[[Array], Batch]
+    there: Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -150,10 +163,24 @@ class States:
 
     def batch(self, key: Array, size: int) -> Batch:
         pick, shake = jax.random.split(key)
-        state, action = self.drawn(pick, size)
+        return self._seen(shake, *self.drawn(pick, size))
+
+    def dealer(self, actions: int, size: int) -> Dealer:
+        """Deals as many transitions of each action."""
+
+        def dealt(key: Array) -> Batch:
+            pick, shake = jax.random.split(key)
+            state = jax.random.randint(pick, (actions, size), 0, len(self.points))
+            action = jnp.broadcast_to(jnp.arange(actions)[:, None], state.shape)
+            return self._seen(shake, state, action)
+
+        return Dealer(dealt, jnp.ones(actions, bool))
+
+    def _seen(self, key: Array, state: Array, action: Array) -> Batch:
+        """The transitions of states and actions, with their noise."""
         added = jnp.zeros(())
         if self.noise:
-            free = self.noise * jax.random.normal(shake, (size, self.points.shape[1]))
+            free = self.noise * jax.random.normal(key, (*state.shape, self.points.shape[1]))
             added = jnp.clip(free, -self.most, self.most)
         after = self.successor[state, action]
         return Batch(
@@ -162,6 +189,15 @@ class States:
             self.reward[state, action],
             self._scaled(self.points[after] + added),
         )
+
+    def counts(self, key: Array, size: int) -> Array:
+        """How often each action and state is in a batch, (A, S)."""
+        state, action = self.drawn(key, size)
+        return jnp.zeros(self.reward.shape[::-1]).at[action, state].add(1.0)
+
+    def ahead(self, table: Array) -> Array:
+        """What a table (S, S) says of the successors of two states, for each action: (A, S, S)."""
+        return jax.vmap(lambda n: table[n[:, None], n[None, :]])(self.successor.T)
 
     def features(self) -> Array:
         """The features (S, k) of the states as such."""
@@ -186,11 +222,31 @@ class Record:
         rows = jax.random.randint(key, (size,), 0, len(self.reward))
         columns = (self.x, self.action, self.reward, self.x_next)
         drawn = Batch(*(column[rows] for column in columns))
-        if not self.scale.ends:
-            return drawn
+        return self._ended(drawn) if self.scale.ends else drawn
+
+    def dealer(self, actions: int, size: int) -> Dealer:
+        """Deals as many transitions of each action; with one action, all steps are of it.
+
+        The end, which takes any action, is part of each block.
+        """
+        action = self.action if actions > 1 else jnp.zeros_like(self.action)
+        order = jnp.argsort(action)
+        edges = jnp.searchsorted(action[order], jnp.arange(actions + 1))
+        first, count = edges[:-1, None], jnp.diff(edges)[:, None]
+
+        def dealt(key: Array) -> Batch:
+            place = jax.random.randint(key, (actions, size), 0, jnp.maximum(count, 1))
+            rows = order[jnp.minimum(first + place, len(order) - 1)]
+            columns = (self.x, self.action, self.reward, self.x_next)
+            drawn = Batch(*(column[rows] for column in columns))
+            return jax.vmap(self._ended)(drawn) if self.scale.ends else drawn
+
+        return Dealer(dealt, count[:, 0] > 0)
+
+    def _ended(self, drawn: Batch) -> Batch:
+        """With the end in place of the last step, so that shapes stay what they are."""
         end = jnp.asarray(self.scale.end)
         last = Batch(end, jnp.full(1, ANY, drawn.action.dtype), jnp.zeros(1), end)
-        # In place of one of the steps, so that shapes stay what they are.
         return Batch(*(jnp.concatenate([a[:-1], b]) for a, b in zip(drawn, last, strict=True)))
 
 

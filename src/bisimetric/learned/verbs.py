@@ -18,8 +18,9 @@ from bisimetric.learned import files, making, measures
 from bisimetric.learned.distance import Learned
 from bisimetric.learned.fitting import fit
 from bisimetric.learned.losses import Kind
+from bisimetric.learned.settings import Settings
 from bisimetric.learned.sources import Source, States
-from bisimetric.learned.training import Settings
+from bisimetric.learned.training import Recipe
 from bisimetric.mdp import MDP, checked_discount
 from bisimetric.transitions import DISCOUNT, Transitions
 
@@ -32,7 +33,7 @@ def learned(
     discount: float | None,
     steps: int,
     key: int,
-    settings: Settings | None,
+    settings: Recipe | None,
     noise: float,
     most: float,
     truth: Distance | None,
@@ -60,7 +61,8 @@ def learned(
                     f"learned.{kind}: the truth must be a distance of the states of the MDP that "
                     "is learned from."
                 )
-            measure = measures.against(truth.values, settings.network, fed.features())
+            network = settings.network_of(fed, kind, rate)
+            measure = measures.against(truth.values, network, fed.features())
         done = fit(
             kind,
             fed,
@@ -93,7 +95,7 @@ def learned(
     return Learned(
         kind,
         rate,
-        settings.network,
+        done.network,
         done.parameters(0),
         fed.scale,
         None if mdp is None else mdp.replace(discount=rate),

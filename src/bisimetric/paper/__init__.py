@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper import convergence, gridworld
+    from bisimetric.paper import convergence, gridworld, recipes
 
-__all__ = ["convergence", "gridworld"]
+__all__ = ["convergence", "gridworld", "recipes"]
 
 
 def __getattr__(name: str) -> Any:

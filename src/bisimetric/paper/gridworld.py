@@ -30,9 +30,11 @@ import bisimetric
 from bisimetric import exact, learned, worlds
 from bisimetric.errors import InputError, near_names
 from bisimetric.files import written_beside
-from bisimetric.learned import Learned, PairNetwork, Scale, Settings
+from bisimetric.learned import Learned, Scale
 from bisimetric.learned.files import told
 from bisimetric.learned.measures import against
+from bisimetric.learned.networks import PairNetwork
+from bisimetric.learned.paper import Settings
 from bisimetric.mdp import MDP
 from bisimetric.paper.aggregation import aggregated
 from bisimetric.paper.grid_curves import NOISE, PARTS, TEXT, Curves, extent, kept, label, lines
@@ -191,6 +193,7 @@ def _trained(
     source = learned.of_mdp(
         part.kind, mdp, points=points, scale=SCALE, noise=part.noise, most=made["most"]
     )
+    network = settings.network_of(source, part.kind, DISCOUNT)
     began, run = time.perf_counter(), folder / f"{name}.run.safetensors"
     done = learned.fit(
         part.kind,
@@ -200,7 +203,7 @@ def _trained(
         keys=made["keys"],
         settings=settings,
         every=made["every"],
-        measure=against(truth, settings.network, source.features()),
+        measure=against(truth, network, source.features()),
         checkpoint=run,
         resume=run if resume and run.exists() else None,
     )
@@ -213,7 +216,7 @@ def _trained(
         "python": platform.python_version(),
     }
     networks = [
-        Learned(part.kind, DISCOUNT, settings.network, done.parameters(seed), SCALE, made=made)
+        Learned(part.kind, DISCOUNT, network, done.parameters(seed), SCALE, made=made)
         for seed in range(len(done.keys))
     ]
     history = dict(done.history)

@@ -2,8 +2,8 @@
 
 Every view of a distance takes a `Distance`; `convergence`, `learning`, `training_curve`,
 `comparison`, `clusters`, `classes`, `prediction` and `thinning` take arrays. `aggregation_curve`,
-`covering`, `embedding`, `exploration` and `transferred` take what a use of a distance has found. All return a
-Matplotlib `Figure`, the terminal's a text. `save` writes a figure.
+`covering`, `embedding`, `exploration` and `transferred` take what a use of a distance has found.
+All return a Matplotlib `Figure`, the terminal's a text. `save` writes a figure.
 
 >>> from bisimetric import exact, views, worlds
 >>> d = exact.bisimulation(worlds.load("mirrored-rooms"))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
@@ -27,6 +27,7 @@ def learning(
     *,
     marks: Mapping[int, str] | None = None,
     levels: Mapping[str, tuple[float, str]] | None = None,
+    logarithmic: bool = False,
     title: str = "",
 ) -> Figure:
     """Errors over steps from 0 on: one panel a measure, one line a variant.
@@ -37,6 +38,7 @@ def learning(
         marks: steps to mark, and what they are; one beyond the last step stands at the edge, with
             an arrow.
         levels: by measure, an error to mark, and what it is.
+        logarithmic: whether equal ratios of errors are equally high.
         title: of the whole figure.
 
     A line is the mean over the seeds, its shade the 95% interval of that mean. A single seed has
@@ -60,8 +62,8 @@ def learning(
     last = max(float(steps[-1]) for lines in tables.values() for steps, _ in lines.values())
     for panel, (name, lines) in zip(axes, tables.items(), strict=True):
         for label, (steps, errors) in lines.items():
-            _line(panel, steps, errors, label, styles[label])
-        _finish(panel, name, last)
+            _line(panel, steps, errors, label, styles[label], logarithmic)
+        _finish(panel, name, last, logarithmic)
         if levels and name in levels:
             _level(panel, *levels[name])
         _marks(panel, marks or {}, last)
@@ -93,6 +95,9 @@ def _styles() -> tuple[dict[str, Any], ...]:
         {"color": BARS, "lw": 2.0, "ls": "-"},
         {"color": SOURCE, "lw": 2.0, "ls": (0, (5, 1.5))},
         {"color": colours()(0.6), "lw": 2.0, "ls": (0, (2, 1.5))},
+        {"color": colours()(0.05), "lw": 1.5, "ls": (0, (6, 1.5, 1, 1.5))},
+        {"color": colours()(0.8), "lw": 1.5, "ls": "-"},
+        {"color": GREY, "lw": 1.5, "ls": (0, (1, 1))},
     )
 
 
@@ -102,17 +107,27 @@ def _line(
     errors: NDArray[np.float64],
     label: str,
     style: dict[str, Any],
+    logarithmic: bool,
 ) -> None:
     if len(errors) > 1:
         mean, half = interval(errors)
-        low = np.maximum(mean - half, 0.0)
+        # On a logarithmic scale there is no 0.
+        low = np.maximum(mean - half, errors.min(axis=0) / 2 if logarithmic else 0.0)
         axes.fill_between(steps, low, mean + half, color=style["color"], alpha=0.2, lw=0)
     axes.plot(steps, errors.mean(axis=0), label=label, **style)
 
 
-def _finish(axes: Axes, name: str, last: float) -> None:
+def _finish(axes: Axes, name: str, last: float, logarithmic: bool) -> None:
     axes.set_xlim(0, last)
-    axes.set_ylim(0, 1.22 * axes.get_ylim()[1])
+    if logarithmic:
+        axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high**1.1 / low**0.1)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(0, 1.22 * axes.get_ylim()[1])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.spines[["top", "right"]].set_visible(False)

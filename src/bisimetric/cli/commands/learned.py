@@ -15,13 +15,18 @@ from bisimetric.cli.learning import (
     Lessons,
     Results,
     Taught,
-    Trained,
-    Training,
-    in_flags,
     opened,
-    steps_in,
 )
 from bisimetric.cli.policies import chosen_policy, policy_of_data
+from bisimetric.cli.recipes import (
+    PaperTraining,
+    Trained,
+    TrainedAsInThePaper,
+    Training,
+    arguments,
+    in_flags,
+    steps_in,
+)
 from bisimetric.errors import Diverged, InputError
 
 if TYPE_CHECKING:
@@ -35,14 +40,15 @@ if TYPE_CHECKING:
 
 
 def bisimulation(lessons: Taught, training: Trained, results: Kept, pictures: Drawn) -> None:
-    """d~ by a network: pairs of transitions with the same action (Castro 2020). An approximation.
+    """d~ by a network: the value of two copies of the world walked together. An approximation.
 
     Examples:
-        bisimetric learned bisimulation mirrored-rooms --hidden 64 --steps 40k --curve curve.png
+        bisimetric learned bisimulation mirrored-rooms --steps 4k --curve curve.png
         bisimetric learned bisimulation mirrored-rooms --table d.npz --from 4,3 --plot map.png
-        bisimetric learned bisimulation data.npz --hidden 64 --batch 64 -o d.safetensors
-        bisimetric learned bisimulation mirrored-rooms --steps 240k --checkpoint run.safetensors
-        bisimetric learned bisimulation mirrored-rooms --steps 480k --resume run.safetensors
+        bisimetric learned bisimulation data.npz --hidden 64 64 --batch 64 -o d.safetensors
+        bisimetric learned bisimulation mirrored-rooms --steps 48k --checkpoint run.safetensors
+        bisimetric learned bisimulation mirrored-rooms --steps 48k --resume run.safetensors
+        bisimetric learned bisimulation mirrored-rooms --recipe paper --hidden 64 --steps 40k
     """
     _learn("bisimulation", lessons, training, results, pictures)
 
@@ -50,24 +56,31 @@ def bisimulation(lessons: Taught, training: Trained, results: Kept, pictures: Dr
 def on_policy(
     lessons: Taught, training: Trained, results: Kept, pictures: Drawn, policy: Policy = None
 ) -> None:
-    """d^pi by a network: all pairs of transitions of one policy (Castro 2020). An approximation.
+    """d^pi by a network: two copies of the world that follow one policy. An approximation.
 
     Args:
         policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state;
             of data it picks the steps, and without it all of them follow the policy
 
     Examples:
-        bisimetric learned on-policy data.npz --hidden 64 --batch 64 -o d.safetensors
+        bisimetric learned on-policy data.npz --hidden 64 64 --batch 64 -o d.safetensors
         bisimetric learned on-policy mirrored-rooms --policy optimal --noise 0.1 --curve curve.png
         bisimetric learned on-policy data.npz --policy actions.txt --device gpu -o d.safetensors
+        bisimetric learned on-policy data.npz --recipe paper --hidden 64 --period 100
     """
     _learn("on_policy", lessons, training, results, pictures, policy)
 
 
 def mico(
-    lessons: Taught, training: Trained, results: Kept, pictures: Drawn, policy: Policy = None
+    lessons: Taught,
+    training: TrainedAsInThePaper,
+    results: Kept,
+    pictures: Drawn,
+    policy: Policy = None,
 ) -> None:
     """MICo by a network: like d^pi, but a state may be far from itself (Castro et al. 2021).
+
+    The recipe is the paper's.
 
     Args:
         policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state;
@@ -83,14 +96,14 @@ def mico(
 def _learn(
     kind: Kind,
     lessons: Lessons,
-    training: Training,
+    training: Training | PaperTraining,
     results: Results,
     pictures: Pictures,
     policy: str | None = None,
 ) -> None:
     """Learns, saves and reports."""
-    options = training.arguments()
-    before = 0 if training.resume is None else steps_in(training.resume)
+    options = arguments(training)
+    before = 0 if training.resume is None else steps_in(training.resume, training)
     source = opened(lessons, training, results, pictures)
     from bisimetric import learned
     from bisimetric.cli.experience import in_shell_words, size

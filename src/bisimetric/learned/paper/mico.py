@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from bisimetric.distance import Distance
 from bisimetric.learned.distance import Learned
+from bisimetric.learned.paper.settings import Settings
 from bisimetric.learned.sources import Source
-from bisimetric.learned.training import Settings
 from bisimetric.learned.verbs import learned
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
@@ -37,8 +37,8 @@ def mico(
 
     T = |r - r'| + discount * beta * psi'(s', t')  for all pairs, a state and itself included.
 
-    Where policy and world are deterministic it is d^pi. The arguments are those of
-    `learned.on_policy`.
+    Where policy and world are deterministic it is d^pi. The recipe is that of `learned.paper`; the
+    arguments are those of `learned.on_policy`.
     """
     return learned(
         "mico",
@@ -47,7 +47,7 @@ def mico(
         discount=discount,
         steps=steps,
         key=key,
-        settings=settings,
+        settings=settings or Settings(),
         noise=noise,
         most=most,
         truth=truth,

@@ -1,0 +1,243 @@
+"""The flags of `bisimetric learned` that tell how a network learns: a recipe, and its numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import OmitArgPrefixes, arg
+
+from bisimetric.cli.arguments import count
+from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from bisimetric.learned import FreeNetwork, MetricNetwork
+    from bisimetric.learned.training import Recipe
+
+STEPS = {"coupled": "24k", "paper": "100k"}
+
+
+def _own(hint: str) -> str:
+    """What help says of a default that is the recipe's."""
+    return f"(default: {hint})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """How d~ and d^pi are learned."""
+
+    recipe: Annotated[Literal["coupled", "paper"], arg(metavar="{coupled,paper}")] = "coupled"
+    """`coupled`: by the value of two copies walked together; `paper`: as in Castro (2020)"""
+    network: Annotated[
+        Literal["metric", "free"] | None,
+        arg(metavar="{metric,free}", help_behavior_hint="(default: metric)"),
+    ] = None
+    """of the coupled recipe: `metric` is one by construction, `free` only symmetric"""
+
+
+@dataclasses.dataclass(frozen=True)
+class NoChoice:
+    """How MICo is learned."""
+
+    recipe: Annotated[Literal["paper"], arg(metavar="{paper}")] = "paper"
+    """that of Castro (2020), the only one for MICo"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """The network, and how it learns; None is what the recipe says."""
+
+    steps: Annotated[
+        str | None,
+        arg(metavar="N", help_behavior_hint=_own("24k; of the paper's recipe, 100k")),
+    ] = None
+    """how many, those before --resume included; 240000, 240_000, 2.4e5 or 240k"""
+    key: Annotated[int, arg(metavar="K")] = 0
+    """of the weights and the batches; the same key gives the same network"""
+    hidden: Annotated[
+        tuple[int, ...] | None,
+        arg(
+            metavar="N [N ...]",
+            help_behavior_hint=_own("256 256; of a free network, 512; of the paper's recipe, 128"),
+        ),
+    ] = None
+    """the widths of the hidden layers; a free network has one, and the paper's had 729"""
+    batch: Annotated[
+        int | None, arg(metavar="B", help_behavior_hint=_own("256; of the paper's recipe, 128"))
+    ] = None
+    """transitions a step; all pairs of them are compared"""
+    learning_rate: Annotated[float | None, arg(metavar="R", help_behavior_hint=_own("0.001"))] = (
+        None
+    )
+    """of Adam; in the coupled recipe it rises for 500 steps, and falls to 0 at the last one"""
+    period: Annotated[
+        int | None, arg(metavar="C", help_behavior_hint=_own("25; of the paper's recipe, 500"))
+    ] = None
+    """steps between two updates of the target network"""
+    rate: Annotated[float | None, arg(metavar="Q", help_behavior_hint=_own("0.9"))] = None
+    """of the paper's recipe: 1 - Q^k of the horizon counts after k updates of the target"""
+    output: Annotated[
+        Literal["open", "relu", "softplus", "linear"] | None,
+        arg(name="out", metavar="{open,relu,...}", help_behavior_hint=_own("open")),
+    ] = None
+    """of the paper's recipe: what keeps psi at least 0; its own, `relu`, may end at 0 for good"""
+    every: Annotated[str, arg(metavar="N")] = "500"
+    """steps between two records of loss and errors"""
+    patience: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
+    """stop when the loss has not fallen in so many records, once the horizon is nearly whole"""
+    noise: Annotated[float, arg(metavar="S")] = 0.0
+    """of a world: deviation of what is added to the states' features, at most three times that"""
+    checkpoint: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None
+    """keep the run here, each minute and at the end, also after Ctrl-C"""
+    resume: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None
+    """go on from such a file; in the coupled recipe, with the same --steps"""
+    device: Annotated[
+        Literal["cpu", "gpu"] | None,
+        arg(metavar="{cpu,gpu}", help_behavior_hint="(default: the best there is)"),
+    ] = None
+    """what to compute on"""
+
+    def arguments(self, recipe: str, network: str | None = None) -> dict[str, Any]:
+        """What `learned.bisimulation` and the others are called with."""
+        numbers = {
+            "steps": count("--steps", self.steps or STEPS[recipe], least=1),
+            "every": count("--every", self.every, least=1),
+        }
+        self._check(recipe, network)
+        try:
+            settings = self._paper() if recipe == "paper" else self._coupled(network or "metric")
+        except InputError as error:
+            raise InputError(in_flags(str(error))) from None
+        return {
+            **numbers,
+            "key": self.key,
+            "settings": settings,
+            "patience": self.patience,
+            # The paper's share: 0.3 for a deviation of 0.1.
+            **({"noise": self.noise, "most": 3 * self.noise} if self.noise else {}),
+            "checkpoint": self.checkpoint,
+            "resume": self.resume,
+            "device": self.device,
+        }
+
+    def _check(self, recipe: str, network: str | None) -> None:
+        """Refuses flags of another recipe, and widths that no network has."""
+        if recipe == "paper" and network is not None:
+            raise InputError(
+                "--network is for the coupled recipe; leave it out, or leave out --recipe paper."
+            )
+        if recipe != "paper":
+            for flag, value in (("--rate", self.rate), ("--out", self.output)):
+                if value is not None:
+                    raise InputError(
+                        f"{flag} is for the paper's recipe; add --recipe paper, or leave it out."
+                    )
+        if self.hidden is None:
+            return
+        given = " ".join(map(str, self.hidden)) or "empty"
+        if not self.hidden or min(self.hidden) < 1:
+            raise InputError(f"--hidden is {given} and must be whole numbers, at least 1.")
+        if network == "free" and len(self.hidden) > 1:
+            raise InputError(
+                f"--hidden is {given} and a free network has one hidden layer; give one width, "
+                "such as 512."
+            )
+
+    def _coupled(self, network: str) -> Recipe:
+        from bisimetric.learned import FreeNetwork, MetricNetwork, Settings
+
+        form: type[MetricNetwork | FreeNetwork]
+        form = MetricNetwork if network == "metric" else FreeNetwork
+        return Settings(form(**given(hidden=self.hidden)), **self._shared())
+
+    def _paper(self) -> Recipe:
+        from bisimetric.learned import paper
+
+        network = paper.PairNetwork(**given(hidden=self.hidden, output=self.output))
+        return paper.Settings(network, **self._shared(), **given(rate=self.rate))
+
+    def _shared(self) -> dict[str, Any]:
+        return given(batch=self.batch, learning_rate=self.learning_rate, period=self.period)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(Numbers, Choice):
+    """The recipe, the network, and how it learns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperTraining(Numbers, NoChoice):
+    """The network, and how it learns."""
+
+
+Trained = OmitArgPrefixes[Training]
+TrainedAsInThePaper = OmitArgPrefixes[PaperTraining]
+
+
+def arguments(training: Training | PaperTraining) -> dict[str, Any]:
+    """What a learned distance is called with, from its flags."""
+    network = training.network if isinstance(training, Training) else None
+    return training.arguments(training.recipe, network)
+
+
+def given(**flags: Any) -> dict[str, Any]:
+    """The flags that were typed.
+
+    >>> given(batch=64, period=None)
+    {'batch': 64}
+    """
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def steps_in(run: Path, training: Training | PaperTraining) -> int:
+    """How many steps a saved run has taken, where it follows the recipe that is asked for."""
+    from bisimetric.cli.made import recipe_of
+    from bisimetric.learned import files
+
+    tensors, about = files.read(run, files.RUN, "learning run")
+    found = recipe_of(about)
+    if isinstance(training, Training) and found != training.recipe:
+        raise InputError(
+            f"{run} follows --recipe {found} and here it is {training.recipe}; resume it with the "
+            "same, or start anew."
+        )
+    return int(tensors[".step"].max())
+
+
+def in_flags(message: str, words: Sequence[str] = ()) -> str:
+    """What the library says of its arguments, said for the command line; `words` call a command.
+
+    >>> in_flags("Settings: learning_rate is 0 and must be above 0.")
+    '--learning-rate is 0 and must be above 0.'
+    >>> in_flags("no two are the same; use learned.on_policy.", ["bisimetric", "x.npz"])
+    'no two are the same; use `bisimetric learned on-policy x.npz`.'
+    """
+
+    def command(match: re.Match[str]) -> str:
+        program, *source = words
+        return f"`{' '.join([program, 'learned', match[1].replace('_', '-'), *source])}`"
+
+    if words:
+        message = re.sub(r"\blearned\.([a-z]+_?[a-z]+)\b(?!:)", command, message)
+    message = re.sub(r"^Settings: ", "--", message)
+    for here, there in SAID.items():
+        message = message.replace(here, there)
+    return message.replace(
+        "learning_rate", "learning-rate" if message.startswith("--") else "--learning-rate"
+    )
+
+
+SAID = {
+    "another key": "another --key",
+    "the batch of the Settings": "--batch",
+    "hidden units": "--hidden units",
+    "a PairNetwork with output='open'": "--out open",
+    "its network is ": "its --hidden is ",
+    "the same network,": "the same --hidden,",
+    "its form is ": "its --network is ",
+    "the same form,": "the same --network,",
+}
+"""Words of the library, and those of the command line."""

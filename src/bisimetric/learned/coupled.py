@@ -1,0 +1,227 @@
+"""Networks with one value an action: psi_a(x, y), and the distance max_a psi_a(x, y).
+
+d~ is the optimal value of two copies of the world that are walked together (Ferns & Precup 2014):
+psi_a(x, y) is the value of taking a in both. Each psi_a is a pseudometric where d~ is one, since
+|r_a(x) - r_a(y)| and the distance of the successors are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bisimetric.errors import InputError, whole
+from bisimetric.learned.hidden import Groups, summed
+from bisimetric.learned.networks import ACTIVATIONS, LIMITS, Parameters, widths
+from bisimetric.learned.spread import spread
+
+FEW = 8
+"""Features up to which they are taken for coordinates, which waves resolve."""
+WAVES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricNetwork:
+    """Embeddings f_a(x) whose distances are psi_a: a pseudometric, whatever the weights.
+
+    psi_a(x, y) = mean_g max_k |f_agk(x) - f_agk(y)|: in each of `groups`, the largest difference of
+    `size` coordinates, as Kuratowski embeds any finite metric. psi_a(x, x) = 0, symmetry and the
+    triangle inequality hold by construction, also of means and maxima of such, and n states cost n
+    calls of the network. One group is enough in theory; many are easier to train, since more than
+    one coordinate learns from a pair.
+
+    Attributes:
+        hidden: the widths of the hidden layers.
+        groups, size: of the embedding of one action.
+        waves: sines and cosines, at so many octaves, of each feature of a state, beside the feature
+            itself; None for 4 where there are at most 8 features, and none where there are more.
+        activation: of the hidden layers.
+
+    >>> network = MetricNetwork((16,), groups=4, size=2)
+    >>> weights = network.init(jax.random.key(0), 2, 3)
+    >>> network.values(weights, jnp.zeros((5, 2)), jnp.ones((7, 2))).shape
+    (3, 5, 7)
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    groups: int = 64
+    size: int = 4
+    waves: int | None = None
+    activation: str = "relu"
+    form: ClassVar[str] = "metric"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for name in ("groups", "size"):
+            object.__setattr__(self, name, whole("MetricNetwork", name, getattr(self, name), 1))
+
+    def init(self, key: Array, features: int, actions: int) -> Parameters:
+        """Parameters for states with so many features."""
+        inside = _waved(jnp.zeros((1, features)), self.waves).shape[1]
+        return _dense(key, (inside, *self.hidden, actions * self.size * self.groups))
+
+    def embedded(self, parameters: Parameters, x: Array) -> Array:
+        """f_a(x), (n, actions, size, groups)."""
+        layer = _waved(x, self.waves)
+        for dense in parameters[:-1]:
+            layer = ACTIVATIONS[self.activation](layer @ dense["weights"] + dense["biases"])
+        last = parameters[-1]
+        flat = (layer @ last["weights"] + last["biases"]) / self.groups
+        return flat.reshape(len(x), -1, self.size, self.groups)
+
+    def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
+        """psi_a(x_i, y_j), (actions, n, m)."""
+        u, v = self.embedded(parameters, x), self.embedded(parameters, y)
+        return jax.vmap(spread, in_axes=(1, 1))(u, v)
+
+    def along(self, parameters: Parameters, x: Array) -> Array:
+        """psi_a(x_ai, x_aj), (actions, n, n), of states (actions, n, k), a block an action."""
+        u = self.embedded(parameters, x.reshape(-1, x.shape[-1]))
+        blocks = u.reshape(*x.shape[:2], *u.shape[1:])
+        own = blocks[jnp.arange(len(x)), :, jnp.arange(len(x))]
+        return jax.vmap(spread)(own, own)
+
+
+@dataclasses.dataclass(frozen=True)
+class FreeNetwork:
+    """Any function of two states, the same for both orders: softplus(z_a(x, y) + z_a(y, x)).
+
+    z is a network of pairs with one hidden layer, which is never stored pair by pair. Nothing keeps
+    psi_a(x, x) at 0, or the triangle inequality.
+
+    Attributes:
+        hidden: the width of its hidden layer.
+        waves: as those of `MetricNetwork`.
+    """
+
+    hidden: tuple[int, ...] = (512,)
+    waves: int | None = None
+    activation: ClassVar[str] = "relu"
+    form: ClassVar[str] = "free"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if len(self.hidden) != 1:
+            raise InputError(
+                f"FreeNetwork: hidden is {self.hidden!r} and must be one width, such as (512,)."
+            )
+
+    def init(self, key: Array, features: int, actions: int) -> Parameters:
+        """Parameters for states with so many features."""
+        inside = _waved(jnp.zeros((1, features)), self.waves).shape[1]
+        return _dense(key, (2 * inside, *self.hidden, actions))
+
+    def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
+        """psi_a(x_i, y_j), (actions, n, m)."""
+        there = self._one_order(parameters, x, y)
+        back = self._one_order(parameters, y, x).swapaxes(1, 2)
+        return jax.nn.softplus(SHARP * (there + back) / 2) / SHARP
+
+    def along(self, parameters: Parameters, x: Array) -> Array:
+        """psi_a(x_ai, x_aj), (actions, n, n), of states (actions, n, k), a block an action."""
+        each = jax.vmap(self.values, in_axes=(None, 0, 0))(parameters, x, x)
+        rows = jnp.arange(len(x))
+        return each[rows, rows]
+
+    def _one_order(self, parameters: Parameters, x: Array, y: Array) -> Array:
+        first, last = parameters
+        one, two = _waved(x, self.waves), _waved(y, self.waves)
+        features = one.shape[1]
+        ours = one @ first["weights"][:features] + first["biases"]
+        theirs = two @ first["weights"][features:]
+        of_action = jax.vmap(summed, in_axes=(None, None, 1, None))
+        found: Array = of_action(ours, theirs, last["weights"], None)
+        return found + last["biases"][:, None, None]
+
+
+SHARP = 10.0
+"""How near the softplus of a `FreeNetwork` is to a ReLU, whose values are up to 1 here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Coupled:
+    """Networks that learn together, read as one distance: unit * max_a of the mean of their psi_a.
+
+    Attributes:
+        network: what each of them is.
+        actions: how many.
+        unit: a distance that is 1 for the networks, so that rewards of any size are learned alike.
+        most: the largest distance that there can be, in units.
+        copies: how many networks.
+        taken: the actions that were learned from, by default all; the others say nothing.
+    """
+
+    network: MetricNetwork | FreeNetwork
+    actions: int
+    unit: float
+    most: float
+    copies: int = 2
+    taken: tuple[int, ...] = ()
+    symmetric: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "taken", tuple(self.taken) or tuple(range(self.actions)))
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        return self.network.hidden
+
+    def init(self, key: Array, features: int) -> Parameters:
+        """Parameters for states with so many features."""
+        keys = jax.random.split(key, self.copies)
+        return [self.network.init(each, features, self.actions) for each in keys]
+
+    def table(
+        self, parameters: Parameters, x: Array, y: Array, groups: Groups | None = None
+    ) -> Array:
+        """d(x_i, y_j), (n, m)."""
+        return self.values(parameters, x, y)[jnp.array(self.taken)].max(axis=0)
+
+    def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
+        """The mean psi_a(x_i, y_j) of the networks, as a distance: (actions, n, m)."""
+        each = [self.network.values(copy, x, y) for copy in parameters]
+        found: Array = self.unit * sum(each[1:], each[0]) / self.copies
+        return found
+
+
+def _waved(x: Array, waves: int | None) -> Array:
+    """Features (n, k) with sines and cosines of them, (n, k + 2 k waves)."""
+    octaves = (WAVES if x.shape[1] <= FEW else 0) if waves is None else waves
+    if not octaves:
+        return x
+    angles = x[:, :, None] * (jnp.pi / 2 * 2.0 ** jnp.arange(octaves))
+    flat = angles.reshape(len(x), -1)
+    return jnp.concatenate([x, jnp.sin(flat), jnp.cos(flat)], axis=1)
+
+
+def _dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [
+        {
+            "weights": jax.random.uniform(
+                each,
+                (before, after),
+                jnp.float32,
+                -LIMITS["glorot"](before, after),
+                LIMITS["glorot"](before, after),
+            ),
+            "biases": jnp.zeros(after),
+        }
+        for each, before, after in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
+
+
+def _check(network: MetricNetwork | FreeNetwork) -> None:
+    name = type(network).__name__
+    object.__setattr__(network, "hidden", widths(name, network.hidden))
+    if network.waves is not None:
+        object.__setattr__(network, "waves", whole(name, "waves", network.waves, 0))
+    if network.activation not in ACTIVATIONS:
+        raise InputError(
+            f"{name}: activation is {network.activation!r} and must be one of "
+            f"{', '.join(ACTIVATIONS)}."
+        )

@@ -1,0 +1,102 @@
+"""Learning the value of two copies of a world that are walked together, one number an action.
+
+    psi_a(s, t) moves towards |r - r'| + discount * max_b psi_b(s', t'),
+
+for pairs of transitions that take the same action a. The maximum of what two networks say would be
+too large where they err, so one of them chooses b and the other tells its value (van Hasselt 2010).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bisimetric.learned.coupled import Coupled
+from bisimetric.learned.losses import Kind
+from bisimetric.learned.networks import Parameters
+from bisimetric.learned.pairs import gaps
+from bisimetric.learned.sources import Source
+from bisimetric.learned.training import Learner
+
+
+def target(gap: Array, ahead: Array, same: Array, discount: float, most: float) -> Array:
+    """gap + discount * ahead, but no more than there can be, and 0 for one and the same.
+
+    >>> float(target(0.25, 0.5, False, 0.5, 1.0)), float(target(0.25, 0.5, True, 0.5, 1.0))
+    (0.5, 0.0)
+    """
+    return jnp.where(same, 0.0, jnp.minimum(gap + discount * ahead, most))
+
+
+def chosen_and_told(values: Array) -> Array:
+    """max_b as one network chooses it and another tells it: values (2, A, n, m) to (n, m).
+
+    The mean of both ways round. With one network, its maximum.
+
+    >>> values = jnp.array([[[[1.0]], [[3.0]]], [[[5.0]], [[2.0]]]])
+    >>> chosen_and_told(values).tolist()
+    [[1.5]]
+    """
+    best = jnp.argmax(values, axis=1)
+    told_by = jnp.roll(values, 1, axis=0)
+    told = jnp.take_along_axis(told_by, best[:, None], axis=1)[:, 0]
+    return told.mean(axis=0)
+
+
+def of_batches(source: Source, network: Coupled, kind: Kind, discount: float, size: int) -> Learner:
+    """The loss over pairs of transitions, as many of each action; the target network is frozen."""
+    each = max(size // network.actions, 2)
+    same = jnp.eye(each, dtype=bool)
+    deal = source.dealer(network.actions, each)
+
+    def loss_of(parameters: Parameters, frozen: Parameters, key: Array) -> Array:
+        batch = deal.dealt(key)
+        ahead = jax.vmap(lambda x: chosen_and_told(_values(network, frozen, x)))(batch.x_next)
+        gap = jax.vmap(gaps)(batch.reward) / network.unit
+        targets = jax.lax.stop_gradient(target(gap, ahead, same, discount, network.most))
+        weights = jnp.broadcast_to(deal.there[:, None, None], targets.shape).astype(targets.dtype)
+        found = [network.network.along(copy, batch.x) for copy in parameters]
+        return _squared(found, targets, weights)
+
+    return Learner(lambda frozen, step: frozen, loss_of)
+
+
+def of_states(source: Any, network: Coupled, kind: Kind, discount: float, size: int) -> Learner:
+    """The same loss where a batch holds few different states: each pair of them is computed once.
+
+    With c_a(s) the number of times that a batch has action a in state s, a pair weighs
+    c_a(s) c_a(t). The targets change with the target network only.
+    """
+    points = source.features()
+    same = jnp.eye(len(points), dtype=bool)
+
+    def frozen(parameters: Parameters, step: Array) -> Array:
+        ahead = source.ahead(chosen_and_told(_values(network, parameters, points)))
+        gap = jax.vmap(gaps)(source.reward.T) / network.unit
+        return target(gap, ahead, same, discount, network.most)
+
+    def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
+        count = source.counts(key, size)
+        weights = count[:, :, None] * count[:, None, :]
+        return _squared(
+            [network.network.values(copy, points, points) for copy in parameters],
+            targets,
+            weights,
+        )
+
+    return Learner(frozen, loss_of)
+
+
+def _values(network: Coupled, parameters: Parameters, x: Array) -> Array:
+    """psi_a(x_i, x_j) of each of the networks, for the actions that were learned from."""
+    each = jnp.stack([network.network.values(copy, x, x) for copy in parameters])
+    return each[:, jnp.array(network.taken)]
+
+
+def _squared(found: list[Array], targets: Array, weights: Array) -> Array:
+    """The weighted mean of (psi - target)^2, added up over the networks."""
+    total = sum(jnp.sum(weights * (psi - targets) ** 2) for psi in found)
+    return total / jnp.sum(weights)

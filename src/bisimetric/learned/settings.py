@@ -1,0 +1,129 @@
+"""The recipe that `learned` follows unless told otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.learned.coupled import Coupled, FreeNetwork, MetricNetwork
+from bisimetric.learned.learning import of_batches, of_states
+from bisimetric.learned.losses import LOSSES, Kind
+from bisimetric.learned.numbers import check
+from bisimetric.learned.pairs import listed
+from bisimetric.learned.sources import Source, States
+from bisimetric.learned.training import CLOSE, Learner
+
+HEADROOM = 4.0
+"""How far best behaviour may tell states apart, over how far random behaviour does: the unit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How two networks learn the value of two copies of a world; see `learned.learning`.
+
+    Attributes:
+        network: a `MetricNetwork`, which is a pseudometric by construction, or a `FreeNetwork`.
+        batch: transitions a step, as many of each action; all pairs of them with the same action
+            are compared.
+        learning_rate, epsilon: of Adam. The rate rises over the first `warm_up` steps and falls to
+            0 at the last one, as a cosine does, unless `decay` is False.
+        period: steps between two updates of the target network; each is one more step ahead.
+        copies: networks that learn side by side, one choosing for the other; 1 for one that does
+            both, and takes its own errors for distance.
+        decay: whether the learning rate falls.
+    """
+
+    network: MetricNetwork | FreeNetwork = dataclasses.field(default_factory=MetricNetwork)
+    batch: int = 256
+    learning_rate: float = 1e-3
+    epsilon: float = 1e-8
+    warm_up: int = 500
+    period: int = 25
+    copies: int = 2
+    decay: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.network, MetricNetwork | FreeNetwork):
+            raise InputError(
+                f"Settings: network is {self.network!r} and must be a MetricNetwork or a "
+                "FreeNetwork; learned.paper.Settings takes other ones."
+            )
+        least = {"batch": 2, "warm_up": 0, "period": 1, "copies": 1}
+        check(self, least, ("learning_rate", "epsilon"))
+
+    @property
+    def falls(self) -> bool:
+        return self.decay
+
+    def network_of(self, source: Source, kind: Kind, discount: float) -> Coupled:
+        if kind == "mico":
+            raise InputError(
+                "learned.mico: a state may be far from itself there, which these networks cannot "
+                "say; give learned.paper.Settings."
+            )
+        rewards = _rewards(source, kind)
+        taken = tuple(sorted(rewards))
+        ended = _ended(source, discount)
+        gap = float(np.mean([_gap(each, ended) for each in rewards.values()]))
+        unit = (HEADROOM * gap or 1.0) / (1 - discount)
+        known = [np.append(each, 0.0) if ended else each for each in rewards.values()]
+        span = max(float(np.ptp(each)) for each in known)
+        most = span / (1 - discount) / unit
+        return Coupled(self.network, taken[-1] + 1, unit, most, self.copies, taken)
+
+    def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
+        learner = of_states if listed(source, self.batch // network.actions) else of_batches
+        return learner(source, network, kind, discount, self.batch)
+
+    def rate_at(self, step: Array, steps: Array) -> Array:
+        rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
+        share = jnp.clip((step - self.warm_up) / jnp.maximum(steps - self.warm_up, 1), 0.0, 1.0)
+        fall = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
+        return self.learning_rate * rise * fall
+
+    def settled(self, discount: float) -> int:
+        updates = 1 if discount == 0 else math.ceil(math.log(CLOSE) / math.log(discount))
+        return self.warm_up + updates * self.period
+
+
+def _rewards(source: Source, kind: Kind) -> dict[int, NDArray[np.float64]]:
+    """The rewards of each action that two steps took, or one where there is the end beside it."""
+    found = np.asarray(source.reward, np.float64)
+    if isinstance(source, States):
+        return dict(enumerate(found.T))
+    least = 1 if source.scale.ends else 2
+    taken = np.asarray(source.action)
+    if not LOSSES[kind].same_actions:
+        taken = np.zeros(len(found), np.int64)
+    counts = np.bincount(taken)
+    return {int(a): found[taken == a] for a in np.flatnonzero(counts >= least)}
+
+
+def _ended(source: Source, discount: float) -> float:
+    """The share of the discounted future that lies after the end of the episode, on average.
+
+    With p the share of steps that end one, it is p discount / (1 - discount + p discount).
+    """
+    if isinstance(source, States) or not source.scale.ends:
+        return 0.0
+    rate = discount * float(np.mean(np.asarray(source.x_next)[:, -1] == 1))
+    return rate / (1 - discount + rate)
+
+
+def _gap(rewards: NDArray[np.float64], ended: float) -> float:
+    """The mean of |r - r'| over all pairs, each of the two at the end, which pays 0, by chance.
+
+    >>> _gap(np.array([0.0, 1.0, 1.0, 0.0]), 0.0), _gap(np.array([1.0]), 0.5)
+    (0.5, 0.5)
+    """
+    count = len(rewards)
+    weights = 2 * np.arange(count) - count + 1
+    alive = 2 * np.sum(weights * np.sort(rewards)) / count**2
+    return float((1 - ended) ** 2 * alive + 2 * ended * (1 - ended) * np.abs(rewards).mean())

@@ -1,0 +1,80 @@
+"""sum_g max_k |U_ikg - V_jkg| for all i and j: a distance of embeddings, never stored by pairs.
+
+Every group g of coordinates k gives a pseudometric, the largest difference; so does their sum. Its
+derivative goes to the coordinate that differs most, in each group:
+
+    dU_ikg = sum_j w_ij sign(U_ikg - V_jkg) [k differs most],   dV_jkg the same with the other sign.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bisimetric.learned.kernels import platform
+
+LITTLE = 2**19
+"""Differences that a processor holds all at once; of more, it takes row after row."""
+
+
+@jax.custom_vjp
+def spread(U: Array, V: Array) -> Array:
+    """The distances (n, m) of embeddings U (n, size, groups) and V (m, size, groups).
+
+    >>> U = jnp.array([[[0.0, 0.0], [1.0, 5.0]]])
+    >>> spread(U, jnp.zeros((2, 2, 2))).tolist()
+    [[6.0, 6.0]]
+    """
+    if _at_once(U, V):
+        return _largest(_differences(U[:, None], V[None])).sum(axis=-1)
+    return jax.lax.map(lambda u: _largest(_differences(u[None], V)).sum(axis=-1), U)
+
+
+def _at_once(U: Array, V: Array) -> bool:
+    return platform() != "cpu" or len(U) * V.size <= LITTLE
+
+
+def _differences(U: Array, V: Array) -> list[Array]:
+    """One array a coordinate, so that what runs side by side are the groups."""
+    return [U[..., k, :] - V[..., k, :] for k in range(U.shape[-2])]
+
+
+def _largest(differences: list[Array]) -> Array:
+    found = jnp.abs(differences[0])
+    for each in differences[1:]:
+        found = jnp.maximum(found, jnp.abs(each))
+    return found
+
+
+def _slopes(differences: list[Array]) -> list[Array]:
+    """The derivatives of `_largest`; coordinates that tie all have theirs."""
+    most = _largest(differences)
+    return [jnp.where(jnp.abs(each) == most, jnp.sign(each), 0.0) for each in differences]
+
+
+def _forwards(U: Array, V: Array) -> tuple[Array, tuple[Array, Array]]:
+    return spread(U, V), (U, V)
+
+
+def _backwards(kept: tuple[Array, Array], w: Array) -> tuple[Array, Array]:
+    U, V = kept
+    if _at_once(U, V):
+        parts = [w[:, :, None] * each for each in _slopes(_differences(U[:, None], V[None]))]
+        return (
+            jnp.stack([part.sum(axis=1) for part in parts], axis=1),
+            -jnp.stack([part.sum(axis=0) for part in parts], axis=1),
+        )
+
+    def row(dV: list[Array], each: tuple[Array, Array]) -> tuple[list[Array], Array]:
+        u, w_i = each
+        slopes = _slopes(_differences(u[None], V))
+        after = [total - w_i[:, None] * slope for total, slope in zip(dV, slopes, strict=True)]
+        return after, jnp.stack([w_i @ slope for slope in slopes])
+
+    start = [jnp.zeros_like(V[:, 0]) for _ in range(V.shape[1])]
+    dV, dU = jax.lax.scan(row, start, (U, w))
+    return dU, jnp.stack(dV, axis=1)
+
+
+spread.defvjp(_forwards, _backwards)

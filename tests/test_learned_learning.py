@@ -1,0 +1,462 @@
+"""The loss of two walked copies against loops in NumPy; dealers; units; learning rates."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from bisimetric import MDP, InputError, learned
+from bisimetric.learned import FreeNetwork, MetricNetwork, Scale, Settings, of_mdp
+from bisimetric.learned.coupled import Coupled
+from bisimetric.learned.learning import chosen_and_told, of_batches, of_states, target
+from bisimetric.learned.losses import Kind
+from bisimetric.learned.sources import ANY, Batch, Record, States
+from twins import PLAIN, Table, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
+
+DISCOUNT = 0.8
+METRIC = MetricNetwork((8,), groups=4, size=2)
+FREE = FreeNetwork((8,))
+FORMS = pytest.mark.parametrize("form", [METRIC, FREE], ids=["metric", "free"])
+FIVE = MDP.deterministic(
+    np.random.default_rng(3).integers(5, size=(5, 3)),
+    np.random.default_rng(4).normal(size=(5, 3)),
+    discount=DISCOUNT,
+)
+
+
+def wild(network: Coupled, key: int, features: int) -> Any:
+    """Parameters of all copies, without a compiler."""
+    rng = np.random.default_rng(key)
+    shapes = jax.eval_shape(lambda k: network.init(k, features), jax.random.key(0))
+    return jax.tree.map(lambda s: (0.5 * rng.normal(size=s.shape)).astype(np.float32), shapes)
+
+
+def coupled(source: Any, kind: Kind = "bisimulation", form: Any = METRIC, copies: int = 2) -> Any:
+    """The network for a source, with a cap low enough to be met."""
+    made = Settings(form, copies=copies).network_of(source, kind, DISCOUNT)
+    return dataclasses.replace(made, most=0.5)
+
+
+_values = jax.jit(lambda network, *args: network.values(*args), static_argnums=0)
+
+
+def psi_of(network: Coupled, parameters: Any, x: Any) -> Table:
+    """What each copy says of each action, (copies, A, n, n)."""
+    each = [np.asarray(_values(network.network, copy, x, x)) for copy in parameters]
+    return np.array(each, np.float64)
+
+
+def told_by_loops(values: Table) -> Table:
+    """One copy chooses the action, the one before it tells its value; the mean of all."""
+    copies, _, n, m = values.shape
+    found = np.zeros((n, m))
+    for i in range(n):
+        for j in range(m):
+            for c in range(copies):
+                found[i, j] += values[c - 1, int(np.argmax(values[c, :, i, j])), i, j] / copies
+    return found
+
+
+def loss_by_loops(
+    network: Coupled, block: Batch, a: int, now: Any, before: Any
+) -> tuple[float, float]:
+    """The sum over all pairs of a block of one action and all copies; and how many were cut off."""
+    x, _, reward, x_next = (np.asarray(column) for column in block)
+    psi, ahead = psi_of(network, now, x), told_by_loops(psi_of(network, before, x_next))
+    total, cut = 0.0, 0
+    for i in range(len(x)):
+        for j in range(len(x)):
+            gap = abs(float(reward[i]) - float(reward[j])) / network.unit
+            T = min(gap + DISCOUNT * ahead[i, j], network.most)
+            cut += gap + DISCOUNT * ahead[i, j] > network.most
+            T = 0.0 if i == j else T
+            total += sum((float(one[a, i, j]) - T) ** 2 for one in psi)
+    return total, cut
+
+
+def block_of(batch: Batch, a: int) -> Batch:
+    return Batch(*(np.asarray(column)[a] for column in batch))
+
+
+# The target and the choice.
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_one_chooses_and_another_tells(copies: int) -> None:
+    values = np.random.default_rng(copies).normal(size=(copies, 4, 5, 6)).astype(np.float32)
+    found = np.asarray(jax.jit(chosen_and_told)(values))
+    np.testing.assert_allclose(found, told_by_loops(values), rtol=1e-5, atol=1e-6)
+    if copies == 1:
+        np.testing.assert_array_equal(found, values[0].max(axis=0))
+    else:
+        # Never more than what those who tell could have said.
+        assert (found <= values.max(axis=1).mean(axis=0) + 1e-6).all()
+        assert (found < values.max(axis=1).mean(axis=0) - 0.1).any()
+
+
+def test_a_target_is_no_more_than_there_can_be_and_zero_for_one_and_the_same() -> None:
+    gap, ahead = jnp.array([0.25, 0.25, 2.0, 0.0]), jnp.array([0.5, 4.0, 0.0, 0.0])
+    found = target(gap, ahead, jnp.zeros(4, bool), 0.5, 1.0)
+    np.testing.assert_allclose(found, [0.5, 1.0, 1.0, 0.0])
+    assert not np.asarray(target(gap, ahead, jnp.ones(4, bool), 0.5, 1.0)).any()
+
+
+# The loss of a batch.
+
+
+@FORMS
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_loss_of_a_batch_is_that_of_the_loops(form: Any, ends: bool) -> None:
+    source = record(5, ends=ends)
+    network = coupled(source, form=form)
+    assert network.actions == 3
+    learner = of_batches(source, network, "bisimulation", DISCOUNT, 13)
+    dealer = source.dealer(3, 4)  # 13 // 3
+
+    @jax.jit
+    def both(now: Any, before: Any, key: Any) -> Any:
+        frozen = learner.frozen(before, jnp.int32(7))
+        return learner.loss(now, frozen, key), dealer.dealt(key)
+
+    cuts = 0.0
+    for key in range(3):
+        now, before = (wild(network, 2 * key + i, source.scale.features) for i in (0, 1))
+        found, batch = both(now, before, jax.random.key(key))
+        sums = [loss_by_loops(network, block_of(batch, a), a, now, before) for a in range(3)]
+        assert float(found) == pytest.approx(sum(total for total, _ in sums) / 48, rel=1e-4)
+        cuts += sum(cut for _, cut in sums)
+    assert cuts > 0
+
+
+def test_all_pairs_of_a_batch_are_compared_where_actions_do_not_count() -> None:
+    source = record(6, ends=True)
+    network = coupled(source, "on_policy")
+    assert network.actions == 1
+    learner = of_batches(source, network, "on_policy", DISCOUNT, 6)
+    now, before = wild(network, 0, 3), wild(network, 1, 3)
+    key = jax.random.key(2)
+    found = float(jax.jit(learner.loss)(now, learner.frozen(before, jnp.int32(0)), key))
+    batch = jax.jit(source.dealer(1, 6).dealt)(key)
+    assert len(set(np.asarray(batch.action)[0].tolist())) > 2
+    total, _ = loss_by_loops(network, block_of(batch, 0), 0, now, before)
+    assert found == pytest.approx(total / 36, rel=1e-4)
+
+
+def test_an_action_that_nobody_took_has_no_weight() -> None:
+    source = record(5)
+    source = dataclasses.replace(source, action=jnp.where(source.action == 1, 2, source.action))
+    network = coupled(source)
+    assert network.actions == 3
+    learner = of_batches(source, network, "bisimulation", DISCOUNT, 12)
+    dealer = source.dealer(3, 4)
+    assert dealer.there.tolist() == [True, False, True]
+    now, before = wild(network, 0, 2), wild(network, 1, 2)
+    key = jax.random.key(1)
+    batch = jax.jit(dealer.dealt)(key)
+    total = sum(loss_by_loops(network, block_of(batch, a), a, now, before)[0] for a in (0, 2))
+    value, slope = jax.jit(jax.value_and_grad(learner.loss))(now, before, key)
+    assert float(value) == pytest.approx(total / 32, rel=1e-4)
+    # Its own coordinates do not move.
+    last = np.asarray(slope[0][-1]["weights"]).reshape(8, 3, 2, 4)
+    assert not last[:, 1].any()
+    assert last[:, 0].any()
+    assert last[:, 2].any()
+
+
+def test_targets_are_constants() -> None:
+    source = record(5)
+    network = coupled(source)
+    learner = of_batches(source, network, "bisimulation", DISCOUNT, 12)
+    parameters = wild(network, 0, 2)
+    slope = jax.jit(jax.grad(learner.loss, argnums=1))(parameters, parameters, jax.random.key(0))
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(slope))
+
+
+# The loss of states that are listed.
+
+
+@FORMS
+def test_the_loss_of_states_is_that_of_the_loops(form: Any) -> None:
+    source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
+    network = coupled(source, form=form)
+    learner = of_states(source, network, "bisimulation", DISCOUNT, 12)
+    successor, reward = np.asarray(source.successor), np.asarray(source.reward)
+
+    @jax.jit
+    def both(now: Any, before: Any, key: Any) -> Any:
+        targets = learner.frozen(before, jnp.int32(0))
+        return learner.loss(now, targets, key), targets, source.drawn(key, 12)
+
+    now, before = wild(network, 3, 5), wild(network, 4, 5)
+    psi = psi_of(network, now, np.eye(5))
+    ahead = told_by_loops(psi_of(network, before, np.eye(5)))
+    T = np.zeros((3, 5, 5))
+    for a in range(3):
+        for s in range(5):
+            for t in range(5):
+                gap = abs(float(reward[s, a]) - float(reward[t, a])) / network.unit
+                T[a, s, t] = gap + DISCOUNT * ahead[successor[s, a], successor[t, a]]
+                T[a, s, t] = 0.0 if s == t else min(T[a, s, t], network.most)
+    for key in range(3):
+        found, targets, (state, action) = both(now, before, jax.random.key(key))
+        np.testing.assert_allclose(targets, T, rtol=1e-4, atol=1e-5)
+        total, pairs = 0.0, 0
+        for s, a in zip(np.asarray(state), np.asarray(action), strict=True):
+            for t, b in zip(np.asarray(state), np.asarray(action), strict=True):
+                if a == b:
+                    pairs += 1
+                    total += sum((float(one[a, s, t]) - T[a, s, t]) ** 2 for one in psi)
+        assert float(found) == pytest.approx(total / pairs, rel=1e-4)
+    assert np.isclose(T, network.most).any()
+
+
+@pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
+def test_both_ways_have_the_same_mean(kind: Kind) -> None:
+    """A share of 1 / b of the pairs of a block are of one and the same; the others are alike."""
+    policy = None if kind == "bisimulation" else [0, 1, 2, 0, 1]
+    source = of_mdp(kind, FIVE, policy, points=np.eye(5), scale=PLAIN)
+    network = coupled(source, kind)
+    actions, size = network.actions, 24
+    listed = of_states(source, network, kind, DISCOUNT, size)
+    drawn = of_batches(source, network, kind, DISCOUNT, size)
+    now, before = wild(network, 5, 5), wild(network, 6, 5)
+
+    @jax.jit
+    def means(keys: Any) -> Any:
+        one, other = listed.frozen(before, jnp.int32(0)), drawn.frozen(before, jnp.int32(0))
+        by_states = jax.vmap(lambda key: listed.loss(now, one, key))(keys)
+        by_batches = jax.vmap(lambda key: drawn.loss(now, other, key))(keys)
+        psi = [network.network.values(copy, source.features(), source.features()) for copy in now]
+        return by_states, by_batches, sum(jnp.mean((each - one) ** 2) for each in psi)
+
+    by_states, by_batches, mean = means(jax.random.split(jax.random.key(0), 400))
+    share = actions / size
+    expected = float(mean) * (1 - share)
+    assert float(by_batches.mean()) == pytest.approx(expected, rel=0.02)
+    # The blocks of states are not of one size, so that a few more pairs are of different states.
+    assert float(by_states.mean()) == pytest.approx(expected, rel=0.02)
+    if actions == 1:
+        # The same states are drawn by other numbers, but each batch has all its pairs.
+        assert float(by_states.std()) == pytest.approx(float(by_batches.std()), rel=0.2)
+
+
+# Dealers.
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_dealer_deals_as_many_of_each_action_and_rows_as_they_were(ends: bool) -> None:
+    source = record(7, steps=30, ends=ends)
+    dealt = jax.jit(source.dealer(3, 6).dealt)
+    known = {
+        (int(a), *np.concatenate([x, [r], n]).tolist())
+        for x, a, r, n in zip(source.x, source.action, source.reward, source.x_next, strict=True)
+    }
+    seen = set()
+    for key in range(60):
+        x, action, reward, x_next = (np.asarray(each) for each in dealt(jax.random.key(key)))
+        assert x.shape == x_next.shape == (3, 6, 2 + ends)
+        assert action.shape == reward.shape == (3, 6)
+        last = 5 if ends else 6
+        for a in range(3):
+            assert (action[a, :last] == a).all()
+            for i in range(last):
+                seen.add((a, *np.concatenate([x[a, i], [reward[a, i]], x_next[a, i]]).tolist()))
+            if ends:
+                assert action[a, -1] == ANY
+                assert reward[a, -1] == 0
+                np.testing.assert_array_equal(x[a, -1:], source.scale.end)
+                np.testing.assert_array_equal(x_next[a, -1:], source.scale.end)
+    assert seen == known  # nothing else, and each of them once at least
+
+
+def test_with_one_action_all_steps_are_of_it() -> None:
+    source = record(7, steps=30)
+    batch = jax.jit(source.dealer(1, 200).dealt)(jax.random.key(0))
+    assert batch.x.shape == (1, 200, 2)
+    assert set(np.asarray(batch.action)[0].tolist()) == {0, 1, 2}
+    assert len(set(np.asarray(batch.reward)[0].tolist())) > 25
+    assert source.dealer(1, 200).there.tolist() == [True]
+
+
+def test_states_are_dealt_alike_with_their_noise() -> None:
+    points = np.arange(10.0).reshape(5, 2)
+    source = of_mdp("bisimulation", FIVE, points=points, scale=PLAIN, noise=0.2, most=0.3)
+    dealer = source.dealer(3, 1000)
+    assert dealer.there.tolist() == [True] * 3
+    x, action, reward, x_next = (
+        np.asarray(each) for each in jax.jit(dealer.dealt)(jax.random.key(0))
+    )
+    assert x.shape == (3, 1000, 2)
+    assert (action == np.arange(3)[:, None]).all()
+    state = np.rint(x[..., 0] / 2).astype(int)
+    # 1,000 / 5 = 200 each, with a deviation of 13.
+    for a in range(3):
+        assert np.abs(np.bincount(state[a], minlength=5) - 200).max() < 65
+    np.testing.assert_allclose(reward, FIVE.R[state, action], rtol=1e-6)
+    after = points[FIVE.next_state[state, action]]
+    np.testing.assert_allclose(x - points[state], x_next - after, atol=1e-5)
+    assert np.abs(x - points[state]).max() == pytest.approx(0.3, abs=1e-5)
+
+
+def test_pairs_of_states_are_listed_where_a_block_holds_as_many() -> None:
+    source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
+    network = coupled(source)
+    before = wild(network, 6, 5)
+    for batch, listed in ((15, True), (14, False)):
+        learner = Settings(METRIC, batch=batch).learner(source, network, "bisimulation", DISCOUNT)
+        frozen = learner.frozen(before, jnp.int32(0))
+        assert isinstance(frozen, jax.Array) == listed  # a table of targets, or the network
+
+
+# Units.
+
+
+def double_loop(rewards: Any) -> float:
+    return float(np.mean([abs(r - q) for r in rewards for q in rewards]))
+
+
+@hypothesis_settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=9), st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_mean_gap_is_that_of_the_double_loop(rewards: list[float], ended: float) -> None:
+    """Each of two copies is at the end, which pays 0, with a chance of its own."""
+    from bisimetric.learned.settings import _gap
+
+    share = (1 - ended) / len(rewards)
+    paid = [(share, reward) for reward in rewards] + [(ended, 0.0)]
+    expected = sum(p * q * abs(r - s) for p, r in paid for q, s in paid)
+    assert _gap(np.array(rewards), ended) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_unit_of_a_world_is_by_the_gaps_of_each_action() -> None:
+    source = of_mdp("bisimulation", FIVE)
+    found = Settings().network_of(source, "bisimulation", DISCOUNT)
+    gap = np.mean([double_loop(column) for column in FIVE.R.T])
+    assert found.unit == pytest.approx(4 * gap / 0.2, rel=1e-5)
+    assert found.most * found.unit == pytest.approx(np.ptp(FIVE.R, axis=0).max() / 0.2, rel=1e-5)
+    assert (found.actions, found.copies, found.network) == (3, 2, MetricNetwork())
+    chain = of_mdp("on_policy", FIVE, [0, 1, 2, 0, 1])
+    other = Settings(copies=3).network_of(chain, "on_policy", DISCOUNT)
+    paid = FIVE.R[np.arange(5), [0, 1, 2, 0, 1]]
+    assert other.unit == pytest.approx(4 * double_loop(paid) / 0.2, rel=1e-5)
+    assert other.most * other.unit == pytest.approx(np.ptp(paid) / 0.2, rel=1e-5)
+    assert (other.actions, other.copies) == (1, 3)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
+def test_the_unit_of_data_counts_what_comes_after_the_end(kind: Kind, ends: bool) -> None:
+    scale = Scale(np.zeros(1), np.ones(1), ends)
+    x = scale(np.arange(5.0)[:, None])
+    x_next = x.copy()
+    if ends:
+        x_next[1] = scale.end[0]
+    # Action 1 is not there; all rewards are above 0, the end's is 0.
+    action, reward = [0, 0, 2, 2, 2], [3.0, 5.0, 4.0, 4.0, 9.0]
+    source = Record(
+        jnp.asarray(x), jnp.asarray(action), jnp.asarray(reward), jnp.asarray(x_next), scale
+    )
+    found = Settings().network_of(source, kind, DISCOUNT)
+    # A fifth of the steps end an episode: after t of them 0.8^t are left, by discount^t.
+    alive = sum(0.2 * (DISCOUNT * 0.8) ** t for t in range(200)) if ends else 1.0
+    blocks = [[3.0, 5.0], [4.0, 4.0, 9.0]] if kind == "bisimulation" else [reward]
+    gap = np.mean(
+        [
+            alive**2 * double_loop(block) + 2 * alive * (1 - alive) * np.mean(block)
+            for block in blocks
+        ]
+    )
+    assert found.unit == pytest.approx(4 * gap / 0.2, rel=1e-5)
+    span = max(max(block) - (0.0 if ends else min(block)) for block in blocks)
+    assert found.most * found.unit == pytest.approx(span / 0.2, rel=1e-5)
+    assert found.actions == (3 if kind == "bisimulation" else 1)
+
+
+def test_where_all_pays_the_same_there_still_is_a_unit() -> None:
+    source = of_mdp("bisimulation", FIVE.replace(R=np.ones((5, 3))))
+    found = Settings().network_of(source, "bisimulation", DISCOUNT)
+    assert found.unit == pytest.approx(1 / 0.2)
+    assert found.most == 0
+
+
+# Learning rates.
+
+
+def test_the_rate_rises_then_falls_as_a_cosine() -> None:
+    recipe = Settings(learning_rate=0.5, warm_up=9)
+    steps = np.arange(110)
+    found = np.array([float(recipe.rate_at(jnp.int32(i), jnp.int32(109))) for i in steps])
+    expected = np.where(
+        steps < 9, 0.5 * (steps + 1) / 10, 0.25 * (1 + np.cos(np.pi * (steps - 9) / 100))
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert found[9] == pytest.approx(0.5)
+    assert found[109] == pytest.approx(0, abs=1e-7)
+    assert (np.diff(found[:10]) > 0).all()
+    assert (np.diff(found[9:]) < 0).all()
+
+
+def test_without_decay_the_rate_stays() -> None:
+    recipe = Settings(learning_rate=0.5, warm_up=4, decay=False)
+    assert not recipe.falls
+    assert Settings().falls
+    found = [float(recipe.rate_at(jnp.int32(i), jnp.int32(20))) for i in range(21)]
+    np.testing.assert_allclose(found, [0.1, 0.2, 0.3, 0.4, *[0.5] * 17], rtol=1e-6)
+    at_once = Settings(learning_rate=0.5, warm_up=0)
+    assert float(at_once.rate_at(jnp.int32(0), jnp.int32(20))) == 0.5
+    assert float(at_once.rate_at(jnp.int32(10), jnp.int32(20))) == pytest.approx(0.25)
+
+
+def test_a_run_settles_when_a_hundredth_of_the_horizon_is_missing() -> None:
+    recipe = Settings(warm_up=100, period=10)
+    for discount in (0.5, 0.9, 0.99):
+        updates = (recipe.settled(discount) - 100) // 10
+        assert discount**updates <= 0.01 < discount ** (updates - 1)
+    assert recipe.settled(0.0) == 110
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"network": learned.paper.PairNetwork((8,))},
+            "Settings: network is PairNetwork(hidden=(8,), ...) and must be a MetricNetwork or a "
+            "FreeNetwork; learned.paper.Settings takes other ones.",
+        ),
+        ({"network": (8,)}, "Settings: network is (8,) and must be a MetricNetwork or a ..."),
+        ({"batch": 1}, "Settings: batch is 1 and must be a whole number, at least 2."),
+        ({"batch": -4}, "Settings: batch is -4 and must be a whole number, at least 2."),
+        ({"warm_up": -1}, "Settings: warm_up is -1 and must be a whole number, at least 0."),
+        ({"warm_up": 0.5}, "Settings: warm_up is 0.5 and must be a whole number, at least 0."),
+        ({"period": 0}, "Settings: period is 0 and must be a whole number, at least 1."),
+        ({"copies": 0}, "Settings: copies is 0 and must be a whole number, at least 1."),
+        ({"learning_rate": -1}, "Settings: learning_rate is -1 and must be a number, above 0."),
+        ({"epsilon": 0.0}, "Settings: epsilon is 0.0 and must be a number, above 0."),
+    ],
+)
+def test_settings_are_checked_when_they_are_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=says(message)):
+        Settings(**changes)
+
+
+def test_mico_needs_the_papers_recipe() -> None:
+    message = (
+        "learned.mico: a state may be far from itself there, which these networks cannot say; give "
+        "learned.paper.Settings."
+    )
+    wrong: Any = Settings(METRIC)
+    with pytest.raises(InputError, match=says(message)):
+        learned.mico(FIVE, [0] * 5, steps=2, settings=wrong)
+    source: States = of_mdp("mico", FIVE, [0] * 5)
+    with pytest.raises(InputError, match=says(message)):
+        learned.fit("mico", source, discount=0.5, steps=2)

@@ -1,0 +1,106 @@
+"""The paper's recipe beside ours: worlds, files, figures and refusals, with tiny networks."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bisimetric import InputError, learned
+from bisimetric.errors import Diverged
+from bisimetric.paper import recipes
+from commands import Run
+
+TINY: dict[str, Any] = {
+    "ours": learned.Settings(learned.MetricNetwork((8,), groups=2, size=2), batch=32, warm_up=2),
+    "paper": learned.paper.Settings(
+        learned.paper.PairNetwork((8,)), batch=32, learning_rate=0.01, period=5
+    ),
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {"one network": dataclasses.replace(TINY["ours"], copies=1)}
+    monkeypatch.setattr(recipes, "RECIPES", TINY)
+    monkeypatch.setattr(recipes, "ABLATIONS", changed)
+
+
+def test_both_recipes_are_measured_kept_and_drawn(tiny: None, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"steps": 20, "seeds": 2, "every": 10}
+    found = recipes.measured(tmp_path, ["policy"], ["ours", "paper", "one network"], **given)
+    assert [each.recipe for each in found] == ["ours", "paper", "one network"]
+    for each in found:
+        assert each.steps.tolist() == [10, 20]
+        assert each.error.shape == each.normalised.shape == each.correlation.shape == (2, 2)
+        assert each.largest == pytest.approx(100.0)
+        # Two seeds, two runs.
+        assert each.error[0, -1] != each.error[1, -1]
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    recipes.measured(tmp_path, ["policy"], ["ours", "paper"], **given)
+    assert times == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    drawn = recipes.drawn(tmp_path)
+    assert [path.name for path in drawn] == ["policy.png", "policy-ablation.png"]
+    table = list(recipes.lines(recipes.kept(tmp_path)))
+    assert len(table) == 4
+    assert "learned.paper" in table[2]
+
+
+def test_errors_are_those_of_the_exact_metric(tiny: None, tmp_path: Path) -> None:
+    found = recipes.measured(tmp_path, ["rooms"], ["ours"], steps=10, seeds=1, every=10)[0]
+    _, source, truth = recipes.prepared(recipes.TRIALS["rooms"])
+    assert truth.shape == (31, 31)
+    done = learned.fit(
+        "bisimulation", source, discount=0.99, steps=10, settings=TINY["ours"], every=10
+    )
+    network = learned.Learned("bisimulation", 0.99, done.network, done.parameters(0), source.scale)
+    table = network.table(np.asarray(source.points))
+    assert found.error[0, -1] == pytest.approx(np.abs(table - truth).max(), rel=1e-4)
+
+
+def test_a_recipe_that_dies_is_a_result(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = learned.fit
+
+    def dying(*given: Any, **options: Any) -> learned.Fit:
+        raise Diverged("it died.", fit(*given, **{**options, "steps": 10}))
+
+    monkeypatch.setattr(learned, "fit", dying)
+    found = recipes.measured(tmp_path, ["rooms"], ["paper"], steps=60, seeds=2, every=10)[0]
+    assert found.made["diverged"] == "it died."
+    assert found.steps.tolist() == [10]
+    assert "ended at 10" in list(recipes.lines([found]))[1]
+
+
+def test_states_of_a_room_are_told_apart_by_what_they_show() -> None:
+    trial = recipes.TRIALS["minigrid"]
+    mdp, source, _ = recipes.prepared(trial)
+    points = np.asarray(source.points)
+    assert len(np.unique(points, axis=0)) == mdp.num_states == len(points)
+    # One direction each, but for the end, which shows nothing.
+    ended = points[:, -1] == 1
+    assert ended.sum() == 1
+    assert (points[~ended, -5:-1].sum(axis=1) == 1).all()
+    assert not points[ended, :-1].any()
+
+
+def test_unknown_names_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no trial 'room'; did you mean"):
+        recipes.measured(tmp_path, ["room"])
+    with pytest.raises(InputError, match="no recipe 'theirs'"):
+        recipes.measured(tmp_path, ["rooms"], ["theirs"])
+    np.savez(tmp_path / "rooms.ours.npz", x=1)
+    with pytest.raises(InputError, match=r"rooms.ours.npz .* measure them again"):
+        recipes.kept(tmp_path)
+
+
+def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
+    words = ["reproduce", "recipes", "--trials", "policy", "--steps", "10", "--seeds", "2"]
+    code, out, _ = run(*words, "-o", str(tmp_path))
+    assert code == 0
+    assert "31 states, d^pi" in out
+    assert (tmp_path / "policy.png").exists()
