@@ -17,8 +17,8 @@ import numpy as np
 
 from bisimetric import Transitions, worlds
 from bisimetric.learned import FreeNetwork, Settings, of_mdp, of_transitions, paper, training
-from bisimetric.learned.hidden import groups_of
-from bisimetric.learned.kernels import TILE
+from bisimetric.learned.networks.hidden import groups_of
+from bisimetric.learned.networks.kernels import TILE
 from bisimetric.paper.gridworld import DISCOUNT, MOST, PAPER, SCALE, centres
 
 ATARI = paper.Settings(

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 from bisimetric import InputError
 from bisimetric.learned import FreeNetwork, Learned, MetricNetwork, Scale, of_mdp
-from bisimetric.learned.coupled import Coupled
 from bisimetric.learned.distance import symmetric
+from bisimetric.learned.networks.coupled import Coupled
 from twins import TRIANGLE, Table, compiled_in_a_hurry, says  # noqa: F401 - a fixture
 
 FEATURES, ACTIONS, STATES = 2, 3, 5

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bisimetric import InputError
 from bisimetric.learned import FreeNetwork, Index, Learned, MetricNetwork, Scale
-from bisimetric.learned.coupled import Coupled
+from bisimetric.learned.networks.coupled import Coupled
 
 
 def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> Learned:

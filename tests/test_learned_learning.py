@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from bisimetric import MDP, InputError, learned
 from bisimetric.learned import FreeNetwork, MetricNetwork, Scale, Settings, of_mdp
-from bisimetric.learned.coupled import Coupled
 from bisimetric.learned.learning import chosen_and_told, of_batches, of_states, target
 from bisimetric.learned.losses import Kind
+from bisimetric.learned.networks.coupled import Coupled
 from bisimetric.learned.sources import ANY, Batch, Record, States
 from twins import PLAIN, Table, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
 

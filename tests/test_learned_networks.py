@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bisimetric.learned import hidden, kernels
-from bisimetric.learned.hidden import Groups, groups_of
+from bisimetric.learned.networks import hidden, kernels
+from bisimetric.learned.networks.hidden import Groups, groups_of
 from bisimetric.learned.paper import AnyNetwork, PairNetwork
 from bisimetric.learned.paper.learning import of_batches
 from twins import (  # noqa: F401 - a fixture

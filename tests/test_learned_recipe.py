@@ -21,9 +21,9 @@ from bisimetric.learned import (
     Settings,
     fit,
     of_mdp,
-    spread,
     training,
 )
+from bisimetric.learned.networks import spread
 from bisimetric.learned.sources import Source, States
 from twins import PLAIN, TRIANGLE, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bisimetric.learned import spread as module
-from bisimetric.learned.spread import spread
+from bisimetric.learned.networks import spread as module
+from bisimetric.learned.networks.spread import spread
 from twins import Table, compiled_in_a_hurry  # noqa: F401 - a fixture
 
 PATHS = {"at once": 2**19, "row by row": 0}

@@ -19,7 +19,7 @@ from scipy.spatial.distance import squareform
 from bisimetric import exact, uses, worlds
 from bisimetric.errors import InputError
 from bisimetric.learned import Learned
-from bisimetric.learned.networks import PairNetwork
+from bisimetric.learned.networks.pairs import PairNetwork
 from bisimetric.paper import gridworld
 from bisimetric.uses.aggregation.groups import Rule, grouped
 from bisimetric.uses.aggregation.incremental import incremental, smallest_radius

@@ -13,11 +13,11 @@ except ImportError as error:
 
 from bisimetric.learned import paper
 from bisimetric.learned.bisimulation import bisimulation
-from bisimetric.learned.coupled import FreeNetwork, MetricNetwork
 from bisimetric.learned.distance import Learned, Quality
 from bisimetric.learned.fitting import Fit, fit
 from bisimetric.learned.index import Index
 from bisimetric.learned.making import of_mdp, of_transitions
+from bisimetric.learned.networks.coupled import FreeNetwork, MetricNetwork
 from bisimetric.learned.on_policy import on_policy
 from bisimetric.learned.paper import mico
 from bisimetric.learned.settings import Settings

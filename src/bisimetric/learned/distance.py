@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, near_names, whole
 from bisimetric.learned import files
-from bisimetric.learned.coupled import Coupled
 from bisimetric.learned.losses import LOSSES, Kind, over_pairs
 from bisimetric.learned.making import of_transitions
-from bisimetric.learned.networks import AnyNetwork, Parameters
+from bisimetric.learned.networks.coupled import Coupled
+from bisimetric.learned.networks.pairs import AnyNetwork, Parameters
 from bisimetric.learned.pairs import equal, gaps
 from bisimetric.learned.sources import Batch, Scale, Source
 from bisimetric.mdp import MDP, checked_discount

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric.errors import InputError
 from bisimetric.files import written_beside
-from bisimetric.learned.coupled import Coupled, FreeNetwork, MetricNetwork
 from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks import PairNetwork
+from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
+from bisimetric.learned.networks.pairs import PairNetwork
 from bisimetric.learned.sources import Source, States
 from bisimetric.learned.training import Recipe, State
 

@@ -18,7 +18,7 @@ from bisimetric.errors import Diverged, InputError, whole
 from bisimetric.files import check_writable
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.networks import PairNetwork, refuse_other_than_numbers
+from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
 from bisimetric.learned.settings import Settings
 from bisimetric.learned.sources import Record, Source, States
 from bisimetric.learned.training import Recipe, State
@@ -97,7 +97,7 @@ def fit(
     its output is 0 for all pairs, and so is its slope.
 
     >>> from bisimetric import worlds
-    >>> from bisimetric.learned.coupled import MetricNetwork
+    >>> from bisimetric.learned.networks.coupled import MetricNetwork
     >>> from bisimetric.learned.making import of_mdp
     >>> source = of_mdp("bisimulation", worlds.load("pessimism"))
     >>> small = Settings(MetricNetwork((8,), groups=2), batch=16)

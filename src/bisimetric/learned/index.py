@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError, whole
-from bisimetric.learned.coupled import Coupled, MetricNetwork
 from bisimetric.learned.distance import Learned
+from bisimetric.learned.networks.coupled import Coupled, MetricNetwork
 
 SLACK = 1e-4
 """The share of the largest distance that rounding may add to a bound."""

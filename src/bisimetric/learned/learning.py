@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.coupled import Coupled
 from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks import Parameters
+from bisimetric.learned.networks.coupled import Coupled
+from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.pairs import gaps
 from bisimetric.learned.sources import Source
 from bisimetric.learned.training import Learner

@@ -12,9 +12,9 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.learned.coupled import Coupled, FreeNetwork, MetricNetwork
 from bisimetric.learned.learning import of_batches, of_states
 from bisimetric.learned.losses import LOSSES, Kind
+from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
 from bisimetric.learned.numbers import check
 from bisimetric.learned.pairs import listed
 from bisimetric.learned.sources import Source, States

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from bisimetric.learned.kernels import platform
 from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks import Parameters
+from bisimetric.learned.networks.kernels import platform
+from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.sources import Source
 
 CLOSE = 0.01

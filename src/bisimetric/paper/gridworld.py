@@ -33,7 +33,7 @@ from bisimetric.files import written_beside
 from bisimetric.learned import Learned, Scale
 from bisimetric.learned.files import told
 from bisimetric.learned.measures import against
-from bisimetric.learned.networks import PairNetwork
+from bisimetric.learned.networks.pairs import PairNetwork
 from bisimetric.learned.paper import Settings
 from bisimetric.mdp import MDP
 from bisimetric.paper.aggregation import aggregated

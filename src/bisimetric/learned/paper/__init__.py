@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from bisimetric.learned.bisimulation import bisimulation as _bisimulation
 from bisimetric.learned.distance import Learned
-from bisimetric.learned.networks import AnyNetwork, PairNetwork
+from bisimetric.learned.networks.pairs import AnyNetwork, PairNetwork
 from bisimetric.learned.on_policy import on_policy as _on_policy
 from bisimetric.learned.paper.mico import mico
 from bisimetric.learned.paper.settings import Settings

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.hidden import groups_of
-from bisimetric.learned.kernels import TILE
 from bisimetric.learned.losses import LOSSES, Kind, beta_at, mean_squared, over_pairs
-from bisimetric.learned.networks import Parameters
+from bisimetric.learned.networks.hidden import groups_of
+from bisimetric.learned.networks.kernels import TILE
+from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.pairs import equal, gaps
 from bisimetric.learned.sources import Batch, Source
 from bisimetric.learned.training import Learner

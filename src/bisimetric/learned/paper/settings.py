@@ -11,7 +11,7 @@ from jax import Array
 
 from bisimetric.errors import InputError
 from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks import Network, PairNetwork, checked
+from bisimetric.learned.networks.pairs import Network, PairNetwork, checked
 from bisimetric.learned.numbers import check, number
 from bisimetric.learned.pairs import listed
 from bisimetric.learned.paper.learning import of_batches, of_states

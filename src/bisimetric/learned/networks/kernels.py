@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 if TYPE_CHECKING:
-    from bisimetric.learned.hidden import Groups
+    from bisimetric.learned.networks.hidden import Groups
 
 TILE = 8
 """Rows and columns of a tile of pairs."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.kernels import platform
+from bisimetric.learned.networks.kernels import platform
 
 LITTLE = 2**19
 """Differences that a processor holds all at once; of more, it takes row after row."""

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned import kernels
+from bisimetric.learned.networks import kernels
 
 
 class Groups(NamedTuple):

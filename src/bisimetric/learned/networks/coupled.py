@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from bisimetric.errors import InputError, whole
-from bisimetric.learned.hidden import Groups, summed
-from bisimetric.learned.networks import ACTIVATIONS, LIMITS, Parameters, widths
-from bisimetric.learned.spread import spread
+from bisimetric.learned.networks.hidden import Groups, summed
+from bisimetric.learned.networks.pairs import ACTIVATIONS, LIMITS, Parameters, widths
+from bisimetric.learned.networks.spread import spread
 
 FEW = 8
 """Features up to which they are taken for coordinates, which waves resolve."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bisimetric.errors import InputError
-from bisimetric.learned.hidden import Groups, summed
+from bisimetric.learned.networks.hidden import Groups, summed
 
 Parameters = Any
 """A tree of arrays."""

@@ -1,0 +1,1 @@
+"""Networks of two states: of pairs, as in the paper, or with one value an action."""
