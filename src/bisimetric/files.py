@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from bisimetric.errors import InputError
+
+T = TypeVar("T")
 
 UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
 """What reading a damaged .npz archive may raise, besides errors of the file itself."""
@@ -28,6 +33,36 @@ def archive(path: str | os.PathLike[str]) -> Iterator[Any]:
                 yield found
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+
+
+def write_record(
+    path: str | os.PathLike[str], about: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
+    """Writes an .npz archive of arrays, and what is said about them; whole or not at all."""
+    import numpy as np
+
+    words = np.array(json.dumps(dict(about)))
+    with written_beside(path) as beside, open(beside, "wb") as file:
+        np.savez(file, allow_pickle=False, about=words, **arrays)
+
+
+def read_record(
+    path: str | os.PathLike[str], wanted: str, make: Callable[..., T], otherwise: str
+) -> T:
+    """What `make` makes of all that `write_record` wrote, its `format` as wanted.
+
+    `otherwise` says what the file does not hold, and what to do.
+    """
+    try:
+        with archive(path) as opened:
+            found = {name: opened[name] for name in opened.files}
+        about = json.loads(str(found.pop("about")))
+        if about.pop("format") != wanted:
+            raise ValueError("its format is another one")
+        return make(**about, **found)
+    except (*UNREADABLE, TypeError) as error:
+        words = otherwise.format(error)
+        raise InputError(f"{path} is cut short or holds {words}") from None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, written_beside
+from bisimetric.files import read_record, write_record
 
 FORMAT = "bisimetric gridworld curves, version 1"
 TEXT = 2_500
@@ -94,23 +93,16 @@ class Curves:
         """Writes one .npz file; it appears whole or not at all."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         about = {"format": FORMAT, "name": fields.pop("name"), "made": fields.pop("made")}
-        with written_beside(path) as beside, open(beside, "wb") as file:
-            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **fields)
+        write_record(path, about, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Curves:
         """Reads what `save` wrote."""
-        try:
-            with archive(path) as opened:
-                found: dict[str, Any] = {name: opened[name] for name in opened.files}
-            about = json.loads(str(found.pop("about")))
-            if about["format"] != FORMAT or about["name"] not in PARTS:
-                raise ValueError(f"its format is {about['format']!r}")
-            return cls(about["name"], **found, made=about["made"])
-        except (*UNREADABLE, TypeError) as error:
-            raise InputError(
-                f"{path} is cut short or holds no curves of the grid ({error}); measure them again."
-            ) from None
+        otherwise = "no curves of the grid ({}); measure them again."
+        found = read_record(path, FORMAT, cls, otherwise)
+        if found.name not in PARTS:
+            raise InputError(f"{path} is of no part of the experiment, but of {found.name!r}.")
+        return found
 
 
 def kept(folder: str | os.PathLike[str]) -> dict[str, Curves]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, written_beside
+from bisimetric.files import read_record, write_record
 
 FORMAT = "bisimetric recipe curves, version 1"
 
@@ -41,21 +39,10 @@ class Curves:
         """Writes one .npz file; it appears whole or not at all."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         about = {name: fields.pop(name) for name in ("trial", "recipe", "made", "largest")}
-        words = np.array(json.dumps({"format": FORMAT, **about}))
-        with written_beside(path) as beside, open(beside, "wb") as file:
-            np.savez(file, allow_pickle=False, about=words, **fields)
+        write_record(path, {"format": FORMAT, **about}, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Curves:
         """Reads what `save` wrote."""
-        try:
-            with archive(path) as opened:
-                found: dict[str, Any] = {name: opened[name] for name in opened.files}
-            about = json.loads(str(found.pop("about")))
-            if about.pop("format") != FORMAT:
-                raise ValueError("its format is another one")
-            return cls(**about, **found)
-        except (*UNREADABLE, TypeError) as error:
-            raise InputError(
-                f"{path} is cut short or holds no curves of a recipe ({error}); measure them again."
-            ) from None
+        otherwise = "no curves of a recipe ({}); measure them again."
+        return read_record(path, FORMAT, cls, otherwise)

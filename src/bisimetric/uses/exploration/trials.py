@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from scipy.sparse import csgraph
 
 from bisimetric import relation
 from bisimetric.errors import InputError, whole
-from bisimetric.files import UNREADABLE, archive, written_beside
+from bisimetric.files import read_record, write_record
 from bisimetric.mdp import MDP
 from bisimetric.progress import bar
 from bisimetric.uses.exploration.agents import Learner, Step, steps_of
@@ -85,23 +84,16 @@ class Comparison:
             "reachable": self.reachable,
             "made": self.made,
         }
-        with written_beside(path) as beside, open(beside, "wb") as file:
-            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **fields)
+        write_record(path, about, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """Reads what `save` wrote."""
-        try:
-            with archive(path) as opened:
-                found: dict[str, Any] = {name: opened[name] for name in opened.files}
-            about = json.loads(str(found.pop("about")))
-            if about.pop("format") != FORMAT:
-                raise ValueError("of another format")
-            return cls(tuple(about.pop("names")), **found, **about)
-        except (*UNREADABLE, TypeError) as error:
-            raise InputError(
-                f"{path} is cut short or holds no exploration ({error}); run it again."
-            ) from None
+
+        def made(names: list[str], **found: Any) -> Comparison:
+            return cls(tuple(names), **found)
+
+        return read_record(path, FORMAT, made, "no exploration ({}); run it again.")
 
 
 def compare(
