@@ -118,7 +118,7 @@ def test_the_loss_of_a_batch_is_that_of_the_loops(form: Any, ends: bool) -> None
     source = record(5, ends=ends)
     network = coupled(source, form=form)
     assert network.actions == 3
-    learner = of_batches(source, network, "bisimulation", DISCOUNT, 13)
+    learner = of_batches(source, network, DISCOUNT, 13)
     dealer = source.dealer(3, 4)  # 13 // 3
 
     @jax.jit
@@ -140,7 +140,7 @@ def test_all_pairs_of_a_batch_are_compared_where_actions_do_not_count() -> None:
     source = record(6, ends=True)
     network = coupled(source, "on_policy")
     assert network.actions == 1
-    learner = of_batches(source, network, "on_policy", DISCOUNT, 6)
+    learner = of_batches(source, network, DISCOUNT, 6)
     now, before = wild(network, 0, 3), wild(network, 1, 3)
     key = jax.random.key(2)
     found = float(jax.jit(learner.loss)(now, learner.frozen(before, jnp.int32(0)), key))
@@ -155,7 +155,7 @@ def test_an_action_that_nobody_took_has_no_weight() -> None:
     source = dataclasses.replace(source, action=jnp.where(source.action == 1, 2, source.action))
     network = coupled(source)
     assert network.actions == 3
-    learner = of_batches(source, network, "bisimulation", DISCOUNT, 12)
+    learner = of_batches(source, network, DISCOUNT, 12)
     dealer = source.dealer(3, 4)
     assert dealer.there.tolist() == [True, False, True]
     now, before = wild(network, 0, 2), wild(network, 1, 2)
@@ -174,7 +174,7 @@ def test_an_action_that_nobody_took_has_no_weight() -> None:
 def test_targets_are_constants() -> None:
     source = record(5)
     network = coupled(source)
-    learner = of_batches(source, network, "bisimulation", DISCOUNT, 12)
+    learner = of_batches(source, network, DISCOUNT, 12)
     parameters = wild(network, 0, 2)
     slope = jax.jit(jax.grad(learner.loss, argnums=1))(parameters, parameters, jax.random.key(0))
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(slope))
@@ -187,7 +187,7 @@ def test_targets_are_constants() -> None:
 def test_the_loss_of_states_is_that_of_the_loops(form: Any) -> None:
     source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
     network = coupled(source, form=form)
-    learner = of_states(source, network, "bisimulation", DISCOUNT, 12)
+    learner = of_states(source, network, DISCOUNT, 12)
     successor, reward = np.asarray(source.successor), np.asarray(source.reward)
 
     @jax.jit
@@ -225,8 +225,8 @@ def test_both_ways_have_the_same_mean(kind: Kind) -> None:
     source = of_mdp(kind, FIVE, policy, points=np.eye(5), scale=PLAIN)
     network = coupled(source, kind)
     actions, size = network.actions, 24
-    listed = of_states(source, network, kind, DISCOUNT, size)
-    drawn = of_batches(source, network, kind, DISCOUNT, size)
+    listed = of_states(source, network, DISCOUNT, size)
+    drawn = of_batches(source, network, DISCOUNT, size)
     now, before = wild(network, 5, 5), wild(network, 6, 5)
 
     @jax.jit
@@ -405,8 +405,8 @@ def test_the_rate_rises_then_falls_as_a_cosine() -> None:
 
 def test_without_decay_the_rate_stays() -> None:
     recipe = Settings(learning_rate=0.5, warm_up=4, decay=False)
-    assert not recipe.falls
-    assert Settings().falls
+    assert not recipe.decay
+    assert Settings().decay
     found = [float(recipe.rate_at(jnp.int32(i), jnp.int32(20))) for i in range(21)]
     np.testing.assert_allclose(found, [0.1, 0.2, 0.3, 0.4, *[0.5] * 17], rtol=1e-6)
     at_once = Settings(learning_rate=0.5, warm_up=0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bisimetric import MDP, Transitions, exact, learned, worlds
 from bisimetric.learned import FreeNetwork, MetricNetwork, Settings, of_mdp, settings
 from bisimetric.learned.losses import Kind
-from twins import compiled_in_a_hurry  # noqa: F401 - a fixture
+from twins import compiled_in_a_hurry, walk  # noqa: F401 - a fixture
 
 QUICK = Settings(
     MetricNetwork((16,), groups=4, size=2), batch=32, learning_rate=0.01, warm_up=50, period=10
@@ -65,17 +65,6 @@ def test_a_free_network_comes_near() -> None:
     d = learned.bisimulation(FIVE, steps=1_500, every=1_500, settings=free, truth=truth)
     assert d.history["error"][-1] < 0.05 * truth.values.max()
     np.testing.assert_array_equal(d.values, d.values.T)
-
-
-def walk(ends: bool) -> Transitions:
-    """All actions of a corridor of three; the last step leads out of it, for good or not."""
-    s = np.tile([0, 0, 1, 1, 2, 2], 8)
-    a = np.tile([0, 1], 24)
-    after = np.where(a == 1, np.minimum(s + 1, 2), np.maximum(s - 1, 0))
-    out = (s == 2) & (a == 1)
-    reward = np.where(out, 1.0, np.where(a == 0, -0.25, 0.0))
-    flags = {"terminated": out & ends, "truncated": out & (not ends)}
-    return Transitions(s, a, reward, after, **flags, num_states=3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from bisimetric import MDP, Transitions, exact, worlds
+from bisimetric import MDP, exact, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import Diverged
 from bisimetric.learned import (
@@ -38,6 +38,7 @@ from twins import (  # noqa: F401 - a fixture
     TRIANGLE,
     compiled_in_a_hurry,
     record,
+    walk,
 )
 
 DISCOUNT = 0.5
@@ -323,17 +324,6 @@ def test_the_papers_network_learns_the_exact_distance() -> None:
     )
     done, truth = learned_from("bisimulation", mdp, 3_000, settings, key=1)
     assert done.history["error"][0, -1] < 0.05 * truth.values.max()
-
-
-def walk(ends: bool) -> Transitions:
-    """All actions of a corridor of three; the last step leads out of it, for good or not."""
-    s = np.tile([0, 0, 1, 1, 2, 2], 8)
-    a = np.tile([0, 1], 24)
-    after = np.where(a == 1, np.minimum(s + 1, 2), np.maximum(s - 1, 0))
-    out = (s == 2) & (a == 1)
-    reward = np.where(out, 1.0, np.where(a == 0, -0.25, 0.0))
-    flags = {"terminated": out & ends, "truncated": out & (not ends)}
-    return Transitions(s, a, reward, after, **flags, num_states=3)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_both_recipes_are_measured_kept_and_drawn(tiny: None, tmp_path: Path) ->
 
 
 def test_errors_are_those_of_the_exact_metric(tiny: None, tmp_path: Path) -> None:
-    found = recipes.measured(tmp_path, ["rooms"], ["ours"], steps=10, seeds=1, every=10)[0]
+    found = recipes.measured(tmp_path, ["rooms"], ["ours"], steps=10, seeds=2, every=10)[0]
     _, source, truth = recipes.prepared(recipes.TRIALS["rooms"])
     assert truth.shape == (31, 31)
     done = learned.fit(
@@ -93,6 +93,8 @@ def test_unknown_names_and_foreign_files_are_refused(tmp_path: Path) -> None:
         recipes.measured(tmp_path, ["room"])
     with pytest.raises(InputError, match="no recipe 'theirs'"):
         recipes.measured(tmp_path, ["rooms"], ["theirs"])
+    with pytest.raises(InputError, match=r"seeds is 1 and must be .* one run has no interval"):
+        recipes.measured(tmp_path, ["rooms"], seeds=1)
     np.savez(tmp_path / "rooms.ours.npz", x=1)
     with pytest.raises(InputError, match=r"rooms.ours.npz .* measure them again"):
         recipes.kept(tmp_path)

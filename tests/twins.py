@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bisimetric import MDP
+from bisimetric import MDP, Transitions
 from bisimetric.learned import Fit, Learned, Scale, fit, of_mdp
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
@@ -159,3 +159,14 @@ def one(**changes: Any) -> Learned:
     scale = Scale(np.zeros(2), np.ones(2))
     fields = {"network": network, "parameters": weights(0, network, 2), "scale": scale}
     return Learned(**{"kind": "bisimulation", "discount": 0.5, **fields, **changes})
+
+
+def walk(ends: bool) -> Transitions:
+    """All actions of a corridor of three; the last step leads out of it, for good or not."""
+    s = np.tile([0, 0, 1, 1, 2, 2], 8)
+    a = np.tile([0, 1], 24)
+    after = np.where(a == 1, np.minimum(s + 1, 2), np.maximum(s - 1, 0))
+    out = (s == 2) & (a == 1)
+    reward = np.where(out, 1.0, np.where(a == 0, -0.25, 0.0))
+    flags = {"terminated": out & ends, "truncated": out & (not ends)}
+    return Transitions(s, a, reward, after, **flags, num_states=3)

@@ -79,7 +79,7 @@ def restored(
             f"{path} is of another run: what it learns from differs from the source here; resume "
             "it with the same, or start anew."
         )
-    if about.get("of") != steps and settings.falls:
+    if about.get("of") != steps and settings.decay:
         raise InputError(
             f"{path} is of a run of {about.get('of')} steps, and its learning rate falls to 0 "
             f"there; resume it with as many, or start anew with {steps}."

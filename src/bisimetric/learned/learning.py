@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks.coupled import Coupled
 from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.pairs import gaps
@@ -46,7 +45,7 @@ def chosen_and_told(values: Array) -> Array:
     return told.mean(axis=0)
 
 
-def of_batches(source: Source, network: Coupled, kind: Kind, discount: float, size: int) -> Learner:
+def of_batches(source: Source, network: Coupled, discount: float, size: int) -> Learner:
     """The loss over pairs of transitions, as many of each action; the target network is frozen."""
     each = max(size // network.actions, 2)
     same = jnp.eye(each, dtype=bool)
@@ -64,7 +63,7 @@ def of_batches(source: Source, network: Coupled, kind: Kind, discount: float, si
     return Learner(lambda frozen, step: frozen, loss_of)
 
 
-def of_states(source: Any, network: Coupled, kind: Kind, discount: float, size: int) -> Learner:
+def of_states(source: Any, network: Coupled, discount: float, size: int) -> Learner:
     """The same loss where a batch holds few different states: each pair of them is computed once.
 
     With c_a(s) the number of times that a batch has action a in state s, a pair weighs

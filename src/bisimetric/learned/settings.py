@@ -58,10 +58,6 @@ class Settings:
         least = {"batch": 2, "warm_up": 0, "period": 1, "copies": 1}
         check(self, least, ("learning_rate", "epsilon"))
 
-    @property
-    def falls(self) -> bool:
-        return self.decay
-
     def network_of(self, source: Source, kind: Kind, discount: float) -> Coupled:
         if kind == "mico":
             raise InputError(
@@ -80,7 +76,7 @@ class Settings:
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
         learner = of_states if listed(source, self.batch // network.actions) else of_batches
-        return learner(source, network, kind, discount, self.batch)
+        return learner(source, network, discount, self.batch)
 
     def rate_at(self, step: Array, steps: Array) -> Array:
         rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)

@@ -209,7 +209,18 @@ class States:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
-    """Recorded steps, any of them alike; where episodes end, the end is part of every batch."""
+    """Recorded steps, any of them alike; where episodes end, the end is part of every batch.
+
+    Attributes:
+        x: (n, k), the features of the states that were left, also in half precision: a batch is in
+            single precision.
+        action, reward: (n,).
+        x_next: (n, k), the features of their successors; or (n,), their rows in x, which then
+            holds those states too that were only entered.
+        growing: (2,), how many steps can be drawn at first, and how many more after each step of
+            training, as when they are collected meanwhile; None: all of them from the start.
+        stored: how many can be drawn; None: all.
+    """
 
     x: Array
     action: Array
@@ -217,12 +228,29 @@ class Record:
     x_next: Array
     scale: Scale
     finite: bool = False
+    growing: Array | None = None
+    stored: Array | None = None
+
+    def at(self, step: Array) -> Record:
+        """What can be drawn at a step of training."""
+        if self.growing is None:
+            return self
+        first, more = self.growing
+        stored = jnp.minimum(first + more * step, len(self.reward))
+        return dataclasses.replace(self, stored=stored)
 
     def batch(self, key: Array, size: int) -> Batch:
-        rows = jax.random.randint(key, (size,), 0, len(self.reward))
-        columns = (self.x, self.action, self.reward, self.x_next)
-        drawn = Batch(*(column[rows] for column in columns))
+        stored = len(self.reward) if self.stored is None else self.stored
+        drawn = self._taken(jax.random.randint(key, (size,), 0, stored))
         return self._ended(drawn) if self.scale.ends else drawn
+
+    @property
+    def ended(self) -> Array:
+        """Whether each step ended an episode, (n,)."""
+        if not self.scale.ends:
+            return jnp.zeros(len(self.reward), bool)
+        mark = self.x[:, -1][self.x_next] if self.x_next.ndim == 1 else self.x_next[:, -1]
+        return mark == 1
 
     def dealer(self, actions: int, size: int) -> Dealer:
         """Deals as many transitions of each action; with one action, all steps are of it.
@@ -233,15 +261,23 @@ class Record:
         order = jnp.argsort(action)
         edges = jnp.searchsorted(action[order], jnp.arange(actions + 1))
         first, count = edges[:-1, None], jnp.diff(edges)[:, None]
+        if self.stored is not None:
+            # Of one action only: their order is that of the steps.
+            count = jnp.minimum(count, self.stored)
 
         def dealt(key: Array) -> Batch:
             place = jax.random.randint(key, (actions, size), 0, jnp.maximum(count, 1))
-            rows = order[jnp.minimum(first + place, len(order) - 1)]
-            columns = (self.x, self.action, self.reward, self.x_next)
-            drawn = Batch(*(column[rows] for column in columns))
+            drawn = self._taken(order[jnp.minimum(first + place, len(order) - 1)])
             return jax.vmap(self._ended)(drawn) if self.scale.ends else drawn
 
         return Dealer(dealt, count[:, 0] > 0)
+
+    def _taken(self, rows: Array) -> Batch:
+        """The steps of some rows."""
+        after = self.x_next[rows]
+        x_next = self.x[after] if self.x_next.ndim == 1 else after
+        x, x_next = (each.astype(jnp.float32) for each in (self.x[rows], x_next))
+        return Batch(x, self.action[rows], self.reward[rows], x_next)
 
     def _ended(self, drawn: Batch) -> Batch:
         """With the end in place of the last step, so that shapes stay what they are."""
@@ -256,5 +292,7 @@ jax.tree_util.register_dataclass(
     States, data_fields=["points", "successor", "reward"], meta_fields=["scale", "noise", "most"]
 )
 jax.tree_util.register_dataclass(
-    Record, data_fields=["x", "action", "reward", "x_next"], meta_fields=["scale", "finite"]
+    Record,
+    data_fields=["x", "action", "reward", "x_next", "growing", "stored"],
+    meta_fields=["scale", "finite"],
 )

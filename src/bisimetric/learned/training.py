@@ -46,7 +46,7 @@ class Recipe(Protocol):
     def epsilon(self) -> float: ...
 
     @property
-    def falls(self) -> bool:
+    def decay(self) -> bool:
         """Whether the learning rate falls to 0 at the last step."""
 
     def network_of(self, source: Source, kind: Kind, discount: float) -> Any:

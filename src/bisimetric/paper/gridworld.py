@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric import exact, learned, worlds
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError
 from bisimetric.files import written_beside
 from bisimetric.learned import Learned, Scale
 from bisimetric.learned.files import told
@@ -37,6 +37,7 @@ from bisimetric.learned.networks.pairs import PairNetwork
 from bisimetric.learned.paper import Settings
 from bisimetric.mdp import MDP
 from bisimetric.paper.aggregation import aggregated
+from bisimetric.paper.checks import check_counts, check_names
 from bisimetric.paper.grid_curves import NOISE, PARTS, TEXT, Curves, extent, kept, label, lines
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def measured(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"cannot save into {target}: it is a file; name a folder.")
-    _check(parts, steps, seeds)
+    check_names("paper.gridworld", "part", parts, PARTS)
+    check_counts("paper.gridworld", steps, seeds)
     target.mkdir(parents=True, exist_ok=True)
     said = command or _call(target, parts, steps, seeds, quick)
     found = {}
@@ -318,27 +320,6 @@ def centres(mdp: MDP) -> NDArray[np.float64]:
     if mdp.positions is None:
         raise InputError("paper.gridworld: the states have no positions.")
     return np.asarray(mdp.positions + 0.5)
-
-
-def _check(parts: Sequence[str], steps: Any, seeds: Any) -> None:
-    if isinstance(parts, str) or not parts:
-        raise InputError(
-            f"paper.gridworld: parts is {parts!r} and must be some of {', '.join(PARTS)}."
-        )
-    for name in parts:
-        if name not in PARTS:
-            hint = near_names(str(name), PARTS) or f"; they are {', '.join(PARTS)}."
-            raise InputError(f"paper.gridworld: there is no part {name!r}{hint}")
-    for what, count, least, why in (
-        ("steps", steps, 1, ""),
-        ("seeds", seeds, 2, ": one run has no interval"),
-    ):
-        whole = isinstance(count, int | np.integer) and count >= least
-        if count is not None and not whole:
-            raise InputError(
-                f"paper.gridworld: {what} is {count!r} and must be a whole number, at least "
-                f"{least}{why}."
-            )
 
 
 def _call(

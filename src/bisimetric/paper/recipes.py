@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric import datasets, exact, learned, worlds
-from bisimetric.errors import Diverged, InputError, near_names
+from bisimetric.errors import Diverged, InputError
 from bisimetric.learned.distance import Learned
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.measures import against
 from bisimetric.learned.sources import States
 from bisimetric.mdp import MDP
+from bisimetric.paper.checks import check_counts, check_names
 from bisimetric.paper.grid_curves import NOISE
 from bisimetric.paper.gridworld import MEASURES, MOST, PAPER, SCALE, centres
 from bisimetric.paper.recipe_curves import Curves
@@ -102,28 +103,30 @@ def measured(
         trials: of `TRIALS`.
         recipes: of `RECIPES` and `ABLATIONS`.
         steps: default: 24,000; quick: 4,000.
-        seeds: how many runs, with the keys 0, 1, ...; default: 10; quick: 2.
+        seeds: how many runs, with the keys 0, 1, ...; default: 10; quick: 2. At least 2.
         every: steps between two records.
     """
     known = {**RECIPES, **ABLATIONS}
-    for given, names, what in ((trials, TRIALS, "trial"), (recipes, known, "recipe")):
-        for name in given:
-            if name not in names:
-                hint = near_names(str(name), names) or f"; they are {', '.join(names)}."
-                raise InputError(f"paper.recipes: there is no {what} {name!r}{hint}")
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    check_names("paper.recipes", "trial", trials, TRIALS)
+    check_names("paper.recipes", "recipe", recipes, known)
+    check_counts("paper.recipes", steps, seeds)
+    Path(folder).mkdir(parents=True, exist_ok=True)
     count = steps or (QUICK_STEPS if quick else STEPS)
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
     found = []
     for trial in trials:
         _, source, truth = prepared(TRIALS[trial])
         for recipe in recipes:
-            path = target / f"{trial}.{recipe.replace(' ', '-')}.npz"
+            path = _file(folder, trial, recipe)
             if not path.exists():
                 _run(trial, recipe, known[recipe], source, truth, count, runs, every).save(path)
             found.append(Curves.load(path))
     return found
+
+
+def _file(folder: str | os.PathLike[str], trial: str, recipe: str) -> Path:
+    """Where the curves of a trial by a recipe are."""
+    return Path(folder) / f"{trial}.{recipe.replace(' ', '-')}.npz"
 
 
 def prepared(trial: Trial) -> tuple[MDP, States, NDArray[np.float64]]:
@@ -154,8 +157,7 @@ def observed(environment: str, mdp: MDP) -> NDArray[np.float32]:
         name = mdp.name(state)
         picture = seen.get(name)
         turned = [float(name.endswith(each)) for each in directions]
-        shape = data.observations[0].size
-        shown = np.zeros(shape) if picture is None else picture
+        shown = np.zeros(data.observations[0].size) if picture is None else picture
         rows.append(np.concatenate([shown, turned, [float(picture is None)]]))
     points = np.asarray(rows, np.float32)
     if len(np.unique(points, axis=0)) < len(points):
@@ -213,12 +215,8 @@ def _run(
 
 def kept(folder: str | os.PathLike[str]) -> list[Curves]:
     """The curves that a folder holds."""
-    names = [*RECIPES, *ABLATIONS]
-    paths = [
-        Path(folder) / f"{trial}.{recipe.replace(' ', '-')}.npz"
-        for trial in TRIALS
-        for recipe in names
-    ]
+    names = (*RECIPES, *ABLATIONS)
+    paths = [_file(folder, trial, recipe) for trial in TRIALS for recipe in names]
     return [Curves.load(path) for path in paths if path.exists()]
 
 
@@ -226,19 +224,17 @@ def drawn(folder: str | os.PathLike[str]) -> list[Path]:
     """Draws what `measured` saved: `<trial>.png`, and `<trial>-ablation.png` where there is any."""
     from bisimetric import views
 
-    target = Path(folder)
+    found = {(each.trial, each.recipe): each for each in kept(folder)}
     written = []
     for trial in TRIALS:
-        found = {each.recipe: each for each in kept(target) if each.trial == trial}
-        both = [found[name] for name in RECIPES if name in found]
-        changed = [found[name] for name in ABLATIONS if name in found]
-        for file, shown in (
-            (f"{trial}.png", both),
-            (f"{trial}-ablation.png", [*both[:1], *changed] if changed else []),
-        ):
-            if shown:
-                views.save(_figure(shown), target / file)
-                written.append(target / file)
+        for ending, names in (("", RECIPES), ("-ablation", ABLATIONS)):
+            shown = [found[trial, name] for name in names if (trial, name) in found]
+            if not shown:
+                continue
+            if names is ABLATIONS and (trial, "ours") in found:
+                shown = [found[trial, "ours"], *shown]
+            written.append(Path(folder) / f"{trial}{ending}.png")
+            views.save(_figure(shown), written[-1])
     return written
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, written_beside
+from bisimetric.files import UNREADABLE, archive, write_record
 from bisimetric.mdp.checks import frozen
 from bisimetric.transitions.joining import observed_ids
 
@@ -32,8 +32,7 @@ def write(steps: Transitions, path: str | os.PathLike[str]) -> None:
     left_out = IDS if observed_ids(steps) else ()
     found = {name: getattr(steps, name) for name in (*REQUIRED, *OPTIONAL) if name not in left_out}
     arrays = {name: np.asarray(each) for name, each in found.items() if each is not None}
-    with written_beside(path) as beside, open(beside, "wb") as file:
-        np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+    write_record(path, about, arrays)
 
 
 def fields(path: str | os.PathLike[str], observations: bool) -> dict[str, Any]:

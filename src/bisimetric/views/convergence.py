@@ -47,6 +47,25 @@ def interval(samples: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float6
     return found.mean(axis=0), half
 
 
+def mean_line(
+    axes: Axes,
+    steps: ArrayLike,
+    numbers: NDArray[Any],
+    label: str,
+    style: Mapping[str, Any],
+    *,
+    least: ArrayLike = 0.0,
+    most: float = np.inf,
+    alpha: float = 0.2,
+) -> None:
+    """The mean of numbers (seeds, n) over steps, in the shade of its interval, cut at the ends."""
+    if len(numbers) > 1:
+        mean, half = interval(numbers)
+        low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
+        axes.fill_between(steps, low, high, color=style["color"], alpha=alpha, lw=0)
+    axes.plot(steps, numbers.mean(axis=0), label=label, **style)
+
+
 def convergence(
     steps: ArrayLike,
     panels: Mapping[str, Mapping[str, ArrayLike]],

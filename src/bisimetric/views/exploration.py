@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.views.colours import BARS, SOURCE, colours
-from bisimetric.views.convergence import GREY, interval
+from bisimetric.views.convergence import GREY, interval, mean_line
 
 if TYPE_CHECKING:
     from bisimetric.uses.exploration.trials import Comparison
+
+PALE = 0.14
+"""How much of their colour intervals have: there are many."""
 
 WIDE = 20.0
 """How many times the first step the last one is, for a logarithmic axis."""
@@ -53,8 +56,9 @@ def exploration(found: Mapping[str, Comparison], *, title: str = "") -> Figure:
     for (upper, lower), (world, each) in zip(pairs, found.items(), strict=True):
         for row, name in enumerate(each.names):
             style = styles[name]
-            _line(upper, each.steps, each.visited[row], name, style, each.reachable)
-            _line(lower, each.steps, each.goals[row], name, style, np.inf)
+            most = each.reachable
+            mean_line(upper, each.steps, each.visited[row], name, style, most=most, alpha=PALE)
+            mean_line(lower, each.steps, each.goals[row], name, style, alpha=PALE)
             _first(upper, each, row, style)
         upper.axhline(each.reachable, color=GREY, lw=0.8, ls="--", label="_all", zorder=1)
         upper.set_ylim(0, 1.06 * each.reachable)
@@ -107,21 +111,6 @@ def _styles() -> tuple[dict[str, Any], ...]:
         {"color": colours()(0.6), "lw": 2.0, "ls": (0, (5, 1.5))},
         {"color": "#e69f00", "lw": 2.0, "ls": (0, (6, 1.2, 1.2, 1.2))},
     )
-
-
-def _line(
-    axes: Axes,
-    steps: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    label: str,
-    style: dict[str, Any],
-    most: float,
-) -> None:
-    if len(numbers) > 1:
-        mean, half = interval(numbers)
-        low, high = np.maximum(mean - half, 0.0), np.minimum(mean + half, most)
-        axes.fill_between(steps, low, high, color=style["color"], alpha=0.14, lw=0)
-    axes.plot(steps, numbers.mean(axis=0), label=label, **style)
 
 
 def _legend(figure: Figure, names: list[str]) -> None:

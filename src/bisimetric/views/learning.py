@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.views.colours import BARS, SOURCE, colours
-from bisimetric.views.convergence import GREY, interval, legend_below
+from bisimetric.views.convergence import GREY, legend_below, mean_line
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -62,7 +62,9 @@ def learning(
     last = max(float(steps[-1]) for lines in tables.values() for steps, _ in lines.values())
     for panel, (name, lines) in zip(axes, tables.items(), strict=True):
         for label, (steps, errors) in lines.items():
-            _line(panel, steps, errors, label, styles[label], logarithmic)
+            # On a logarithmic scale there is no 0.
+            least = errors.min(axis=0) / 2 if logarithmic else 0.0
+            mean_line(panel, steps, errors, label, styles[label], least=least)
         _finish(panel, name, last, logarithmic)
         if levels and name in levels:
             _level(panel, *levels[name])
@@ -99,22 +101,6 @@ def _styles() -> tuple[dict[str, Any], ...]:
         {"color": colours()(0.8), "lw": 1.5, "ls": "-"},
         {"color": GREY, "lw": 1.5, "ls": (0, (1, 1))},
     )
-
-
-def _line(
-    axes: Axes,
-    steps: NDArray[np.float64],
-    errors: NDArray[np.float64],
-    label: str,
-    style: dict[str, Any],
-    logarithmic: bool,
-) -> None:
-    if len(errors) > 1:
-        mean, half = interval(errors)
-        # On a logarithmic scale there is no 0.
-        low = np.maximum(mean - half, errors.min(axis=0) / 2 if logarithmic else 0.0)
-        axes.fill_between(steps, low, mean + half, color=style["color"], alpha=0.2, lw=0)
-    axes.plot(steps, errors.mean(axis=0), label=label, **style)
 
 
 def _finish(axes: Axes, name: str, last: float, logarithmic: bool) -> None:

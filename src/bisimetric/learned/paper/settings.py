@@ -38,7 +38,7 @@ class Settings:
     epsilon: float = 1e-8
     period: int = 500
     rate: float = 0.9
-    falls: ClassVar[bool] = False
+    decay: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", checked(self.network))
