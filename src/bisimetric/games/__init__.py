@@ -1,0 +1,17 @@
+"""Atari games: played by an agent, as experience to learn from and as episodes to look at.
+
+>>> from bisimetric import games
+>>> games.game("pong").name
+'Pong'
+"""
+
+from __future__ import annotations
+
+from bisimetric.games.environments import Games, Moves
+from bisimetric.games.episodes import play
+from bisimetric.games.experience import collect
+from bisimetric.games.names import Game, game
+from bisimetric.games.protocol import Agent, Seen
+from bisimetric.games.recordings import Episode
+
+__all__ = ["Agent", "Episode", "Game", "Games", "Moves", "Seen", "collect", "game", "play"]

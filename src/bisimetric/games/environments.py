@@ -1,0 +1,136 @@
+"""Several games side by side, as standard preprocessing shows them to an agent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric.errors import InputError, whole
+from bisimetric.games.names import Game, game, imported
+
+SHAPE = (4, 84, 84)
+"""One observation: four frames, the oldest first, grey, uint8; before the start of a game, 0."""
+
+SKIP = 4
+"""Frames of the console in one step; the action is held, the rewards are added."""
+
+LONGEST = 27_000
+"""Steps after which a game is cut: half an hour of play."""
+
+NOOPS = 30
+
+
+class Moves(NamedTuple):
+    """What a step led to, in each of n games.
+
+    Attributes:
+        observations: (n, 4, 84, 84) uint8.
+        rewards: (n,), as the game pays them, not clipped.
+        terminated: (n,), whether the game is over; the observation is the last of it.
+        truncated: (n,), whether it was cut, after `longest` steps.
+        fresh: (n,), whether this was no step, but the start of the next game.
+        lives: (n,), how many are left; always 0 in games without lives.
+        frames: (n,), frames of the console since the game started.
+    """
+
+    observations: NDArray[np.uint8]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]
+    lives: NDArray[np.int64]
+    frames: NDArray[np.int64]
+
+
+class Games:
+    """`count` games side by side, without sticky actions: all chance is in their starts.
+
+    A game starts after some frames without an action, fewer than `noops`, drawn at random. When
+    it is over, the next `send` starts the one after it; its action is not taken, and `fresh` says
+    so. Console i is that of (key, first + i), the same in any company and with any number of
+    threads (0: as many as there are cores).
+
+    >>> games = Games("Pong", 2, key=1)
+    >>> games.reset().observations.shape
+    (2, 4, 84, 84)
+    >>> games.step([0, 3]).rewards.tolist()
+    [0.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        name: str | Game,
+        count: int,
+        *,
+        key: int = 0,
+        noops: int = NOOPS,
+        threads: int = 0,
+        longest: int = LONGEST,
+        first: int = 0,
+    ) -> None:
+        self.game = game(name)
+        where = self.game.name
+        self.count = whole(where, "count", count, 1)
+        self.seeds = seeds(whole(where, "key", key), self.count, whole(where, "first", first))
+        self._over = np.zeros(self.count, np.bool_)
+        self._vector = imported("ale_py.vector_env").AtariVectorEnv(
+            self.game.rom,
+            self.count,
+            num_threads=whole(where, "threads", threads),
+            noop_max=whole(where, "noops", noops),
+            max_num_frames_per_episode=SKIP * whole(where, "longest", longest, 1),
+            frameskip=SKIP,
+            repeat_action_probability=0.0,
+            use_fire_reset=False,
+            reward_clipping=False,
+        )
+
+    def reset(self) -> Moves:
+        """Starts all games anew: the same ones again."""
+        observations, info = self._vector.reset(seed=self.seeds)
+        nothing, none = np.zeros(self.count), np.zeros(self.count, np.bool_)
+        self._over = none
+        return Moves(observations, nothing, none, none, fresh=~none, **_told(info))
+
+    def send(self, actions: ArrayLike) -> None:
+        """Takes the actions (n,) to the consoles, which work while others do: see `receive`."""
+        given = np.asarray(actions)
+        most = len(self.game.actions)
+        if given.shape != (self.count,) or given.dtype.kind not in "iu":
+            raise InputError(
+                f"{self.game.name}: actions are {given.dtype} of shape {given.shape} and must be "
+                f"whole numbers of shape ({self.count},), one a game."
+            )
+        if given.min() < 0 or given.max() >= most:
+            wrong = given[(given < 0) | (given >= most)][0]
+            raise InputError(
+                f"{self.game.name}: there is no action {wrong}; there are {most}, "
+                f"{', '.join(self.game.actions)}."
+            )
+        self._vector.send(given.astype(np.int64))
+
+    def receive(self) -> Moves:
+        """What the actions sent last led to."""
+        observations, rewards, terminated, truncated, info = self._vector.recv()
+        fresh, self._over = self._over, terminated | truncated
+        paid = rewards.astype(np.float64)
+        return Moves(observations, paid, terminated, truncated, fresh=fresh, **_told(info))
+
+    def step(self, actions: ArrayLike) -> Moves:
+        """`send`, then `receive`."""
+        self.send(actions)
+        return self.receive()
+
+
+def seeds(key: int, count: int, first: int = 0) -> NDArray[np.int64]:
+    """The seeds (count,) of the consoles `first`, `first` + 1, ... of a key."""
+    places = range(first, first + count)
+    states = [np.random.SeedSequence(key, spawn_key=(each,)).generate_state(1) for each in places]
+    return np.concatenate(states).astype(np.int64) >> 1
+
+
+def _told(info: dict[str, NDArray[np.int32]]) -> dict[str, NDArray[np.int64]]:
+    names = {"lives": "lives", "frames": "episode_frame_number"}
+    return {name: info[theirs].astype(np.int64) for name, theirs in names.items()}
