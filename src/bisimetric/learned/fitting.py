@@ -19,6 +19,7 @@ from bisimetric.files import check_writable
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
 from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
+from bisimetric.learned.numbers import number
 from bisimetric.learned.settings import Settings
 from bisimetric.learned.sources import Record, Source, States
 from bisimetric.learned.training import Recipe, State
@@ -46,6 +47,7 @@ class Fit:
         keys: (seeds,).
         state: the training state; see `training.State`.
         history: the metrics at every record: `step`, `loss`, and those asked for.
+        learning_rates: (seeds,), where each had one of its own.
     """
 
     kind: Kind
@@ -57,6 +59,7 @@ class Fit:
     keys: tuple[int, ...]
     state: State
     history: Metrics
+    learning_rates: tuple[float, ...] | None = None
 
     def parameters(self, seed: int) -> Any:
         """The parameters of one of the networks."""
@@ -70,6 +73,7 @@ def fit(
     discount: float,
     steps: int,
     keys: Sequence[int] = (0,),
+    learning_rates: Sequence[float] | None = None,
     settings: Recipe | None = None,
     every: int = 500,
     measure: Callable[[Any], dict[str, Array]] | None = None,
@@ -81,6 +85,7 @@ def fit(
 
     Args:
         steps: in all, those before `resume` included.
+        learning_rates: one a key, in place of that of the settings; keys may come again then.
         every: steps between two records of the history.
         measure: from the parameters of one network to numbers by name, recorded each time; it is
             compiled, and runs for all keys at once.
@@ -128,7 +133,8 @@ def fit(
                 f"{resume} holds {int(state.step):,} steps and {steps:,} are asked for, those "
                 "included; ask for more."
             )
-    reached = Fit(kind, discount, settings, source, network, steps, chosen, state, history)
+    rates = _rates(kind, learning_rates, len(chosen))
+    reached = Fit(kind, discount, settings, source, network, steps, chosen, state, history, rates)
     measured = None if measure is None else jax.jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
@@ -161,6 +167,7 @@ def fit(
 
 
 def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
+    rates = fit.learning_rates
     return training.advanced(
         state,
         fit.source,
@@ -170,6 +177,7 @@ def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
         discount=fit.discount,
         steps=steps,
         of=fit.steps,
+        rates=None if rates is None else jnp.asarray(rates, jnp.float32),
     )
 
 
@@ -268,6 +276,18 @@ def _keys(kind: Kind, keys: Sequence[int]) -> tuple[int, ...]:
     if max(chosen) >= KEYS:
         raise InputError(f"learned.{kind}: key is {max(chosen)} and must be below {KEYS}.")
     return chosen
+
+
+def _rates(kind: Kind, rates: Sequence[float] | None, networks: int) -> tuple[float, ...] | None:
+    if rates is None:
+        return None
+    found = tuple(number("learning_rates", rate, above=True) for rate in rates)
+    if len(found) != networks:
+        raise InputError(
+            f"learned.{kind}: there are {len(found)} learning_rates and {networks} keys; give one "
+            "a key."
+        )
+    return found
 
 
 def _checked(

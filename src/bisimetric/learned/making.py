@@ -10,13 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, whole
 from bisimetric.exact.table import given_policy
 from bisimetric.learned.losses import LOSSES, Kind
 from bisimetric.learned.sources import Record, Scale, Source, States
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
 from bisimetric.transitions import Transitions
+
+BLOCK = 2**14
+"""Observations that are scaled in one go, so that it needs little memory."""
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that a network can be given."""
@@ -105,10 +108,18 @@ def of_transitions(
     policy: ArrayLike | None = None,
     *,
     scale: Scale | None = None,
+    half: bool = False,
+    growing: tuple[int, int] | None = None,
 ) -> Record:
     """Recorded steps; observations that are ids become one feature a state.
 
-    `scale` is how to scale the observations; by default each number has mean 0 and deviation 1.
+    Args:
+        scale: how to scale the observations; by default each number has mean 0 and deviation 1.
+        half: keep features in half precision, and a state that one step enters and the next one
+            leaves only once: a quarter of the memory. Observations in half precision that the
+            scale leaves as they are lose nothing.
+        growing: (first, more): training begins with the first steps, and each of its own steps
+            adds some more, as when they are collected meanwhile. For all but d~.
     """
     loss = LOSSES[kind]
     actions = np.zeros(len(data), dtype=np.int32)
@@ -146,16 +157,77 @@ def of_transitions(
             f"learned.{kind}: episodes end in the data and the scale knows of no end; give a "
             "Scale with ends=True."
         )
-    x_next = scale(following[kept])
-    if scale.ends:
-        x_next = np.where(ended[:, None], scale.end, x_next)
+    pace = None if growing is None else _pace(kind, growing)
+    if not kept.all():
+        observed, following = observed[kept], following[kept]
+    states = (_once if half else _twice)(kind, scale, observed, following, ended)
     return Record(
-        jnp.asarray(scale(observed[kept])),
+        jnp.asarray(states[0]),
         jnp.asarray(actions[kept]),
         jnp.asarray(_single(kind, data.rewards[kept])),
-        jnp.asarray(x_next),
+        jnp.asarray(states[1]),
         scale,
+        growing=None if pace is None else jnp.asarray(pace, jnp.int32),
     )
+
+
+def _pace(kind: Kind, growing: tuple[int, int]) -> tuple[int, int]:
+    if LOSSES[kind].same_actions:
+        raise InputError(
+            f"learned.{kind}: data that grows is drawn from whatever the actions; use on_policy."
+        )
+    first, more = growing
+    where = f"learned.{kind}: growing"
+    return whole(where, "the first number", first, 1), whole(where, "the second", more, 0)
+
+
+def _twice(
+    kind: Kind,
+    scale: Scale,
+    observed: NDArray[Any],
+    following: NDArray[Any],
+    ended: NDArray[np.bool_],
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """The features (n, k) of the states that were left, and those of the states entered."""
+    x_next = scale(following)
+    if scale.ends:
+        x_next = np.where(ended[:, None], scale.end, x_next)
+    return scale(observed), x_next
+
+
+def _once(
+    kind: Kind,
+    scale: Scale,
+    observed: NDArray[Any],
+    following: NDArray[Any],
+    ended: NDArray[np.bool_],
+) -> tuple[NDArray[np.float16], NDArray[Any]]:
+    """The features (m, k) of n states that were left and others, in half precision, and (n,) rows.
+
+    Where steps lead is a row too: that of the next step where it leaves what this one enters, and
+    one of those past n where it does not, the last of which is the end.
+    """
+    steps = len(observed)
+    goes_on = np.zeros(steps, np.bool_)
+    for start in range(0, steps - 1, BLOCK):
+        stop = min(start + BLOCK, steps - 1)
+        alike = following[start:stop] == observed[start + 1 : stop + 1]
+        goes_on[start:stop] = alike.reshape(stop - start, -1).all(axis=1)
+    entered = np.flatnonzero(~goes_on & ~ended)
+    x = np.zeros((steps + len(entered) + scale.ends, scale.features), np.float16)
+    row = np.arange(1, steps + 1, dtype=np.int32)
+    row[entered] = steps + np.arange(len(entered))
+    if scale.ends:
+        row[ended], x[-1] = len(x) - 1, scale.end
+    with np.errstate(over="ignore"):
+        for start in range(0, steps, BLOCK):
+            x[start : start + BLOCK][: steps - start] = scale(observed[start : start + BLOCK])
+        x[steps : steps + len(entered)] = scale(following[entered])
+    if not np.isfinite(x.max(initial=0)) or not np.isfinite(x.min(initial=0)):
+        raise InputError(
+            f"learned.{kind}: a feature is too large for half precision; leave out half, or scale."
+        )
+    return x, row
 
 
 def standard(points: NDArray[Any]) -> Scale:

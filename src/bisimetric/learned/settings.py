@@ -78,11 +78,11 @@ class Settings:
         learner = of_states if listed(source, self.batch // network.actions) else of_batches
         return learner(source, network, discount, self.batch)
 
-    def rate_at(self, step: Array, steps: Array) -> Array:
+    def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
         share = jnp.clip((step - self.warm_up) / jnp.maximum(steps - self.warm_up, 1), 0.0, 1.0)
         fall = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
-        return self.learning_rate * rise * fall
+        return (self.learning_rate if rate is None else rate) * rise * fall
 
     def settled(self, discount: float) -> int:
         updates = 1 if discount == 0 else math.ceil(math.log(CLOSE) / math.log(discount))
@@ -109,7 +109,7 @@ def _ended(source: Source, discount: float) -> float:
     """
     if isinstance(source, States) or not source.scale.ends:
         return 0.0
-    rate = discount * float(np.mean(np.asarray(source.x_next)[:, -1] == 1))
+    rate = discount * float(np.mean(np.asarray(source.ended)))
     return rate / (1 - discount + rate)
 
 

@@ -257,12 +257,14 @@ class Record:
 
         The end, which takes any action, is part of each block.
         """
-        action = self.action if actions > 1 else jnp.zeros_like(self.action)
-        order = jnp.argsort(action)
-        edges = jnp.searchsorted(action[order], jnp.arange(actions + 1))
+        if actions == 1:
+            order, edges = jnp.arange(len(self.action)), jnp.array([0, len(self.action)])
+        else:
+            order = jnp.argsort(self.action)
+            edges = jnp.searchsorted(self.action[order], jnp.arange(actions + 1))
         first, count = edges[:-1, None], jnp.diff(edges)[:, None]
         if self.stored is not None:
-            # Of one action only: their order is that of the steps.
+            # What grows is drawn from as if all steps were of one action: see making.
             count = jnp.minimum(count, self.stored)
 
         def dealt(key: Array) -> Batch:

@@ -14,7 +14,7 @@ from jax import Array
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks.kernels import platform
 from bisimetric.learned.networks.pairs import Parameters
-from bisimetric.learned.sources import Source
+from bisimetric.learned.sources import Source, States
 
 CLOSE = 0.01
 """The share of the horizon that may be missing when a run counts as settled."""
@@ -54,8 +54,8 @@ class Recipe(Protocol):
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner: ...
 
-    def rate_at(self, step: Array, steps: Array) -> Array:
-        """The learning rate at one of so many steps."""
+    def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
+        """The learning rate at one of so many steps; `rate` takes the place of its own."""
 
     def settled(self, discount: float) -> int:
         """The step from which no more than a hundredth of the horizon is missing."""
@@ -119,10 +119,14 @@ def advanced(
     discount: float,
     steps: int,
     of: int,
+    rates: Array | None = None,
 ) -> tuple[State, Array]:
-    """The state some steps on, `of` so many in all, and the mean loss of each seed, (seeds,)."""
+    """The state some steps on, `of` so many in all, and the mean loss of each seed, (seeds,).
+
+    `rates` (seeds,) are learning rates in place of that of the settings.
+    """
     plan = planned(int(state.step), steps, settings.period)
-    return _compiled(state, source, jnp.int32(of), settings, network, kind, discount, plan)
+    return _compiled(state, source, jnp.int32(of), rates, settings, network, kind, discount, plan)
 
 
 @functools.partial(jax.jit, static_argnames=("settings", "network", "kind", "discount", "plan"))
@@ -130,36 +134,50 @@ def _compiled(
     state: State,
     source: Source,
     of: Array,
+    rates: Array | None,
     settings: Recipe,
     network: Any,
     kind: Kind,
     discount: float,
     plan: Plan,
 ) -> tuple[State, Array]:
-    learner = settings.learner(source, network, kind, discount)
+    fixed = settings.learner(source, network, kind, discount)
+
+    def learner(step: Array) -> Learner:
+        if isinstance(source, States) or source.growing is None:
+            return fixed
+        return settings.learner(source.at(step), network, kind, discount)
+
     one = functools.partial(_advanced, learner, settings, plan, of)
     if platform() != "cpu":
-        return jax.vmap(one, in_axes=(AXES,), out_axes=(AXES, 0))(state)
+        axis = None if rates is None else 0
+        return jax.vmap(one, in_axes=(AXES, axis), out_axes=(AXES, 0))(state, rates)
     # A processor has nothing to gain from seeds side by side, and its cache to lose.
     seeds = state._replace(step=jnp.broadcast_to(state.step, state.key.shape))
-    after, losses = jax.lax.map(one, seeds)
+    after, losses = jax.lax.map(lambda each: one(*each), (seeds, rates))
     return after._replace(step=after.step[0]), losses
 
 
 def _advanced(
-    learner: Learner, settings: Recipe, plan: Plan, of: Array, state: State
+    learner: Callable[[Array], Learner],
+    settings: Recipe,
+    plan: Plan,
+    of: Array,
+    state: State,
+    base: Array | None,
 ) -> tuple[State, Array]:
     adam = _adam(settings)
 
     def within(state: State, steps: int) -> tuple[State, Array]:
         """Steps between two updates of the target; the sum of their losses."""
-        frozen = learner.frozen(state.target, state.step)
+        frozen = learner(state.step).frozen(state.target, state.step)
 
         def step(now: State, _: None) -> tuple[State, Array]:
             key, drawn = jax.random.split(now.key)
-            loss, slope = jax.value_and_grad(learner.loss)(now.parameters, frozen, drawn)
+            loss_of = learner(now.step).loss
+            loss, slope = jax.value_and_grad(loss_of)(now.parameters, frozen, drawn)
             change, optimiser = adam.update(slope, now.optimiser, now.parameters)
-            rate = settings.rate_at(now.step, of)
+            rate = settings.rate_at(now.step, of, base)
             parameters = jax.tree.map(lambda w, by: w - rate * by, now.parameters, change)
             return State(parameters, now.target, optimiser, key, now.step + 1), loss
 

@@ -56,8 +56,8 @@ class Settings:
         learner = of_states if listed(source, self.batch) else of_batches
         return learner(source, network, kind, discount, self.batch, self.period, self.rate)
 
-    def rate_at(self, step: Array, steps: Array) -> Array:
-        return jnp.float32(self.learning_rate)
+    def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
+        return jnp.float32(self.learning_rate) if rate is None else rate
 
     def settled(self, discount: float) -> int:
         missing = CLOSE * (1 - discount)
