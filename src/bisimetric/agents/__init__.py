@@ -1,0 +1,8 @@
+"""Trained agents as encoders of what they see: our own, and those of other people."""
+
+from bisimetric.agents.evaluation import scores
+from bisimetric.agents.loading import load
+from bisimetric.agents.protocol import Agent, Seen
+from bisimetric.agents.shipped import shipped
+
+__all__ = ["Agent", "Seen", "load", "scores", "shipped"]

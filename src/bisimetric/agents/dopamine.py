@@ -1,0 +1,114 @@
+"""Agents that Dopamine trained in JAX: DQN, Rainbow (C51) and QR-DQN, told apart by their heads.
+
+A checkpoint is a pickle whose `online_params` hold the kernel and the bias of five layers. Dopamine
+shows its agents (84, 84, 4), the oldest frame first, and pads its convolutions as ours are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bisimetric.agents.pickles import Tree, arrays
+from bisimetric.agents.rainbow.agent import RainbowAgent
+from bisimetric.agents.rainbow.network import Network
+from bisimetric.errors import InputError
+
+LAYERS = {
+    "conv1": "Conv_0",
+    "conv2": "Conv_1",
+    "conv3": "Conv_2",
+    "dense": "Dense_0",
+    "head": "Dense_1",
+}
+"""Our names of the layers, and those that Flax gave them."""
+
+QUANTILES = 200
+"""The outputs an action of Dopamine's QR-DQN."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Means(Network):
+    """The network whose outputs are returns: the quantiles of QR-DQN, the one value of DQN.
+
+    The value of an action is their mean, Q(s, a) = sum_i theta_i(s, a) / atoms.
+
+    >>> Means(actions=2, atoms=3).values(jnp.array([[[0.0, 1.0, 5.0], [1.0, 1.0, 1.0]]])).tolist()
+    [[2.0, 1.0]]
+    """
+
+    def values(self, logits: Array) -> Array:
+        """The mean return (n, actions) of each action."""
+        return logits.mean(axis=-1)
+
+
+def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
+    """The agent of a checkpoint, for a game with so many actions; see `arrays` for what is read.
+
+    Its features (n, 512) are the layer before the head. With n actions the head has n
+    outputs for DQN, 51 n for Rainbow, and 200 n for QR-DQN.
+    """
+    found = _layers(path, arrays(path))
+    outputs = found["head"]["kernel"].shape[-1]
+    networks: dict[int, Network] = {
+        num_actions: Means(num_actions, atoms=1),
+        51 * num_actions: Network(num_actions),
+        QUANTILES * num_actions: Means(num_actions, atoms=QUANTILES),
+    }
+    if outputs not in networks:
+        dqn, rainbow, qr_dqn = networks
+        raise InputError(
+            f"{path}: the last layer of this agent has {outputs} outputs; the game has "
+            f"{num_actions} actions and needs {dqn} (DQN), {rainbow} (Rainbow) or {qr_dqn} "
+            "(QR-DQN): was it trained on another game?"
+        )
+    network = networks[outputs]
+    for name, shape in network.shapes().items():
+        _check(path, LAYERS[name], found[name], shape)
+    return RainbowAgent(
+        os.path.basename(path),
+        network,
+        {
+            name: {part: jnp.asarray(each, jnp.float32) for part, each in layer.items()}
+            for name, layer in found.items()
+        },
+    )
+
+
+def _layers(path: str | os.PathLike[str], tree: Tree) -> dict[str, dict[str, Any]]:
+    """The kernel and the bias of each layer, by our names; any other layer is refused."""
+    parameters: Any = tree.get("online_params")
+    if isinstance(parameters, Mapping):
+        parameters = parameters.get("params", parameters)
+    names = sorted(parameters) if isinstance(parameters, Mapping) else []
+    if names != sorted(LAYERS.values()):
+        has = f"its online_params are {', '.join(names)}" if names else "it has no online_params"
+        raise InputError(
+            f"{path} is no checkpoint of Dopamine's DQN, Rainbow or QR-DQN in JAX: {has}, and "
+            f"those have {', '.join(LAYERS.values())}."
+        )
+    for name in names:
+        layer = parameters[name]
+        parts = sorted(layer) if isinstance(layer, Mapping) else []
+        if parts != ["bias", "kernel"] or not all(map(np.ndim, layer.values())):
+            raise InputError(f"{path}: the layer {name} is not a kernel and a bias of numbers.")
+    return {ours: dict(parameters[theirs]) for ours, theirs in LAYERS.items()}
+
+
+def _check(
+    path: str | os.PathLike[str], name: str, layer: Mapping[str, Any], shape: tuple[int, ...]
+) -> None:
+    for part, wanted in {"kernel": shape, "bias": shape[-1:]}.items():
+        if layer[part].shape != wanted:
+            raise InputError(
+                f"{path}: the {part} of {name} has the shape {layer[part].shape}, and an agent "
+                f"that sees 4 frames of 84 x 84 has {wanted}: was it trained on other observations?"
+            )
+        if not np.isfinite(layer[part]).all():
+            raise InputError(f"{path}: the {part} of {name} holds numbers that are not finite.")

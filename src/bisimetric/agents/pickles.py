@@ -1,0 +1,163 @@
+"""Arrays and plain containers out of a foreign pickle; nothing that it names is imported or run.
+
+A pickle is a programme that names functions and calls them. Here each name is looked up in a short
+list, and stands for a class of this file. Any other name ends the reading.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+
+Tree = dict[str, "Tree | NDArray[Any]"]
+
+KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+"""The types of numbers that are read, by NumPy's short names."""
+
+UNREAD = ("flax", "jax", "jaxlib", "ml_dtypes", "optax")
+"""Packages whose other objects are passed over: the state of an optimiser, above all."""
+
+
+class Unread:
+    """Stands for something that is passed over, whatever it is made of."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return object.__new__(cls)
+
+    # Each stand-in has this method: without it, a pickle could set attributes of the class.
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class Encoded:
+    """Stands for the bytes that old pickles keep as text."""
+
+    def __new__(cls, text: str, *_: Any) -> Any:
+        return text.encode("latin1")
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class Frozen(dict[Any, Any]):
+    """Stands for Flax's FrozenDict: a dictionary."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.update(state["_dict"])
+
+
+class Type:
+    """Stands for a NumPy dtype of plain numbers; `code` is None for any other."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code if isinstance(code, str) and code in KINDS else None
+
+    def __setstate__(self, state: Any) -> None:
+        if self.code is not None and state[1] in ("<", ">"):
+            self.code = state[1] + self.code
+
+
+class Numbers:
+    """Stands for a NumPy array; `array` is None where its elements are not plain numbers."""
+
+    array: NDArray[Any] | None
+
+    def __init__(self, *_: Any) -> None:
+        self.array = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, by_columns, raw = state
+        self.fill(raw, kind, shape, "F" if by_columns else "C")
+
+    def fill(self, raw: Any, kind: Any, shape: Any, order: Any) -> None:
+        if isinstance(kind, Type) and kind.code and isinstance(raw, bytes | bytearray):
+            flat = np.frombuffer(bytes(raw), kind.code)
+            self.array = flat.reshape(shape, order="F" if order == "F" else "C")
+
+
+class Buffer(Numbers):
+    """Stands for a NumPy array that is pickled by its buffer."""
+
+    def __init__(self, raw: Any, kind: Any, shape: Any, order: Any, *_: Any) -> None:
+        super().__init__()
+        self.fill(raw, kind, shape, order)
+
+
+class Device(Numbers):
+    """Stands for a JAX array, which is pickled as the parts of a NumPy array."""
+
+    def __init__(self, make: Any, of: Any, state: Any, *_: Any) -> None:
+        super().__init__()
+        self.__setstate__(state)
+
+
+READ: dict[str, Any] = {
+    "_codecs.encode": Encoded,
+    "collections.OrderedDict": dict,
+    "flax.core.frozen_dict.FrozenDict": Frozen,
+    "jax._src.array._reconstruct_array": Device,
+    "jax._src.device_array.reconstruct_device_array": Device,
+    "numpy.core.multiarray._reconstruct": Numbers,
+    "numpy.core.multiarray.scalar": Unread,
+    "numpy.core.numeric._frombuffer": Buffer,
+    "numpy.dtype": Type,
+    "numpy.ndarray": Unread,
+}
+
+
+class Reader(pickle.Unpickler):
+    """An unpickler whose names all lead to the classes above."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}".replace("numpy._core.", "numpy.core.")
+        if full in READ:
+            return READ[full]
+        if module.partition(".")[0] in UNREAD:
+            return Unread
+        raise InputError(full)
+
+
+def arrays(path: str | os.PathLike[str]) -> Tree:
+    """The dictionaries of arrays in a pickle; whatever else it holds is left out.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".pkl") as file:
+    ...     pickle.dump({"steps": 7, "layer": {"bias": np.arange(3)}}, file)
+    ...     file.flush()
+    ...     arrays(file.name)
+    {'layer': {'bias': array([0, 1, 2])}}
+    """
+    try:
+        with open(path, "rb") as file:
+            found = Reader(file).load()
+        return _plain(found) if isinstance(found, Mapping) else {}
+    except OSError as error:
+        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+    except InputError as named:
+        raise InputError(
+            f"{path} names code, {named}, where only arrays and containers are read; nothing of it "
+            "was run: take a file from a source you trust, that holds parameters alone."
+        ) from None
+    except Exception:
+        # A damaged pickle fails in any way: it is a programme that was cut or changed.
+        raise InputError(
+            f"{path} is cut short or no pickle of arrays; copy it once more from where it was made."
+        ) from None
+
+
+def _plain(found: Mapping[Any, Any]) -> Tree:
+    """The same dictionaries with their arrays, less what is neither."""
+    tree: Tree = {}
+    for name, each in found.items():
+        if isinstance(each, Mapping):
+            tree[str(name)] = _plain(each)
+        elif isinstance(each, Numbers) and each.array is not None:
+            tree[str(name)] = each.array
+    return tree

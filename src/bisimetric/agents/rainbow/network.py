@@ -1,0 +1,92 @@
+"""Rainbow's network: three convolutions, 512 features, and how likely each return is.
+
+The return of an action is a distribution over `atoms` numbers from -reach to reach (C51); its mean
+is the value of the action. As in Dopamine's Rainbow there are no double, duelling or noisy parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+FRAMES, SIDE = 4, 84
+"""An observation is (FRAMES, SIDE, SIDE), the newest frame last."""
+
+FEATURES = 512
+CONVOLUTIONS = {"conv1": (8, 4, 32), "conv2": (4, 2, 64), "conv3": (3, 1, 64)}
+"""The width of the window, its stride, and the channels that come out."""
+
+FLAT = 11 * 11 * 64
+"""The numbers after the last convolution: 84 / 4 = 21, 21 / 2 = 11, rounded up."""
+
+Parameters = dict[str, dict[str, Array]]
+"""The kernel and the bias of each layer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The network for a game with so many actions.
+
+    >>> network = Network(actions=6)
+    >>> parameters = network.init(jax.random.key(0))
+    >>> logits, features = network.apply(parameters, jnp.zeros((2, 4, 84, 84), jnp.uint8))
+    >>> logits.shape, features.shape, network.values(logits).shape
+    ((2, 6, 51), (2, 512), (2, 6))
+    """
+
+    actions: int
+    atoms: int = 51
+    reach: float = 10.0
+
+    @property
+    def support(self) -> Array:
+        """The returns (atoms,) that are told apart."""
+        return jnp.linspace(-self.reach, self.reach, self.atoms)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of the kernel of each layer; a bias is as long as its last number."""
+        found: dict[str, tuple[int, ...]] = {}
+        channels = FRAMES
+        for name, (width, _, out) in CONVOLUTIONS.items():
+            found[name] = (width, width, channels, out)
+            channels = out
+        return found | {"dense": (FLAT, FEATURES), "head": (FEATURES, self.actions * self.atoms)}
+
+    def init(self, key: Array) -> Parameters:
+        """Uniform weights of variance 1 / (3 fan-in), and biases of 0."""
+        scaled = jax.nn.initializers.variance_scaling(3**-0.5, "fan_in", "uniform")
+        shapes = self.shapes()
+        keys = jax.random.split(key, len(shapes))
+        return {
+            name: {"kernel": scaled(each, shape), "bias": jnp.zeros(shape[-1])}
+            for each, (name, shape) in zip(keys, shapes.items(), strict=True)
+        }
+
+    def apply(self, parameters: Parameters, observations: Array) -> tuple[Array, Array]:
+        """Logits (n, actions, atoms) and features (n, 512) of observations (n, 4, 84, 84)."""
+        x = jnp.moveaxis(observations, 1, -1).astype(jnp.float32) / 255
+        for name, (_, stride, _) in CONVOLUTIONS.items():
+            layer = parameters[name]
+            x = jax.lax.conv_general_dilated(
+                x,
+                layer["kernel"],
+                (stride, stride),
+                "SAME",
+                dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            )
+            x = jax.nn.relu(x + layer["bias"])
+        features = jax.nn.relu(_dense(parameters["dense"], x.reshape(len(x), FLAT)))
+        logits = _dense(parameters["head"], features)
+        return logits.reshape(len(x), self.actions, self.atoms), features
+
+    def values(self, logits: Array) -> Array:
+        """The mean return (n, actions) of each action."""
+        return jax.nn.softmax(logits) @ self.support
+
+
+def _dense(layer: dict[str, Array], x: Array) -> Any:
+    return x @ layer["kernel"] + layer["bias"]

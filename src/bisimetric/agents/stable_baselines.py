@@ -1,0 +1,263 @@
+"""Agents that Stable-Baselines3 saved: DQN, QR-DQN, and PPO or A2C, with their CNN policies.
+
+A zip of theirs holds weights, and settings as JSON, some of which are pickles. Weights are read by
+PyTorch's reader that lets only tensors through, of the settings only what is plain text, and the
+network is built here from the names and the shapes of the weights: nothing of the file is run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.files import UNREADABLE
+from bisimetric.games.protocol import Seen
+
+INSTALL = "pip install 'bisimetric[sb3]'"
+
+OWN = ("stable_baselines3.", "sb3_contrib.")
+EXTRACTOR = "stable_baselines3.common.torch_layers.NatureCNN"
+"""Whose classes are known."""
+
+STRIDES = (4, 2, 1)
+"""How far the three convolutions move (NatureCNN); they are not padded."""
+
+ACTIVATIONS = ("ReLU", "Tanh", "ELU", "LeakyReLU", "GELU", "SiLU", "Sigmoid")
+"""What may follow a hidden layer, by PyTorch's names; without arguments."""
+
+CRITICS = ("q_net", "quantile_net")
+"""What the networks of DQN and of QR-DQN are called."""
+
+UNUSED = ("q_net_target.", "quantile_net_target.", "features_extractor.")
+"""Weights that copy others: the targets, and an extractor that actor and critic have too."""
+
+Look = Callable[[Any], tuple[Any, Any, Any]]
+"""From observations (n, *shape) to the actions, the features and the values of them, as tensors."""
+
+
+class StableBaselinesAgent:
+    """Acts as its policy does with `deterministic=True`; it has no memory.
+
+    Its features are the last hidden layer that the action is chosen from. Its value is the largest
+    Q, the largest mean of the quantiles, or what the critic says.
+    """
+
+    def __init__(self, name: str, look: Look, num_actions: int, shape: tuple[int, ...]) -> None:
+        self.name, self.num_actions, self.shape = name, num_actions, shape
+        self._look = look
+        self.num_features = self._seen(np.zeros((1, *shape), np.uint8)).features.shape[1]
+
+    def start(self, count: int) -> None:
+        """It remembers nothing."""
+
+    def see(
+        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
+    ) -> tuple[Seen, Any]:
+        return self._seen(observations), memory
+
+    def _seen(self, observations: NDArray[np.uint8]) -> Seen:
+        torch = _torch(self.name)
+        with torch.inference_mode():
+            found = self._look(torch.tensor(observations))
+        action, features, value = (each.cpu().numpy() for each in found)
+        return Seen(action.astype(np.int64), features, value)
+
+
+class Zip:
+    """The plain part of a zip: its weights, and what its settings say in words."""
+
+    def __init__(self, where: str, weights: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        self.where, self.weights, self.settings = where, weights, settings
+        self.used: set[str] = set()
+
+    def layer(self, name: str) -> tuple[Any, Any]:
+        """The weights and the biases of a layer."""
+        names = (f"{name}.weight", f"{name}.bias")
+        for each in names:
+            if each not in self.weights:
+                raise InputError(
+                    f"{self.where}: it has no weights {each!r}; it must be an agent of DQN, "
+                    "QR-DQN, PPO or A2C with a CnnPolicy, saved by model.save."
+                )
+        self.used |= {*names}
+        return self.weights[names[0]], self.weights[names[1]]
+
+    def layers(self, name: str) -> list[tuple[Any, Any]]:
+        """The layers `name.0`, `name.2` and so on: activations stand between them."""
+        count = 0
+        while f"{name}.{2 * count}.weight" in self.weights:
+            count += 1
+        return [self.layer(f"{name}.{2 * place}") for place in range(count)]
+
+    def option(self, name: str, default: Any) -> Any:
+        """One of the `policy_kwargs`; an object is there as the text that stands for it."""
+        options = self.settings.get("policy_kwargs")
+        return options.get(name, default) if isinstance(options, Mapping) else default
+
+
+def load(path: str | os.PathLike[str]) -> StableBaselinesAgent:
+    """The agent in a zip that `model.save(path)` wrote; it needs PyTorch, and nothing else.
+
+    The networks are those of `CnnPolicy` with any `net_arch`, the usual activations and any number
+    of features; a feature extractor of one's own is refused. Observations are channels first, as
+    SB3 itself keeps them, and the frames of a stack the oldest first.
+    """
+    opened = _opened(path)
+    try:
+        num_actions = int(opened.settings["action_space"]["n"])
+        space = opened.settings["observation_space"]
+        shape = tuple(int(each) for each in space.get("_shape", space.get("shape")))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(
+            f"{path}: it does not say how many actions it has, or what it sees; it must be an "
+            "agent with discrete actions that sees frames."
+        ) from None
+    _check_classes(opened)
+    kinds = [each for each in CRITICS if f"{each}.{each}.0.bias" in opened.weights]
+    look = _critic(opened, kinds[0], num_actions) if kinds else _actor(opened, num_actions)
+    others = [
+        name for name in opened.weights if name not in opened.used and not name.startswith(UNUSED)
+    ]
+    if others:
+        raise InputError(
+            f"{path}: it has weights that no CnnPolicy of DQN, QR-DQN, PPO or A2C has, such as "
+            f"{others[0]!r}; wrap the agent as a Python function, and name it module:function."
+        )
+    try:
+        return StableBaselinesAgent(os.path.basename(path), look, num_actions, shape)
+    except (RuntimeError, ValueError, MemoryError):
+        raise InputError(
+            f"{path}: its layers do not fit one another, observations of shape {shape}, and "
+            f"{num_actions} actions."
+        ) from None
+
+
+def _opened(path: str | os.PathLike[str]) -> Zip:
+    """The weights and the settings of a zip; what is pickled in it stays so."""
+    torch = _torch(str(path))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        with zipfile.ZipFile(path) as file:
+            settings = json.loads(file.read("data"))
+            raw = io.BytesIO(file.read("policy.pth"))
+    except OSError as error:
+        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+    except UNREADABLE:
+        raise InputError(
+            f"{path} is cut short or no zip of Stable-Baselines3; write it with model.save."
+        ) from None
+    try:
+        weights = torch.load(raw, map_location=device, weights_only=True)
+        weights = {name: each.to(torch.float32) for name, each in weights.items()}
+    except (*UNREADABLE, pickle.UnpicklingError, AttributeError, TypeError):
+        raise InputError(
+            f"{path}: its policy.pth is damaged or holds code where only tensors are read; nothing "
+            "of it was run: take a file from a source you trust, written by model.save."
+        ) from None
+    return Zip(str(path), weights, settings if isinstance(settings, dict) else {})
+
+
+def _check_classes(opened: Zip) -> None:
+    """Only SB3's own classes are known; a class of other people's may compute anything."""
+    policy = opened.settings.get("policy_class")
+    module = policy.get("__module__", OWN[0]) if isinstance(policy, Mapping) else OWN[0]
+    extractor = str(opened.option("features_extractor_class", EXTRACTOR))
+    for what, found, known in (
+        ("policy is of the module", str(module), module.startswith(OWN)),
+        ("features come from", extractor, EXTRACTOR in extractor),
+    ):
+        if not known:
+            raise InputError(
+                f"{opened.where}: its {what} {found}, and only SB3's own CnnPolicy and NatureCNN "
+                "are known; wrap the agent as a Python function, and name it module:function."
+            )
+
+
+def _critic(opened: Zip, kind: str, num_actions: int) -> Look:
+    """Q(s, a), or quantiles (n, N, actions) whose mean it is."""
+    eye = _eye(opened, f"{kind}.features_extractor")
+    *hidden, (weight, bias) = opened.layers(f"{kind}.{kind}")
+    rest = _hidden(opened, hidden, "ReLU")
+    quantiles = 1 if kind == "q_net" else -1
+    linear = _torch(opened.where).nn.functional.linear
+
+    def look(observations: Any) -> tuple[Any, Any, Any]:
+        features = rest(eye(observations))
+        outputs = linear(features, weight, bias)
+        Q = outputs.reshape(len(features), quantiles, num_actions).mean(1)
+        return Q.argmax(1), features, Q.amax(1)
+
+    return look
+
+
+def _actor(opened: Zip, num_actions: int) -> Look:
+    """The likeliest action; the value is V(s), of the critic."""
+    shared = bool(opened.option("share_features_extractor", True))
+    apart = "pi_features_extractor.linear.0.weight" in opened.weights
+    eye = _eye(opened, "pi_features_extractor" if apart else "features_extractor")
+    eye_of_critic = _eye(opened, "vf_features_extractor") if apart else eye
+    actor = _hidden(opened, opened.layers("mlp_extractor.policy_net"), "Tanh")
+    critic = _hidden(opened, opened.layers("mlp_extractor.value_net"), "Tanh")
+    action, value = opened.layer("action_net"), opened.layer("value_net")
+    linear = _torch(opened.where).nn.functional.linear
+
+    def look(observations: Any) -> tuple[Any, Any, Any]:
+        seen = eye(observations)
+        features = actor(seen)
+        logits = linear(features, *action).reshape(len(features), num_actions)
+        judged = critic(seen if shared else eye_of_critic(observations))
+        return logits.argmax(1), features, linear(judged, *value)[:, 0]
+
+    return look
+
+
+def _eye(opened: Zip, name: str) -> Callable[[Any], Any]:
+    """Three convolutions and a layer, with rectifiers: NatureCNN."""
+    layers = [opened.layer(f"{name}.cnn.{place}") for place in (0, 2, 4)]
+    weight, bias = opened.layer(f"{name}.linear.0")
+    functional = _torch(opened.where).nn.functional
+    scale = 255 if opened.option("normalize_images", True) else 1
+
+    def eye(observations: Any) -> Any:
+        x = observations.to(weight.device, weight.dtype) / scale
+        for (kernel, shift), stride in zip(layers, STRIDES, strict=True):
+            x = functional.relu(functional.conv2d(x, kernel, shift, stride))
+        return functional.relu(functional.linear(x.flatten(1), weight, bias))
+
+    return eye
+
+
+def _hidden(opened: Zip, layers: list[tuple[Any, Any]], usual: str) -> Callable[[Any], Any]:
+    """Layers, each followed by the activation that the settings name, or by the usual one."""
+    said = opened.option("activation_fn", usual)
+    name = str(said).rpartition(".")[2].rstrip("'>")
+    if name not in ACTIVATIONS:
+        raise InputError(
+            f"{opened.where}: its activation is {said}; known are {', '.join(ACTIVATIONS)}."
+        )
+    torch = _torch(opened.where)
+    activation = getattr(torch.nn, name)()
+
+    def hidden(x: Any) -> Any:
+        for weight, bias in layers:
+            x = activation(torch.nn.functional.linear(x, weight, bias))
+        return x
+
+    return hidden
+
+
+def _torch(wanted: str) -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise InputError(f"{wanted}: torch is not installed; {INSTALL}.") from None
