@@ -1,0 +1,32 @@
+"""Pictures of games: distances over an episode, its frames at both ends, videos, and training.
+
+`curve` and `extremes` take an `Episode` and one distance a frame, and return a Matplotlib `Figure`,
+as do `agent_curve`, `metric_curve` and `sweep`, which take plain arrays. `video` and `ranked_video`
+take an `Episode` too, and write an mp4.
+
+>>> from bisimetric.games import play
+>>> from bisimetric.games.idle import Idle
+>>> from bisimetric.views import games
+>>> episode = play("Pong", Idle("Pong"), most=40)
+>>> games.curve(episode, abs(episode.features - episode.features[0]).sum(axis=1)).get_suptitle()
+'Pong'
+"""
+
+from __future__ import annotations
+
+from bisimetric.views.games.curve import curve
+from bisimetric.views.games.extremes import extremes
+from bisimetric.views.games.ranked import ranked_video
+from bisimetric.views.games.sweeps import sweep
+from bisimetric.views.games.training import agent_curve, metric_curve
+from bisimetric.views.games.video import video
+
+__all__ = [
+    "agent_curve",
+    "curve",
+    "extremes",
+    "metric_curve",
+    "ranked_video",
+    "sweep",
+    "video",
+]

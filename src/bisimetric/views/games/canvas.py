@@ -1,0 +1,149 @@
+"""Pictures as arrays: frames enlarged, words, and plots that are drawn once and then pointed at."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from bisimetric.views.colours import SOURCE
+
+Picture = NDArray[np.uint8]
+
+SCALE = 2
+"""Pixels of a video, on each side, for one of the screen."""
+
+MARGIN = 16
+CAPTION = 28
+"""Pixels above a panel, for its words."""
+
+DOTS_PER_INCH = 100
+DOT = 5
+"""Half the pixels of a dot on a curve, its white rim included."""
+
+INK = "0.1"
+PALE = 0.35
+"""How much is left of what lies ahead of the cursor."""
+
+
+def blank(width: int, height: int) -> Picture:
+    """A white picture (height, width, 3)."""
+    return np.full((height, width, 3), 255, np.uint8)
+
+
+def enlarged(frame: Picture, scale: int = SCALE) -> Picture:
+    """Every pixel `scale` times as wide and high.
+
+    >>> enlarged(np.zeros((210, 160, 3), np.uint8)).shape
+    (420, 320, 3)
+    """
+    return frame.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def put(picture: Picture, part: Picture, left: int, top: int) -> None:
+    """Lays a part over a picture, its corner at (left, top)."""
+    picture[top : top + part.shape[0], left : left + part.shape[1]] = part
+
+
+@functools.lru_cache(maxsize=64)
+def words(text: str, width: int, height: int, *, size: int = 15, colour: str = INK) -> Picture:
+    """Lines of text in black on white, (height, width, 3); what does not fit is cut off."""
+    image = Image.new("RGB", (width, height), "white")
+    ImageDraw.Draw(image).multiline_text(
+        (0, 7), text, font=_font(size), fill=_pixel(colour), spacing=6
+    )
+    written = np.array(image)
+    written.flags.writeable = False
+    return written
+
+
+@functools.cache
+def _disc(size: int) -> NDArray[np.bool_]:
+    """Which pixels of a square of twice `size` lie in its circle."""
+    across = np.arange(2 * size) - size + 0.5
+    return np.asarray(np.hypot(across[:, None], across) <= size)
+
+
+@functools.cache
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(findfont(FontProperties(family="DejaVu Sans")), size)
+
+
+def _pixel(colour: str) -> tuple[int, int, int]:
+    red, green, blue = (round(255 * part) for part in to_rgb(colour))
+    return red, green, blue
+
+
+def drawn(figure: Figure) -> Picture:
+    """A figure as a picture of its own size."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plot:
+    """A plot that is drawn once, and a cursor that moves over it.
+
+    `columns` (n,) are the pixels of n steps, `top` and `bottom` the ends of the cursor, and `dots`
+    by colour the pixels (n,) of the height of a curve at each step.
+    """
+
+    picture: Picture
+    pale: Picture
+    columns: NDArray[np.int64]
+    top: int
+    bottom: int
+    dots: dict[str, NDArray[np.int64]]
+
+    def at(self, step: int) -> Picture:
+        """The plot with its cursor at a step, and pale beyond it."""
+        column = int(self.columns[step])
+        shown = self.picture.copy()
+        across, ahead = slice(self.top, self.bottom), slice(column, int(self.columns[-1]) + 1)
+        shown[across, ahead] = self.pale[across, ahead]
+        shown[across, column - 1 : column + 1] = _pixel(SOURCE)
+        for colour, rows in self.dots.items():
+            row = max(int(rows[step]), DOT)
+            for size, paint in ((DOT, (255, 255, 255)), (DOT - 1, _pixel(colour))):
+                disc = _disc(size)
+                part = shown[row - size : row + size, column - size : column + size]
+                # At an edge of the picture a part of the disc is outside of it.
+                part[disc[: part.shape[0], : part.shape[1]]] = paint
+        return shown
+
+
+def plotted(
+    figure: Figure,
+    upper: Axes,
+    lower: Axes,
+    curves: dict[str, tuple[Axes, NDArray[np.float64]]],
+) -> Plot:
+    """Draws a figure once, for a cursor from the top of `upper` to the bottom of `lower`, which
+    share their steps, and for dots on curves (n,), by colour."""
+    picture = drawn(figure)
+    height = len(picture)
+    count = max(len(numbers) for _, numbers in curves.values())
+    across = upper.transData.transform(np.column_stack([np.arange(count), np.zeros(count)]))[:, 0]
+    dots = {
+        colour: height
+        - panel.transData.transform(np.column_stack([np.zeros(count), numbers]))[:, 1].round()
+        for colour, (panel, numbers) in curves.items()
+    }
+    pale = (255 - PALE * (255.0 - picture)).round().astype(np.uint8)
+    return Plot(
+        picture,
+        pale,
+        across.round().astype(np.int64),
+        height - round(upper.get_window_extent().y1),
+        height - round(lower.get_window_extent().y0),
+        {colour: rows.astype(np.int64) for colour, rows in dots.items()},
+    )
