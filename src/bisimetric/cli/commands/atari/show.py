@@ -1,0 +1,104 @@
+"""`bisimetric atari show`: distances along an episode, as figures, films and numbers."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from bisimetric.cli.arguments import count, program
+from bisimetric.cli.commands.atari.words import (
+    AgentNamed,
+    Flag,
+    Folder,
+    Key,
+    Named,
+    agent_words,
+    checked,
+    folder_for,
+)
+
+
+def show(
+    game: Named,
+    agent: AgentNamed = None,
+    metric: Annotated[
+        Path | None, arg(metavar="METRIC.safetensors", help_behavior_hint="(default: ours)")
+    ] = None,
+    output: Folder = None,
+    episodes: Annotated[int, arg(metavar="N")] = 5,
+    steps: Annotated[str, arg(metavar="N")] = "2000",
+    source: Annotated[int, arg(metavar="FRAME")] = 0,
+    window: Annotated[int, arg(metavar="N")] = 15,
+    epsilon: Annotated[float, arg(metavar="E")] = 0.001,
+    no_films: Flag = False,
+    keep: Flag = False,
+    key: Key = 0,
+) -> None:
+    """An agent plays, and a metric measures every frame from one of them: figures, films, numbers.
+
+    distances.png shows the distances and the differences of values, frames.png the nearest and the
+    furthest frames, episode.mp4 the paper's four panels, sorted.mp4 all frames by distance, and
+    observations.json what the paper saw in such plots, each as a number.
+
+    Args:
+        game: its name, such as Pong
+        agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
+            Dopamine, or module:function
+        metric: what `bisimetric atari learn` has saved, for the same agent
+        output: where the files go
+        episodes: games to be played in a row
+        steps: where they are cut
+        source: the frame to measure from
+        window: steps around an event that belong to it
+        epsilon: the share of random actions
+        no_films: figures and numbers only
+        keep: save the episode with its screens too, episode.npz
+        key: of the random actions
+
+    Examples:
+        bisimetric atari show Pong
+        bisimetric atari show SpaceInvaders --steps 500 --source 120 --no-films -o invaders
+        bisimetric atari show Pong --agent mine.safetensors --metric pong/metric.safetensors
+    """
+    most = count("--steps", steps, least=2)
+    played, player = checked(game, agent)
+    from bisimetric.paper.atari import experiment, observations
+
+    measure = experiment.metric_for(metric, played, player)
+    folder = folder_for(played, output)
+    shown = experiment.measured(
+        played,
+        player,
+        measure,
+        episodes=episodes,
+        most=most,
+        source=source,
+        epsilon=epsilon,
+        key=key,
+        window=window,
+    )
+    from bisimetric.cli import report
+
+    episode = shown.episode
+    scores = ", ".join(f"{score:g}" for score in episode.scores)
+    report.say(
+        [
+            f"game       {played.name}, played by {player.name}",
+            f"metric     {measure.made['steps']:,} updates, {metric or 'shipped'}",
+            f"frames     {len(episode):,} of {report.plural(len(episode.starts), 'game')}",
+            f"scores     {scores}" + ("" if episode.terminated[-1] else ", the last one cut"),
+            f"distances  {shown.distances.mean():.3g} on average, {shown.distances.max():.3g} at "
+            f"most, to frame {source}",
+            "observations of the paper:",
+        ],
+        (f"  {line}" for line in observations.lines(shown.observations)),
+    )
+    paths = experiment.drawn(shown, folder, films=not no_films, agent=agent or "shipped")
+    if keep:
+        paths.append(folder / "episode.npz")
+        episode.save(paths[-1])
+    learn = [program(), "atari", "learn", played.name, *agent_words(agent), "-o", str(folder)]
+    report.say(report.saved_lines(paths), [f"next: {shlex.join(learn)}, for a metric of your own"])

@@ -1,0 +1,112 @@
+"""`bisimetric atari train-agent`: a Rainbow agent of one's own."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from bisimetric.cli.arguments import count, program
+from bisimetric.cli.commands.atari.words import Folder, Key, Named, folder_for
+from bisimetric.cli.interrupts import resumable
+
+
+def train_agent(
+    game: Named,
+    steps: Annotated[str, arg(metavar="N")] = "10M",
+    minutes: Annotated[float | None, arg(metavar="M", help_behavior_hint="(default: none)")] = None,
+    output: Folder = None,
+    games: Annotated[int, arg(metavar="N")] = 128,
+    batch: Annotated[int, arg(metavar="B")] = 512,
+    capacity: Annotated[str, arg(metavar="N")] = "1M",
+    start: Annotated[str, arg(metavar="N")] = "20k",
+    every: Annotated[str, arg(metavar="N")] = "100k",
+    episodes: Annotated[int, arg(metavar="N")] = 30,
+    key: Key = 0,
+    resume: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None,
+) -> None:
+    """Trains a Rainbow agent as Dopamine defines it, many games at once. For a GPU.
+
+    The agents that are shipped were made so. A run is kept each minute, and goes on from there.
+
+    Args:
+        game: its name, such as Pong
+        steps: of the agent in all games, four frames each; those before --resume included
+        minutes: stop when they have passed
+        output: where agent.safetensors, its run and a picture of the training go
+        games: played side by side
+        batch: steps that an update learns from; it divides 16 times --games
+        capacity: steps that are kept to learn from, 7 kB each
+        start: steps before the first update
+        every: steps between two records of the score
+        episodes: whole games that the agent is judged by
+        key: of the games, the weights and the batches
+        resume: go on from a run, run.safetensors in the folder
+
+    Examples:
+        bisimetric atari train-agent Pong --minutes 10 -o pong
+        bisimetric atari train-agent Pong --resume pong/run.safetensors -o pong
+    """
+    numbers = {
+        "steps": count("--steps", steps, least=1),
+        "every": count("--every", every, least=1),
+        "capacity": count("--capacity", capacity, least=1),
+        "start": count("--start", start, least=1),
+    }
+    from bisimetric import games as library
+    from bisimetric.cli import report
+    from bisimetric.errors import InputError
+
+    played = library.game(game)
+    if minutes is not None and not minutes > 0:
+        raise InputError(f"--minutes is {minutes:g} and must be above 0.")
+    if episodes < 1:
+        raise InputError(f"--episodes is {episodes} and must be a whole number, at least 1.")
+    import numpy as np
+
+    from bisimetric.agents import evaluation, rainbow
+
+    try:
+        settings = rainbow.Settings(
+            count=games, batch=batch, capacity=numbers["capacity"], start=numbers["start"]
+        )
+    except InputError as error:
+        words = str(error).replace("Settings: count ", "--games ").replace("Settings: ", "--")
+        raise InputError(words) from None
+    folder = folder_for(played, output)
+    run, target = folder / "run.safetensors", folder / "agent.safetensors"
+    with resumable(run):
+        done = rainbow.train(
+            played.name,
+            steps=numbers["steps"],
+            key=key,
+            settings=settings,
+            every=numbers["every"],
+            minutes=minutes,
+            checkpoint=run,
+            resume=resume,
+        )
+    # Judged as it is shipped, in 16 bits.
+    rainbow.save(target, done)
+    judged = evaluation.judged(played, rainbow.load(target), episodes=episodes, key=key + 1)
+    rainbow.save(target, done, judged)
+    scores = np.array(judged["scores"])
+    speed = done.steps / max(done.seconds, 1e-9)
+    report.say(
+        [
+            f"game       {played.name}, {report.plural(len(played.actions), 'action')}",
+            f"steps      {done.steps:,}, in {done.seconds:,.0f} s, {speed:,.0f} a second",
+            f"score      {scores.mean():.4g} on average of {report.plural(episodes, 'game')}, from "
+            f"{scores.min():g} to {scores.max():g}",
+        ],
+        report.saved_lines([target, run]),
+    )
+    from bisimetric import views
+    from bisimetric.views.games import agent_curve
+
+    picture = folder / "training.png"
+    views.save(agent_curve({played.name: done.history}), picture)
+    learn = [program(), "atari", "learn", played.name, "--agent", str(target), "-o", str(folder)]
+    report.say(report.saved_lines([picture]), [f"next: {shlex.join(learn)}"])
