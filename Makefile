@@ -5,16 +5,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-sb3 test-browser lint format bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed ## the three distances on the paper's 31 states: checked, drawn, saved in demo/
 	@$(BIN)/bisimetric demo --output demo
 
 test: lint ## linters, types and all tests (a few minutes on two cores)
 	$(BIN)/python -m pytest -n auto
+
+test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, with PyTorch, in a .venv-sb3 of their own
+	.venv-sb3/bin/python -m pytest tests/test_agents_stable_baselines.py
+
+test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, which is installed where it can be
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	    command -v $$name > /dev/null && exit 0; done; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
+	  then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; \
+	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
+	$(BIN)/python -m pytest tests/browser
 
 lint: .venv/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check
@@ -29,7 +40,7 @@ bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 clean: ## remove everything that was made here, .venv included
-	rm -rf .venv .venv-peers demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-sb3 demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -45,6 +56,13 @@ $(BIN)/python:
 .venv-peers/.installed: benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --requirement benchmarks/peers.txt
+	@touch $@
+
+# On Linux, PyTorch comes with gigabytes for GPUs unless pip finds a build for CPUs, "2.13.0+cpu",
+# which fits the version asked for and comes before the other.
+.venv-sb3/.installed: pyproject.toml tests/sb3.txt
+	$(PYTHON) -m venv .venv-sb3
+	.venv-sb3/bin/python -m pip install --quiet --requirement tests/sb3.txt --editable .
 	@touch $@
 
 .venv/.installed-dev: pyproject.toml | $(BIN)/python

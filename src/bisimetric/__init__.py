@@ -16,8 +16,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from bisimetric import (
+        agents,
         datasets,
         exact,
+        explorer,
+        games,
         learned,
         paper,
         planning,
@@ -45,8 +48,11 @@ _HOMES = {
     "Transitions": "transitions",
 }
 _ROOMS = (
+    "agents",
     "datasets",
     "exact",
+    "explorer",
+    "games",
     "learned",
     "paper",
     "planning",
@@ -66,8 +72,11 @@ __all__ = [
     "Successors",
     "TableTooLarge",
     "Transitions",
+    "agents",
     "datasets",
     "exact",
+    "explorer",
+    "games",
     "learned",
     "paper",
     "planning",

@@ -19,6 +19,7 @@ from bisimetric.cli.commands import (
     data,
     demo,
     exact,
+    explorer,
     learned,
     relation,
     reproduce,
@@ -26,6 +27,7 @@ from bisimetric.cli.commands import (
     tables,
     worlds,
 )
+from bisimetric.cli.commands.atari import learn, show, sweep, train_agent
 from bisimetric.cli.commands.uses import (
     aggregate,
     compress,
@@ -48,6 +50,7 @@ GROUPS = {
     "sampled": "Distances from experience: of a world or a data set, pair by pair.",
     "learned": "Distances that a network learns: of a world or a data set, an approximation.",
     "uses": "What a distance is good for, with what it promises and what it kept.",
+    "atari": "Games that a trained agent plays: its metric, how that looks, and what it shows.",
     "reproduce": "Figures and experiments of the paper.",
 }
 
@@ -72,8 +75,13 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("uses", "transfer"): transfer.transfer,
     ("rollout",): data.rollout,
     ("explain",): tables.explain,
+    ("explore",): explorer.explore,
     ("show",): tables.show,
     ("demo",): demo.demo,
+    ("atari", "train-agent"): train_agent.train_agent,
+    ("atari", "learn"): learn.learn,
+    ("atari", "show"): show.show,
+    ("atari", "sweep"): sweep.sweep,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
     ("reproduce", "recipes"): reproduce.recipes,

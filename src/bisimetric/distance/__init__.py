@@ -170,6 +170,13 @@ class Distance:
         flat = [self.mdp.state(s) for s in np.ravel(states).tolist()]
         return np.array(flat, dtype=np.int64).reshape(np.shape(states))
 
+    def _repr_html_(self) -> str:
+        """The small page of `bisimetric.explorer` that a notebook shows."""
+        # By the name of the package, which knows all rooms: this one stands above the explorer.
+        import bisimetric
+
+        return str(bisimetric.explorer.small(self))
+
     def __repr__(self) -> str:
         sure = f"error <= {self.error:.2g}" if math.isfinite(self.error) else "error not known"
         if self.coverage is not None and not self.coverage.complete:

@@ -1,0 +1,75 @@
+"""The parts of a page, put together into one file: scripts, styles and data, and nothing run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bisimetric.files import written_beside
+
+HERE = Path(__file__).parent
+PARTS, VENDOR = HERE / "parts", HERE / "vendor"
+STYLES = ("page.css", "map.css", "panels.css", "episode.css")
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+LIBRARIES = ("d3.min.js", "plot.min.js")
+MODULES = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+EXPORTS = re.compile(r"^export ", re.MULTILINE)
+
+
+def assembled(
+    title: str, scripts: Sequence[str], data: Mapping[str, Any], *, charts: bool = True
+) -> str:
+    """One HTML page: the scripts in this order, with what they draw.
+
+    What a browser may run is listed by its hash in the policy of the page; all else, such as a
+    name that looks like a script, is text to it, and it may ask the network for nothing.
+
+    >>> text = assembled("</title><b>", [], {"names": ["</script><script>alert(1)</script>"]})
+    >>> "alert(1)" in text, "<script>alert(1)" in text, "<b>" in text
+    (True, False, False)
+    """
+    libraries = [(VENDOR / name).read_text("utf-8") for name in LIBRARIES] if charts else []
+    run = [*libraries, joined(scripts)]
+    hashes = " ".join(f"'sha256-{_hash(text)}'" for text in run)
+    filled = {
+        "policy": f"{POLICY}; script-src {hashes}",
+        "title": html.escape(title),
+        "style": "".join((PARTS / name).read_text("utf-8") for name in STYLES),
+        "data": as_json(data),
+        "scripts": "\n".join(f"<script>{text}</script>" for text in run),
+    }
+    frame = (PARTS / "page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], frame)
+
+
+def joined(names: Sequence[str]) -> str:
+    """Modules as one script: what they import from each other stands above them."""
+    texts = [(PARTS / name).read_text("utf-8") for name in names]
+    bare = [EXPORTS.sub("", MODULES.sub("", text)) for text in texts]
+    return '"use strict";\n(() => {\n' + "\n".join(bare) + "})();\n"
+
+
+def as_json(data: Any) -> str:
+    """JSON that may stand inside of an element: no `<` in it ends the element.
+
+    >>> as_json({"name": "</script>"})
+    '{"name":"\\\\u003c/script>"}'
+    """
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def save(text: str, path: str | os.PathLike[str]) -> None:
+    """Writes a page; the file appears whole or not at all."""
+    with written_beside(path) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,0 +1,133 @@
+"""The page of an episode: how far its frames are from one of them, and which are nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric import __version__
+from bisimetric.errors import InputError
+from bisimetric.explorer.assembly import assembled
+from bisimetric.explorer.packing import packed, packed_table
+from bisimetric.explorer.pictures import as_address, png
+from bisimetric.uses.tables import checked_table
+
+WHERE = "explorer.episode"
+MOST_FRAMES = 600
+MOST_BYTES = 12_000_000
+"""Of all frames of a page; screens that take more are shown with every other row and column."""
+SCRIPTS = ("numbers.js", "elements.js", "theme.js", "episode.js")
+
+
+def episode(
+    frames: ArrayLike,
+    distances: Any,
+    *,
+    times: ArrayLike | None = None,
+    palette: ArrayLike | None = None,
+    values: ArrayLike | None = None,
+    marks: Mapping[int, str] | None = None,
+    title: str = "An episode",
+    words: str = "distance",
+) -> str:
+    """The page of an episode, as HTML: a curve of distances from a frame that can be dragged.
+
+    Args:
+        frames: (n, h, w) uint8, greys or places in the palette; or (n, h, w, 3) colours.
+        distances: (n, n), of every frame to every other one. A page holds 600 frames: of more,
+            some at equal steps.
+        times: (n,), rising, when the frames were; default: 0, 1, ...
+        palette: (k, 3) uint8, the colours of indexed frames.
+        values: (n,), what the agent believes that a frame is worth.
+        marks: by time, a word for what happened then, such as "point" or "life lost".
+        title, words: of the page, and what to call the distance.
+
+    >>> still = np.zeros((2, 4, 4), np.uint8)
+    >>> episode(still, [[0, 1], [1, 0]]).startswith("<!doctype html>")
+    True
+    """
+    screens, table, when = _checked(frames, distances, times)
+    colours = None if palette is None else _palette(palette, screens)
+    worth = None if values is None else _numbers("values", values, len(screens))
+    kept = np.unique(np.linspace(0, len(screens) - 1, MOST_FRAMES).round().astype(np.int64))
+    notes = []
+    if len(kept) < len(screens):
+        notes.append(f"The page shows {len(kept)} of {len(screens):,} frames, at equal steps.")
+    pictures, thinned = _pictures(screens[kept], colours)
+    if thinned > 1:
+        notes.append(f"Of the screens, one row and column in {thinned} is shown.")
+    data = {
+        "title": title,
+        "words": words,
+        "made": f"bisimetric {__version__}",
+        "notes": notes,
+        "frames": pictures,
+        "times": when[kept].tolist(),
+        "shape": list(screens.shape[1:3]),
+        "values": packed_table(table[np.ix_(kept, kept)]),
+        "V": None if worth is None else packed(worth[kept], "float64"),
+        "marks": [{"at": int(at), "words": str(said)} for at, said in (marks or {}).items()],
+    }
+    return assembled(f"{title} · bisimetric", SCRIPTS, data)
+
+
+def _checked(
+    frames: ArrayLike, distances: Any, times: ArrayLike | None
+) -> tuple[NDArray[np.uint8], NDArray[np.floating], NDArray[np.int64]]:
+    screens = np.asarray(frames)
+    fits = screens.ndim == 3 or (screens.ndim == 4 and screens.shape[3] == 3)
+    if screens.dtype != np.uint8 or not fits or 0 in screens.shape:
+        raise InputError(
+            f"{WHERE}: the frames are {screens.dtype} of shape {screens.shape} and must be uint8, "
+            "(n, h, w) or (n, h, w, 3)."
+        )
+    table = checked_table(WHERE, distances)
+    if len(table) != len(screens):
+        raise InputError(
+            f"{WHERE}: there are {len(screens):,} frames and the table is of {len(table):,}; give "
+            "the distances of all frames."
+        )
+    when = np.arange(len(screens)) if times is None else np.asarray(times)
+    if when.shape != (len(screens),) or when.dtype.kind not in "iu" or (np.diff(when) <= 0).any():
+        raise InputError(
+            f"{WHERE}: times must be {len(screens):,} rising whole numbers, one a frame."
+        )
+    return screens, table, when.astype(np.int64)
+
+
+def _palette(palette: ArrayLike, screens: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    colours = np.asarray(palette)
+    enough = colours.ndim == 2 and colours.shape[1] == 3 and len(colours) <= 256
+    if colours.dtype != np.uint8 or not enough or screens.ndim != 3:
+        raise InputError(
+            f"{WHERE}: the palette is {colours.dtype} of shape {colours.shape} for frames of shape "
+            f"{screens.shape}; it must be uint8, (at most 256, 3), and the frames (n, h, w)."
+        )
+    if screens.max() >= len(colours):
+        raise InputError(
+            f"{WHERE}: a frame has colour {screens.max()} and the palette has {len(colours)}; give "
+            "all colours."
+        )
+    return colours
+
+
+def _numbers(what: str, numbers: ArrayLike, count: int) -> NDArray[np.float64]:
+    found = np.asarray(numbers, np.float64)
+    if found.shape != (count,) or not np.isfinite(found).all():
+        raise InputError(f"{WHERE}: {what} must be {count:,} finite numbers, one a frame.")
+    return found
+
+
+def _pictures(
+    screens: NDArray[np.uint8], palette: NDArray[np.uint8] | None
+) -> tuple[list[str], int]:
+    """The screens as addresses, and how much they were thinned to fit."""
+    thinned = 1
+    while True:
+        files = [png(screen[::thinned, ::thinned], palette) for screen in screens]
+        if sum(map(len, files)) * 4 / 3 <= MOST_BYTES or thinned >= min(screens.shape[1:3]):
+            return [as_address(file) for file in files], thinned
+        thinned += 1

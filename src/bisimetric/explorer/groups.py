@@ -1,0 +1,82 @@
+"""States in classes by how near they are, at every threshold of a slider, and what that loses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric import uses
+from bisimetric.explorer.packing import packed
+from bisimetric.explorer.tables import Sheet
+from bisimetric.progress import Bar
+from bisimetric.uses.aggregation.linkage import merges
+
+MOST_STEPS = 40
+FEW_STEPS = 20
+"""Thresholds of a slider, for worlds of more than `LARGE` states."""
+LARGE = 600
+
+
+def groups(sheet: Sheet, progress: Bar, at: int) -> dict[str, Any]:
+    """Classes by complete linkage, finest first: every class is a part of one of the next.
+
+    A threshold is the largest distance that two states of a class may have. Losses are null
+    where they are not known, and `unsaid` says why.
+    """
+    states = np.flatnonzero(sheet.known)
+    table = sheet.shown()[np.ix_(states, states)]
+    everyone = sheet.d is not None and np.array_equal(sheet.ids, np.arange(len(sheet.values)))
+    measured = everyone and sheet.whole and len(states) == len(sheet.ids)
+    found = []
+    labels = []
+    for done, radius in enumerate(thresholds(table)):
+        placed = np.full(len(sheet.ids), 65_535)
+        loss: float | None = None
+        promised: float | None = None
+        if measured and sheet.d is not None:
+            each = uses.aggregate(sheet.d.mdp, sheet.d, radius=radius, rule="complete")
+            placed[states] = each.labels
+            loss = each.loss
+            promised = each.promised if math.isfinite(each.promised) else None
+        elif len(states):
+            placed[states] = uses.labels(table, radius=radius, rule="complete")
+        labels.append(placed)
+        classes = int(placed[states].max(initial=-1)) + 1
+        found.append({"radius": radius, "classes": classes, "promised": promised, "loss": loss})
+        progress.at(at + (done + 1) / MOST_STEPS)
+    unsaid = None
+    if not measured:
+        unsaid = "Losses are measured where a page shows all states of a world that is all known."
+        if sheet.d is not None and not everyone:
+            unsaid = "Losses need all states, and here are some: see `bisimetric uses aggregate`."
+    elif found[0]["promised"] is None:
+        unsaid = "Nothing is proven of these distances, so nothing is promised."
+    return {
+        "steps": found,
+        "labels": packed(np.stack(labels), "uint16"),
+        "unsaid": unsaid,
+        "of": "V^π" if sheet.d is not None and sheet.d.policy is not None else "V*",
+        "most": None if sheet.d is None else float(sheet.d.mdp.farthest),
+    }
+
+
+def thresholds(table: NDArray[np.floating]) -> list[float]:
+    """Radii, rising, from 0 to where all states are in one class: each makes another grouping.
+
+    Of many, those whose numbers of classes are about in equal ratios.
+
+    >>> thresholds(np.abs(np.subtract.outer([0.0, 1.0, 5.0], [0.0, 1.0, 5.0])))
+    [0.0, 1.0, 5.0]
+    """
+    heights = np.sort(np.asarray(merges(table)[1], np.float64))
+    radii = np.unique(np.r_[0.0, heights])
+    most = MOST_STEPS if len(table) <= LARGE else FEW_STEPS
+    if len(radii) > most:
+        classes = len(table) - np.searchsorted(heights, radii, side="right")
+        wanted = np.geomspace(classes[0], 1, most)
+        nearest = np.abs(np.log(classes)[:, None] - np.log(wanted)[None, :]).argmin(axis=0)
+        radii = radii[np.unique(np.r_[0, nearest, len(radii) - 1])]
+    return [float(radius) for radius in radii]

@@ -1,0 +1,53 @@
+"""Numbers as a page carries them: base64, and of a symmetric table one half."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEPS = 2**24 - 1
+"""How many steps there are from 0 to the largest number of a table of 24 bits."""
+EXACT = 4_000_000
+"""Bytes of base64 up to which a table keeps all of its digits."""
+
+
+def packed(numbers: NDArray[Any], dtype: str) -> str:
+    """An array as base64, its bytes little-endian.
+
+    >>> packed(np.array([1, 256]), "uint16")
+    'AQAAAQ=='
+    """
+    little = np.ascontiguousarray(numbers, np.dtype(dtype).newbyteorder("<"))
+    return base64.b64encode(little.tobytes()).decode("ascii")
+
+
+def packed_bits(mask: NDArray[np.bool_]) -> str:
+    """A mask as base64, eight entries a byte, the first one lowest."""
+    return packed(np.packbits(np.ravel(mask), bitorder="little"), "uint8")
+
+
+def packed_table(values: NDArray[np.floating], tables: int = 1) -> dict[str, Any]:
+    """A symmetric table (n, n), as the entries [s, t] with t <= s, row by row.
+
+    Small ones keep their digits. Of others each number is a multiple of `step`, in 24 bits: it is
+    off by half a step at most, or by one where it is so small that it would be taken for 0.
+
+    >>> packed_table(np.array([[0.0, 2.0], [2.0, 0.0]]))["form"]
+    'float64'
+    """
+    half = values[np.tril_indices(len(values))].astype(np.float64)
+    if half.size * 8 * 4 / 3 * tables <= EXACT:
+        return {"form": "float64", "step": 0.0, "data": packed(half, "float64")}
+    largest = float(half.max())
+    step = largest / STEPS if largest > 0 else 1.0
+    whole = np.maximum(np.rint(half / step), half > 0).astype("<u4")
+    bytes_ = whole.view(np.uint8).reshape(-1, 4)[:, :3]
+    return {"form": "uint24", "step": step, "data": packed(bytes_, "uint8")}
+
+
+def packed_half(mask: NDArray[np.bool_]) -> str:
+    """A symmetric mask (n, n), as the bits [s, t] with t <= s, row by row."""
+    return packed_bits(mask[np.tril_indices(len(mask))])

@@ -1,0 +1,174 @@
+"""The page of a table, and the small one for notebooks."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bisimetric import __version__
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.explorer import states, tables
+from bisimetric.explorer.assembly import assembled
+from bisimetric.explorer.groups import groups
+from bisimetric.explorer.tables import Sheet
+from bisimetric.progress import bar
+from bisimetric.uses.tables import checked_table
+from bisimetric.views.colours import colours
+
+WHERE = "explorer.page"
+MOST_STATES = 2_000
+MOST_ENTRIES = 8_000_000
+"""Entries of all tables of a page, both halves counted: they make 16 of its 20 MB."""
+FEW_STATES = 250
+"""How many states a notebook shows."""
+SHARED = (
+    "numbers.js",
+    "elements.js",
+    "scales.js",
+    "map.js",
+    "couplings.js",
+    "reasons.js",
+    "selection.js",
+    "steps.js",
+    "sentences.js",
+    "why.js",
+    "distances.js",
+)
+WHOLE = (
+    "sums.js",
+    "pairs.js",
+    "compare.js",
+    "values.js",
+    "groups.js",
+    "theme.js",
+    "main.js",
+)
+SMALL = ("small.js",)
+
+
+class Page(NamedTuple):
+    """A page, and what is to be said of it.
+
+    Attributes:
+        text: the HTML.
+        shown: how many states it shows, of `total`.
+        notes: what a reader must know, in sentences.
+    """
+
+    text: str
+    shown: int
+    total: int
+    notes: tuple[str, ...]
+
+
+def page(d: Any, *, against: Mapping[str, Any] | None = None, title: str = "") -> str:
+    """The whole page of a distance, as HTML.
+
+    Args:
+        d: a `Distance`, a `Learned` that knows its states, or a plain table (n, n), which has no
+            world to be explained by.
+        against: by name, distances of the same states, to compare with.
+        title: of the page; default: the world that the table was made of.
+
+    >>> from bisimetric import exact, worlds
+    >>> mdp = worlds.load("pessimism")
+    >>> text = page(exact.bisimulation(mdp), against={"lax": exact.lax(mdp)})
+    >>> "lax bisimulation distance" in text
+    True
+    """
+    return made({"": d, **(against or {})}, title=title).text
+
+
+def made(distances: Mapping[str, Any], *, title: str = "") -> Page:
+    """The page of one or more tables by name, the first one first, and what to say of it."""
+    sheets, notes = _sheets(distances, MOST_STATES)
+    with bar(len(sheets), "aggregations") as progress:
+        found = [groups(sheet, progress, at) for at, sheet in enumerate(sheets)]
+    data = _data(sheets, notes, title)
+    for each, classes in zip(data["tables"], found, strict=True):
+        each["groups"] = classes
+    text = assembled(f"{data['title']} · bisimetric", (*SHARED, *WHOLE), data)
+    return Page(text, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
+
+
+def small(d: Any) -> str:
+    """A part of the page that is small enough for the output of a notebook, in a frame.
+
+    The map or the points, distances from a state, and why two states differ; no charts.
+
+    >>> from bisimetric import exact, worlds
+    >>> small(exact.bisimulation(worlds.load("pessimism"))).startswith("<iframe ")
+    True
+    """
+    sheets, notes = _sheets({"": d}, FEW_STATES)
+    data = _data(sheets, notes, "")
+    text = assembled(data["title"], (*SHARED, *SMALL), data, charts=False)
+    inside = html.escape(text, quote=True)
+    return (
+        f'<iframe srcdoc="{inside}" sandbox="allow-scripts" title="{html.escape(data["title"])}" '
+        'style="width: 100%; height: 30rem; border: 0" loading="lazy"></iframe>'
+    )
+
+
+def _sheets(distances: Mapping[str, Any], most: int) -> tuple[list[Sheet], list[str]]:
+    """The tables of the states that are shown, and what is to be said of them."""
+    room = min(most, math.isqrt(MOST_ENTRIES // len(distances)))
+    sheets: list[Sheet] = []
+    notes: list[str] = []
+    for label, d in distances.items():
+        if hasattr(d, "distance"):
+            d = d.distance()
+        values = checked_table(WHERE, d)
+        world = d if isinstance(d, Distance) else None
+        named = label or (tables.SYMBOLS[world.kind] if world is not None else "the table")
+        if not sheets:
+            ids = states.sample(None if world is None else world.mdp, len(values), room)
+            if len(ids) < len(values):
+                notes.append(
+                    f"The page shows {len(ids):,} of {len(values):,} states, in patches; where a "
+                    "path leaves them it is not followed."
+                )
+        else:
+            ids = tables.same_states(sheets[0], d, values, named)
+            if named in [sheet.label for sheet in sheets]:
+                raise InputError(f"{WHERE}: two tables are called {named}; give each a name.")
+        sheets.append(Sheet(named, world, values, ids))
+        if len(sheets) > 1:
+            notes += tables.notes(sheets[0], sheets[-1])
+    return sheets, notes
+
+
+def _data(sheets: list[Sheet], notes: list[str], title: str) -> dict[str, Any]:
+    first = sheets[0]
+    mdp = None if first.d is None else first.d.mdp
+    name = (lambda s: str(s)) if mdp is None else mdp.name
+    world = "A table" if first.d is None else str(first.d.made.get("world", "A world"))
+    found = [tables.table_data(sheet, len(sheets)) for sheet in sheets]
+    return {
+        "title": title or world,
+        "made": f"bisimetric {__version__}",
+        "names": [name(s) for s in first.ids.tolist()],
+        "total": len(first.values),
+        "discount": None if mdp is None else mdp.discount,
+        "actions": None if mdp is None else mdp.num_actions,
+        "deterministic": None if mdp is None else mdp.is_deterministic,
+        "notes": notes,
+        "colours": shades(),
+        "tables": found,
+        **states.layout(mdp, first.shown(), first.ids, first.known),
+    }
+
+
+def shades(count: int = 64) -> list[str]:
+    """The colours of all pictures, near to far, as a page writes them.
+
+    >>> shades()[0], shades()[-1]
+    ('#440154', '#fde725')
+    """
+    levels = np.asarray(colours()(np.linspace(0, 1, count)))[:, :3]
+    return ["#" + bytes(level.tolist()).hex() for level in np.rint(255 * levels).astype(np.uint8)]

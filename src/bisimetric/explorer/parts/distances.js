@@ -1,0 +1,86 @@
+// The first view: the world from one state, and why another one is as far as it is.
+import { element, term } from "./elements.js";
+import { StateMap } from "./map.js";
+import { format } from "./numbers.js";
+import { distanceScale, scaleBar } from "./scales.js";
+import { walked, Why } from "./why.js";
+
+export class DistancesView {
+  constructor(host, page, chart) {
+    this.page = page;
+    const { data, selection } = page;
+    this.title = element("h2", { class: "map-title" });
+    const holder = element("div", { class: "map-holder" });
+    this.below = element("div", {});
+    const panel = element("section", { class: "card why", "aria-label": "why" });
+    const left = element(
+      "section",
+      { class: "card", "aria-label": "map" },
+      this.title,
+      holder,
+      this.below,
+    );
+    host.append(element("div", { class: "two" }, left, panel));
+    this.map = new StateMap(
+      holder,
+      data,
+      page.hovering(() => this.d),
+      "Distances",
+    );
+    this.why = new Why(panel, data, selection, {
+      chart,
+      show: (reasons, step) => this.map.paths(...walked(reasons, step)),
+    });
+    this.shared = element("input", {
+      type: "checkbox",
+      id: "shared",
+      onchange: () => this.paint(),
+    });
+  }
+
+  get d() {
+    return this.page.tables[this.page.selection.table];
+  }
+
+  paint() {
+    const { d, page } = this;
+    const { data, selection } = page;
+    const row = d.table.row(selection.first);
+    const scale = distanceScale(this.shared.checked ? d.table.values : row, data.colours, d.error);
+    const written = format(d.table.largest);
+    this.map.paint(Array.from(row, scale.colour), Array.from(row, written), this.veiled(d));
+    this.map.select(selection.first, selection.second);
+    this.title.replaceChildren(
+      term(d.words, d.words),
+      " from ",
+      element("span", { class: "chip first" }, data.names[selection.first]),
+    );
+    const option = element(
+      "label",
+      { class: "option", for: "shared" },
+      this.shared,
+      "the same colours for all states",
+    );
+    const marks = {
+      unknown: d.veiled.size > 0,
+      goals: data.goals.length > 0,
+      others: Boolean(data.map?.others.length),
+    };
+    this.below.replaceChildren(
+      ...[scaleBar(scale, "", marks), option, page.picture()].filter(Boolean),
+    );
+    this.why.paint(d);
+  }
+
+  // The window is wider or narrower: the chart is drawn again, at the step that it shows.
+  resize() {
+    if (this.why.reasons) this.why.go(this.why.step);
+  }
+
+  // All, from a state of which nothing is known.
+  veiled(d) {
+    return d.veiled.has(this.page.selection.first)
+      ? new Set(this.page.data.names.keys())
+      : d.veiled;
+  }
+}

@@ -1,0 +1,358 @@
+"""The explorer: what a page carries, what it refuses, and that nothing in it is run."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import html
+import itertools
+import json
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bisimetric import MDP, Distance, InputError, datasets, exact, explorer, sampled, uses, worlds
+from bisimetric.explorer import assembly, groups, packing, pages, states
+
+HOSTILE = (
+    "</script><script>bad()</script>",
+    "<img src=x onerror=bad()>",
+    "\"'&{{data}}",
+    "🙂\u2028",
+)
+
+
+@pytest.fixture(scope="module")
+def rooms() -> Distance:
+    return exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
+
+
+def carried(text: str) -> dict[str, Any]:
+    """The data of a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def unpacked(values: dict[str, Any], count: int) -> NDArray[np.float64]:
+    """A table that `packed_table` packed."""
+    raw = np.frombuffer(base64.b64decode(values["data"]), np.uint8)
+    if values["form"] == "float64":
+        half = raw.view("<f8").astype(np.float64)
+    else:
+        half = raw.reshape(-1, 3) @ np.array([1.0, 2.0**8, 2.0**16]) * values["step"]
+    table = np.zeros((count, count))
+    table[np.tril_indices(count)] = half
+    return np.maximum(table, table.T)
+
+
+def named(names: tuple[str, ...], **made: Any) -> Distance:
+    count = len(names)
+    ring = (np.arange(count) + 1) % count
+    rewards = np.arange(count, dtype=float)[:, None]
+    mdp = MDP.deterministic(ring[:, None], rewards, discount=0.5, names=names)
+    found = exact.bisimulation(mdp)
+    return dataclasses.replace(found, made={**found.made, **made})
+
+
+@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=30)
+def test_a_small_table_keeps_its_digits(count: int, key: int) -> None:
+    table = np.random.default_rng(key).random((count, count))
+    table = table + table.T
+    assert (unpacked(packing.packed_table(table), count) == table).all()
+
+
+def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
+    rng = np.random.default_rng(0)
+    table = 150 * rng.random((60, 60)) ** 8
+    table = np.maximum(table, table.T)
+    np.fill_diagonal(table, 0.0)
+    table[3, 4] = table[4, 3] = 1e-12
+    packed = packing.packed_table(table, tables=10_000)
+    found = unpacked(packed, 60)
+    assert packed["form"] == "uint24"
+    assert packed["step"] == pytest.approx(table.max() / (2**24 - 1))
+    assert np.abs(found - table).max() <= packed["step"]
+    assert ((found == 0) == (table == 0)).all()
+
+
+def test_a_page_carries_the_table_the_values_and_the_steps(rooms: Distance) -> None:
+    data = carried(explorer.page(rooms, title="two rooms"))
+    (table,) = data["tables"]
+    assert data["title"] == "two rooms"
+    assert (unpacked(table["values"], 31) == rooms.values).all()
+    assert table["error"] == rooms.error
+    assert data["names"] == list(rooms.mdp.names or ())
+    assert table["V"]["name"] == "V*"
+    assert data["goals"] == [rooms.mdp.state("1,5"), rooms.mdp.state("5,5")]
+    assert data["map"]["rows"][0] == 1
+    assert data["points"] is None
+
+
+def test_a_learned_distance_is_shown_by_its_table(rooms: Distance) -> None:
+    learned = types.SimpleNamespace(distance=lambda: rooms)
+    assert explorer.page(learned) == explorer.page(rooms)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_names_are_text_and_never_markup(small: bool) -> None:
+    d = named(HOSTILE, world="<script>bad()</script>")
+    text = explorer.page(d)
+    if small:
+        text = html.unescape(explorer.small(d).partition('srcdoc="')[2].partition('" sandbox')[0])
+    assert carried(text)["names"] == list(HOSTILE)
+    assert "<script>bad()" not in text
+    assert "<img src" not in text
+    # One script of data, and those whose hashes the policy lists.
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy[1]))
+    assert {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts} == (
+        allowed
+    )
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe-eval" not in policy[1]
+
+
+def test_a_page_asks_for_nothing_from_outside(rooms: Distance) -> None:
+    text = explorer.page(rooms)
+    assert not re.findall(r'(?:src|href)="(?!data:)', text)
+
+
+def test_every_part_is_in_a_page_and_its_licences_beside_it() -> None:
+    used = {*pages.SHARED, *pages.WHOLE, *pages.SMALL, *explorer.episodes.SCRIPTS}
+    assert used == {path.name for path in assembly.PARTS.glob("*.js")}
+    assert {path.name for path in assembly.PARTS.glob("*.css")} == set(assembly.STYLES)
+    said = (assembly.VENDOR / "README.md").read_text(encoding="utf-8")
+    for name in assembly.LIBRARIES:
+        first = (assembly.VENDOR / name).read_text(encoding="utf-8").splitlines()[0]
+        version = re.search(r"v(\d+\.\d+\.\d+)", first)
+        assert version is not None
+        assert version[1] in said
+        assert (assembly.VENDOR / name.replace(".min.js", ".LICENSE")).is_file()
+
+
+def test_modules_import_only_what_stands_above_them() -> None:
+    for scripts in (
+        (*pages.SHARED, *pages.WHOLE),
+        (*pages.SHARED, *pages.SMALL),
+        explorer.episodes.SCRIPTS,
+    ):
+        for place, name in enumerate(scripts):
+            text = (assembly.PARTS / name).read_text(encoding="utf-8")
+            for wanted in re.findall(r'^} from "\./(.*?)";|from "\./(.*?)";', text, re.MULTILINE):
+                assert "".join(wanted) in scripts[:place], f"{name} imports {wanted}"
+    assert "import " not in assembly.joined(["numbers.js", "couplings.js", "reasons.js"])
+
+
+def test_a_plain_table_is_shown_as_points() -> None:
+    line = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
+    data = carried(explorer.page(line))
+    xs = np.array(data["points"])[:, 0]
+    assert data["map"] is None
+    assert np.argsort(xs).tolist() in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0])
+    assert data["tables"][0]["steps"] is None
+    assert data["tables"][0]["groups"]["steps"][0]["loss"] is None
+    assert data["stress"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_page_of_one_state() -> None:
+    mdp = MDP.deterministic([[0]], [[1.0]], discount=0.5)
+    data = carried(explorer.page(exact.bisimulation(mdp)))
+    assert data["names"] == ["0"]
+    assert [step["classes"] for step in data["tables"][0]["groups"]["steps"]] == [1]
+    assert "<iframe" in explorer.small(exact.bisimulation(mdp))
+
+
+@pytest.mark.parametrize("kind", ["on_policy", "mico"])
+def test_distances_of_a_policy_carry_its_chain(kind: str) -> None:
+    mdp = worlds.load("random", states=12, actions=3, successors=2, discount=0.9)
+    policy = np.full((12, 3), 1 / 3)
+    policy[0] = [1, 0, 0]
+    (table,) = carried(explorer.page(getattr(exact, kind)(mdp, policy)))["tables"]
+    assert table["steps"]["count"] == 1
+    assert table["steps"]["played"] == [0] + [-1] * 11
+    assert table["V"]["name"] == "V^π"
+    assert table["groups"]["of"] == "V^π"
+
+
+def test_other_worlds_are_refused_and_other_numbers_said(rooms: Distance) -> None:
+    other = exact.bisimulation(worlds.load("pessimism"))
+    with pytest.raises(InputError, match=r"e is of another world than d~: it has 3 states"):
+        explorer.page(rooms, against={"e": other})
+    names = ("other", *(rooms.mdp.names or ())[1:])
+    renamed = dataclasses.replace(rooms, mdp=rooms.mdp.replace(names=names))
+    with pytest.raises(InputError, match=r"its state 0 is 'other', and not '1,1'; compare"):
+        explorer.page(rooms, against={"e": renamed})
+    slower = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.5))
+    (note,) = explorer.made({"d": rooms, "e": slower}).notes
+    assert note == "The world of e is another one: its discount is 0.5 and not 0.9."
+    assert explorer.made({"d": rooms, "e": exact.lax(rooms.mdp)}).notes == ()
+    with pytest.raises(InputError, match=r"the table is of another world|it has 3 states, and not"):
+        explorer.page(rooms, against={"e": np.zeros((3, 3))})
+
+
+def test_tables_from_experience_are_matched_by_name() -> None:
+    world = worlds.load("FrozenLake-v1", is_slippery=False)
+    lake = datasets.rollout("FrozenLake-v1", steps=2_000, key=0, is_slippery=False)
+    page = explorer.made({"exact": exact.bisimulation(world), "data": sampled.bisimulation(lake)})
+    first, second = carried(page.text)["tables"]
+    found = sampled.bisimulation(lake)
+    assert found.coverage is not None
+    assert second["unknown"] == [s for s in range(16) if not found.coverage.lived[s]]
+    assert first["unknown"] == []
+    back = explorer.made({"data": found, "exact": exact.bisimulation(world)})
+    assert back.notes == ("1 state is not in exact.",)
+    assert 16 in carried(back.text)["tables"][1]["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ([[0.0, np.nan], [np.nan, 0.0]], r"explorer.page: the table has nan at \[0, 1\]"),
+        ([[0.0, -1.0], [-1.0, 0.0]], r"has -1 at \[0, 1\] and distances must be finite"),
+        ([[0.0, 1.0], [2.0, 0.0]], r"must be symmetric"),
+        ([0.0, 1.0], r"must be square"),
+        (np.zeros((0, 0)), r"must be square"),
+    ],
+)
+def test_what_is_no_table_is_refused(table: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        explorer.page(np.array(table))
+
+
+def test_a_distance_with_nan_is_refused() -> None:
+    mdp = MDP.deterministic([[0], [1]], [[0.0], [1.0]], discount=0.5)
+    d = Distance(np.array([[0.0, np.nan], [np.nan, 0.0]]), 0.0, "bisimulation", mdp)
+    with pytest.raises(InputError, match=r"nan at \[0, 1\]"):
+        explorer.page(d)
+
+
+def grid(rows: int, columns: int) -> Distance:
+    """A table that is quick to make: how far cells are apart, of which nothing is proven."""
+    mdp = worlds.load("open-grid", rows=rows, columns=columns, obstacles=0, discount=0.9)
+    return Distance(uses.map_distances(mdp), float("inf"), "bisimulation", mdp)
+
+
+def test_two_tables_of_2000_states_are_below_20_mb() -> None:
+    d = grid(40, 50)
+    rng = np.random.default_rng(0)
+    noise = rng.random(d.values.shape)
+    e = dataclasses.replace(d, values=np.maximum(noise, noise.T) * (d.values > 0))
+    page = explorer.made({"d": d, "e": e})
+    assert (page.shown, page.total, page.notes) == (2_000, 2_000, ())
+    assert len(page.text.encode()) < 20e6
+
+
+def test_more_states_are_sampled_and_that_is_said() -> None:
+    d = grid(46, 50)
+    page = explorer.made({"d": d})
+    assert (page.shown, page.total) == (2_000, 2_300)
+    assert page.notes == (
+        "The page shows 2,000 of 2,300 states, in patches; where a path leaves them it is not "
+        "followed.",
+    )
+    data = carried(page.text)
+    assert len(data["names"]) == 2_000
+    assert len(data["map"]["others"]) == 300
+    ids = [d.mdp.state(name) for name in data["names"]]
+    found = unpacked(data["tables"][0]["values"], 2_000)
+    assert np.abs(found - d.values[np.ix_(ids, ids)]).max() <= data["tables"][0]["values"]["step"]
+    assert len(explorer.small(d)) < 1e6
+
+
+@given(st.integers(20, 200), st.integers(1, 3), st.integers(9, 60), st.integers(0, 99))
+@settings(deadline=None, max_examples=25)
+def test_a_sample_has_its_size_and_grows_by_steps(
+    count: int, actions: int, most: int, key: int
+) -> None:
+    rng = np.random.default_rng(key)
+    after = rng.integers(0, count, (count, actions))
+    mdp = MDP.deterministic(after, np.zeros((count, actions)), discount=0.5)
+    found = states.sample(mdp, count, most)
+    assert len(found) == len(set(found.tolist())) == min(count, most)
+    assert (np.diff(found) > 0).all()
+
+
+def test_a_sample_is_more_closed_than_one_at_random() -> None:
+    mdp = worlds.load("open-grid", rows=50, columns=50, obstacles=0)
+    found = states.sample(mdp, mdp.num_states, 500)
+    inside = np.isin(mdp.next_state[found], found).mean()
+    at_random = np.random.default_rng(0).choice(mdp.num_states, 500, replace=False)
+    assert inside > 0.8 > 2 * np.isin(mdp.next_state[at_random], at_random).mean()
+
+
+def test_points_on_one_spot_are_set_apart() -> None:
+    moved = states.apart(np.zeros((50, 2)))
+    apart = np.linalg.norm(moved[:, None] - moved[None], axis=-1) + np.eye(50)
+    assert apart.min() > 0.5 * states.SPOT
+    alone = np.array([[0.0, 0.0], [1.0, 0.0]])
+    assert (states.apart(alone) == alone).all()
+
+
+def test_losses_are_those_of_aggregate(rooms: Distance) -> None:
+    (table,) = carried(explorer.page(rooms))["tables"]
+    found = table["groups"]
+    labels = np.frombuffer(base64.b64decode(found["labels"]), "<u2").reshape(-1, 31)
+    assert len(labels) == len(found["steps"])
+    for step, each in zip(found["steps"], labels, strict=True):
+        true = uses.aggregate(rooms.mdp, rooms, radius=step["radius"], rule="complete")
+        assert (each == true.labels).all()
+        assert step["classes"] == len(true)
+        assert (step["promised"], step["loss"]) == pytest.approx((true.promised, true.loss))
+    # Finest first, and every class is a part of one of the next.
+    for fine, coarse in itertools.pairwise(labels):
+        assert len(set(zip(fine.tolist(), coarse.tolist(), strict=True))) == fine.max() + 1
+    assert found["steps"][-1]["classes"] == 1
+
+
+def test_thresholds_reach_from_all_alone_to_all_together() -> None:
+    points = np.random.default_rng(0).random((300, 2))
+    table = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    found = groups.thresholds(table)
+    assert found[0] == 0
+    assert len(found) <= groups.MOST_STEPS + 2
+    assert (np.diff(found) > 0).all()
+    assert uses.labels(table, radius=found[-1], rule="complete").max() == 0
+
+
+def test_nothing_is_promised_where_nothing_is_proven() -> None:
+    (table,) = carried(explorer.page(grid(3, 3)))["tables"]
+    assert {step["promised"] for step in table["groups"]["steps"]} == {None}
+    assert "nothing is promised" in table["groups"]["unsaid"]
+
+
+def test_a_distance_shows_itself_in_a_notebook(rooms: Distance) -> None:
+    shown = rooms._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert 'sandbox="allow-scripts"' in shown
+    assert len(shown) < 200_000
+
+
+def test_a_notebook_needs_no_import_of_the_explorer() -> None:
+    code = """
+import bisimetric
+d = bisimetric.exact.bisimulation(bisimetric.worlds.load("pessimism"))
+print(d._repr_html_()[:7])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "<iframe\n", done.stderr
+
+
+def test_a_page_is_written_whole(rooms: Distance, tmp_path: Path) -> None:
+    explorer.save(explorer.page(rooms), tmp_path / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert "31" in (tmp_path / "page.html").read_text(encoding="utf-8")
