@@ -65,7 +65,7 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "shown").iterdir()}
     assert names == {
         "distances.png", "frames.png", "learning.png", "episode.mp4", "sorted.mp4",
-        "episode.npz", "observations.json",
+        "episode.npz", "explore.html", "observations.json",
     }  # fmt: skip
     record = json.loads((tmp_path / "shown" / "observations.json").read_text())
     assert (record["source"], record["frames"], record["agent"]) == (7, 120, agent)
@@ -76,6 +76,16 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     refused(wide, "is for 21 features and player.py:wide has 3", "player.py:mine")
     invaders = run("atari", "show", "SpaceInvaders", *show[3:], "-o", "shown")
     refused(invaders, "metric.safetensors is of Pong and not of SpaceInvaders")
+
+
+@pytest.mark.parametrize("game", ["Pong", "SpaceInvaders", "Asterix"])
+def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
+    seen = run("atari", "show", game, "-o", "shown", "--steps", "60", "--no-films")
+    assert seen.code == 0, seen.err
+    assert f"game       {game}, played by rainbow of {game}" in seen.out
+    assert "updates, shipped" in seen.out
+    page = (tmp_path / "shown" / "explore.html").read_text()
+    assert f"<title>{game}, as rainbow of {game} plays it" in page
 
 
 def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:

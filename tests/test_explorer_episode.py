@@ -65,6 +65,8 @@ def test_many_and_large_frames_are_thinned_and_that_is_said(
     assert len(data["frames"]) == 600
     assert (data["times"][0], data["times"][-1]) == (0, 699)
     assert data["notes"] == ["The page shows 600 of 700 frames, at equal steps."]
+    some = carried(explorer.episode(frames[:2], np.zeros((2, 2)), times=[0, 40], of=41))
+    assert some["notes"] == ["The page shows 2 of 41 frames, at equal steps."]
     monkeypatch.setattr(episodes, "MOST_BYTES", 10_000)
     data = carried(explorer.episode(frames[:100], np.zeros((100, 100))))
     assert re.fullmatch(r"Of the screens, one row and column in \d is shown.", data["notes"][0])

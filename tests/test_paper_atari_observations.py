@@ -166,6 +166,19 @@ def test_distances_that_follow_the_exact_ones() -> None:
     assert late.holds is None
 
 
+def test_claims_are_put_to_the_exact_distances_too() -> None:
+    played = Played()
+    played.rewards[np.append(EVENTS, EVENTS + 3)] = 1.0
+    played.terminated[-1] = True
+    learned = smooth(8) - bumps(EVENTS, 8.0, WINDOW, WINDOW)
+    found = by_name(played, np.maximum(learned, 0), discount=0.9)["peaks at points"]
+    # Far from a point nothing is paid for long, as after frame 0: the exact distance is 0 there.
+    assert (found.holds, found.exact) == (False, True)
+    assert "does not hold (of the exact distances: holds)" in str(found)
+    played.terminated[-1] = False
+    assert by_name(played, smooth(8), discount=0.9)["peaks at points"].exact is None
+
+
 def test_distances_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match=r"the distances have shape \(5,\) and must be \(2000,\)"):
         observations.observed(Played(), np.zeros(5))

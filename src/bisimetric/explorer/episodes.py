@@ -30,6 +30,7 @@ def episode(
     palette: ArrayLike | None = None,
     values: ArrayLike | None = None,
     marks: Mapping[int, str] | None = None,
+    of: int | None = None,
     title: str = "An episode",
     words: str = "distance",
 ) -> str:
@@ -43,6 +44,7 @@ def episode(
         palette: (k, 3) uint8, the colours of indexed frames.
         values: (n,), what the agent believes that a frame is worth.
         marks: by time, a word for what happened then, such as "point" or "life lost".
+        of: how many frames the episode has, where these are some of them.
         title, words: of the page, and what to call the distance.
 
     >>> still = np.zeros((2, 4, 4), np.uint8)
@@ -54,8 +56,9 @@ def episode(
     worth = None if values is None else _numbers("values", values, len(screens))
     kept = np.unique(np.linspace(0, len(screens) - 1, MOST_FRAMES).round().astype(np.int64))
     notes = []
-    if len(kept) < len(screens):
-        notes.append(f"The page shows {len(kept)} of {len(screens):,} frames, at equal steps.")
+    total = max(len(screens), of or 0)
+    if len(kept) < total:
+        notes.append(f"The page shows {len(kept)} of {total:,} frames, at equal steps.")
     pictures, thinned = _pictures(screens[kept], colours)
     if thinned > 1:
         notes.append(f"Of the screens, one row and column in {thinned} is shown.")

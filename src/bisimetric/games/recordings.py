@@ -29,7 +29,7 @@ ROWS = {
 """The fields with one row a frame: how many dimensions, and the kind of numbers."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Episode:
     """The n frames that an agent acted on, of one game or of several in a row.
 
@@ -76,6 +76,9 @@ class Episode:
             frozen(array)
         if self.palette.shape != (256, 3):
             raise InputError(f"Episode: the palette is {self.palette.shape} and must be (256, 3).")
+
+    def __repr__(self) -> str:
+        return f"Episode({self.game}, {len(self):,} frames, scores {self.scores.tolist()})"
 
     def __len__(self) -> int:
         return len(self.screens)

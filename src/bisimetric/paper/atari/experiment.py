@@ -28,8 +28,9 @@ METRICS = Path(__file__).parent / "metrics"
 """The metrics that are shipped, one a game: `<game>.safetensors`."""
 
 EPISODES, MOST = 5, 2_000
-FIGURES = ("distances.png", "frames.png", "learning.png")
+FIGURES = ("distances.png", "frames.png", "learning.png", "training.png")
 FILMS = ("episode.mp4", "sorted.mp4")
+PAGE = "explore.html"
 
 
 def gathered(
@@ -108,6 +109,7 @@ class Shown:
     """An episode, the distance of each of its frames to the frame `source`, and what it shows."""
 
     episode: Episode
+    agent: Agent
     metric: Learned
     source: int
     distances: NDArray[np.float64]
@@ -148,14 +150,14 @@ def measured(
         discount=metric.discount,
         clip=bool(metric.made.get("clip", True)),
     )
-    return Shown(episode, metric, source, distances, found)
+    return Shown(episode, agent, metric, source, distances, found)
 
 
 def drawn(
     shown: Shown, folder: str | os.PathLike[str], *, films: bool = True, **about: Any
 ) -> list[Path]:
     """Writes figures, films and numbers of what was measured; `about` goes with the numbers."""
-    from bisimetric import views
+    from bisimetric import explorer, views
     from bisimetric.views import games
 
     target = Path(folder)
@@ -169,9 +171,15 @@ def drawn(
         curves = games.metric_curve({episode.game: shown.metric.history})
         views.save(curves, target / FIGURES[2])
         paths.append(target / FIGURES[2])
+    trained = getattr(shown.agent, "history", {})
+    if "step" in trained:
+        views.save(games.agent_curve({episode.game: trained}), target / FIGURES[3])
+        paths.append(target / FIGURES[3])
     if films:
         paths.append(games.video(episode, d, target / FILMS[0], source=source))
         paths.append(games.ranked_video(episode, d, target / FILMS[1], source=source))
+    paths.append(target / PAGE)
+    explorer.save(page(shown), paths[-1])
     record = {
         **about,
         "source": source,
@@ -184,6 +192,41 @@ def drawn(
     with written_beside(target / "observations.json") as beside:
         beside.write_text(json.dumps(_plain(record), indent=1) + "\n", encoding="utf-8")
     return [*paths, target / "observations.json"]
+
+
+def page(shown: Shown) -> str:
+    """The episode as a page on which any frame can be the source; of a long one, some frames."""
+    from bisimetric import explorer
+    from bisimetric.explorer.episodes import MOST_FRAMES
+
+    episode = shown.episode
+    times = np.unique(np.linspace(0, len(episode) - 1, MOST_FRAMES).round().astype(np.int64))
+    # A network does not know that a frame is at distance 0 of itself.
+    table = np.array(shown.metric.table(episode.features[times]))
+    np.fill_diagonal(table, 0.0)
+    return explorer.episode(
+        episode.screens[times],
+        table,
+        times=times,
+        palette=episode.palette,
+        values=episode.values[times],
+        marks={at: ", ".join(said) for at, said in _marks(episode).items()},
+        of=len(episode),
+        title=f"{episode.game}, as {episode.made.get('agent', 'an agent')} plays it",
+        words="learned on-policy distance",
+    )
+
+
+def _marks(episode: Episode) -> dict[int, list[str]]:
+    """What happened, by frame, in words."""
+    events = {"game starts": episode.starts, "life lost": episode.losses}
+    if episode.levels is not None:
+        events["level starts"] = episode.levels
+    found: dict[int, list[str]] = {}
+    for words, at in events.items():
+        for each in at:
+            found.setdefault(int(each), []).append(words)
+    return dict(sorted(found.items()))
 
 
 def _plain(record: Any) -> Any:

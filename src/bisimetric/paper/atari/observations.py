@@ -27,6 +27,7 @@ WINDOW = 15
 
 FURTHEST = 0.01
 CHANCE = 0.05
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
 class Played(Protocol):
@@ -52,16 +53,20 @@ class Played(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """A claim, whether it holds (None: it cannot be told), the numbers, and a sentence."""
+    """A claim, whether it holds (None: it cannot be told), the numbers, and a sentence.
+
+    `exact` is whether it holds for the exact distances, where the futures of all frames are known.
+    """
 
     name: str
     holds: bool | None
     numbers: dict[str, float]
     words: str
+    exact: bool | None = None
 
     def __str__(self) -> str:
-        verdict = {True: "holds", False: "does not hold", None: "cannot be told"}[self.holds]
-        return f"{self.name}: {verdict}; {self.words}"
+        also = "" if self.exact is None else f" (of the exact distances: {VERDICTS[self.exact]})"
+        return f"{self.name}: {VERDICTS[self.holds]}{also}; {self.words}"
 
 
 def observed(
@@ -85,21 +90,27 @@ def observed(
             "a frame."
         )
     reach = whole("paper.atari", "window", window, 1)
+    paid = np.clip(episode.rewards, -1, 1) if clip else episode.rewards
+    rows, real = _exact(paid, episode.terminated, episode.truncated, source, discount)
+    found = _claims(episode, d, source, reach)
+    if len(rows) == steps:
+        exactly = _claims(episode, real, source, reach)
+        found = [
+            dataclasses.replace(one, exact=other.holds)
+            for one, other in zip(found, exactly, strict=True)
+        ]
+    return [*found, exact(d[rows], real)]
+
+
+def _claims(episode: Played, d: NDArray[np.float64], source: int, window: int) -> list[Observation]:
+    """What the paper says of distances, of any distances (n,) to the frame `source`."""
     return [
-        starts("game starts", d, episode.starts, source, reach),
-        starts("level starts", d, episode.levels, source, reach),
-        points(d, episode.rewards, reach),
+        starts("game starts", d, episode.starts, source, window),
+        starts("level starts", d, episode.levels, source, window),
+        points(d, episode.rewards, window),
         plateaus(d, episode.screens, episode.starts),
-        before_losses(d, episode, reach),
+        before_losses(d, episode, window),
         values(d, episode.values, source),
-        exact(
-            d,
-            np.clip(episode.rewards, -1, 1) if clip else episode.rewards,
-            episode.terminated,
-            episode.truncated,
-            source,
-            discount,
-        ),
     ]
 
 
@@ -224,42 +235,45 @@ def values(d: NDArray[np.float64], found: ArrayLike, source: int) -> Observation
     )
 
 
-def exact(
-    d: NDArray[np.float64],
+def exact(d: NDArray[np.float64], real: NDArray[np.float64]) -> Observation:
+    """Distances follow the exact ones, by the rewards that came after each frame: see `truth`."""
+    name = "follows the exact distance"
+    if len(real) < 3:
+        return Observation(name, None, {}, "what came after the source is not all recorded.")
+    test = together(d, real)
+    if math.isnan(test.value):
+        return Observation(name, None, {}, "all of them are the same.")
+    error = float(np.abs(d - real).mean())
+    numbers = {
+        "correlation": test.value,
+        "chance": test.chance,
+        "error": error,
+        "mean": float(real.mean()),
+        "frames": float(len(real)),
+    }
+    return Observation(
+        name,
+        test.value > 0 and test.chance <= CHANCE,
+        numbers,
+        f"rank correlation {test.value:.2f} (chance {test.chance:.2g}) over {len(real):,} frames; "
+        f"off by {error:.3g} on average, where the exact ones are {real.mean():.3g}.",
+    )
+
+
+def _exact(
     rewards: ArrayLike,
     terminated: ArrayLike,
     truncated: ArrayLike,
     source: int,
     discount: float,
-) -> Observation:
-    """Distances follow the exact ones, by the rewards that came after each frame: see `truth`."""
-    name = "follows the exact distance"
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The frames whose future was recorded, and their exact distances to the source."""
     ahead = truth.horizon(discount)
     rows = truth.known(terminated, truncated, ahead)
-    if len(rows) < 3 or source not in rows:
-        return Observation(
-            name, None, {}, f"the {ahead:,} steps after the source are not all recorded."
-        )
+    if source not in rows:
+        return rows[:0], np.zeros(0)
     future = truth.futures(rewards, terminated, rows, ahead)
-    origin = future[rows == source]
-    real = truth.distances(origin, discount, future)[0]
-    test = together(d[rows], real)
-    if math.isnan(test.value):
-        return Observation(name, None, {}, "all of them are the same.")
-    error = float(np.abs(d[rows] - real).mean())
-    return Observation(
-        name,
-        test.value > 0 and test.chance <= CHANCE,
-        {
-            "correlation": test.value,
-            "chance": test.chance,
-            "error": error,
-            "mean": float(real.mean()),
-            "frames": float(len(rows)),
-        },
-        f"rank correlation {test.value:.2f} (chance {test.chance:.2g}) over {len(rows):,} frames; "
-        f"off by {error:.3g} on average, where the exact ones are {real.mean():.3g}.",
-    )
+    return rows, truth.distances(future[rows == source], discount, future)[0]
 
 
 def lines(found: Sequence[Observation]) -> Iterator[str]:

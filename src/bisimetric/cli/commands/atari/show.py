@@ -40,8 +40,9 @@ def show(
     """An agent plays, and a metric measures every frame from one of them: figures, films, numbers.
 
     distances.png shows the distances and the differences of values, frames.png the nearest and the
-    furthest frames, episode.mp4 the paper's four panels, sorted.mp4 all frames by distance, and
-    observations.json what the paper saw in such plots, each as a number.
+    furthest frames, episode.mp4 the paper's four panels, sorted.mp4 all frames by distance,
+    explore.html any frame as the source, learning.png and training.png how metric and agent came
+    about, and observations.json what the paper saw in such plots, each as a number.
 
     Args:
         game: its name, such as Pong
