@@ -133,28 +133,39 @@ def starts(
 
 
 def points(d: NDArray[np.float64], rewards: ArrayLike, window: int) -> Observation:
-    """Distances peak where the agent scores: in the steps before and after it, against elsewhere.
+    """Distances peak where the agent scores.
 
-    `rise` is by how much the largest distance there exceeds the mean of four times as wide a
-    stretch, in the mean, over what it does around any step.
+    Around a step the peak is the largest distance of the steps before and after it, less the
+    median of four times as wide a stretch; around points it must be higher than elsewhere.
     """
+    from scipy.ndimage import maximum_filter1d, median_filter
+
     name = "peaks at points"
     scored = np.flatnonzero(np.asarray(rewards) > 0)
     among = _near(len(d), scored, window, window)
     if not among.any() or among.all():
         what = "no points are scored" if not among.any() else "points are scored all the time"
         return Observation(name, None, {}, f"{what}.")
-    around = _smoothed(d, 4 * window)
-    peaks = np.array([d[max(0, i - window) : i + window + 1].max() for i in range(len(d))])
-    prominence = peaks - around
-    found = _judged(
-        name, higher(d, among), d, among, "higher", f"the {window} steps around a point"
+    largest = maximum_filter1d(d, 2 * window + 1, mode="nearest")
+    peaks = largest - median_filter(d, 8 * window + 1, mode="nearest")
+    test = higher(peaks, _near(len(d), scored, 0, 0))
+    numbers = {
+        "auc": test.value,
+        "chance": test.chance,
+        "peak": float(peaks[scored].mean()),
+        "any": float(peaks.mean()),
+        "there": float(d[among].mean()),
+        "elsewhere": float(d[~among].mean()),
+    }
+    return Observation(
+        name,
+        bool(test.value > 0.5 and test.chance <= CHANCE),
+        numbers,
+        f"peaks in the {window} steps around a point stand out by {numbers['peak']:.3g}, around "
+        f"any step by {numbers['any']:.3g}; the first is higher with probability {test.value:.2f} "
+        f"(chance {test.chance:.2g}); the mean distance is {numbers['there']:.3g} around a point "
+        f"and {numbers['elsewhere']:.3g} elsewhere.",
     )
-    rise = float(prominence[scored].mean() - prominence.mean())
-    local = higher(prominence, _near(len(d), scored, 0, 0))
-    numbers = {**found.numbers, "rise": rise, "local": local.value, "local_chance": local.chance}
-    words = f"{found.words[:-1]}; peaks there stand out {rise:+.3g} more than around any step."
-    return dataclasses.replace(found, numbers=numbers, words=words)
 
 
 def plateaus(
@@ -312,11 +323,3 @@ def _near(count: int, at: ArrayLike, before: int, after: int) -> NDArray[np.bool
     for each in np.asarray(at, np.int64).tolist():
         among[max(0, each - before) : each + after + 1] = True
     return among
-
-
-def _smoothed(d: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
-    """The mean of each step and those up to `reach` around it."""
-    total = np.concatenate([[0.0], np.cumsum(d)])
-    at = np.arange(len(d))
-    low, high = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(d))
-    return np.asarray((total[high] - total[low]) / (high - low))
