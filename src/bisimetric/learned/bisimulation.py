@@ -28,6 +28,7 @@ def bisimulation(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
+    share: bool = False,
 ) -> Learned:
     """An approximation of the bisimulation metric d~ by a network psi.
 
@@ -57,6 +58,7 @@ def bisimulation(
         checkpoint: a file to keep the run in, each minute and at the end.
         resume: such a file to go on from.
         device: "cpu" or "gpu"; default: the best there is.
+        share: whether all devices of that kind take a batch each; every step follows their mean.
 
     >>> from bisimetric import worlds
     >>> from bisimetric.learned import MetricNetwork, Settings
@@ -82,4 +84,5 @@ def bisimulation(
         checkpoint=checkpoint,
         resume=resume,
         device=device,
+        share=share,
     )

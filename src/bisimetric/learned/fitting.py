@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from bisimetric.errors import Diverged, InputError, whole
@@ -22,6 +23,7 @@ from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_num
 from bisimetric.learned.numbers import number
 from bisimetric.learned.settings import Settings
 from bisimetric.learned.sources import Record, Source, States
+from bisimetric.learned.spreading import mesh_of
 from bisimetric.learned.training import Recipe, State
 from bisimetric.mdp import checked_discount
 from bisimetric.progress import bar
@@ -48,6 +50,7 @@ class Fit:
         state: the training state; see `training.State`.
         history: the metrics at every record: `step`, `loss`, and those asked for.
         learning_rates: (seeds,), where each had one of its own.
+        mesh: the devices, where there were several.
     """
 
     kind: Kind
@@ -60,6 +63,7 @@ class Fit:
     state: State
     history: Metrics
     learning_rates: tuple[float, ...] | None = None
+    mesh: Mesh | None = None
 
     def parameters(self, seed: int) -> Any:
         """The parameters of one of the networks."""
@@ -74,6 +78,8 @@ def fit(
     steps: int,
     keys: Sequence[int] = (0,),
     learning_rates: Sequence[float] | None = None,
+    devices: Sequence[Any] | None = None,
+    share: bool = False,
     settings: Recipe | None = None,
     every: int = 500,
     measure: Callable[[Any], dict[str, Array]] | None = None,
@@ -86,6 +92,10 @@ def fit(
     Args:
         steps: in all, those before `resume` included.
         learning_rates: one a key, in place of that of the settings; keys may come again then.
+        devices: those to train on, `jax.devices()` or some of them; default: all of this process.
+            Each takes as many of the keys, where their number allows that; no result depends on it.
+        share: devices that are left over take batches of their own for the same keys, and each step
+            follows the mean of all: one run on several devices, with larger batches.
         every: steps between two records of the history.
         measure: from the parameters of one network to numbers by name, recorded each time; it is
             compiled, and runs for all keys at once.
@@ -134,7 +144,9 @@ def fit(
                 "included; ask for more."
             )
     rates = _rates(kind, learning_rates, len(chosen))
-    reached = Fit(kind, discount, settings, source, network, steps, chosen, state, history, rates)
+    mesh = mesh_of(len(chosen), devices, share=share)
+    how = (network, steps, chosen, state, history, rates, mesh)
+    reached = Fit(kind, discount, settings, source, *how)
     measured = None if measure is None else jax.jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
@@ -178,6 +190,7 @@ def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
         steps=steps,
         of=fit.steps,
         rates=None if rates is None else jnp.asarray(rates, jnp.float32),
+        mesh=fit.mesh,
     )
 
 

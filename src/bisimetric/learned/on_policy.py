@@ -31,6 +31,7 @@ def on_policy(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
+    share: bool = False,
 ) -> Learned:
     """An approximation of the on-policy metric d^pi by a network psi.
 
@@ -61,4 +62,5 @@ def on_policy(
         checkpoint=checkpoint,
         resume=resume,
         device=device,
+        share=share,
     )

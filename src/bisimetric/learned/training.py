@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.sharding import Mesh, PartitionSpec
 
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks.kernels import platform
 from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.sources import Source, States
+from bisimetric.learned.spreading import BATCHES, SEEDS
 
 CLOSE = 0.01
 """The share of the horizon that may be missing when a run counts as settled."""
@@ -120,16 +122,20 @@ def advanced(
     steps: int,
     of: int,
     rates: Array | None = None,
+    mesh: Mesh | None = None,
 ) -> tuple[State, Array]:
     """The state some steps on, `of` so many in all, and the mean loss of each seed, (seeds,).
 
-    `rates` (seeds,) are learning rates in place of that of the settings.
+    `rates` (seeds,) are learning rates in place of that of the settings; `mesh` are the devices.
     """
     plan = planned(int(state.step), steps, settings.period)
-    return _compiled(state, source, jnp.int32(of), rates, settings, network, kind, discount, plan)
+    how = (settings, network, kind, discount, plan, mesh)
+    return _compiled(state, source, jnp.int32(of), rates, *how)
 
 
-@functools.partial(jax.jit, static_argnames=("settings", "network", "kind", "discount", "plan"))
+@functools.partial(
+    jax.jit, static_argnames=("settings", "network", "kind", "discount", "plan", "mesh")
+)
 def _compiled(
     state: State,
     source: Source,
@@ -140,32 +146,52 @@ def _compiled(
     kind: Kind,
     discount: float,
     plan: Plan,
+    mesh: Mesh | None,
 ) -> tuple[State, Array]:
-    fixed = settings.learner(source, network, kind, discount)
+    shared = mesh is not None and mesh.shape[BATCHES] > 1
 
-    def learner(step: Array) -> Learner:
-        if isinstance(source, States) or source.growing is None:
-            return fixed
-        return settings.learner(source.at(step), network, kind, discount)
+    def on_one(state: State, source: Source, of: Array, rates: Array | None) -> tuple[State, Array]:
+        """The seeds that one device has."""
+        fixed = settings.learner(source, network, kind, discount)
 
-    one = functools.partial(_advanced, learner, settings, plan, of)
-    if platform() != "cpu":
-        axis = None if rates is None else 0
-        return jax.vmap(one, in_axes=(AXES, axis), out_axes=(AXES, 0))(state, rates)
-    # A processor has nothing to gain from seeds side by side, and its cache to lose.
-    seeds = state._replace(step=jnp.broadcast_to(state.step, state.key.shape))
-    after, losses = jax.lax.map(lambda each: one(*each), (seeds, rates))
-    return after._replace(step=after.step[0]), losses
+        def learner(step: Array) -> Learner:
+            if isinstance(source, States) or source.growing is None:
+                return fixed
+            return settings.learner(source.at(step), network, kind, discount)
+
+        one = functools.partial(_advanced, learner, settings, plan, shared, of)
+        if platform() != "cpu":
+            axis = None if rates is None else 0
+            return jax.vmap(one, in_axes=(AXES, axis), out_axes=(AXES, 0))(state, rates)
+        # A processor has nothing to gain from seeds side by side, and its cache to lose.
+        seeds = state._replace(step=jnp.broadcast_to(state.step, state.key.shape))
+        after, losses = jax.lax.map(lambda each: one(*each), (seeds, rates))
+        return after._replace(step=after.step[0]), losses
+
+    if mesh is None:
+        return on_one(state, source, of, rates)
+    seeds, all_of_it = PartitionSpec(SEEDS), PartitionSpec()
+    states = State(seeds, seeds, seeds, seeds, all_of_it)  # type: ignore[arg-type]
+    spread = jax.shard_map(
+        on_one,
+        mesh=mesh,
+        in_specs=(states, all_of_it, all_of_it, seeds),
+        out_specs=(states, seeds),
+        check_vma=False,
+    )
+    return spread(state, source, of, rates)
 
 
 def _advanced(
     learner: Callable[[Array], Learner],
     settings: Recipe,
     plan: Plan,
+    shared: bool,
     of: Array,
     state: State,
     base: Array | None,
 ) -> tuple[State, Array]:
+    """One seed, on one device; `shared` where others take batches of their own for it."""
     adam = _adam(settings)
 
     def within(state: State, steps: int) -> tuple[State, Array]:
@@ -174,8 +200,12 @@ def _advanced(
 
         def step(now: State, _: None) -> tuple[State, Array]:
             key, drawn = jax.random.split(now.key)
+            if shared:
+                drawn = jax.random.fold_in(drawn, jax.lax.axis_index(BATCHES))
             loss_of = learner(now.step).loss
             loss, slope = jax.value_and_grad(loss_of)(now.parameters, frozen, drawn)
+            if shared:
+                loss, slope = jax.lax.pmean((loss, slope), BATCHES)
             change, optimiser = adam.update(slope, now.optimiser, now.parameters)
             rate = settings.rate_at(now.step, of, base)
             parameters = jax.tree.map(lambda w, by: w - rate * by, now.parameters, change)

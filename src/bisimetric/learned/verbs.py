@@ -42,6 +42,7 @@ def learned(
     checkpoint: str | os.PathLike[str] | None,
     resume: str | os.PathLike[str] | None,
     device: str | None,
+    share: bool,
 ) -> Learned:
     """A learned distance of any kind; the arguments are those of `learned.bisimulation`."""
     settings = settings or Settings()
@@ -75,6 +76,7 @@ def learned(
             patience=patience,
             checkpoint=checkpoint,
             resume=resume,
+            share=share,
         )
     made = {
         "method": "learned",

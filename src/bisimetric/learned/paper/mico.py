@@ -31,6 +31,7 @@ def mico(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
+    share: bool = False,
 ) -> Learned:
     """An approximation of MICo by a network psi (Castro et al. 2021): two states take their steps
     independently of each other, so that a state may be far from itself.
@@ -56,4 +57,5 @@ def mico(
         checkpoint=checkpoint,
         resume=resume,
         device=device,
+        share=share,
     )
