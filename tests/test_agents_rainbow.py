@@ -18,7 +18,7 @@ import jax.numpy as jnp  # noqa: E402
 from bisimetric.agents import rainbow  # noqa: E402
 from bisimetric.agents.rainbow import learning, replay  # noqa: E402
 from bisimetric.agents.rainbow.training import stored  # noqa: E402
-from bisimetric.errors import InputError  # noqa: E402
+from bisimetric.errors import InputError, TableTooLarge  # noqa: E402
 from bisimetric.games.environments import Games  # noqa: E402
 
 LENGTH, COUNT, AHEAD, DISCOUNT = 24, 2, 3, 0.9
@@ -225,7 +225,15 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
         dataclasses.replace(SMALL, **change)
 
 
-def test_a_replay_larger_than_memory_is_refused_before() -> None:
+def test_a_replay_larger_than_memory_is_refused_before(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = rainbow.Settings(capacity=10**9)
-    with pytest.raises(MemoryError, match=r"a replay of 1,000,000,000 steps needs"):
+    with pytest.raises(TableTooLarge, match=r"a replay of 1,000,000,\d+ steps needs"):
         rainbow.train("Pong", steps=100, settings=huge)
+
+    class Card:
+        def memory_stats(self) -> dict[str, int]:
+            return {"bytes_limit": 2**32, "bytes_in_use": 2**31}
+
+    monkeypatch.setattr(jax, "devices", lambda: [Card()])
+    with pytest.raises(TableTooLarge, match=r"needs 6.59 GiB of memory and 2 GiB are free; lower"):
+        rainbow.train("Pong", steps=100)

@@ -10,8 +10,10 @@ NEVER_MIND = 2**26
 """Bytes that are always to be had."""
 
 
-def require_memory(what: str, needed: float, remedy: str) -> None:
+def require_memory(what: str, needed: float, remedy: str, free: float | None = None) -> None:
     """Raises TableTooLarge where `needed` bytes are not free: what needs them, and what to do.
+
+    `free` is what another device has free, where it is not the machine's own memory.
 
     >>> require_memory("a thimble needs", 1e18, "use a thimble")
     Traceback (most recent call last):
@@ -19,15 +21,17 @@ def require_memory(what: str, needed: float, remedy: str) -> None:
     bisimetric.errors.TableTooLarge: a thimble needs 888 PiB of memory and ... are free; use a
     thimble.
     """
-    if not fits(needed):
-        free = psutil.virtual_memory().available
+    if not fits(needed, free):
+        free = psutil.virtual_memory().available if free is None else free
         raise TableTooLarge(
             f"{what} {_size(needed)} of memory and {_size(free)} are free; {remedy}."
         )
 
 
-def fits(needed: float) -> bool:
-    """Whether so many bytes are free."""
+def fits(needed: float, free: float | None = None) -> bool:
+    """Whether so many bytes are free, or among those given."""
+    if free is not None:
+        return needed <= free
     return needed < NEVER_MIND or needed <= psutil.virtual_memory().available
 
 

@@ -273,13 +273,16 @@ def longer(history: History, record: dict[str, float]) -> History:
 
 
 def _check_room(settings: Settings) -> None:
-    if jax.devices()[0].platform == "cpu":
-        steps = settings.length * settings.count
-        require_memory(
-            f"rainbow.train: a replay of {steps:,} steps needs",
-            float(steps * (FRAME + 16)),
-            "lower the capacity of the Settings",
-        )
+    steps = settings.length * settings.count
+    # What a device has free; nothing is told by a processor, whose memory is the machine's.
+    told = jax.devices()[0].memory_stats() or {}
+    free = told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
+    require_memory(
+        f"rainbow.train: a replay of {steps:,} steps needs",
+        float(steps * (FRAME + 16)),
+        "lower the capacity of the Settings",
+        free,
+    )
 
 
 def _note(reached: Training) -> str:
