@@ -166,3 +166,23 @@ def test_a_metric_that_is_not_shipped_is_said(run: Run, agent: str) -> None:
     game = "Tutankham"
     done = run("atari", "show", game, "--agent", agent)
     refused(done, "no metric is shipped for it", f"`bisimetric atari learn {game}`")
+
+
+def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) -> None:
+    from bisimetric.agents.shipped import TRAINED
+
+    agent = str(TRAINED / "Pong.safetensors")
+    seen = run("atari", "show", "SpaceInvaders", "--agent", agent)
+    refused(seen, "was trained on Pong and not on SpaceInvaders; give an agent of this game")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--batch", "7"], "128 games, each step learned from 16 times, are no whole number"),
+        (["--games", "0"], "--games is 0"),
+        (["-o", "/proc/none"], "cannot make the folder /proc/none"),
+    ],
+)
+def test_bad_training_is_refused_before_it_starts(run: Run, flags: list[str], message: str) -> None:
+    refused(run("atari", "train-agent", "Pong", *flags), message)

@@ -34,7 +34,14 @@ def load(named: str | os.PathLike[str] | None, of: str | Game) -> Agent:
     module:function.
     """
     played = game(of)
-    return fitting(_found(None if named is None else os.fspath(named), played), played)
+    agent = fitting(_found(None if named is None else os.fspath(named), played), played)
+    trained_on = getattr(agent, "made", {}).get("game", played.name)
+    if trained_on != played.name:
+        raise InputError(
+            f"agents: {named} was trained on {trained_on} and not on {played.name}; give an agent "
+            "of this game."
+        )
+    return agent
 
 
 def _found(named: str | None, played: Game) -> Agent:

@@ -73,8 +73,9 @@ def train_agent(
             count=games, batch=batch, capacity=numbers["capacity"], start=numbers["start"]
         )
     except InputError as error:
-        words = str(error).replace("Settings: count ", "--games ").replace("Settings: ", "--")
-        raise InputError(words) from None
+        words = str(error).removeprefix("Settings: ").replace("count is", "games is")
+        flags = ("games is", "batch is", "capacity is", "start is")
+        raise InputError(f"--{words}" if words.startswith(flags) else words) from None
     folder = folder_for(played, output)
     run, target = folder / "run.safetensors", folder / "agent.safetensors"
     with resumable(run):

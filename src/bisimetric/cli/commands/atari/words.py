@@ -83,7 +83,11 @@ def checked(named: str, agent: str | None, steps: Steps | None = None) -> tuple[
 def folder_for(played: Game, given: Path | None) -> Path:
     """Where the files of a game go; made where it is missing."""
     folder = Path("atari") / played.name if given is None else given
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        words = f"cannot make the folder {folder}: {error.strerror}; name another one with -o."
+        raise type(error)(words) from None
     return folder
 
 
