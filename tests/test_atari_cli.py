@@ -85,7 +85,7 @@ def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
     assert f"game       {game}, played by rainbow of {game}" in seen.out
     assert "updates, shipped" in seen.out
     page = (tmp_path / "shown" / "explore.html").read_text()
-    assert f"<title>{game}, as rainbow of {game} plays it" in page
+    assert f"<title>{game}, played by rainbow of {game}" in page
 
 
 def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:

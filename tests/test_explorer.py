@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import html
 import itertools
-import json
 import re
 import subprocess
 import sys
@@ -17,12 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from bisimetric import MDP, Distance, InputError, datasets, exact, explorer, sampled, uses, worlds
-from bisimetric.explorer import assembly, groups, packing, pages, states
+from bisimetric.explorer import groups
+from carried import carried, unpacked
 
 HOSTILE = (
     "</script><script>bad()</script>",
@@ -37,26 +34,6 @@ def rooms() -> Distance:
     return exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
 
 
-def carried(text: str) -> dict[str, Any]:
-    """The data of a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
-    return data
-
-
-def unpacked(values: dict[str, Any], count: int) -> NDArray[np.float64]:
-    """A table that `packed_table` packed."""
-    raw = np.frombuffer(base64.b64decode(values["data"]), np.uint8)
-    if values["form"] == "float64":
-        half = raw.view("<f8").astype(np.float64)
-    else:
-        half = raw.reshape(-1, 3) @ np.array([1.0, 2.0**8, 2.0**16]) * values["step"]
-    table = np.zeros((count, count))
-    table[np.tril_indices(count)] = half
-    return np.maximum(table, table.T)
-
-
 def named(names: tuple[str, ...], **made: Any) -> Distance:
     count = len(names)
     ring = (np.arange(count) + 1) % count
@@ -64,28 +41,6 @@ def named(names: tuple[str, ...], **made: Any) -> Distance:
     mdp = MDP.deterministic(ring[:, None], rewards, discount=0.5, names=names)
     found = exact.bisimulation(mdp)
     return dataclasses.replace(found, made={**found.made, **made})
-
-
-@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=30)
-def test_a_small_table_keeps_its_digits(count: int, key: int) -> None:
-    table = np.random.default_rng(key).random((count, count))
-    table = table + table.T
-    assert (unpacked(packing.packed_table(table), count) == table).all()
-
-
-def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
-    rng = np.random.default_rng(0)
-    table = 150 * rng.random((60, 60)) ** 8
-    table = np.maximum(table, table.T)
-    np.fill_diagonal(table, 0.0)
-    table[3, 4] = table[4, 3] = 1e-12
-    packed = packing.packed_table(table, tables=10_000)
-    found = unpacked(packed, 60)
-    assert packed["form"] == "uint24"
-    assert packed["step"] == pytest.approx(table.max() / (2**24 - 1))
-    assert np.abs(found - table).max() <= packed["step"]
-    assert ((found == 0) == (table == 0)).all()
 
 
 def test_a_page_carries_the_table_the_values_and_the_steps(rooms: Distance) -> None:
@@ -127,37 +82,6 @@ def test_names_are_text_and_never_markup(small: bool) -> None:
     assert "unsafe-eval" not in policy[1]
 
 
-def test_a_page_asks_for_nothing_from_outside(rooms: Distance) -> None:
-    text = explorer.page(rooms)
-    assert not re.findall(r'(?:src|href)="(?!data:)', text)
-
-
-def test_every_part_is_in_a_page_and_its_licences_beside_it() -> None:
-    used = {*pages.SHARED, *pages.WHOLE, *pages.SMALL, *explorer.episodes.SCRIPTS}
-    assert used == {path.name for path in assembly.PARTS.glob("*.js")}
-    assert {path.name for path in assembly.PARTS.glob("*.css")} == set(assembly.STYLES)
-    said = (assembly.VENDOR / "README.md").read_text(encoding="utf-8")
-    for name in assembly.LIBRARIES:
-        first = (assembly.VENDOR / name).read_text(encoding="utf-8").splitlines()[0]
-        version = re.search(r"v(\d+\.\d+\.\d+)", first)
-        assert version is not None
-        assert version[1] in said
-        assert (assembly.VENDOR / name.replace(".min.js", ".LICENSE")).is_file()
-
-
-def test_modules_import_only_what_stands_above_them() -> None:
-    for scripts in (
-        (*pages.SHARED, *pages.WHOLE),
-        (*pages.SHARED, *pages.SMALL),
-        explorer.episodes.SCRIPTS,
-    ):
-        for place, name in enumerate(scripts):
-            text = (assembly.PARTS / name).read_text(encoding="utf-8")
-            for wanted in re.findall(r'^} from "\./(.*?)";|from "\./(.*?)";', text, re.MULTILINE):
-                assert "".join(wanted) in scripts[:place], f"{name} imports {wanted}"
-    assert "import " not in assembly.joined(["numbers.js", "couplings.js", "reasons.js"])
-
-
 def test_a_plain_table_is_shown_as_points() -> None:
     line = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
     data = carried(explorer.page(line))
@@ -166,6 +90,7 @@ def test_a_plain_table_is_shown_as_points() -> None:
     assert np.argsort(xs).tolist() in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0])
     assert data["tables"][0]["steps"] is None
     assert data["tables"][0]["groups"]["steps"][0]["loss"] is None
+    assert data["tables"][0]["groups"]["unsaid"] == "A table without a world has no values to lose."
     assert data["stress"] == pytest.approx(0, abs=1e-6)
 
 
@@ -173,6 +98,7 @@ def test_a_page_of_one_state() -> None:
     mdp = MDP.deterministic([[0]], [[1.0]], discount=0.5)
     data = carried(explorer.page(exact.bisimulation(mdp)))
     assert data["names"] == ["0"]
+    assert data["tables"][0]["sure"] == "proven, exact"
     assert [step["classes"] for step in data["tables"][0]["groups"]["steps"]] == [1]
     assert "<iframe" in explorer.small(exact.bisimulation(mdp))
 
@@ -215,7 +141,7 @@ def test_tables_from_experience_are_matched_by_name() -> None:
     assert second["unknown"] == [s for s in range(16) if not found.coverage.lived[s]]
     assert first["unknown"] == []
     back = explorer.made({"data": found, "exact": exact.bisimulation(world)})
-    assert back.notes == ("1 state is not in exact.",)
+    assert back.notes == ("1 state is not in exact: end.",)
     assert 16 in carried(back.text)["tables"][1]["unknown"]
 
 
@@ -239,6 +165,8 @@ def test_a_distance_with_nan_is_refused() -> None:
     d = Distance(np.array([[0.0, np.nan], [np.nan, 0.0]]), 0.0, "bisimulation", mdp)
     with pytest.raises(InputError, match=r"nan at \[0, 1\]"):
         explorer.page(d)
+    with pytest.raises(InputError, match=r"explorer.page: second: the table has nan"):
+        explorer.page(exact.bisimulation(mdp), against={"second": d})
 
 
 def grid(rows: int, columns: int) -> Distance:
@@ -272,35 +200,8 @@ def test_more_states_are_sampled_and_that_is_said() -> None:
     found = unpacked(data["tables"][0]["values"], 2_000)
     assert np.abs(found - d.values[np.ix_(ids, ids)]).max() <= data["tables"][0]["values"]["step"]
     assert len(explorer.small(d)) < 1e6
-
-
-@given(st.integers(20, 200), st.integers(1, 3), st.integers(9, 60), st.integers(0, 99))
-@settings(deadline=None, max_examples=25)
-def test_a_sample_has_its_size_and_grows_by_steps(
-    count: int, actions: int, most: int, key: int
-) -> None:
-    rng = np.random.default_rng(key)
-    after = rng.integers(0, count, (count, actions))
-    mdp = MDP.deterministic(after, np.zeros((count, actions)), discount=0.5)
-    found = states.sample(mdp, count, most)
-    assert len(found) == len(set(found.tolist())) == min(count, most)
-    assert (np.diff(found) > 0).all()
-
-
-def test_a_sample_is_more_closed_than_one_at_random() -> None:
-    mdp = worlds.load("open-grid", rows=50, columns=50, obstacles=0)
-    found = states.sample(mdp, mdp.num_states, 500)
-    inside = np.isin(mdp.next_state[found], found).mean()
-    at_random = np.random.default_rng(0).choice(mdp.num_states, 500, replace=False)
-    assert inside > 0.8 > 2 * np.isin(mdp.next_state[at_random], at_random).mean()
-
-
-def test_points_on_one_spot_are_set_apart() -> None:
-    moved = states.apart(np.zeros((50, 2)))
-    apart = np.linalg.norm(moved[:, None] - moved[None], axis=-1) + np.eye(50)
-    assert apart.min() > 0.5 * states.SPOT
-    alone = np.array([[0.0, 0.0], [1.0, 0.0]])
-    assert (states.apart(alone) == alone).all()
+    plain = explorer.made({"d": d.values})
+    assert plain.notes == ("The page shows 2,000 of 2,300 states, at equal steps.",)
 
 
 def test_losses_are_those_of_aggregate(rooms: Distance) -> None:

@@ -27,7 +27,15 @@ def test_a_page_is_saved_and_said(run: Run, saved: Distance) -> None:
     assert done.code == 0, done.err
     assert done.out.startswith("states     31 states\nsize       0.")
     assert done.out.endswith("saved      page.html\n")
-    assert '"label":"lax"' in Path("page.html").read_text(encoding="utf-8")
+    text = Path("page.html").read_text(encoding="utf-8")
+    assert '"label":"lax"' in text
+    assert "<title>d · bisimetric</title>" in text
+
+
+def test_a_page_is_called_as_its_world_is(run: Run) -> None:
+    run("exact", "bisimulation", "pessimism", "-o", "d.npz")
+    assert run("explore", "d.npz", "-o", "page.html").code == 0
+    assert "<title>pessimism · " in Path("page.html").read_text(encoding="utf-8")
 
 
 def test_without_a_place_the_page_is_opened(
@@ -53,6 +61,7 @@ def test_a_plain_table_has_a_page_too(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0])))
     done = run("explore", "x.npy", "-o", "page.html")
     assert done.out.startswith("states     3 states\n"), done.err
+    assert "<title>x · bisimetric</title>" in Path("page.html").read_text(encoding="utf-8")
     (tmp_path / "y.npy").write_text("no numbers")
     refused(run("explore", "y.npy", "-o", "page.html"), "y.npy is no .npy file of numbers")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 from typing import Any
 
@@ -16,17 +15,11 @@ from numpy.typing import NDArray
 from bisimetric import InputError, explorer
 from bisimetric.explorer import episodes
 from bisimetric.explorer.pictures import as_address, png
+from carried import carried
 
 
 def drawn(file: bytes) -> NDArray[np.uint8]:
     return np.asarray(np.rint(255 * image.imread(io.BytesIO(file), "png")), np.uint8)
-
-
-def carried(text: str) -> dict[str, Any]:
-    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
-    return data
 
 
 def test_pictures_are_read_back_to_the_bit() -> None:
@@ -55,6 +48,16 @@ def test_a_page_carries_the_frames_and_what_is_known_of_them() -> None:
         assert (drawn(base64.b64decode(address.partition(",")[2])) == frame).all()
     assert np.frombuffer(base64.b64decode(data["V"])).tolist() == [1, 2, 3]
     assert data["notes"] == []
+    assert data["source"] == 0
+
+
+def test_a_page_starts_from_the_frame_at_a_time_or_near_it() -> None:
+    frames, far = np.zeros((3, 4, 4), np.uint8), np.zeros((3, 3))
+    for time, place in ((4, 0), (9, 1), (12, 2)):
+        page = explorer.episode(frames, far, times=[4, 8, 12], source=time)
+        assert carried(page)["source"] == place
+    with pytest.raises(InputError, match=r"source is frame 13 and the frames are 4 to 12; name"):
+        explorer.episode(frames, far, times=[4, 8, 12], source=13)
 
 
 def test_many_and_large_frames_are_thinned_and_that_is_said(

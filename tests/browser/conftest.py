@@ -17,6 +17,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from bisimetric import Distance, exact, explorer, planning, worlds
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 Open = Callable[..., Page]
 
@@ -67,3 +69,23 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert not wrong
+
+
+@pytest.fixture(scope="session")
+def rooms() -> Distance:
+    return exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
+
+
+@pytest.fixture(scope="session")
+def several(rooms: Distance) -> dict[str, Distance]:
+    mdp = rooms.mdp
+    return {
+        "d~": rooms,
+        "d^pi": exact.on_policy(mdp, planning.greedy_policy(mdp)),
+        "lax": exact.lax(mdp),
+    }
+
+
+@pytest.fixture(scope="session")
+def compared(several: dict[str, Distance]) -> str:
+    return explorer.made(several, title="two rooms").text

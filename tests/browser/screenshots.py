@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from bisimetric import exact, explorer, planning, worlds
@@ -46,26 +47,11 @@ def pages() -> dict[str, str]:
 
 
 def episode() -> str:
-    """A made-up game: a ball, and a paddle below it."""
-    t = np.arange(300)
-    x, y = (80 + 60 * np.sin(t / 17)).astype(int), (110 + 75 * np.cos(t / 31)).astype(int)
-    frames = np.full((len(t), 210, 160), 1, np.uint8)
-    frames[:, :20] = 2
-    for i in range(len(t)):
-        frames[i, y[i] - 5 : y[i] + 5, x[i] - 5 : x[i] + 5] = 3
-        frames[i, 196:201, x[i] - 12 : x[i] + 12] = 4
-    palette = [[0, 0, 0], [20, 40, 90], [120, 120, 120], [240, 200, 60], [220, 80, 80]]
-    points = np.stack([x, y], axis=1).astype(float)
-    far = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    marks = {60: "point", 170: "life lost"}
-    return explorer.episode(
-        frames,
-        far,
-        palette=np.array(palette, np.uint8),
-        values=np.sin(t / 40),
-        marks=marks,
-        title="A made-up game",
-    )
+    """Frames of Asterix, as `bisimetric atari show` writes them (needs the extra `atari`)."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = f"atari show Asterix --steps 1400 --no-films -o {folder}".split()
+        subprocess.run([sys.executable, "-m", "bisimetric", *words], check=True)
+        return (Path(folder) / "explore.html").read_text(encoding="utf-8")
 
 
 def prepare(page: Page, name: str) -> None:
@@ -79,13 +65,13 @@ def prepare(page: Page, name: str) -> None:
             page.locator("#table").select_option("1")
             page.locator("#threshold").fill("8")
     elif name == "episode":
-        page.locator("#source").fill("70")
-        page.locator("#pointed").fill("140")
+        # Places among the 600 frames that are shown of 1,400.
+        page.locator("#source").fill("86")
+        page.locator("#events button", has_text="life lost").first.click()
+        page.locator("#stretched").check()
+        page.locator("h1").click()
     elif name == "notebook":
-        frame = page.frame_locator("iframe")
-        frame.locator('[data-state="15"]').click()
-        frame.locator('[data-state="3"]').click()
-        frame.locator(".why h2").hover()
+        page.frames[1].evaluate("bisimetric.selection.choose(15, 3)")
     else:
         first, second = {"coupling": (0, 9), "points": (12, 25)}.get(name, (4, 20))
         page.evaluate(f"bisimetric.selection.choose({first}, {second})")

@@ -1,14 +1,14 @@
-"""Pages of odd input, of notebooks and of episodes, in a real browser."""
+"""Pages of odd input and of notebooks, in a real browser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 from playwright.sync_api import Page, expect
 
 from bisimetric import MDP, Distance, datasets, exact, explorer, sampled, worlds
+from browser.states import click, hover
 
 Open = Callable[..., Page]
 HOSTILE = (
@@ -34,7 +34,7 @@ def test_names_are_shown_and_never_run(show: Open) -> None:
     for s, name in enumerate(HOSTILE):
         page.evaluate(f"bisimetric.selection.choose({s}, {(s + 1) % len(HOSTILE)})")
         assert page.locator(".why .chip.first").text_content() == name
-        page.locator(f'#view-distances [data-state="{s}"]').hover(force=True)
+        hover(page, s)
         assert name in (page.locator("#tip").text_content() or "")
     expect(page.locator("table.steps").first).to_contain_text("<b>go</b>")
     for view in ("compare", "values", "groups"):
@@ -60,17 +60,30 @@ def test_a_page_of_one_state(show: Open) -> None:
     expect(page.locator(".why")).to_contain_text("There is no other state")
     for view in ("values", "groups", "distances"):
         page.locator(f"#tab-{view}").click()
-    page.locator('#view-distances [data-state="0"]').click()
-    page.locator('#view-distances [data-state="0"]').click()
+    click(page, 0)
+    click(page, 0)
     expect(page.locator(".why")).to_contain_text("They are the same state.")
+    expect(page.locator("#view-values")).to_contain_text("There is no pair of states")
+    expect(page.locator("main svg:not(.states-map)")).to_have_count(0)
+
+
+def test_losses_that_are_all_0_have_a_whole_axis(show: Open) -> None:
+    page = show(
+        explorer.page(exact.bisimulation(MDP.deterministic([[0], [0]], [[1], [0]], discount=0.5)))
+    )
+    page.locator("#tab-groups").click()
+    ticks = page.locator("#view-groups [aria-label='y-axis tick label'] text").all_text_contents()
+    assert ticks[0] in ("0", "0.0")
+    assert float(ticks[-1]) == 1
+    classes = page.locator("#view-groups [aria-label='x-axis tick label'] text")
+    assert classes.all_text_contents() == ["1", "2"]
 
 
 def test_a_table_without_a_world(show: Open) -> None:
     line = np.abs(np.subtract.outer(np.arange(6.0), np.arange(6.0)))
     page = show(explorer.page(line))
-    expect(page.locator("#view-distances circle[data-state]")).to_have_count(6)
-    page.locator('#view-distances [data-state="0"]').click()
-    page.locator('#view-distances [data-state="5"]').click()
+    click(page, 0)
+    click(page, 5)
     expect(page.locator("#distance")).to_have_text("d = 5")
     expect(page.locator(".why")).to_contain_text("has no steps to show")
     page.locator("#tab-values").click()
@@ -100,7 +113,7 @@ def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
     dead = int(np.flatnonzero(~coverage.lived)[0])
     page.evaluate(f"bisimetric.selection.choose({s}, {dead})")
     expect(page.locator("#distance")).to_have_text("not known")
-    assert page.locator("#view-distances .veil[data-state]").count() == (~coverage.lived).sum()
+    assert page.locator("#view-distances .veils [data-state]").count() == (~coverage.lived).sum()
     page.locator("#tab-values").click()
     expect(page.locator("#view-values")).to_contain_text("Not all steps of this world were seen")
 
@@ -108,60 +121,11 @@ def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
 def test_a_notebook_shows_a_map_that_can_be_clicked(show: Open) -> None:
     d, odd = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)), named(HOSTILE)
     page = show(f"<!doctype html><meta charset=utf-8><title>x</title>{d._repr_html_()}")
-    frame = page.frame_locator("iframe")
-    frame.locator('[data-state="3"]').click()
-    frame.locator('[data-state="9"]').click()
+    frame = page.frames[1]
+    click(frame, 3)
+    click(frame, 9)
     expect(frame.locator("#distance")).to_have_text(f"d~ = {d(3, 9):.6g}")
     expect(frame.locator("table.steps tbody tr").first).to_be_visible()
     page = show(f"<!doctype html><meta charset=utf-8><title>x</title>{explorer.small(odd)}")
     chip = page.frame_locator("iframe").locator(".why .chip.first")
     assert chip.text_content() == HOSTILE[0]
-
-
-def episode() -> tuple[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 256, (90, 8, 6), dtype=np.uint8)
-    path = np.cumsum(rng.normal(size=(90, 2)), axis=0)
-    far = np.linalg.norm(path[:, None] - path[None], axis=-1)
-    marks = {30: "<b>point</b>"}
-    return explorer.episode(frames, far, values=path[:, 0], marks=marks, title="A game"), far
-
-
-def test_an_episode_is_dragged_through(show: Open) -> None:
-    text, far = episode()
-    page = show(text)
-    expect(page.locator("#curve svg").first).to_be_visible()
-    box = page.locator("#curve svg").first.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + 0.6 * box["width"], middle)
-    expect(page.locator(".screen").nth(1)).to_contain_text("frame 5")
-    page.mouse.move(box["x"] + 0.2 * box["width"], middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=4)
-    page.mouse.up()
-    source = int(page.locator("#source").input_value())
-    assert 35 < source < 50
-    expect(page.locator(".screen.source")).to_contain_text(f"source frame {source}")
-    pointed = int(page.locator("#pointed").input_value())
-    shown = (page.locator("#apart").text_content() or "").split()[-1]
-    assert float(shown) == pytest.approx(far[source, pointed], abs=0.01)
-    thumbs = page.locator("#nearest button")
-    expect(thumbs).to_have_count(6)
-    away = np.abs(np.arange(90) - source) >= 3
-    best = int(np.where(away, far[source], np.inf).argmin())
-    expect(thumbs.first.locator("span").first).to_have_text(str(best))
-    furthest = page.locator("#furthest button").first.locator("span").first
-    expect(furthest).to_have_text(str(int(far[source].argmax())))
-    thumbs.first.click()
-    expect(page.locator("#source")).to_have_value(str(best))
-
-
-def test_an_episode_by_keys_and_on_a_telephone(show: Open) -> None:
-    page = show(episode()[0], width=390, dark=True)
-    page.locator("#source").focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    expect(page.locator(".screen.source")).to_contain_text("source frame 2")
-    over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert page.evaluate(over) <= 0

@@ -4,69 +4,54 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from bisimetric import MDP, Distance, exact, explorer, planning, uses, worlds
+from bisimetric import Distance, explorer, planning, uses
 from bisimetric.views.layout import number_format
+from browser.states import click, hover
 
 Open = Callable[..., Page]
-PATIENCE = 3
-"""How many times slower a busy machine may be than the pages are meant for."""
 
 
-@pytest.fixture(scope="module")
-def rooms() -> Distance:
-    return exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
+COLOURS = """(view) => {
+  const { places, painting: { canvas, scale } } = bisimetric.views.get(view).map;
+  const { width, height } = canvas;
+  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(0, 0, width, height);
+  const hex = (part) => part.toString(16).padStart(2, "0");
+  return places.x.map((x, s) => {
+    const at = 4 * (Math.floor(places.y[s] * scale) * width + Math.floor(x * scale));
+    return "#" + [...data.slice(at, at + 4)].map(hex).join("");
+  });
+}"""
 
 
-@pytest.fixture(scope="module")
-def several(rooms: Distance) -> dict[str, Distance]:
-    mdp = rooms.mdp
-    return {
-        "d~": rooms,
-        "d^pi": exact.on_policy(mdp, planning.greedy_policy(mdp)),
-        "lax": exact.lax(mdp),
-    }
-
-
-@pytest.fixture(scope="module")
-def compared(several: dict[str, Distance]) -> str:
-    return explorer.made(several, title="two rooms").text
-
-
-def state(page: Page, s: int, view: str = "distances") -> Any:
-    return page.locator(f'#view-{view} [data-state="{s}"]').first
-
-
-def fills(page: Page) -> list[str]:
-    found: list[str] = page.eval_on_selector_all(
-        "#view-distances [data-state]", "all => all.map(each => each.getAttribute('fill'))"
-    )
+def colours(page: Page, view: str = "distances") -> list[str]:
+    """What is painted in the middle of each state: red, green, blue and how dense."""
+    found: list[str] = page.evaluate(COLOURS, view)
     return found
 
 
 def test_a_click_shows_the_world_from_there(show: Open, rooms: Distance) -> None:
     page = show(explorer.page(rooms, title="two rooms"))
     expect(page.locator("h1")).to_have_text("two rooms")
-    expect(page.locator("#view-distances [data-state]")).to_have_count(31)
     s = rooms.mdp.state("4,3")
-    state(page, s).click()
-    found = fills(page)
+    click(page, s)
+    found = colours(page)
     row = rooms.values[s]
     written = number_format(rooms.values)
     texts = page.locator("#view-distances .numbers text").all_text_contents()
     assert texts == [written(x) for x in row]
-    assert found[s] == "#ffffff"
+    assert found[s] == "#ffffffff"
     # Equal distances have equal colours; the nearest and the farthest have the ends of the scale.
-    assert found[int(row.argmax())] == "#fde725"
-    assert found[int(np.where(row > 0, row, np.inf).argmin())] == "#440154"
-    state(page, 0).hover()
+    assert found[int(row.argmax())] == "#fde725ff"
+    assert found[int(np.where(row > 0, row, np.inf).argmin())] == "#440154ff"
+    hover(page, 0)
     expect(page.locator("#tip")).to_contain_text("1,1")
     expect(page.locator("#tip")).to_contain_text(f"d~ = {row[0]:.6g}")
     expect(page.locator("#view-distances .picked .first")).to_have_count(1)
@@ -75,8 +60,8 @@ def test_a_click_shows_the_world_from_there(show: Open, rooms: Distance) -> None
 def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
     page = show(explorer.page(rooms))
     s, t = rooms.mdp.state("1,5"), rooms.mdp.state("5,5")
-    state(page, s).click()
-    state(page, t).click()
+    click(page, s)
+    click(page, t)
     why = rooms.explain(s, t)
     expect(page.locator("#distance")).to_have_text(f"d~ = {why.distance:.6g}")
     rows = page.locator("table.steps tbody tr")
@@ -105,7 +90,7 @@ def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
         f"step {len(why.steps)} of {len(why.steps)}"
     )
     # A third click starts again.
-    state(page, 3).click()
+    click(page, 3)
     expect(page.locator("table.steps")).to_have_count(0)
 
 
@@ -163,6 +148,29 @@ def test_two_distances_are_compared(
     expect(page.locator("#view-compare svg.states-map")).to_have_count(3)
 
 
+def test_a_dot_of_a_pair_is_read_and_picked(
+    show: Open, compared: str, several: dict[str, Distance]
+) -> None:
+    page = show(compared)
+    click(page, 7)
+    page.locator("#tab-compare").click()
+    own = page.evaluate("bisimetric.views.get('compare').plot.own")
+    assert [pair["t"] for pair in own] == [t for t in range(31) if t != 7]
+    dot = max(own, key=lambda pair: pair["x"])
+    plot = page.locator("#view-compare .pair-plot")
+    plot.hover(position={"x": dot["left"], "y": dot["top"]})
+    d, e = several["d~"], several["d^pi"]
+    expect(page.locator("#tip")).to_contain_text(f"{d(7, dot['t']):.5g}")
+    expect(page.locator("#tip")).to_contain_text(f"{e(7, dot['t']):.5g}")
+    plot.click(position={"x": dot["left"], "y": dot["top"]})
+    legend = page.locator("#view-compare .dot.chosen")
+    expect(legend).to_have_count(1)
+    page.locator("#tab-distances").click()
+    chosen = page.locator(".why .chip.second").text_content() or ""
+    there = d.mdp.state(chosen)
+    assert (d(7, there), e(7, there)) == pytest.approx((dot["x"], dot["y"]))
+
+
 def test_values_lie_under_the_bound_or_that_is_said(show: Open, rooms: Distance) -> None:
     page = show(explorer.page(rooms))
     page.locator("#tab-values").click()
@@ -194,78 +202,27 @@ def test_a_slider_merges_states(show: Open, rooms: Distance) -> None:
         promised = page.locator("#promised").text_content() or ""
         assert float(promised.split()[-1]) == pytest.approx(true.promised, rel=1e-3, abs=1e-6)
     assert seen[0] > seen[1] > seen[2] > seen[3] == 1
-    state(page, 4, "groups").hover()
+    hover(page, 4, "groups")
     expect(page.locator("#tip")).to_contain_text("in a class of 31 states")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("dark", [False, True])
-def test_nothing_is_wider_than_the_window(
-    show: Open, compared: str, width: int, dark: bool
-) -> None:
-    page = show(compared, width=width, dark=dark)
-    state(page, 12).click()
-    state(page, 25).click()
-    for view in ("distances", "compare", "values", "groups"):
-        page.locator(f"#tab-{view}").click()
-        over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(over) <= 0, view
-    light = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
-    assert page.evaluate(light) is not dark
-    page.locator(".theme").click()
-    assert page.evaluate(light) is dark
-
-
-def test_words_are_explained(show: Open, rooms: Distance) -> None:
+def test_a_class_is_seen_by_itself(show: Open, rooms: Distance) -> None:
     page = show(explorer.page(rooms))
-    page.locator(".facts-line [data-term=discount]").focus()
-    expect(page.locator("#tip")).to_contain_text("How much the next step counts")
-    for view in ("distances", "values", "groups"):
-        page.locator(f"#tab-{view}").click()
-    for term in page.locator("[data-term]").all():
-        term.dispatch_event("pointerover", {"bubbles": True})
-        assert (page.locator("#tip").text_content() or "undefined") != "undefined"
-
-
-def test_2000_states_are_repainted_within_100_ms(show: Open) -> None:
-    mdp = worlds.load("open-grid", rows=40, columns=50, obstacles=0, discount=0.9)
-    d = Distance(uses.map_distances(mdp), math.inf, "bisimulation", mdp)
-    page = show(explorer.page(d))
-    expect(page.locator("#view-distances [data-state]")).to_have_count(2000)
-    # From the click until the frame after the one that shows it.
-    taken = page.evaluate(
-        """async () => {
-          const frame = () => new Promise((done) => requestAnimationFrame(done));
-          const found = [];
-          for (let k = 0; k < 14; k++) {
-            const cell = document.querySelector(`#view-distances [data-state="${137 * k + 9}"]`);
-            await frame();
-            const start = performance.now();
-            cell.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-            await frame();
-            await frame();
-            found.push(performance.now() - start);
-          }
-          return found;
-        }"""
-    )
-    assert statistics.median(taken) < PATIENCE * 100
-    expect(page.locator("#view-distances .picked .first")).to_have_count(1)
-
-
-def test_a_path_that_leaves_the_sample_says_so(show: Open) -> None:
-    count = 2_400
-    after = (np.arange(count) + 1) % count
-    rewards = np.sin(np.arange(count))
-    mdp = MDP.deterministic(after[:, None], rewards[:, None], discount=0.9)
-    d = exact.on_policy(mdp, np.zeros(count, np.int64))
-    page = show(explorer.page(d))
-    expect(page.locator(".note")).to_contain_text("2,000 of 2,400 states")
-    names: list[str] = page.evaluate("bisimetric.data.names")
-    inside = set(map(int, names))
-    last = next(s for s in inside if (s + 1) % count not in inside)
-    why = f"bisimetric.tables[0].explain({names.index(str(last))}, 0)"
-    found = page.evaluate(why)
-    assert (found["left"], found["steps"]) == ([names.index(str(last)), 0], [])
-    page.evaluate(f"bisimetric.selection.choose({names.index(str(last))}, 0)")
-    expect(page.locator(".why")).to_contain_text("leads to states that are not on this page")
+    page.locator("#tab-groups").click()
+    page.locator("#threshold").fill("8")
+    radius = float(page.evaluate("bisimetric.tables[0].groups.steps[8].radius"))
+    labels = uses.labels(rooms, radius=radius, rule="complete")
+    assert {shade[-2:] for shade in colours(page, "groups")} == {"ff"}
+    s = int(np.flatnonzero(labels == np.bincount(labels).argmax())[0])
+    hover(page, s, "groups")
+    dense = [shade.endswith("ff") for shade in colours(page, "groups")]
+    assert dense == (labels == labels[s]).tolist()
+    page.mouse.move(2, 2)
+    assert {shade[-2:] for shade in colours(page, "groups")} == {"ff"}
+    # By keys: the class of the state that the arrows have come to, which is said too.
+    page.locator("#view-groups svg.states-map").focus()
+    page.keyboard.press("ArrowRight")
+    at = int(page.evaluate("bisimetric.selection.cursor"))
+    dense = [shade.endswith("ff") for shade in colours(page, "groups")]
+    assert dense == (labels == labels[at]).tolist()
+    expect(page.locator("#said")).to_contain_text("class")

@@ -19,7 +19,7 @@ WHERE = "explorer.episode"
 MOST_FRAMES = 600
 MOST_BYTES = 12_000_000
 """Of all frames of a page; screens that take more are shown with every other row and column."""
-SCRIPTS = ("numbers.js", "elements.js", "theme.js", "episode.js")
+SCRIPTS = ("numbers.js", "elements.js", "tips.js", "theme.js", "curves.js", "episode.js")
 
 
 def episode(
@@ -30,6 +30,7 @@ def episode(
     palette: ArrayLike | None = None,
     values: ArrayLike | None = None,
     marks: Mapping[int, str] | None = None,
+    source: int | None = None,
     of: int | None = None,
     title: str = "An episode",
     words: str = "distance",
@@ -44,6 +45,7 @@ def episode(
         palette: (k, 3) uint8, the colours of indexed frames.
         values: (n,), what the agent believes that a frame is worth.
         marks: by time, a word for what happened then, such as "point" or "life lost".
+        source: the time of the frame to look from at first; default: the first one.
         of: how many frames the episode has, where these are some of them.
         title, words: of the page, and what to call the distance.
 
@@ -54,6 +56,12 @@ def episode(
     screens, table, when = _checked(frames, distances, times)
     colours = None if palette is None else _palette(palette, screens)
     worth = None if values is None else _numbers("values", values, len(screens))
+    start = when[0] if source is None else source
+    if not when[0] <= start <= when[-1]:
+        raise InputError(
+            f"{WHERE}: source is frame {source} and the frames are {when[0]} to {when[-1]}; name "
+            "one of them."
+        )
     kept = np.unique(np.linspace(0, len(screens) - 1, MOST_FRAMES).round().astype(np.int64))
     notes = []
     total = max(len(screens), of or 0)
@@ -72,6 +80,7 @@ def episode(
         "shape": list(screens.shape[1:3]),
         "values": packed_table(table[np.ix_(kept, kept)]),
         "V": None if worth is None else packed(worth[kept], "float64"),
+        "source": int(np.abs(when[kept] - start).argmin()),
         "marks": [{"at": int(at), "words": str(said)} for at, said in (marks or {}).items()],
     }
     return assembled(f"{title} · bisimetric", SCRIPTS, data)

@@ -49,8 +49,10 @@ def groups(sheet: Sheet, progress: Bar, at: int) -> dict[str, Any]:
         progress.at(at + (done + 1) / MOST_STEPS)
     unsaid = None
     if not measured:
-        unsaid = "Losses are measured where a page shows all states of a world that is all known."
-        if sheet.d is not None and not everyone:
+        unsaid = "Losses are measured where all steps of a world are known, and here they are not."
+        if sheet.d is None:
+            unsaid = "A table without a world has no values to lose."
+        elif not everyone:
             unsaid = "Losses need all states, and here are some: see `bisimetric uses aggregate`."
     elif found[0]["promised"] is None:
         unsaid = "Nothing is proven of these distances, so nothing is promised."

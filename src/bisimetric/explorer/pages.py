@@ -29,11 +29,16 @@ FEW_STATES = 250
 SHARED = (
     "numbers.js",
     "elements.js",
+    "tips.js",
     "scales.js",
+    "places.js",
+    "painting.js",
+    "overlays.js",
     "map.js",
     "couplings.js",
     "reasons.js",
     "selection.js",
+    "opening.js",
     "steps.js",
     "sentences.js",
     "why.js",
@@ -41,11 +46,11 @@ SHARED = (
 )
 WHOLE = (
     "sums.js",
+    "theme.js",
     "pairs.js",
     "compare.js",
     "values.js",
     "groups.js",
-    "theme.js",
     "main.js",
 )
 SMALL = ("small.js",)
@@ -111,7 +116,7 @@ def small(d: Any) -> str:
     inside = html.escape(text, quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts" title="{html.escape(data["title"])}" '
-        'style="width: 100%; height: 30rem; border: 0" loading="lazy"></iframe>'
+        'style="width: 100%; height: 33rem; border: 0" loading="lazy"></iframe>'
     )
 
 
@@ -123,16 +128,16 @@ def _sheets(distances: Mapping[str, Any], most: int) -> tuple[list[Sheet], list[
     for label, d in distances.items():
         if hasattr(d, "distance"):
             d = d.distance()
-        values = checked_table(WHERE, d)
+        values = checked_table(f"{WHERE}: {label}" if label else WHERE, d)
         world = d if isinstance(d, Distance) else None
         named = label or (tables.SYMBOLS[world.kind] if world is not None else "the table")
         if not sheets:
             ids = states.sample(None if world is None else world.mdp, len(values), room)
             if len(ids) < len(values):
-                notes.append(
-                    f"The page shows {len(ids):,} of {len(values):,} states, in patches; where a "
-                    "path leaves them it is not followed."
-                )
+                how = "in patches; where a path leaves them it is not followed"
+                if world is None:
+                    how = "at equal steps"
+                notes.append(f"The page shows {len(ids):,} of {len(values):,} states, {how}.")
         else:
             ids = tables.same_states(sheets[0], d, values, named)
             if named in [sheet.label for sheet in sheets]:
@@ -146,13 +151,13 @@ def _sheets(distances: Mapping[str, Any], most: int) -> tuple[list[Sheet], list[
 def _data(sheets: list[Sheet], notes: list[str], title: str) -> dict[str, Any]:
     first = sheets[0]
     mdp = None if first.d is None else first.d.mdp
-    name = (lambda s: str(s)) if mdp is None else mdp.name
+    names = map(str if mdp is None else mdp.name, first.ids.tolist())
     world = "A table" if first.d is None else str(first.d.made.get("world", "A world"))
     found = [tables.table_data(sheet, len(sheets)) for sheet in sheets]
     return {
         "title": title or world,
         "made": f"bisimetric {__version__}",
-        "names": [name(s) for s in first.ids.tolist()],
+        "names": [name if name.strip() else "(blank)" for name in names],
         "total": len(first.values),
         "discount": None if mdp is None else mdp.discount,
         "actions": None if mdp is None else mdp.num_actions,

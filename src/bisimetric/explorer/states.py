@@ -18,7 +18,8 @@ PATCHES = 8
 MOST_METRIC = 400
 """Points up to this many are moved until their distances follow as well as they can."""
 SPOT = 1 / 80
-"""The share of the width of a picture within which points count as one spot."""
+"""The share of the width of a picture within which points count as one spot, where there are many;
+of few, which are drawn larger (`parts/places.js`), it is as wide as a point."""
 TURN = math.pi * (3 - math.sqrt(5))
 
 
@@ -80,7 +81,6 @@ def layout(
         "width": width,
         "rows": on_map.rows[ids].tolist(),
         "columns": on_map.columns[ids].tolist(),
-        "corner": list(on_map.corner),
         "others": _others(on_map.rows, on_map.columns, ids),
     }
     for name, states in parts(mdp).items():
@@ -119,10 +119,11 @@ def _points(
     if len(away):
         points[away, 0] = np.linspace(-0.5, 0.5, len(away) + 2)[1:-1]
         points[away, 1] = float(points[:, 1].min()) - 0.1
-    return apart(points).round(5).tolist(), stress
+    spot = max(SPOT, min(0.04, 0.3 / math.sqrt(len(points))) * 1.1)
+    return apart(points, spot).round(5).tolist(), stress
 
 
-def apart(points: NDArray[np.float64], spot: float = SPOT) -> NDArray[np.float64]:
+def apart(points: NDArray[np.float64], spot: float) -> NDArray[np.float64]:
     """Points (n, 2), those that lie on one spot set side by side, as seeds in a sunflower.
 
     >>> apart(np.zeros((2, 2)), 1.0).round(1).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from bisimetric.views.layout import KINDS
 
 MOST_TRANSITIONS = 200_000
 """Of all tables of a page: more are not carried, and nothing is explained."""
+MOST_LACKING = 3
+"""States that a table lacks, up to which they are named."""
 SYMBOLS = {"bisimulation": "d~", "on_policy": "d^π", "lax": "d_lax", "mico": "MICo"}
 
 
@@ -97,10 +100,12 @@ def notes(first: Sheet, other: Sheet) -> list[str]:
     if first.d is None or other.d is None:
         return []
     found = []
-    lacking = int((other.ids < 0).sum())
-    if lacking:
-        are = "state is" if lacking == 1 else "states are"
-        found.append(f"{lacking:,} {are} not in {other.label}.")
+    lacking = first.ids[other.ids < 0]
+    if len(lacking):
+        are = "state is" if len(lacking) == 1 else "states are"
+        some = ", ".join(first.d.mdp.name(s) for s in lacking[:MOST_LACKING].tolist())
+        more = ", ..." if len(lacking) > MOST_LACKING else ""
+        found.append(f"{len(lacking):,} {are} not in {other.label}: {some}{more}.")
     elif first.d.coverage is None and other.d.coverage is None:
         words = difference(first.d.mdp, other.d.mdp)
         if words is not None:
@@ -121,7 +126,6 @@ def table_data(sheet: Sheet, tables: int) -> dict[str, Any]:
         "words": "distance" if d is None else KINDS[d.kind],
         "sure": _sure(d),
         "error": _finite(math.inf if d is None else d.error),
-        "estimate": None if d is None or d.estimate is None else _finite(d.estimate),
         "values": packed_table(shown, tables),
         "unknown": np.flatnonzero(~sheet.known).tolist(),
         "determined": None,
@@ -156,6 +160,8 @@ def _sure(d: Distance | None) -> str:
         return f"an estimate, off by about {d.estimate:.2g}"
     if math.isinf(d.error):
         return "nothing is proven"
+    if d.error < sys.float_info.min:
+        return "proven, exact"
     return f"proven to {d.error:.2g}"
 
 

@@ -45,7 +45,8 @@ def explore(table: Table, against: Others = (), output: Output = None) -> None:
     from bisimetric.cli import report
 
     read = dict(zip(_labels(paths), map(_read, paths), strict=True))
-    page = explorer.made(read)
+    world = getattr(next(iter(read.values())), "made", {}).get("world")
+    page = explorer.made(read, title=str(world or table.stem))
     path = output if output is not None else _beside(table)
     explorer.save(page.text, path)
     report.say(_lines(page), report.saved_lines([path]))

@@ -1,10 +1,11 @@
 // Two distances of the same states, side by side: their difference, and the pairs that differ most.
-import { element, term } from "./elements.js";
+import { element, named } from "./elements.js";
 import { StateMap } from "./map.js";
-import { counted, digits, format, half } from "./numbers.js";
-import { densePlot, gathered } from "./pairs.js";
+import { counted, digits, format, half, whole } from "./numbers.js";
+import { gathered, PairPlot } from "./pairs.js";
 import { differenceScale, distanceScale, scaleBar } from "./scales.js";
 import { table } from "./steps.js";
+import { term } from "./tips.js";
 
 const SHOWN_PAIRS = 12;
 
@@ -55,9 +56,29 @@ export class CompareView {
         ),
       };
     });
-    this.pairs = element("section", { class: "card", "aria-label": "worst pairs" });
-    this.plot = element("section", { class: "card", "aria-label": "one against the other" });
-    host.append(element("div", { class: "two even" }, this.pairs, this.plot), page.picture() ?? "");
+    this.pairs = element("div", {});
+    const against = element(
+      "section",
+      { class: "card", "aria-label": "one against the other" },
+      element("h2", {}, "One against the other"),
+    );
+    this.plot = new PairPlot(against, page.tip, (t) =>
+      page.selection.choose(page.selection.first, t),
+    );
+    host.append(
+      element(
+        "div",
+        { class: "two even" },
+        element(
+          "section",
+          { class: "card", "aria-label": "worst pairs" },
+          element("h2", {}, "The pairs that differ most"),
+          this.pairs,
+        ),
+        against,
+      ),
+      page.picture() ?? "",
+    );
   }
 
   get tables() {
@@ -97,16 +118,17 @@ export class CompareView {
           : [this.tables[i].label, ": ", term(this.tables[i].words, this.tables[i].words)];
       title.replaceChildren(...words);
       below.replaceChildren(
-        scaleBar(scales[i], "", { unknown: veiled.size > 0, goals: data.goals.length > 0 }),
+        scaleBar(scales[i], { unknown: veiled.size > 0, goals: data.goals.length > 0 }),
       );
     });
-    if (!changes || "table" in changes || "other" in changes || !this.found) this.compareAll(d, e);
+    if (!changes || "table" in changes || "other" in changes) this.compareAll(d, e);
     this.listPairs(d, e, written);
+    this.plot.mark(this.ownPairs(d, e), data.names[selection.first], selection.second);
   }
 
   // All pairs: how far the two are apart, and where most.
   compareAll(d, e) {
-    const n = d.table.n;
+    const { n } = d.table;
     const worst = [];
     // Closer than that they may be equal, and be rounded to two sides.
     const loose = d.table.step + e.table.step;
@@ -129,43 +151,32 @@ export class CompareView {
         dots[2 * pairs - 2] = x;
         dots[2 * pairs - 1] = y;
       }
-    this.found = { worst, all: gathered(dots.subarray(0, 2 * pairs)) };
+    this.worst = worst;
     const share = pairs ? sum / pairs : 0;
-    this.summary.textContent = `Over ${counted(pairs, "pair")} of states the two differ by ${digits(share, 4)} in the mean and by ${digits(most, 4)} at most; the second is the larger one for ${above ? above.toLocaleString("en-GB") : "none"} of them.`;
+    const larger = above === pairs ? "all" : above ? whole(above) : "none";
+    this.summary.textContent = `Over ${counted(pairs, "pair")} of states the two differ by ${digits(share, 4)} in the mean and by ${digits(most, 4)} at most; the second is the larger one for ${larger} of them.`;
+    this.plot.draw(gathered(dots.subarray(0, 2 * pairs)), {
+      x: `${d.label}: ${d.words}`,
+      y: `${e.label}: ${e.words}`,
+      label: "One distance against the other; on the diagonal they are equal",
+    });
   }
 
   listPairs(d, e, written) {
     const { data, selection } = this.page;
-    const rows = this.found.worst.map(({ s, t, x, y }) => {
+    const rows = this.worst.map(({ s, t, x, y }) => {
       const on = selection.first === s && selection.second === t;
-      const cells = [data.names[s], data.names[t], written(x), written(y), written(y - x)];
-      const go = element(
-        "button",
-        { type: "button", class: "name", onclick: () => selection.choose(s, t) },
-        cells[0],
-      );
+      const choose = () => selection.choose(s, t);
+      const go = element("button", { type: "button", onclick: choose }, named(data.names[s]));
+      const cells = [go, named(data.names[t]), written(x), written(y), written(y - x)];
       return element(
         "tr",
-        { class: on ? "on" : null, onclick: () => selection.choose(s, t) },
-        element("td", {}, go),
-        ...cells.slice(1).map((cell) => element("td", {}, cell)),
+        { class: on ? "on" : null, onclick: choose },
+        ...cells.map((cell) => element("td", {}, cell)),
       );
     });
-    this.pairs.replaceChildren(
-      element("h2", {}, "The pairs that differ most"),
-      element(
-        "div",
-        { class: "scroll" },
-        table("pairs", ["first", "second", d.label, e.label, term("difference")], rows),
-      ),
-    );
-    this.plot.replaceChildren(element("h2", {}, "One against the other"));
-    densePlot(this.plot, this.found.all, {
-      x: `${d.label}: ${d.words}`,
-      y: `${e.label}: ${e.words}`,
-      own: this.ownPairs(d, e),
-      label: "One distance against the other; on the diagonal they are equal",
-    });
+    const head = ["first", "second", named(d.label), named(e.label), term("difference")];
+    this.pairs.replaceChildren(table("pairs", head, rows));
   }
 
   ownPairs(d, e) {

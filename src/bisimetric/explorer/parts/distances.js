@@ -1,11 +1,13 @@
 // The first view: the world from one state, and why another one is as far as it is.
-import { element, term } from "./elements.js";
+import { chip, element } from "./elements.js";
 import { StateMap } from "./map.js";
 import { format } from "./numbers.js";
 import { distanceScale, scaleBar } from "./scales.js";
+import { term } from "./tips.js";
 import { walked, Why } from "./why.js";
 
 export class DistancesView {
+  // `chart(host, why, step)` draws the sum of a step, or is null.
   constructor(host, page, chart) {
     this.page = page;
     const { data, selection } = page;
@@ -24,7 +26,7 @@ export class DistancesView {
     this.map = new StateMap(
       holder,
       data,
-      page.hovering(() => this.d),
+      page.hovering(() => [this.d]),
       "Distances",
     );
     this.why = new Why(panel, data, selection, {
@@ -53,7 +55,7 @@ export class DistancesView {
     this.title.replaceChildren(
       term(d.words, d.words),
       " from ",
-      element("span", { class: "chip first" }, data.names[selection.first]),
+      chip(data.names[selection.first], "first"),
     );
     const option = element(
       "label",
@@ -66,9 +68,7 @@ export class DistancesView {
       goals: data.goals.length > 0,
       others: Boolean(data.map?.others.length),
     };
-    this.below.replaceChildren(
-      ...[scaleBar(scale, "", marks), option, page.picture()].filter(Boolean),
-    );
+    this.below.replaceChildren(...[scaleBar(scale, marks), option, page.picture()].filter(Boolean));
     this.why.paint(d);
   }
 

@@ -1,17 +1,29 @@
 // The page of an episode: distances from one frame, which can be dragged, to all others.
-import { element, read, term, Tip } from "./elements.js";
+import { Curves } from "./curves.js";
+import { element, read } from "./elements.js";
 import { counted, digits, float64s, format, Table } from "./numbers.js";
 import { themeButton } from "./theme.js";
+import { term, Tip } from "./tips.js";
 
 const THUMBNAILS = 6;
 const data = read();
 const { frames, times } = data;
 const last = frames.length - 1;
+const apart = Math.max(1, Math.round(frames.length / 30)); // frames closer in time look alike
 const table = new Table(frames.length, data.values);
 const written = format(table.largest);
 const V = data.V && float64s(data.V);
 new Tip(document.body);
-const at = { source: 0, pointed: last };
+const at = { source: data.source, pointed: data.source === last ? 0 : last };
+
+const host = element("div", { class: "curve", id: "curve" });
+const { marks, words } = data;
+const curves = new Curves(host, { times, marks, words, table, V });
+const happened = new Map();
+for (const mark of marks) {
+  const frame = curves.at(mark.at);
+  happened.set(frame, [...(happened.get(frame) ?? []), mark.words]);
+}
 
 const image = (frame) =>
   element("img", {
@@ -27,15 +39,15 @@ function slider(name, words) {
     id: name,
     min: 0,
     max: last,
-    value: at[name],
     oninput: () => put({ [name]: Number(range.value) }),
   });
   return element("label", { for: name }, words, range);
 }
 
-const card = (name, ...parts) =>
-  element("section", { class: "card", "aria-label": name }, ...parts);
-const chart = element("div", { class: "curve", id: "curve" });
+const stretched = element("input", { type: "checkbox", id: "stretched", onchange: paint });
+
+const card = (label, ...parts) =>
+  element("section", { class: "card", "aria-label": label }, ...parts);
 const shown = {
   source: element("figure", { class: "screen source" }),
   pointed: element("figure", { class: "screen" }),
@@ -44,6 +56,15 @@ const strips = {
   nearest: element("div", { class: "strip", id: "nearest" }),
   furthest: element("div", { class: "strip", id: "furthest" }),
 };
+
+// What happened, as buttons: marks are read and reached without a pointer too.
+const events = [...happened].map(([frame, words]) =>
+  element(
+    "button",
+    { type: "button", "data-frame": frame, onclick: () => put({ pointed: frame }) },
+    `${times[frame]} ${words.join(", ")}`,
+  ),
+);
 
 document.body.prepend(
   element(
@@ -54,20 +75,23 @@ document.body.prepend(
       "p",
       { class: "facts-line" },
       element("span", {}, counted(frames.length, "frame")),
-      element("span", {}, term(data.words, "distance")),
+      element("span", {}, term(words, "distance")),
+      V ? element("span", {}, term("value", "worth"), " to the agent") : null,
     ),
     ...data.notes.map((note) => element("p", { class: "note", role: "note" }, note)),
   ),
   element(
     "main",
-    {},
+    { class: data.shape[1] < 120 ? "coarse" : null },
     element(
       "div",
       { class: "two episode" },
       card(
         "curve",
-        element("h2", {}, `${data.words} from the source frame`),
-        chart,
+        element("h2", {}, `${words} from the source frame`),
+        host,
+        element("p", { class: "legend" }, ...curves.legend()),
+        element("label", { class: "option", for: "stretched" }, stretched, "stretch the axis"),
         slider("source", "source frame"),
         slider("pointed", "frame to compare"),
         element(
@@ -76,7 +100,12 @@ document.body.prepend(
           "Drag the source along the curve; point at a frame to see it.",
         ),
       ),
-      card("frames", element("div", { class: "halves" }, shown.source, shown.pointed)),
+      card(
+        "frames",
+        element("div", { class: "halves" }, shown.source, shown.pointed),
+        events.length ? element("h3", {}, "what happened, and in which frame") : null,
+        events.length ? element("div", { class: "events", id: "events" }, ...events) : null,
+      ),
     ),
     card("nearest", element("h2", {}, "Nearest"), strips.nearest),
     card("furthest", element("h2", {}, "Furthest"), strips.furthest),
@@ -86,7 +115,10 @@ document.body.prepend(
       element(
         "p",
         { class: "quiet" },
-        "Frames in a row look alike, so of near neighbours in time one is shown. Click one to look from it.",
+        "Point at a frame to see it beside the source; click it to look from it.",
+        apart > 1
+          ? ` Frames in a row look alike: of those within ${times[apart] - times[0]} of each other, or of the source, one is shown.`
+          : "",
       ),
       element("p", { class: "quiet" }, `made by ${data.made}`),
     ),
@@ -94,30 +126,40 @@ document.body.prepend(
 );
 
 function put(changes) {
+  const moved = "source" in changes && changes.source !== at.source;
   Object.assign(at, changes);
-  for (const name of ["source", "pointed"]) document.getElementById(name).value = at[name];
-  paint();
+  if (moved) paint();
+  else point();
 }
 
-function caption(name, frame, words) {
-  const worth = V ? `, value ${digits(V[frame], 3)}` : "";
+function caption(name, words, more = null) {
+  const frame = at[name];
+  const range = document.getElementById(name);
+  range.value = frame;
+  range.setAttribute("aria-valuetext", [`frame ${times[frame]}`, ...said(frame)].join(", "));
   shown[name].replaceChildren(
     image(frame),
     element(
       "figcaption",
       {},
       element("strong", {}, `${words} ${times[frame]}`),
-      element("span", {}, worth),
+      ...said(frame).map((line) => element("div", {}, line)),
+      more,
     ),
   );
 }
 
+// What is known of a frame.
+function said(frame) {
+  const worth = V ? [`value ${digits(V[frame], 3)}`] : [];
+  return [...worth, ...(happened.get(frame) ?? [])];
+}
+
 // Frames in an order, none of them close in time to the source or to one before.
 function picked(order) {
-  const gap = Math.max(1, Math.round(frames.length / 30));
   const found = [];
   for (const frame of order) {
-    if ([at.source, ...found].every((other) => Math.abs(other - frame) >= gap)) found.push(frame);
+    if ([at.source, ...found].every((other) => Math.abs(other - frame) >= apart)) found.push(frame);
     if (found.length === THUMBNAILS) break;
   }
   return found;
@@ -129,114 +171,50 @@ function thumbnails(name, order, row) {
       "button",
       {
         type: "button",
-        "aria-label": `frame ${times[frame]}, at ${written(row[frame])}`,
+        title: "look from here",
         onclick: () => put({ source: frame }),
+        onpointerenter: () => put({ pointed: frame }),
+        onfocus: () => put({ pointed: frame }),
       },
       image(frame),
-      element("span", {}, `${times[frame]}`),
+      element("span", {}, `frame ${times[frame]}`),
       element("span", { class: "number" }, written(row[frame])),
     ),
   );
   strips[name].replaceChildren(...buttons);
 }
 
+// All that hangs on the source; then what hangs on the other frame.
 function paint() {
   const row = table.row(at.source);
+  const others = row.filter((_, frame) => Math.abs(frame - at.source) >= apart);
+  curves.draw(at.source, stretched.checked && others.length ? Math.min(...others) : 0);
   const order = [...row.keys()].sort((s, t) => row[s] - row[t] || s - t);
-  caption("source", at.source, "source frame");
-  caption("pointed", at.pointed, "frame");
-  shown.pointed.append(
-    element("p", { class: "number", id: "apart" }, `${data.words} ${written(row[at.pointed])}`),
-  );
+  caption("source", "source frame");
   thumbnails("nearest", order, row);
-  thumbnails("furthest", order.toReversed?.() ?? [...order].reverse(), row);
-  draw(row);
+  thumbnails("furthest", order.reverse(), row);
+  point();
 }
 
-function draw(row) {
-  const points = times.map((time, i) => ({ time, far: row[i] }));
-  const frame = {
-    width: Math.max(280, chart.clientWidth),
-    marginLeft: 48,
-    marginRight: 16,
-    style: { background: "none", fontSize: "12px" },
-    x: { domain: [times[0], Math.max(times[last], times[0] + 1)], label: null },
-  };
-  const line = Plot.plot({
-    ...frame,
-    height: 240,
-    x: { ...frame.x, label: V ? null : "frame" },
-    y: { label: data.words, grid: true, nice: true, domain: [0, table.largest || 1] },
-    ariaLabel: `Distances from frame ${times[at.source]}`,
-    marks: [
-      Plot.ruleX(data.marks, {
-        x: "at",
-        stroke: "#e69f00",
-        strokeOpacity: 0.8,
-        strokeDasharray: "2 3",
-        title: "words",
-        tip: "x",
-      }),
-      Plot.areaY(points, { x: "time", y: "far", fill: "#3b7dd8", fillOpacity: 0.18 }),
-      Plot.lineY(points, { x: "time", y: "far", stroke: "#3b7dd8", strokeWidth: 1.6 }),
-      Plot.ruleX([times[at.pointed]], { stroke: "currentColor", strokeOpacity: 0.6 }),
-      Plot.dot([points[at.pointed]], { x: "time", y: "far", r: 4, fill: "currentColor" }),
-      Plot.ruleX([times[at.source]], { stroke: "#e4007c", strokeWidth: 3 }),
-      Plot.dot([{ time: times[at.source], far: 0 }], {
-        x: "time",
-        y: "far",
-        r: 7,
-        fill: "#e4007c",
-        stroke: "white",
-      }),
-      Plot.ruleY([0]),
-    ],
-  });
-  const worth =
-    V &&
-    Plot.plot({
-      ...frame,
-      height: 110,
-      x: { ...frame.x, label: "frame" },
-      y: { label: "value", nice: true, ticks: 3, grid: true },
-      ariaLabel: "Values of the frames",
-      marks: [
-        Plot.lineY(
-          times.map((time, i) => ({ time, worth: V[i] })),
-          { x: "time", y: "worth", stroke: "#009e73", strokeWidth: 1.4 },
-        ),
-        Plot.ruleX([times[at.source]], { stroke: "#e4007c", strokeWidth: 2 }),
-        Plot.ruleX([times[at.pointed]], { stroke: "currentColor", strokeOpacity: 0.6 }),
-      ],
-    });
-  chart.replaceChildren(line, ...(worth ? [worth] : []));
-  scale = line.scale("x");
+function point() {
+  const far = `${words} ${written(curves.row[at.pointed])}`;
+  caption("pointed", "frame", element("div", { class: "number", id: "apart" }, far));
+  curves.point(at.pointed);
+  for (const button of events)
+    button.setAttribute("aria-pressed", Number(button.dataset.frame) === at.pointed);
 }
 
 // The frame under the pointer; with a button held, it becomes the source.
-let scale = null;
 let held = false;
-
-function under(event) {
-  const box = chart.firstElementChild.getBoundingClientRect();
-  const width = Number(chart.firstElementChild.getAttribute("width"));
-  const time = scale.invert(((event.clientX - box.left) * width) / box.width);
-  let best = 0;
-  times.forEach((each, i) => {
-    if (Math.abs(each - time) < Math.abs(times[best] - time)) best = i;
-  });
-  return best;
-}
-
-chart.addEventListener("pointerdown", (event) => {
+host.addEventListener("pointerdown", (event) => {
   held = true;
-  chart.setPointerCapture(event.pointerId);
-  put({ source: under(event) });
+  host.setPointerCapture(event.pointerId);
+  put({ source: curves.under(event) });
 });
-chart.addEventListener("pointermove", (event) =>
-  put(held ? { source: under(event) } : { pointed: under(event) }),
+host.addEventListener("pointermove", (event) =>
+  put(held ? { source: curves.under(event) } : { pointed: curves.under(event) }),
 );
 for (const name of ["pointerup", "pointercancel"])
-  chart.addEventListener(name, () => (held = false));
+  host.addEventListener(name, () => (held = false));
 window.addEventListener("resize", paint);
 paint();

@@ -1,11 +1,13 @@
 // States merged into classes: a slider for the threshold, and what the merged world loses.
-import { element, term } from "./elements.js";
+import { coded, element } from "./elements.js";
 import { StateMap } from "./map.js";
-import { counted, digits, uint16s } from "./numbers.js";
-import { PALETTE } from "./scales.js";
+import { counted, digits, uint16s, whole } from "./numbers.js";
+import { PALETTE, swatch } from "./scales.js";
+import { term } from "./tips.js";
 
 const NONE = 65_535;
 const ALONE = "#f0f2f5";
+const LOSSES = { promised: ["#e69f00", "circle"], measured: ["#2a8fd8", "square"] };
 
 export class GroupsView {
   constructor(host, page) {
@@ -34,13 +36,8 @@ export class GroupsView {
           element(
             "p",
             { class: "legend" },
-            "One colour a class; ",
-            element(
-              "span",
-              { class: "swatch" },
-              element("i", { style: `background: ${ALONE}` }),
-              "alone in its class",
-            ),
+            swatch(ALONE, "alone in its class"),
+            "States of one class have one colour; colours repeat. Point at a state to see its class by itself.",
           ),
         ),
         element(
@@ -58,8 +55,8 @@ export class GroupsView {
       holder,
       page.data,
       page.hovering(
-        () => this.d,
-        (s) => this.said(s),
+        () => [this.d],
+        (s) => this.hovered(s),
       ),
       "Classes",
     );
@@ -78,71 +75,93 @@ export class GroupsView {
     return this.labels.get(this.d).subarray(step * n, (step + 1) * n);
   }
 
-  said(state) {
+  // The states of a state's class, to be shown by themselves.
+  kin(state) {
     const labels = this.classes(Number(this.range.value));
-    if (labels[state] === NONE) return ["not known"];
-    const size = labels.reduce((sum, label) => sum + (label === labels[state]), 0);
-    return [size === 1 ? "alone in its class" : `in a class of ${counted(size, "state")}`];
+    if (labels[state] === NONE) return null;
+    return new Set([...labels.keys()].filter((t) => labels[t] === labels[state]));
+  }
+
+  // What is to be said of a state.
+  said(state) {
+    const kin = this.kin(state);
+    if (!kin) return ["not known"];
+    return [kin.size === 1 ? "alone in its class" : `in a class of ${counted(kin.size, "state")}`];
+  }
+
+  hovered(state) {
+    if (state !== this.pointed) {
+      this.pointed = state;
+      this.map.paint(...this.drawn, state === null ? null : this.kin(state));
+    }
+    return state === null ? [] : this.said(state);
   }
 
   paint(changes) {
     const { groups } = this.d;
+    const { first, second } = this.page.selection;
     this.range.max = groups.steps.length - 1;
-    if (!this.ready || (changes && "table" in changes))
+    if (!this.drawn || (changes && "table" in changes))
       this.range.value = Math.floor((groups.steps.length - 1) / 2);
-    this.ready = true;
     const at = Number(this.range.value);
-    const step = groups.steps[at];
     const labels = this.classes(at);
     const sizes = new Map();
     labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
     const chosen = this.coloured(labels, sizes);
     const colour = (label) => (sizes.get(label) === 1 ? ALONE : PALETTE[chosen.get(label)]);
-    this.map.paint(
+    this.drawn = [
       Array.from(labels, colour),
       Array.from(labels, (label) => (sizes.get(label) === 1 ? "" : String(label + 1))),
       this.d.veiled,
-    );
-    this.map.select(this.page.selection.first, this.page.selection.second);
-    this.range.setAttribute(
-      "aria-valuetext",
-      `${digits(step.radius, 4)}, ${counted(step.classes, "class", "classes")}`,
-    );
-    const fact = (word, key, text, id) => [
-      element("dt", {}, term(word, key)),
-      element("dd", { id }, text),
     ];
-    const money = (loss, none) => (loss === null ? none : digits(loss, 4));
-    this.facts.replaceChildren(
-      ...fact("threshold", "threshold", digits(step.radius, 5), "radius"),
-      ...fact(
-        "classes",
-        "class",
-        `${step.classes.toLocaleString("en-GB")} of ${counted(labels.length - this.d.veiled.size, "state")}`,
-        "classes",
-      ),
-      ...fact(
+    // Who walks by keys sees the class of where they are.
+    const walking = changes && this.map.svg.matches(":focus-visible");
+    this.map.paint(...this.drawn, walking ? this.kin(second ?? first) : null);
+    this.map.select(first, second);
+    if (changes && !("table" in changes)) return;
+    this.tell(groups.steps[at], labels.length - this.d.veiled.size);
+    this.draw(at);
+  }
+
+  // The numbers of a step of the slider.
+  tell(step, states) {
+    const { groups } = this.d;
+    const classes = counted(step.classes, "class", "classes");
+    this.range.setAttribute("aria-valuetext", `${digits(step.radius, 4)}, ${classes}`);
+    const rows = [
+      ["threshold", "threshold", digits(step.radius, 5), "radius"],
+      ["classes", "class", `${whole(step.classes)} of ${counted(states, "state")}`, "classes"],
+      [
         "promised loss",
         "promised",
-        step.promised === null ? "no promise" : `at most ${money(step.promised)}`,
+        step.promised === null ? "no promise" : `at most ${digits(step.promised, 4)}`,
         "promised",
-      ),
-      ...fact("measured loss", "measured", money(step.loss, "not measured"), "loss"),
+      ],
+      [
+        "measured loss",
+        "measured",
+        step.loss === null ? "not measured" : digits(step.loss, 4),
+        "loss",
+      ],
+    ];
+    this.facts.replaceChildren(
+      ...rows.flatMap(([words, key, text, id]) => [
+        element("dt", {}, term(words, key)),
+        element("dd", { id }, text),
+      ]),
     );
-    const said = [groups.unsaid];
-    if (step.promised !== null && groups.most && step.promised >= groups.most * (1 - 1e-9))
-      said.push(
-        `The promise says nothing here: no policy loses more than ${digits(groups.most, 4)}.`,
-      );
-    this.note.replaceChildren(said.filter(Boolean).join(" "));
-    this.draw(at);
+    const empty =
+      step.promised !== null && groups.most && step.promised >= groups.most * (1 - 1e-9)
+        ? `The promise says nothing here: no policy loses more than ${digits(groups.most, 4)}.`
+        : null;
+    this.note.replaceChildren(...coded([groups.unsaid, empty].filter(Boolean).join(" ")));
   }
 
   // A colour for each class of several states: none that a class beside it has, and of those left
   // the one that its first state asks for, so that classes keep theirs when they grow.
   coloured(labels, sizes) {
     const beside = new Map();
-    for (const [s, t] of this.map.borders()) {
+    for (const [s, t] of this.map.places.borders()) {
       const [one, two] = [labels[s], labels[t]];
       if (one === two || sizes.get(one) === 1 || sizes.get(two) === 1) continue;
       for (const [here, there] of [
@@ -167,16 +186,14 @@ export class GroupsView {
   // Losses over the number of classes.
   draw(at) {
     const { groups } = this.d;
-    const rows = ["promised", "loss"].flatMap((kind) =>
+    const rows = Object.entries({ promised: "promised", measured: "loss" }).flatMap(([kind, key]) =>
       groups.steps
-        .filter((step) => step[kind] !== null)
-        .map((step) => ({
-          classes: step.classes,
-          loss: step[kind],
-          kind: kind === "loss" ? "measured" : "promised",
-        })),
+        .filter((step) => step[key] !== null)
+        .map((step) => ({ classes: step.classes, loss: step[key], kind })),
     );
-    if (!rows.length) return this.chart.replaceChildren();
+    if (groups.steps.length < 2 || !rows.length) return this.chart.replaceChildren();
+    const kinds = [...new Set(rows.map((row) => row.kind))];
+    const most = groups.steps[0].classes;
     const here = groups.steps[at].classes;
     const chart = Plot.plot({
       width: Math.max(280, this.chart.clientWidth),
@@ -186,13 +203,18 @@ export class GroupsView {
       style: { background: "none", fontSize: "12px" },
       x: {
         label: "classes",
-        type: groups.steps[0].classes > 60 ? "log" : "linear",
-        ticks: 6,
+        type: most > 60 ? "log" : "linear",
+        ticks: Math.min(6, most - 1),
         tickFormat: "d",
       },
-      y: { label: `loss of ${groups.of}`, grid: true, nice: true },
-      color: { domain: ["promised", "measured"], range: ["#e69f00", "#2a8fd8"], legend: true },
-      symbol: { domain: ["promised", "measured"], range: ["circle", "square"] },
+      y: {
+        label: `loss of ${groups.of}`,
+        grid: true,
+        nice: true,
+        domain: [0, Math.max(...rows.map((row) => row.loss)) || 1],
+      },
+      color: { domain: kinds, range: kinds.map((kind) => LOSSES[kind][0]), legend: true },
+      symbol: { domain: kinds, range: kinds.map((kind) => LOSSES[kind][1]) },
       ariaLabel: "Promised and measured loss over the number of classes",
       marks: [
         Plot.ruleX([here], { stroke: "currentColor", strokeDasharray: "3 3", strokeOpacity: 0.7 }),

@@ -65,5 +65,8 @@ export function digits(x, count = 6) {
   return String(Number(x.toPrecision(count)));
 }
 
+// Made once: a formatter takes longer to make than a page to paint.
+const GROUPED = new Intl.NumberFormat("en-GB");
+export const whole = (count) => GROUPED.format(count);
 export const counted = (count, one, many = one + "s") =>
-  `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;
+  `${whole(count)} ${count === 1 ? one : many}`;

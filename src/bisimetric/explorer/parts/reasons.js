@@ -8,7 +8,7 @@ const MOST_COUPLED = 6;
 const SMALL_SHARE = 0.05; // a pair that carries less of the whole distance is not followed
 const MOST_WORK = 3e8;
 
-// A table of the page, ready to be asked: `at(s, t)`, `known(s)`, `explain(s, t)`.
+// A table of the page, ready to be asked: `at(s, t)`, `has(s, t)`, `explain(s, t)`.
 export class Distances {
   constructor(n, about) {
     Object.assign(this, about);
@@ -16,7 +16,7 @@ export class Distances {
     this.veiled = new Set(about.unknown);
     this.isDetermined = about.determined === null ? null : mask(about.determined);
     this.V = about.V === null ? null : { ...about.V, values: float64s(about.V.data) };
-    this.steps = about.steps === null ? null : opened(about.steps);
+    this.steps = about.steps === null ? null : unpacked(about.steps);
   }
 
   at(s, t) {
@@ -37,7 +37,8 @@ export class Distances {
   }
 }
 
-function opened(steps) {
+// The steps as functions: `reward(s, a)`, `ends(s, a)`.
+function unpacked(steps) {
   const [R, rows, successors] = [float64s(steps.R), int32s(steps.rows), int32s(steps.successors)];
   const probabilities = steps.probabilities && float64s(steps.probabilities);
   return {
@@ -150,7 +151,7 @@ function path(d, states) {
 
 // Successors branch: each step shows their coupling, and the next follows what adds most.
 function coupled(d, states) {
-  const { steps: world, kind } = d;
+  const { steps: world } = d;
   const like = (s) => {
     if (!world.known) for (let t = 0; t < d.table.n; t++) if (d.at(s, t) === 0) return t;
     return s;

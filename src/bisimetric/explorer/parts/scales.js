@@ -1,6 +1,7 @@
 // From distances to colours, and the bar that shows how.
-import { element, term } from "./elements.js";
+import { element } from "./elements.js";
 import { format } from "./numbers.js";
+import { term } from "./tips.js";
 
 // Okabe and Ito's colours, which all eyes tell apart; the yellow is darker, to show on white.
 export const PALETTE = [
@@ -63,21 +64,14 @@ export function ink(colour) {
 }
 
 // The bar under a map.
-export function scaleBar(scale, words, { unknown = false, goals = false, others = false } = {}) {
+export function scaleBar(scale, { unknown = false, goals = false, others = false } = {}) {
   const written = format(Math.max(Math.abs(scale.low), scale.high));
   const middle = (scale.low + scale.high) / 2;
   const marks = [];
   if (scale.zero) marks.push(swatch("#ffffff", "distance 0"));
-  if (unknown)
-    marks.push(
-      element("span", { class: "swatch" }, element("i", { class: "veil" }), term("not known")),
-    );
-  if (others)
-    marks.push(
-      element("span", { class: "swatch" }, element("i", { class: "other" }), "not on this page"),
-    );
-  if (goals)
-    marks.push(element("span", { class: "swatch" }, element("span", {}, "★"), term("goal")));
+  if (unknown) marks.push(marked(element("i", { class: "veil" }), term("not known")));
+  if (others) marks.push(marked(element("i", { class: "other" }), "not on this page"));
+  if (goals) marks.push(marked("★", term("goal")));
   return element(
     "div",
     { class: "scale" },
@@ -94,15 +88,11 @@ export function scaleBar(scale, words, { unknown = false, goals = false, others 
         ...[scale.low, middle, scale.high].map((x) => element("span", {}, written(x))),
       ),
     ),
-    element("div", { class: "legend" }, words, ...marks),
+    element("div", { class: "legend" }, ...marks),
   );
 }
 
-export function swatch(colour, words) {
-  return element(
-    "span",
-    { class: "swatch" },
-    element("i", { style: `background: ${colour}` }),
-    words,
-  );
-}
+const marked = (...parts) => element("span", { class: "swatch" }, ...parts);
+
+export const swatch = (colour, words) =>
+  marked(element("i", { style: `background: ${colour}` }), words);

@@ -1,66 +1,64 @@
 // What an explanation comes to, in sentences.
+import { brief } from "./elements.js";
 import { digits } from "./numbers.js";
 
 export function sentences(why) {
-  const { d, reasons } = why;
   const { first, second } = why.selection;
-  const { steps, loop, total, end, left, apart, large } = reasons;
-  const distance = d.at(first, second);
-  const names = end.map((s) => why.name(s));
-  const soFar = steps.reduce((sum, step) => sum + step.adds, 0);
-  const rest = total - soFar;
-  const branching = steps.length > 0 && steps[0].coupling.length > 0;
-  const found = [];
-  if (large)
-    found.push(
-      "This step ends in too many states to be matched here; `bisimetric explain` shows it.",
-    );
-  else if (left)
-    found.push(
-      `A step from ${names[0]} and ${names[1]} leads to states that are not on this page, so the path is followed no farther; what is left adds ${digits(rest, 4)}.`,
-    );
-  else if (apart)
-    found.push(
-      `${steps.length ? "Then " : ""}${names[0]} and ${names[1]} do not have the same actions: as far apart as can be.`,
-    );
-  else if (!steps.length) found.push(noStep(why, first, second));
-  else if (branching)
-    found.push(
-      loop === null
-        ? `And so on from ${names[0]} and ${names[1]}.`
-        : `What adds most leads back to step ${loop}.`,
-    );
-  else if (loop !== null)
-    found.push(
-      `${loop === steps.length - 1 ? `Step ${loop} repeats` : `Steps ${loop} to ${steps.length - 1} repeat`} for ever: ${digits(rest, 5)} more, ${digits(total, 6)} in all.`,
-    );
-  else if (rest <= Math.max(d.error ?? 0, 1e-9))
-    found.push(
-      names[0] === names[1]
-        ? `Then both are in ${names[0]}: ${digits(total, 6)} in all.`
-        : `Then ${names[0]} and ${names[1]} are at distance 0: ${digits(total, 6)} in all.`,
-    );
-  else found.push(`The rest of the path adds ${digits(rest, 4)}: ${digits(total, 6)} in all.`);
-  const loose = Math.max(5e-5, 4 * d.table.step, 2 * (d.error ?? 0));
-  if (!large && !left && Math.abs(total - distance) > loose)
-    found.push(
-      `The table has ${distance.toFixed(4)} in place of ${total.toFixed(4)}: it is an estimate.`,
-    );
-  if (d.V && first !== second) {
-    const gap = Math.abs(d.V.values[first] - d.V.values[second]);
-    const under = d.V.name === "V*" ? "the best policy" : "the policy";
-    const bound =
-      d.error === null
-        ? "; nothing is proven of this table, and the true distance is at least that"
-        : `, at most ${digits(distance + d.error, 6)} by this distance`;
-    found.push(`Their values under ${under} differ by ${digits(gap, 6)}${bound}.`);
-  } else if (d.isBelow(first, second))
+  const found = [ending(why), estimated(why)];
+  if (why.d.V && first !== second) found.push(promised(why));
+  else if (why.d.isBelow(first, second))
     found.push("Not all that they lead to was seen: the true distance may be larger.");
-  return found;
+  return found.filter(Boolean);
 }
 
-function noStep(why, first, second) {
+// Where the steps lead to.
+function ending(why) {
+  const { steps, loop, total, end, left, apart, large } = why.reasons;
+  const [one, two] = end.map((s) => brief(why.name(s)));
+  const rest = total - steps.reduce((sum, step) => sum + step.adds, 0);
+  if (large)
+    return "This step ends in too many states to be matched here; the command bisimetric explain shows it.";
+  if (left)
+    return `A step from ${one} and ${two} leads to states that are not on this page, so the path is followed no farther; what is left adds ${digits(rest, 4)}.`;
+  if (apart)
+    return `${steps.length ? "Then " : ""}${one} and ${two} do not have the same actions: as far apart as can be.`;
+  if (!steps.length) return noStep(why);
+  const last = steps.length - 1;
+  if (steps[0].coupling.length)
+    return loop === null
+      ? `And so on from ${one} and ${two}.`
+      : `What adds most leads back to step ${loop}.`;
+  if (loop !== null)
+    return `${loop === last ? `Step ${loop} repeats` : `Steps ${loop} to ${last} repeat`} for ever: ${digits(rest, 5)} more, ${digits(total, 6)} in all.`;
+  if (rest > Math.max(why.d.error ?? 0, 1e-9))
+    return `The rest of the path adds ${digits(rest, 4)}: ${digits(total, 6)} in all.`;
+  return end[0] === end[1]
+    ? `Then both are in ${one}: ${digits(total, 6)} in all.`
+    : `Then ${one} and ${two} are at distance 0: ${digits(total, 6)} in all.`;
+}
+
+function noStep(why) {
+  const { first, second } = why.selection;
   if (first === second) return "They are the same state.";
   if (why.d.steps.known) return "No step that was seen tells them apart.";
   return "They behave alike: no step tells them apart.";
+}
+
+// Where the steps add up to another number than the one in the table.
+function estimated({ d, reasons: { total, left, large }, selection: { first, second } }) {
+  const distance = d.at(first, second);
+  const loose = Math.max(5e-5, 4 * d.table.step, 2 * (d.error ?? 0));
+  if (large || left || Math.abs(total - distance) <= loose) return null;
+  return `The table has ${distance.toFixed(4)} in place of ${total.toFixed(4)}: it is an estimate.`;
+}
+
+// What the distance says of the values.
+function promised({ d, selection: { first, second } }) {
+  const gap = Math.abs(d.V.values[first] - d.V.values[second]);
+  const under = d.V.name === "V*" ? "the best policy" : "the policy";
+  const bound =
+    d.error === null
+      ? "; nothing is proven of this table, and the true distance is at least that"
+      : `, at most ${digits(d.at(first, second) + d.error, 6)} by this distance`;
+  return `Their values under ${under} differ by ${digits(gap, 6)}${bound}.`;
 }

@@ -1,8 +1,9 @@
 // The steps of an explanation as tables.
-import { element, term } from "./elements.js";
+import { brief, element, named } from "./elements.js";
 import { digits } from "./numbers.js";
+import { term } from "./tips.js";
 
-const SHOWN_STEPS = 60;
+export const SHOWN_STEPS = 60;
 const SHOWN_MATCHES = 10;
 
 export function table(name, head, rows) {
@@ -24,19 +25,26 @@ function acting(why, { actions }) {
   return a === b ? a : `${a} / ${b}`;
 }
 
+// Four decimals, of large sums fewer.
+function summed(total) {
+  const decimals = 5 - Math.floor(Math.log10(Math.max(10, total)));
+  return (x) => x.toFixed(Math.max(0, decimals));
+}
+
 // A path: one row a step.
 export function stepTable(why) {
-  const { steps } = why.reasons;
+  const { steps, total } = why.reasons;
+  const written = summed(total);
   let soFar = 0;
   const rows = steps.slice(0, SHOWN_STEPS).map((step, k) => {
     soFar += step.adds;
     const cells = [
       String(k),
-      ...step.states.map((s) => why.name(s)),
-      acting(why, step),
+      ...step.states.map((s) => named(why.name(s))),
+      named(acting(why, step)),
       digits(step.gap, 4),
-      step.adds.toFixed(4),
-      soFar.toFixed(4),
+      written(step.adds),
+      written(soFar),
     ];
     return element(
       "tr",
@@ -44,7 +52,15 @@ export function stepTable(why) {
       ...cells.map((text) => element("td", {}, text)),
     );
   });
-  const head = ["step", "first", "second", "action", term("reward gap"), term("adds"), "so far"];
+  const head = [
+    "step",
+    "first",
+    "second",
+    "action",
+    term("gap", "reward gap"),
+    term("adds"),
+    "so far",
+  ];
   const more =
     steps.length > SHOWN_STEPS
       ? element("p", { class: "quiet" }, `… and ${steps.length - SHOWN_STEPS} more steps`)
@@ -60,14 +76,16 @@ export function matchTable(why, step) {
   const shared = step.coupling.filter((match) => !moved.includes(match));
   const mass = (matches) => matches.reduce((sum, match) => sum + match.mass, 0);
   const cells = (...texts) => element("tr", {}, ...texts.map((text) => element("td", {}, text)));
+  const all = step.gap + step.coupling.reduce((sum, match) => sum + match.adds, 0);
+  const written = summed(all);
   const rows = [cells("", term("reward gap"), "", "", digits(step.gap, 4))];
   for (const match of moved.slice(0, SHOWN_MATCHES))
     rows.push(
       cells(
         match.mass.toFixed(3),
-        ...match.states.map((s) => why.name(s)),
+        ...match.states.map((s) => named(why.name(s))),
         digits(match.distance, 5),
-        match.adds.toFixed(4),
+        written(match.adds),
       ),
     );
   const rest = moved.slice(SHOWN_MATCHES);
@@ -78,7 +96,7 @@ export function matchTable(why, step) {
         `${rest.length} more`,
         "",
         "",
-        rest.reduce((sum, match) => sum + match.adds, 0).toFixed(4),
+        written(rest.reduce((sum, match) => sum + match.adds, 0)),
       ),
     );
   if (shared.length)
@@ -86,14 +104,13 @@ export function matchTable(why, step) {
       cells(
         mass(shared).toFixed(3),
         "both in",
-        shared.length === 1 ? why.name(shared[0].states[0]) : `one of ${shared.length}`,
+        shared.length === 1 ? named(why.name(shared[0].states[0])) : `one of ${shared.length}`,
         "0",
-        "0.0000",
+        written(0),
       ),
     );
-  const all = step.gap + step.coupling.reduce((sum, match) => sum + match.adds, 0);
-  rows.push(cells("", "in all", "", "", all.toFixed(4)));
-  const [s, t] = step.states.map((state) => why.name(state));
+  rows.push(cells("", "in all", "", "", written(all)));
+  const [s, t] = step.states.map((state) => brief(why.name(state)));
   const who = s === t ? `two copies of ${s}` : `${s} and ${t}`;
   const what = step.actions === null ? "follow the policy" : `take ${acting(why, step)}`;
   return element(
@@ -105,7 +122,7 @@ export function matchTable(why, step) {
       element("strong", {}, `Step ${why.reasons.steps.indexOf(step)}: `),
       `${who} ${what}. The `,
       term("coupling"),
-      " of where they end:",
+      " of where they end, dotted on the map:",
     ),
     table("matches", [term("mass"), "first", "second", term("distance"), "adds"], rows),
   );

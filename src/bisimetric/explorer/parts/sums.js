@@ -1,4 +1,5 @@
 // The sum that builds up to a distance, as a chart.
+import { brief } from "./elements.js";
 import { digits } from "./numbers.js";
 
 const MOST_BARS = 80;
@@ -124,7 +125,7 @@ function matchedParts(why, step) {
     .filter((match) => match.adds > 0)
     .slice(0, 12)
     .forEach((match, k) => {
-      const words = match.states.map((s) => why.name(s)).join(" and ");
+      const words = match.states.map((s) => brief(why.name(s))).join(" and ");
       parts.push({ label: String(k + 1), words, from, to: from + match.adds, on: true });
       from += match.adds;
     });

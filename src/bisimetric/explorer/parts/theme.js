@@ -1,23 +1,27 @@
 // Dark or light: as the system is, until the button says otherwise.
 import { element } from "./elements.js";
 
+const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
+const chosen = document.documentElement.dataset;
+
+export const isDark = () => (chosen.theme ? chosen.theme === "dark" : systemDark.matches);
+
+// `changed()` draws again what has other colours then.
 export function themeButton(changed) {
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const root = document.documentElement;
-  const is = () => root.dataset.theme ?? (dark.matches ? "dark" : "light");
   const button = element("button", {
     type: "button",
     class: "theme",
     onclick: () => {
-      root.dataset.theme = is() === "dark" ? "light" : "dark";
-      said();
-      changed();
+      chosen.theme = isDark() ? "light" : "dark";
+      turned();
     },
   });
-  const said = () => {
-    button.textContent = is() === "dark" ? "☀ light" : "☾ dark";
+  const said = () => (button.textContent = isDark() ? "☀ light" : "☾ dark");
+  const turned = () => {
+    said();
+    changed();
   };
-  dark.addEventListener("change", said);
+  systemDark.addEventListener("change", turned);
   said();
   return button;
 }

@@ -1,7 +1,8 @@
 // Values under the bound: no two differ by more than the distance of their states.
-import { element, term } from "./elements.js";
-import { counted, digits } from "./numbers.js";
-import { densePlot, gathered } from "./pairs.js";
+import { brief, element } from "./elements.js";
+import { counted, digits, whole } from "./numbers.js";
+import { gathered, PairPlot } from "./pairs.js";
+import { term } from "./tips.js";
 
 export class ValuesView {
   constructor(host, page) {
@@ -11,15 +12,31 @@ export class ValuesView {
     this.found = new Map();
   }
 
-  paint() {
+  paint(changes) {
     const { data, selection, tables } = this.page;
+    const { first, second } = selection;
     const d = tables[selection.table];
+    if (!changes || "table" in changes) this.draw(d);
+    if (!this.plot) return;
+    const own = data.names
+      .map((name, t) => ({
+        x: d.at(first, t),
+        y: Math.abs(d.V.values[first] - d.V.values[t]),
+        t,
+        name,
+      }))
+      .filter(({ t }) => t !== first && d.has(first, t));
+    this.plot.mark(own, data.names[first], second);
+  }
+
+  // What does not change with the picked state.
+  draw(d) {
+    this.plot = null;
     this.card.replaceChildren(element("h2", {}, "Values under the bound"));
-    if (!d.V) {
-      this.card.append(element("p", { class: "quiet" }, d.noValues));
-      return;
-    }
+    const said = (words) => this.card.append(element("p", { class: "quiet" }, words));
+    if (!d.V) return said(d.noValues);
     const pairs = this.pairs(d);
+    if (!pairs.count) return said("There is no pair of states to compare.");
     const apart = `|${d.V.name}(s) − ${d.V.name}(t)|`;
     this.card.append(
       element(
@@ -31,46 +48,28 @@ export class ValuesView {
         term(d.words, d.words),
         ". Where the distance keeps its promise, every pair lies under the diagonal.",
       ),
-    );
-    this.card.append(
       element(
         "p",
         { id: "verdict", class: pairs.above ? "verdict bad" : "verdict good" },
-        this.verdict(d, pairs),
+        this.verdict(pairs),
       ),
     );
-    const { first } = selection;
-    const own = data.names
-      .map((name, t) => ({
-        x: d.at(first, t),
-        y: Math.abs(d.V.values[first] - d.V.values[t]),
-        t,
-        name,
-      }))
-      .filter(({ t }) => t !== first && d.has(first, t));
-    densePlot(this.card, pairs.all, {
+    const { selection, tip } = this.page;
+    this.plot = new PairPlot(this.card, tip, (t) => selection.choose(selection.first, t));
+    this.plot.draw(pairs.all, {
       x: `${d.symbol}(s, t)`,
       y: apart,
-      own,
       label: "Differences of values against distances",
       shade: true,
     });
-    this.card.append(
-      element(
-        "p",
-        { class: "quiet" },
-        element("span", { class: "dot" }),
-        ` pairs with ${data.names[first]}, the state that is picked`,
-      ),
-    );
   }
 
-  verdict(d, { count, above, most, tightest }) {
-    const { names } = this.page.data;
+  verdict({ count, above, most, tightest }) {
+    const name = (s) => brief(this.page.data.names[s]);
     if (above)
-      return `${above.toLocaleString("en-GB")} of ${counted(count, "pair")} lie above the diagonal, by ${digits(most, 3)} at most: this table is no bound.`;
+      return `${whole(above)} of ${counted(count, "pair")} lie above the diagonal, by ${digits(most, 3)} at most: this table is no bound.`;
     const close = tightest
-      ? ` The tightest: ${names[tightest.s]} and ${names[tightest.t]}, whose values differ by ${digits(100 * tightest.share, 3)}% of their distance.`
+      ? ` The tightest: ${name(tightest.s)} and ${name(tightest.t)}, whose values differ by ${digits(100 * tightest.share, 3)}% of their distance.`
       : "";
     return `${count === 1 ? "The only pair lies" : `All ${counted(count, "pair")} lie`} under the diagonal.${close}`;
   }

@@ -1,8 +1,9 @@
 // Why two states are as far apart as they are, in words, steps and sums.
-import { element, term } from "./elements.js";
+import { chip, coded, element, named } from "./elements.js";
 import { digits, format } from "./numbers.js";
 import { sentences } from "./sentences.js";
-import { matchTable, stepTable } from "./steps.js";
+import { matchTable, SHOWN_STEPS, stepTable } from "./steps.js";
+import { term } from "./tips.js";
 
 const SHOWN_NEIGHBOURS = 6;
 const PACE = 450; // milliseconds of a step that is played
@@ -32,9 +33,9 @@ export class Why {
     if (!d.has(first, second)) return this.silent("Nothing is known of one of the two states.");
     if (d.steps === null) return this.silent(d.noSteps);
     this.reasons = d.explain(first, second);
-    // Of a path all of it; of couplings the first, which adds up to the distance.
+    // Of a path all that the table has; of couplings the first, which adds up to the distance.
     const { steps } = this.reasons;
-    this.step = steps.length && steps[0].coupling.length ? 0 : steps.length;
+    this.step = steps.length && steps[0].coupling.length ? 0 : Math.min(steps.length, SHOWN_STEPS);
     if (this.reasons.steps.length) this.host.append(this.stepper(), this.body());
     for (const sentence of sentences(this)) this.host.append(element("p", {}, sentence));
     this.go(this.step);
@@ -42,7 +43,7 @@ export class Why {
 
   silent(words) {
     this.show(null, 0);
-    this.host.append(element("p", { class: "quiet" }, words));
+    this.host.append(element("p", { class: "quiet" }, ...coded(words)));
   }
 
   heading(first, second) {
@@ -52,8 +53,8 @@ export class Why {
       element(
         "h2",
         { class: "pair" },
-        element("span", { class: "chip first" }, this.name(first)),
-        element("span", { class: "chip second" }, this.name(second)),
+        chip(this.name(first), "first"),
+        chip(this.name(second), "second"),
         element(
           "span",
           { class: "number", id: "distance" },
@@ -74,64 +75,54 @@ export class Why {
   // Without a second state: the nearest and the farthest ones, to be picked.
   neighbours(first) {
     const { d } = this;
-    const row = d.table.row(first);
-    const order = [...row.keys()]
-      .filter((t) => t !== first && d.has(first, t))
-      .sort((s, t) => row[s] - row[t] || s - t);
-    const written = format(d.table.largest);
-    const list = (title, states) =>
-      element(
-        "div",
-        {},
-        element("h3", {}, title),
-        element(
-          "ol",
-          { class: "near" },
-          ...states.map((t) =>
-            element(
-              "li",
-              {},
-              element(
-                "button",
-                { type: "button", onclick: () => this.selection.choose(first, t) },
-                element("span", { class: "name" }, this.name(t)),
-                element(
-                  "span",
-                  { class: "number" },
-                  (d.isBelow(first, t) ? "≥ " : "") + written(row[t]),
-                ),
-              ),
-            ),
-          ),
-        ),
-      );
     const heading = element(
       "h2",
       { class: "pair" },
       element("span", {}, "from"),
-      element("span", { class: "chip first" }, this.name(first)),
+      chip(this.name(first), "first"),
     );
-    if (!d.has(first, first))
-      return [heading, element("p", { class: "quiet" }, "Nothing is known of this state.")];
-    if (!order.length)
-      return [
-        heading,
-        element("p", { class: "quiet" }, "There is no other state to compare it with."),
-      ];
+    const said = (words) => element("p", { class: "quiet" }, words);
+    if (!d.has(first, first)) return [heading, said("Nothing is known of this state.")];
+    const row = d.table.row(first);
+    const order = [...row.keys()]
+      .filter((t) => t !== first && d.has(first, t))
+      .sort((s, t) => row[s] - row[t] || s - t);
+    if (!order.length) return [heading, said("There is no other state to compare it with.")];
+    // Each state in one list, also where there are few.
+    const near = Math.min(SHOWN_NEIGHBOURS, Math.ceil(order.length / 2));
+    const far = Math.min(SHOWN_NEIGHBOURS, order.length - near);
     return [
       heading,
-      element(
-        "p",
-        { class: "quiet" },
-        "Pick a second state to see why it is as far away as it is.",
-      ),
+      said("Pick a second state to see why it is as far away as it is."),
       element(
         "div",
         { class: "halves" },
-        list("nearest", order.slice(0, SHOWN_NEIGHBOURS)),
-        list("farthest", order.slice(-SHOWN_NEIGHBOURS).reverse()),
+        this.list(order.length > 1 ? "nearest" : "the only other one", order.slice(0, near), row),
+        far ? this.list("farthest", order.slice(-far).reverse(), row) : null,
       ),
     ];
+  }
+
+  list(title, states, row) {
+    const { first } = this.selection;
+    const written = format(this.d.table.largest);
+    const choice = (t) =>
+      element(
+        "button",
+        { type: "button", onclick: () => this.selection.choose(first, t) },
+        named(this.name(t)),
+        element(
+          "span",
+          { class: "number" },
+          (this.d.isBelow(first, t) ? "≥ " : "") + written(row[t]),
+        ),
+      );
+    return element(
+      "div",
+      {},
+      element("h3", {}, title),
+      element("ol", { class: "near" }, ...states.map((t) => element("li", {}, choice(t)))),
+    );
   }
 
   stepper() {
@@ -205,14 +196,13 @@ export class Why {
   }
 }
 
-// The states that the two have been in up to a step, and the matches of the one that follows.
+// The states that the two have been in up to a step, but not long before it, where lines would only
+// cover each other; and the matches of the step that follows.
 export function walked(reasons, step) {
   if (!reasons || !reasons.steps.length) return [[], [], []];
   const { steps } = reasons;
-  const pairs = [...steps.map((each) => each.states), steps[steps.length - 1].after].slice(
-    0,
-    step + 1,
-  );
+  const all = [...steps.map((each) => each.states), steps[steps.length - 1].after];
+  const pairs = all.slice(Math.max(0, step - SHOWN_STEPS), step + 1);
   const coupling = steps[Math.min(step, steps.length - 1)].coupling.filter(
     ({ states }) => states[0] !== states[1],
   );

@@ -212,7 +212,8 @@ def page(shown: Shown) -> str:
         values=episode.values[times],
         marks={at: ", ".join(said) for at, said in _marks(episode).items()},
         of=len(episode),
-        title=f"{episode.game}, as {episode.made.get('agent', 'an agent')} plays it",
+        source=shown.source,
+        title=f"{episode.game}, played by {episode.made.get('agent', 'an agent')}",
         words="learned on-policy distance",
     )
 
