@@ -21,17 +21,15 @@ def require_memory(what: str, needed: float, remedy: str, free: float | None = N
     bisimetric.errors.TableTooLarge: a thimble needs 888 PiB of memory and ... are free; use a
     thimble.
     """
-    if not fits(needed, free):
+    if not (fits(needed) if free is None else needed <= free):
         free = psutil.virtual_memory().available if free is None else free
         raise TableTooLarge(
             f"{what} {_size(needed)} of memory and {_size(free)} are free; {remedy}."
         )
 
 
-def fits(needed: float, free: float | None = None) -> bool:
-    """Whether so many bytes are free, or among those given."""
-    if free is not None:
-        return needed <= free
+def fits(needed: float) -> bool:
+    """Whether so many bytes are free."""
     return needed < NEVER_MIND or needed <= psutil.virtual_memory().available
 
 
