@@ -2,7 +2,7 @@
 
 from bisimetric.agents.evaluation import scores
 from bisimetric.agents.loading import load
-from bisimetric.agents.protocol import Agent, Seen
 from bisimetric.agents.shipped import shipped
+from bisimetric.games.protocol import Agent, Seen
 
 __all__ = ["Agent", "Seen", "load", "scores", "shipped"]

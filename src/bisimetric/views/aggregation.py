@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.views.colours import SOURCE, WALL, ZERO
-from bisimetric.views.convergence import GREY
+from bisimetric.views.convergence import GREY, level
 from bisimetric.views.layout import Cells, cells, goals
 from bisimetric.views.scatter import PALETTE
 
@@ -203,16 +203,8 @@ def _panel(axes: Axes, curve: AggregationCurve, colours: Mapping[str, str]) -> N
         if np.isfinite(promised).any():
             axes.plot(counts, promised, lw=1.4, ls=(0, (4, 2)), **style)
     if most > 0:
-        axes.axhline(most, color=GREY, lw=0.8, ls=":", zorder=1)
-        axes.annotate(
-            f"no policy loses more than {most:.3g}",
-            (0.02, most),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            color=GREY,
-            fontsize=8,
-        )
+        words = f"no policy loses more than {most:.3g}"
+        level(axes, most, words, dashes=":", left=0.02, shift=0)
     axes.set_yscale("symlog", linthresh=foot, linscale=0.5)
     axes.set_ylim(-0.12 * foot, max(3 * most, 2 * foot))
     axes.yaxis.set_major_formatter(FuncFormatter(_decade))

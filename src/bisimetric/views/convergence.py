@@ -183,17 +183,31 @@ def _line(
     axes.plot(steps, errors.mean(axis=0), label=label, **style)
 
 
-def _finish(axes: Axes, name: str, goal: float) -> None:
-    axes.axhline(goal, color=GREY, lw=0.8, ls="--", label="_goal", zorder=1)
+def level(
+    axes: Axes,
+    height: float,
+    words: str,
+    *,
+    dashes: str = "--",
+    left: float = 0.0,
+    shift: int = 4,
+    **line: Any,
+) -> None:
+    """A grey line across, with what it stands for written on it, at a share `left` of the width."""
+    axes.axhline(height, color=GREY, lw=0.8, ls=dashes, zorder=1, **line)
     axes.annotate(
-        f"error {goal:g}",
-        (0, goal),
+        words,
+        (left, height),
         xycoords=("axes fraction", "data"),
-        xytext=(4, 3),
+        xytext=(shift, 3),
         textcoords="offset points",
         color=GREY,
         fontsize=8,
     )
+
+
+def _finish(axes: Axes, name: str, goal: float) -> None:
+    level(axes, goal, f"error {goal:g}", label="_goal")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("pairs of transitions drawn")
     axes.set_title(name, fontsize=10)

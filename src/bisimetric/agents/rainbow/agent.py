@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from bisimetric.agents.protocol import Seen
 from bisimetric.agents.rainbow.network import FEATURES, FRAMES, SIDE, Network, Parameters
+from bisimetric.games.protocol import Seen
 
 
 class RainbowAgent:

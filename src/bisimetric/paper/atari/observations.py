@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError, whole
 from bisimetric.paper.atari import truth
-from bisimetric.paper.atari.ranks import Tested, higher, together
+from bisimetric.paper.atari.ranks import higher, together
 
 WINDOW = 15
 """Steps around an event that belong to it: one second of play."""
@@ -127,8 +127,14 @@ def starts(
     # What lies beside the source is near it in any case.
     elsewhere = ~_near(len(d), [source], window, window)
     test = higher(-d[elsewhere], among[elsewhere])
-    return _judged(
-        name, test, d[elsewhere], among[elsewhere], "lower", f"the {window} steps after a start"
+    low, other = float(d[among & elsewhere].mean()), float(d[~among & elsewhere].mean())
+    return Observation(
+        name,
+        test.value > 0.5 and test.chance <= CHANCE,
+        {"auc": test.value, "chance": test.chance, "there": low, "elsewhere": other},
+        f"the mean distance is {low:.3g} in the {window} steps after a start and {other:.3g} "
+        f"elsewhere; a frame there is lower than one elsewhere with probability {test.value:.2f} "
+        f"(chance {test.chance:.2g}).",
     )
 
 
@@ -287,34 +293,9 @@ def _exact(
     return rows, truth.distances(future[rows == source], discount, future)[0]
 
 
-def lines(found: Sequence[Observation]) -> Iterator[str]:
-    """The observations to be printed."""
-    for each in found:
-        yield str(each)
-
-
 def as_json(found: Sequence[Observation]) -> list[dict[str, Any]]:
     """The observations as JSON has them."""
     return [dataclasses.asdict(each) for each in found]
-
-
-def _judged(
-    name: str,
-    test: Tested,
-    d: NDArray[np.float64],
-    among: NDArray[np.bool_],
-    side: str,
-    where: str,
-) -> Observation:
-    inside, outside = float(d[among].mean()), float(d[~among].mean())
-    return Observation(
-        name,
-        test.value > 0.5 and test.chance <= CHANCE,
-        {"auc": test.value, "chance": test.chance, "there": inside, "elsewhere": outside},
-        f"the mean distance is {inside:.3g} in {where} and {outside:.3g} elsewhere; a frame there "
-        f"is {side} than one elsewhere with probability {test.value:.2f} (chance "
-        f"{test.chance:.2g}).",
-    )
 
 
 def _near(count: int, at: ArrayLike, before: int, after: int) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.views.colours import BARS, SOURCE
-from bisimetric.views.convergence import GREY, interval
+from bisimetric.views.convergence import interval, level
 
 AGENT = {"score": "score of a game", "loss": "loss"}
 METRIC = {
@@ -95,7 +95,7 @@ def _grid(
             _line(axes, found["step"][0], found[name])
             _finish(axes, name, found[name])
             if name == "score" and game in aims:
-                _aim(axes, aims[game])
+                level(axes, aims[game], f"aim {aims[game]:,g}")
         if drawn:
             column[drawn[0]].set_title(game, fontsize=10)
             _steps(column[drawn[-1]], found["step"][0], over)
@@ -193,16 +193,3 @@ def _number(number: float) -> str:
     """
     written = f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
     return written.replace("-", "\N{MINUS SIGN}")
-
-
-def _aim(axes: Axes, score: float) -> None:
-    axes.axhline(score, color=GREY, lw=0.8, ls="--", zorder=1)
-    axes.annotate(
-        f"aim {score:,g}",
-        (0, score),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 3),
-        textcoords="offset points",
-        color=GREY,
-        fontsize=8,
-    )

@@ -66,7 +66,7 @@ def show(
     """
     most = count("--steps", steps, least=2)
     played, player = checked(game, agent)
-    from bisimetric.paper.atari import experiment, observations
+    from bisimetric.paper.atari import experiment
 
     measure = experiment.metric_for(metric, played, player)
     folder = folder_for(played, output)
@@ -95,7 +95,7 @@ def show(
             f"most, to frame {source}",
             "observations of the paper:",
         ],
-        (f"  {line}" for line in observations.lines(shown.observations)),
+        (f"  {each}" for each in shown.observations),
     )
     paths = experiment.drawn(shown, folder, films=not no_films, agent=agent or "shipped")
     if keep:
