@@ -24,6 +24,7 @@ from bisimetric.cli.commands import (
     relation,
     reproduce,
     sampled,
+    sharded,
     tables,
     worlds,
 )
@@ -47,6 +48,7 @@ differ. A table is exact to a proven error, or comes from experience and says ho
 GROUPS = {
     "exact": "Distances between all states of a world, each to a proven error.",
     "relation": "The classes of states that behave exactly alike.",
+    "sharded": "Exact distances that several processes compute and hold together.",
     "sampled": "Distances from experience: of a world or a data set, pair by pair.",
     "learned": "Distances that a network learns: of a world or a data set, an approximation.",
     "uses": "What a distance is good for, with what it promises and what it kept.",
@@ -63,6 +65,9 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("relation", "bisimulation"): relation.bisimulation,
     ("relation", "on-policy"): relation.on_policy,
     ("relation", "lax"): relation.lax,
+    ("sharded", "bisimulation"): sharded.bisimulation,
+    ("sharded", "on-policy"): sharded.on_policy,
+    ("spread",): sharded.spread,
     ("sampled", "bisimulation"): sampled.bisimulation,
     ("sampled", "on-policy"): sampled.on_policy,
     ("learned", "bisimulation"): learned.bisimulation,

@@ -31,7 +31,8 @@ class Distance:
     is infinite; `bounds(s, t)` is what is proven of one, and `estimate` says more of them all.
 
     Attributes:
-        values: (S, S), symmetric, zero on the diagonal (but for "mico"), read-only.
+        values: (S, S), symmetric, zero on the diagonal (but for "mico"), read-only. Of a sharded
+            table it stays on the disk and reads like an array, row by row.
         error: a proven bound on the largest error of any entry.
         kind: "bisimulation", "on_policy", "lax" or "mico".
         mdp: the MDP whose states these are; where its transitions were not all seen, the known
@@ -74,7 +75,8 @@ class Distance:
             raise InputError(f"Distance: error is {self.error} and must be at least 0.")
         if self.coverage is not None:
             self._check(self.coverage)
-        self.values.flags.writeable = False
+        if isinstance(self.values, np.ndarray):
+            self.values.flags.writeable = False
 
     def _check(self, coverage: Coverage) -> None:
         wanted = self.mdp.R.shape if self.kind in ("bisimulation", "lax") else (len(self.values), 1)
@@ -163,7 +165,7 @@ class Distance:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Distance:
-        """Reads what `save` wrote, and checks it."""
+        """Reads what `save` wrote, and checks it; of a sharded table, rows when they are needed."""
         return files.read(path, cls)
 
     def _ids(self, states: Any) -> NDArray[np.integer]:

@@ -1,4 +1,4 @@
-"""The file of a distance: one `.npz`, readable by plain NumPy."""
+"""The file of a distance: one `.npz`, readable by plain NumPy; or the folder of a stored table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric.distance import stored
 from bisimetric.distance.coverage import Coverage
 from bisimetric.errors import InputError
 from bisimetric.files import UNREADABLE, archive, written_beside
@@ -25,6 +27,25 @@ FORMAT = "bisimetric distance, version 1"
 
 def write(distance: Distance, path: str | os.PathLike[str]) -> None:
     """Writes the table with all that it knows of itself."""
+    _write(path, {"values": distance.values, **_contents(distance)})
+
+
+def write_beside_rows(
+    distance: Distance, folder: Path, place: NDArray[np.integer], farthest: tuple[int, int]
+) -> None:
+    """Writes all that a distance knows besides its table, into the folder of that table."""
+    more = {"place": place, "farthest": np.array(farthest)}
+    _write(folder / stored.ABOUT, {**_contents(distance), **more})
+
+
+def _write(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
+    present = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    with written_beside(path) as beside, open(beside, "wb") as file:
+        np.savez(file, allow_pickle=False, **present)
+
+
+def _contents(distance: Distance) -> dict[str, Any]:
+    """What a distance knows besides its table, as arrays by name."""
     mdp, coverage = distance.mdp, distance.coverage
     about: dict[str, Any] = {
         "format": FORMAT,
@@ -35,7 +56,6 @@ def write(distance: Distance, path: str | os.PathLike[str]) -> None:
         "made": distance.made,
     }
     arrays: dict[str, Any] = {
-        "values": distance.values,
         "rewards": mdp.R,
         "successors": mdp.P.indices,
         "probabilities": mdp.P.data,
@@ -60,16 +80,16 @@ def write(distance: Distance, path: str | os.PathLike[str]) -> None:
             "determined": coverage.determined,
             "lived": coverage.lived,
         }
-    arrays["about"] = np.array(json.dumps(about))
-    present = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    with written_beside(path) as beside, open(beside, "wb") as file:
-        np.savez(file, allow_pickle=False, **present)
+    return {**arrays, "about": np.array(json.dumps(about))}
 
 
 def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distance:
     """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
+    folder = Path(path) if stored.is_store(path) else None
+    if folder is not None:
+        stored.zarr_package()
     try:
-        with archive(path) as opened:
+        with archive(path if folder is None else folder / stored.ABOUT) as opened:
             found = {name: opened[name] for name in opened.files}
     except UNREADABLE as error:
         raise InputError(
@@ -81,7 +101,7 @@ def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distanc
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
         return make(
-            _table(found),
+            _table(found) if folder is None else _rows(folder, found),
             _bound(about["error"]),
             about["kind"],
             _mdp(found, about["discount"]),
@@ -112,6 +132,14 @@ def _table(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
         raise ValueError("its table holds something else than finite numbers")
     return values
+
+
+def _rows(folder: Path, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
+    rows, place = stored.opened(folder / stored.VALUES, "r"), found["place"]
+    s, t = map(int, found["farthest"])
+    if rows.dtype not in (np.float32, np.float64) or rows.shape != (int(place.max()) + 1,) * 2:
+        raise ValueError(f"its rows are {rows.shape} of {rows.dtype}, and its states want others")
+    return stored.StoredTable(rows, place, (s, t))
 
 
 def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:

@@ -1,0 +1,148 @@
+"""`bisimetric sharded` and `bisimetric spread`: tables that several processes hold together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from bisimetric.cli.arguments import Accurate, Policy, World, program
+from bisimetric.cli.policies import chosen_policy
+
+if TYPE_CHECKING:
+    from bisimetric.distance import Distance
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Where a sharded table is computed and kept."""
+
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")] = (
+        None
+    )
+    """the folder of the table, such as d.zarr, which is read row by row; or an .npz file"""
+    checkpoint: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None
+    """a folder that keeps the run; the same command goes on with it"""
+    every: Annotated[float, arg(metavar="SECONDS")] = 600.0
+    """seconds between checkpoints"""
+    device: Annotated[
+        str | None, arg(metavar="NAME", help_behavior_hint="(default: the best there is)")
+    ] = None
+    """cpu or gpu"""
+
+    def options(self, world: str, **about: str) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "about": {"world": world, **about}}
+
+
+Where = OmitArgPrefixes[Kept]
+Command = Annotated[
+    Positional[tuple[str, ...]], arg(metavar="-- COMMAND ...", help_behavior_hint="")
+]
+
+
+def bisimulation(world: World, accuracy: Accurate, kept: Where) -> None:
+    """d~ of a deterministic world, its rows split over all processes that run this command.
+
+    `bisimetric spread` starts them on one machine; srun, mpirun or Kubernetes on a cluster.
+
+    Examples:
+        bisimetric sharded bisimulation open-grid -o d.zarr --checkpoint run --every 60
+        srun -n 64 bisimetric sharded bisimulation model.npz --dtype float32 -o d.zarr
+    """
+    mdp = world.load()
+    from bisimetric.exact import sharded
+
+    options = kept.options(world.world)
+    with _resumable(kept):
+        distance = sharded.bisimulation(mdp, tol=accuracy.tol, dtype=accuracy.dtype, **options)
+    _finish(distance, kept)
+
+
+def on_policy(world: World, accuracy: Accurate, kept: Where, policy: Policy = None) -> None:
+    """d^pi of a deterministic world, its rows split over all processes that run this command.
+
+    `bisimetric spread` starts them on one machine; srun, mpirun or Kubernetes on a cluster.
+
+    Args:
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state
+
+    Examples:
+        bisimetric sharded on-policy open-grid --policy optimal -o d.zarr
+        mpirun -n 16 bisimetric sharded on-policy model.npz --policy actions.npy -o d.zarr
+    """
+    mdp = world.load()
+    actions, called = chosen_policy(mdp, policy)
+    from bisimetric.exact import sharded
+
+    options = kept.options(world.world, policy=called)
+    with _resumable(kept):
+        distance = sharded.on_policy(
+            mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, **options
+        )
+    _finish(distance, kept)
+
+
+def spread(command: Command, processes: Annotated[int, arg(aliases=["-n"], metavar="N")]) -> int:
+    """Starts a command in several processes on this machine, which work on one table together.
+
+    On a cluster srun, mpirun or a Kubernetes job do that.
+
+    Args:
+        command: what to run: `bisimetric sharded ...`, or a program that calls `exact.sharded`
+        processes: how many
+
+    Examples:
+        bisimetric spread -n 4 -- bisimetric sharded bisimulation open-grid -o d.zarr
+        bisimetric spread -n 2 -- bisimetric sharded on-policy open-grid -o d.zarr
+    """
+    from bisimetric.exact.sharded.starting import spread as started
+
+    return started(command, processes)
+
+
+class _resumable:  # noqa: N801 - read as a phrase, in a with statement
+    """Makes an interrupt tell how the run goes on."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is KeyboardInterrupt:
+            folder = self.kept.checkpoint
+            if folder is None:
+                raise KeyboardInterrupt("--checkpoint FOLDER would keep such a run") from None
+            if (folder / "manifest.json").is_file():
+                raise KeyboardInterrupt(f"the same command goes on from {folder}") from None
+
+
+def _finish(distance: Distance, kept: Kept) -> None:
+    """Says what was found, in the first process only."""
+    import jax
+
+    if jax.process_index() == 0:
+        from bisimetric.cli import report
+
+        report.say(_lines(distance), report.saved_lines([kept.output]))
+        report.say(report.next_lines(distance, kept.output, program()))
+
+
+def _lines(distance: Distance) -> Iterator[str]:
+    from bisimetric.cli import report
+
+    made = distance.made
+    yield f"world      {made['world']}: {report.counted(distance.mdp)}"
+    yield f"distance   {report.TITLES[distance.kind]}"
+    if "policy" in made:
+        yield f"policy     {made['policy']}"
+    yield report.largest_line(distance)
+    yield report.error_line(distance)
+    alike = report.plural(made["classes"], "class", "classes")
+    yield f"classes    {alike} of states that are alike"
+    held = f"{report.plural(made['processes'], 'process', 'processes')}, "
+    yield f"held by    {held}{report.plural(made['devices'], 'device')}"
+    yield f"seconds    {made['seconds']:.3g}"

@@ -1,0 +1,11 @@
+"""Exact tables whose rows are split over devices and processes, each with a proven error.
+
+The same program runs on a laptop and on a cluster: alone it is one process; under `bisimetric
+spread`, srun, mpirun or a Kubernetes job each process holds its share of the rows.
+"""
+
+from bisimetric.exact.sharded.bisimulation import bisimulation
+from bisimetric.exact.sharded.joining import join
+from bisimetric.exact.sharded.on_policy import on_policy
+
+__all__ = ["bisimulation", "join", "on_policy"]

@@ -1,0 +1,184 @@
+"""The processes and devices that share a table: what they tell each other, and when one is lost."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bisimetric.errors import InputError, NotConverged, TableTooLarge
+from bisimetric.exact.sharded.joining import join, quiet
+
+ROWS = "rows"
+"""The axis of the devices, along which the rows of a table are split."""
+LONGEST = 4096
+"""Bytes that a process may say at once."""
+LOST = ("gloo", "nccl", "connection", "heartbeat", "coordination", "peer", "socket")
+"""Words in the errors of collectives that mean that a process has gone."""
+
+FAILURES: dict[str, type[Exception]] = {
+    "input": InputError,
+    "room": TableTooLarge,
+    "disk": OSError,
+}
+"""What may go wrong in one process, and must be raised in all."""
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The processes that run this program together, and all their devices.
+
+    Attributes:
+        index: which process this is, from 0.
+        count: how many there are.
+        mesh: the devices of all processes, in one row.
+    """
+
+    index: int
+    count: int
+    mesh: Mesh
+
+    @property
+    def devices(self) -> int:
+        return int(self.mesh.devices.size)
+
+    @property
+    def own(self) -> list[int]:
+        """The places of this process's devices in the mesh."""
+        places = enumerate(self.mesh.devices.flat)
+        return [place for place, device in places if device.process_index == self.index]
+
+    @property
+    def platform(self) -> str:
+        return str(self.mesh.devices.flat[0].platform)
+
+    def split(self) -> NamedSharding:
+        """How arrays lie whose first axis is split over the devices."""
+        return NamedSharding(self.mesh, PartitionSpec(ROWS))
+
+    def everywhere(self) -> NamedSharding:
+        """How arrays lie that every device holds whole."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def hear(self, said: Any) -> list[Any]:
+        """What every process says, in their order; a collective."""
+        if self.count == 1:
+            return [said]
+        words = json.dumps(said).encode()
+        page = np.zeros(LONGEST, np.uint8)
+        page[: len(words)] = np.frombuffer(words, np.uint8)
+        heard = np.asarray(multihost_utils.process_allgather(page)).reshape(self.count, LONGEST)
+        return [json.loads(bytes(each).rstrip(b"\0")) for each in heard]
+
+    def together(self, work: Callable[[], T]) -> T:
+        """What `work` returns; where it fails in one process, all raise its error.
+
+        So a disk that is full for one of them stops them all, with the same sentence.
+        """
+        result, failed = None, None
+        try:
+            result = work()
+        except tuple(FAILURES.values()) as error:
+            kind = next(name for name, each in FAILURES.items() if isinstance(error, each))
+            failed = [kind, _sentence(error)[:500]]
+        heard = self.hear(failed)
+        for index, theirs in enumerate(heard):
+            if theirs is not None:
+                who = (
+                    f" (process {index} of {self.count})"
+                    if heard.count(theirs) < self.count
+                    else ""
+                )
+                raise agreed(FAILURES[theirs[0]](f"{theirs[1].rstrip('.')}{who}."))
+        return result  # type: ignore[return-value]
+
+    def same(self, what: dict[str, str], where: str) -> None:
+        """Refuses processes that do not agree on what they compute, and with what."""
+        heard = self.hear(what)
+        for index, theirs in enumerate(heard):
+            for name, value in heard[0].items():
+                if theirs[name] != value:
+                    raise agreed(
+                        InputError(
+                            f"{where}: process {index} of {self.count} has another {name} than "
+                            f"process 0 ({theirs[name]} and {value}); start all of them with the "
+                            "same."
+                        )
+                    )
+
+
+def agreed(error: Exception) -> Exception:
+    """An error that all processes raise."""
+    error.agreed = True  # type: ignore[attr-defined]
+    return error
+
+
+def joined(device: str | None = None) -> Group:
+    """The group that this process belongs to, with the devices of a platform or all there are."""
+    join()
+    try:
+        devices = jax.devices(device)
+    except RuntimeError:
+        found = ", ".join(sorted({each.platform for each in jax.devices()}))
+        raise InputError(
+            f"exact.sharded: there is no device {device!r} here; found: {found}."
+        ) from None
+    group = Group(jax.process_index(), jax.process_count(), Mesh(np.array(devices), (ROWS,)))
+    with quiet() if group.count > 1 else contextlib.nullcontext():
+        group.hear("here")
+    return group
+
+
+@contextlib.contextmanager
+def watched(group: Group, remedy: str) -> Iterator[None]:
+    """Makes one sentence of the error that a collective raises when another process has gone.
+
+    What goes wrong in this process alone ends it at once, so that the others notice.
+    """
+    try:
+        yield
+    except NotConverged:
+        raise
+    except BaseException as error:
+        if group.count > 1 and not hasattr(error, "agreed"):
+            interrupted = isinstance(error, KeyboardInterrupt)
+            atexit.register(_leave, group.index, 130 if interrupted else 2)
+        foreign = isinstance(error, (ValueError, RuntimeError)) and not isinstance(
+            error, InputError
+        )
+        lost = foreign and any(word in str(error).lower() for word in LOST)
+        if group.count == 1 or not lost:
+            raise
+        raise ConnectionAbortedError(
+            f"exact.sharded: process {group.index} of {group.count} lost another one, which was "
+            f"killed or failed, and stops; {remedy}."
+        ) from None
+
+
+def _leave(index: int, code: int) -> None:
+    """Ends this process without the farewell of all, for which not all will come."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if index == 0:
+        # The others listen to the first process, and would be ended before their own sentence.
+        time.sleep(2.0)
+    os._exit(code)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

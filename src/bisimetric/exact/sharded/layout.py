@@ -1,0 +1,154 @@
+"""How the rows of a table are split over devices, in which order, and what that takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from bisimetric.errors import TableTooLarge
+
+BLOCK = 2**26
+"""Bytes of rows that are on their way at a time."""
+COPIES = 3
+"""A block is held by the sender, by the receiver, and once while it is used."""
+PIECE = 2**16
+"""Bytes of a stored table that are read together, where a row is shorter."""
+SHORTER = 0.5
+"""Another order is taken where it makes the way to successors shorter by this factor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The rows of a table over devices: device k holds rows k * height to (k + 1) * height.
+
+    Attributes:
+        states: rows and columns of the table.
+        height: rows of a device; those beyond `states` are padding.
+        batch: rows that a device works on together.
+        travel: rows in a block that is on its way.
+        chunk: rows of a stored table that are read together.
+        shard: rows in one file of a stored table; they make up the height.
+    """
+
+    states: int
+    devices: int
+    dtype: np.dtype[Any]
+    height: int
+    batch: int
+    travel: int
+    chunk: int
+    shard: int
+    block: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.states * self.dtype.itemsize
+
+    @property
+    def own_bytes(self) -> int:
+        """The rows of one device, once."""
+        return self.height * self.row_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        """What is on its way, in all its copies."""
+        return max(self.block, COPIES * self.travel * self.row_bytes)
+
+    @property
+    def needed(self) -> int:
+        """Bytes on a device: its own rows twice, and a block."""
+        return 2 * self.own_bytes + self.block_bytes
+
+
+def laid_out(
+    states: int, devices: int, dtype: np.dtype[Any], *, block: int = BLOCK, batch: int = 1
+) -> Layout:
+    """The split of a table over devices.
+
+    >>> split = laid_out(1000, 3, np.dtype("float32"))
+    >>> split.height, split.shard, split.chunk
+    (336, 336, 16)
+    """
+    row, least = states * dtype.itemsize, -(-states // devices)
+    chunk = 1
+    # In small tables pieces are shorter, so that rounding up leaves no device without rows.
+    while 2 * chunk * row <= PIECE and 16 * chunk <= least:
+        chunk *= 2
+    unit = max(chunk, batch)
+    # Files of at most a quarter of a block: writing one holds it a few times.
+    files = max(1, -(-least * row * 4 // block))
+    shard = unit * -(-least // (unit * min(files, -(-least // unit))))
+    height = shard * -(-least // shard)
+    travel = max(1, min(height, block // (COPIES * row)))
+    return Layout(states, devices, dtype, height, batch, travel, chunk, shard, block)
+
+
+def ordered(successor: NDArray[np.integer]) -> NDArray[np.int64]:
+    """An order of the states in which successors lie near each other, if one is cheaply found.
+
+    The reverse order of Cuthill and McKee of the graph of successors (A, S), or, where it does not
+    make the mean way |s - next(s, a)| much shorter, the order that they came in.
+
+    >>> far = (np.arange(9) + 4) % 9
+    >>> rank = np.argsort(ordered(far[None]))
+    >>> int(np.abs(rank[far] - rank).max())
+    2
+    >>> ordered(np.array([[1, 2, 3, 3]])).tolist()
+    [0, 1, 2, 3]
+    """
+    actions, states = successor.shape
+    given = np.arange(states)
+    graph = sparse.csr_array(
+        (
+            np.ones(actions * states, np.int8),
+            (np.tile(given, actions), successor.ravel().astype(np.int64)),
+        ),
+        (states, states),
+    )
+    order = np.asarray(reverse_cuthill_mckee(graph + graph.T, symmetric_mode=True), np.int64)
+    rank = np.empty(states, np.int64)
+    rank[order] = given
+    way = np.abs(successor.astype(np.int64) - given).mean()
+    shorter = np.abs(rank[successor] - rank).mean()
+    return order if shorter < SHORTER * way else given
+
+
+def require_room(where: str, layout: Layout, free: float, told: str) -> None:
+    """Refuses a table that the devices cannot hold, and says how many could."""
+    if layout.needed <= free:
+        return
+    enough = layout.devices
+    while (
+        enough < layout.states
+        and laid_out(
+            layout.states, enough, layout.dtype, block=layout.block, batch=layout.batch
+        ).needed
+        > free
+    ):
+        enough += max(1, enough // 64)
+    last = laid_out(layout.states, enough, layout.dtype, block=layout.block, batch=layout.batch)
+    remedy = (
+        f"{enough:,} of them would do"
+        if last.needed <= free
+        else "a smaller block may do, or fewer states"
+    )
+    one = layout.devices == 1
+    raise TableTooLarge(
+        f"{where}: {layout.states:,} states need {gigabytes(layout.needed)} on "
+        f"{'the one device' if one else f'each of {layout.devices} devices'}, and "
+        f"{gigabytes(free)} are {told} there; {remedy}."
+    )
+
+
+def gigabytes(count: float) -> str:
+    """A number of bytes in words.
+
+    >>> gigabytes(3 * 2**29), gigabytes(2**20)
+    ('1.5 GiB', '1 MiB')
+    """
+    return f"{count / 2**30:.3g} GiB" if count >= 2**30 else f"{count / 2**20:.3g} MiB"

@@ -1,0 +1,85 @@
+"""What a sharded solver is given: one state a class, in an order in which few rows travel."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric import relation
+from bisimetric.errors import InputError
+from bisimetric.exact.sharded.layout import ordered
+from bisimetric.exact.table import Request
+from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A deterministic MDP with one state a class.
+
+    Attributes:
+        successor: (A, C).
+        reward: (A, C).
+        place: (S,), the row and column of each state of the whole MDP.
+        states: (C,), one state of the whole MDP for each row.
+        least: the largest rise that is small enough.
+    """
+
+    successor: NDArray[np.int32]
+    reward: NDArray[np.float64]
+    discount: float
+    place: NDArray[np.int64]
+    states: NDArray[np.int64]
+    least: float
+
+    @property
+    def num_states(self) -> int:
+        return int(self.successor.shape[1])
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this problem from others, whatever their tolerance."""
+        found = hashlib.sha256(np.float64(self.discount).tobytes())
+        for array in (self.successor, self.reward, self.place):
+            found.update(str(array.shape).encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()[:16]
+
+
+def stated(request: Request, mdp: MDP) -> Problem:
+    """The problem that an MDP or the chain of a policy poses; refuses what has no rows to move."""
+    kind = f"exact.sharded.{request.kind}"
+    if not mdp.is_deterministic:
+        s, a = mdp.first_branch()
+        where = f"P[{s}, {a}]" if mdp.num_actions > 1 else f"the chain at state {s}"
+        raise InputError(
+            f"{kind}: {where} has several successors, and rows are moved along single ones only; "
+            f"use exact.{request.kind}, sampled or learned for stochastic MDPs."
+        )
+    if mdp.available is not None:
+        raise InputError(
+            f"{kind}: states of this MDP lack actions, and rows are moved along all of them; use "
+            f"exact.{request.kind}."
+        )
+    if not np.isfinite(mdp.farthest):
+        raise InputError(
+            f"{kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that float64 "
+            "cannot hold; scale the rewards down."
+        )
+    classes = relation.bisimulation(mdp)
+    first = relation.representatives(classes)
+    next_state, rewards = classes[mdp.next_state[first]].T, mdp.R[first].T
+    order = ordered(next_state)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Problem(
+        np.ascontiguousarray(rank[next_state[:, order]], dtype=np.int32),
+        np.ascontiguousarray(rewards[:, order]),
+        mdp.discount,
+        rank[classes],
+        first[order],
+        max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest),
+    )

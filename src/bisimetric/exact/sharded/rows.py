@@ -1,0 +1,108 @@
+"""The rows of a sharded table on the disk: each process writes its own, and reads what it needs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+from bisimetric.distance import stored
+from bisimetric.errors import InputError
+from bisimetric.exact.sharded.group import ROWS, Group
+from bisimetric.exact.sharded.layout import Layout, gigabytes
+from bisimetric.exact.sharded.programs import EVERYWHERE, SPLIT, first_of
+
+
+def write_rows(group: Group, layout: Layout, table: jax.Array, path: Path) -> None:
+    """Writes a table into an empty folder, a file at a time; where one fails, all raise its error.
+
+    All processes must see the folder.
+    """
+
+    def create() -> None:
+        if group.index == 0:
+            stored.create(
+                path,
+                states=layout.states,
+                dtype=layout.dtype,
+                chunk=layout.chunk,
+                shard=layout.shard,
+            )
+
+    def write() -> None:
+        rows = stored.opened(path, "r+")
+        for part in table.addressable_shards:
+            low = first_of(part.index)
+            for start in range(0, layout.height, layout.shard):
+                end = min(layout.states, low + start + layout.shard)
+                if low + start < end:
+                    piece = part.data[start : end - low]
+                    rows[low + start : end] = np.asarray(piece)
+
+    group.together(create)
+    group.together(write)
+
+
+def read_rows(group: Group, layout: Layout, path: Path) -> jax.Array:
+    """The table in a folder, split as the layout says, however it was split when it was written."""
+    rows = group.together(lambda: stored.opened(path, "r"))
+
+    def own(index: tuple[slice, ...] | None) -> NDArray[Any]:
+        low = first_of(index)
+        part = np.zeros((layout.height, layout.states), layout.dtype)
+        for start in range(0, layout.height, layout.shard):
+            end = min(layout.states, low + start + layout.shard)
+            if low + start < end:
+                part[start : end - low] = rows[low + start : end]
+        if not np.isfinite(part).all():
+            raise InputError(f"{path} is not whole: some of its rows are missing.")
+        return part
+
+    shape = (layout.devices * layout.height, layout.states)
+    return group.together(lambda: jax.make_array_from_callback(shape, group.split(), own))
+
+
+def gathered(group: Group, layout: Layout, table: jax.Array) -> NDArray[Any]:
+    """The whole table, on every process; a block of rows of each device at a time."""
+    whole = np.empty((layout.states, layout.states), layout.dtype)
+    block: Callable[..., Any] = _blocks(group, layout)
+    for start in range(0, layout.height, layout.travel):
+        # The last block may reach back into the one before it.
+        start = min(start, layout.height - layout.travel)
+        for device, rows in enumerate(np.asarray(block(table, np.int32(start)))):
+            low = device * layout.height + start
+            end = min(layout.states, low + layout.travel)
+            if low < end:
+                whole[low:end] = rows[: end - low]
+    return whole
+
+
+def _blocks(group: Group, layout: Layout) -> Callable[..., Any]:
+    def block(table: Any, start: Any) -> Any:
+        rows = lax.dynamic_slice_in_dim(table, start, layout.travel)
+        return lax.all_gather(rows, ROWS)
+
+    mapped = jax.shard_map(
+        block,
+        mesh=group.mesh,
+        in_specs=(SPLIT, EVERYWHERE),
+        out_specs=EVERYWHERE,
+        check_vma=False,
+    )
+    return jax.jit(mapped)
+
+
+def require_disk(where: str, folder: Path, needed: float) -> None:
+    """Refuses, before anything is computed, what a disk cannot hold."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(
+            f"{where}: {folder} has {gigabytes(free)} left on its disk, and {gigabytes(needed)} "
+            "are needed there; name a folder on a larger one."
+        )

@@ -1,0 +1,252 @@
+"""Sharded tables on one device: the equation, the error, the store, checkpoints and refusals."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import bisimetric
+from bisimetric import MDP, Distance, InputError, NotConverged, TableTooLarge, exact, worlds
+from bisimetric.exact import sharded
+from bisimetric.exact.sharded import solving
+from bisimetric.exact.sharded.exchange import planned
+from bisimetric.exact.sharded.layout import laid_out, ordered
+from strategies import deterministic_mdps
+
+GRID = worlds.load("open-grid", rows=6, columns=7, discount=0.9)
+
+
+def image(mdp: MDP, d: np.ndarray[Any, Any]) -> Any:
+    """F(d) of d~, written down as it stands."""
+    ahead = mdp.next_state
+    gaps = np.abs(mdp.R[:, None] - mdp.R[None])
+    return (gaps + mdp.discount * d[ahead[:, None], ahead[None]]).max(axis=2)
+
+
+@given(deterministic_mdps())
+@settings(max_examples=8, deadline=None)
+def test_the_error_is_proven_and_the_answer_is_that_of_exact(mdp: MDP) -> None:
+    d, e = sharded.bisimulation(mdp), exact.bisimulation(mdp)
+    assert np.abs(image(mdp, d.values) - d.values).max() <= d.error
+    assert np.abs(d.values - e.values).max() <= d.error + e.error
+    assert np.array_equal(d.values, d.values.T)
+    if mdp.discount > 0:
+        assert np.array_equal(d.values == 0, e.values == 0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("world", ["mirrored-rooms", "pessimism", "random"])
+def test_worlds(world: str, dtype: str) -> None:
+    mdp = worlds.load(world, discount=0.95)
+    policy = np.zeros(mdp.num_states, int)
+    for d, e in (
+        (sharded.bisimulation(mdp, dtype=dtype), exact.bisimulation(mdp)),
+        (sharded.on_policy(mdp, policy, dtype=dtype), exact.on_policy(mdp, policy)),
+    ):
+        assert d.values.dtype == dtype
+        assert np.abs(d.values - e.values).max() <= d.error + e.error
+        assert d.error <= (1e-6 if dtype == "float64" else 1e-3)
+
+
+def test_rows_in_batches_as_accelerators_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = sharded.bisimulation(GRID), sharded.on_policy(GRID, [0] * GRID.num_states)
+    monkeypatch.setattr(
+        solving, "laid_out", lambda *given, **more: laid_out(*given, **{**more, "batch": 8})
+    )
+    batches = sharded.bisimulation(GRID), sharded.on_policy(GRID, [0] * GRID.num_states)
+    for d, e in zip(one_by_one, batches, strict=True):
+        assert np.array_equal(d.values, e.values)
+
+
+def test_what_float32_cannot_prove_is_not_claimed() -> None:
+    with pytest.raises(NotConverged, match=r"float32 proves an error of .* and not tol=1e-09"):
+        sharded.bisimulation(GRID, tol=1e-9, dtype="float32")
+
+
+@pytest.mark.parametrize("devices", [1, 2, 5])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_plan_brings_every_row_once(devices: int, batch: int) -> None:
+    """The plan is played with plain arrays: every (s, a) is made of the row of its successor."""
+    successor = np.random.default_rng(devices).integers(0, 41, (3, 41))
+    split = laid_out(41, devices, np.dtype("float64"), block=3 * 41 * 8 * 4, batch=batch)
+    plan = planned(successor, split, list(range(devices)))
+    table = np.arange(devices * split.height)
+    met = set()
+    for p in range(devices):
+        held = table[p * split.height : (p + 1) * split.height]
+        for step in range(len(plan.shifts) + 1):
+            if step:
+                q = (p - plan.shifts[step - 1]) % devices
+                held = table[q * split.height + plan.send[q, step - 1]]
+            for job in range(plan.first[p, step], plan.first[p, step + 1]):
+                for slot, row in zip(plan.slot[p, job], plan.row[p, job], strict=True):
+                    if row < split.height:
+                        s, a = p * split.height + int(row), int(plan.action[p, job])
+                        assert held[slot] == successor[a, s]
+                        assert (s, a) not in met
+                        met.add((s, a))
+    assert len(met) == successor.size
+
+
+def test_an_order_is_found_in_which_few_rows_travel() -> None:
+    grid = worlds.load("open-grid", rows=20, columns=20, obstacles=0.0)
+    shuffle = np.random.default_rng(0).permutation(grid.num_states)
+    where = np.argsort(shuffle)
+    mixed = np.ascontiguousarray(where[grid.next_state[shuffle]].T)
+    split = laid_out(grid.num_states, 4, np.dtype("float64"))
+    order = ordered(mixed)
+    rank = np.argsort(order)
+    tidy = rank[mixed[:, order]]
+    assert planned(tidy, split, [0, 1, 2, 3]).rows < planned(mixed, split, [0, 1, 2, 3]).rows / 3
+    assert np.array_equal(ordered(grid.next_state.T), np.arange(grid.num_states))
+
+
+def test_a_stored_table_reads_rows_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "d.zarr"
+    whole = sharded.bisimulation(GRID)
+    d = sharded.bisimulation(GRID, output=path)
+    assert isinstance(d, Distance)
+    again = Distance.load(path)
+    assert again.error == whole.error
+    assert again.made["classes"] == whole.made["classes"]
+    assert repr(again) == repr(whole)
+    assert again("1,1", "2,3") == whole("1,1", "2,3")
+    assert again.nearest("1,1", k=4) == whole.nearest("1,1", k=4)
+    assert str(again.explain(0, 5)) == str(whole.explain(0, 5))
+    s, t = np.array([[0], [3]]), np.array([1, 2, 5])
+    assert np.array_equal(again(s, t), whole(s, t))
+    assert np.array_equal(again.values[2:4], whole.values[2:4])
+    assert np.array_equal(again.values[[1, 3]][:, 2], whole.values[[1, 3], 2])
+    assert np.array_equal(np.asarray(again.values), whole.values)
+    assert np.argmax(again.values) == np.argmax(whole.values)
+    with pytest.raises(IndexError, match="states go from 0"):
+        again.values[GRID.num_states]
+    again.save(tmp_path / "d.npz")
+    assert np.array_equal(Distance.load(tmp_path / "d.npz").values, whole.values)
+    rows = Distance.load(path).values
+    read: list[int] = []
+    monkeypatch.setattr(rows, "_read", lambda place: read.append(place) or np.zeros(len(rows)))  # type: ignore[func-returns-value]
+    assert rows[3, 4] == 0
+    assert len(read) == 1
+
+
+def test_states_that_are_alike_share_their_rows_on_the_disk(tmp_path: Path) -> None:
+    twice = MDP.deterministic([[1], [0], [3], [2]], [[0.0], [1.0], [0.0], [1.0]], discount=0.5)
+    d = sharded.bisimulation(twice, output=tmp_path / "d.zarr")
+    assert json.loads((tmp_path / "d.zarr/values/zarr.json").read_text())["shape"] == [2, 2]
+    assert d(0, 2) == 0
+    assert d(0, 1) == d(2, 3) == pytest.approx(2.0, abs=d.error)
+
+
+def test_a_damaged_store_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "d.zarr"
+    sharded.bisimulation(GRID, output=path)
+    for piece in (path / "values/c").rglob("*"):
+        if piece.is_file():
+            piece.unlink()
+    with pytest.raises(InputError, match="holds no finite numbers"):
+        Distance.load(path)(0, 1)
+    (path / "values/zarr.json").unlink()
+    with pytest.raises(InputError, match=r"d\.zarr is no distance file"):
+        Distance.load(path)
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    rough = sharded.bisimulation(GRID, tol=20.0, checkpoint=run, every=1e-9)
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["progress"]["sweeps"] == rough.made["sweeps"] - 1
+    assert [each.name for each in run.glob("table-*")] == [manifest["table"]]
+    fine = sharded.bisimulation(GRID, checkpoint=run, output=tmp_path / "d.npz")
+    assert fine.made["sweeps"] > rough.made["sweeps"]
+    assert np.array_equal(fine.values, sharded.bisimulation(GRID).values)
+    assert list(run.iterdir()) == []
+
+
+def test_a_policys_run_goes_on_too(tmp_path: Path) -> None:
+    run, policy = tmp_path / "run", np.zeros(GRID.num_states, int)
+    straight = sharded.on_policy(GRID, policy)
+    sharded.on_policy(GRID, policy, tol=0.1, checkpoint=run, every=1e-9)
+    d = sharded.on_policy(GRID, policy, checkpoint=run)
+    assert np.array_equal(d.values, straight.values)
+
+
+def test_a_checkpoint_of_another_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, still = tmp_path / "run", np.zeros(GRID.num_states, int)
+    sharded.bisimulation(GRID, checkpoint=run, every=1e-9)
+    with pytest.raises(InputError, match="another MDP"):
+        sharded.bisimulation(GRID.replace(discount=0.8), checkpoint=run)
+    with pytest.raises(InputError, match="another dtype"):
+        sharded.bisimulation(GRID, dtype="float32", checkpoint=run)
+    with pytest.raises(InputError, match="another distance"):
+        sharded.on_policy(GRID, still, checkpoint=run)
+    monkeypatch.setattr(bisimetric, "__version__", "9.9.9")
+    with pytest.raises(InputError, match=r"another version of bisimetric .*this is 9\.9\.9"):
+        sharded.bisimulation(GRID, checkpoint=run)
+    (run / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="no manifest of a run"):
+        sharded.bisimulation(GRID, checkpoint=run)
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    grid = worlds.load("open-grid", rows=12, columns=14, discount=0.95)
+    sharded.bisimulation(grid, tol=5.0, checkpoint=run, every=1e-9)
+    before = (run / "manifest.json").read_text()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"cannot write the checkpoint: .*keeps table-0"):
+            sharded.bisimulation(grid, checkpoint=run, every=1e-9)
+        with pytest.raises(OSError, match="too large"):
+            sharded.bisimulation(grid, output=tmp_path / "d.zarr")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (run / "manifest.json").read_text() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+    d = sharded.bisimulation(grid, checkpoint=run, every=1e-9)
+    assert np.array_equal(d.values, sharded.bisimulation(grid).values)
+
+
+def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
+    lake = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    with pytest.raises(InputError, match="has several successors, and rows are moved along single"):
+        sharded.bisimulation(lake)
+    lacking = MDP.deterministic(
+        [[0, 1], [1, 1]], [[0, 1], [1, 1]], discount=0.5, available=[[True, False], [True, True]]
+    )
+    with pytest.raises(InputError, match=r"lack actions.*use exact\.bisimulation"):
+        sharded.bisimulation(lacking)
+    with pytest.raises(InputError, match="there is no device 'gpu9' here; found: "):
+        sharded.bisimulation(GRID, device="gpu9")
+    with pytest.raises(InputError, match="every is 0 and block is"):
+        sharded.bisimulation(GRID, every=0)
+    with pytest.raises(InputError, match="is a folder, and no stored table"):
+        sharded.bisimulation(GRID, output=tmp_path)
+    with pytest.raises(FileNotFoundError, match="make the folder"):
+        sharded.bisimulation(GRID, output=tmp_path / "no" / "d.zarr")
+
+
+def test_a_table_that_does_not_fit_is_refused_with_how_many_would_do() -> None:
+    mdp = worlds.load("random", states=2000, actions=2, discount=0.9)
+    block, limit = 2**16, 2**23
+    with pytest.raises(TableTooLarge, match=r"2,000 states need 61\..* MiB on the one") as refused:
+        sharded.bisimulation(mdp, block=block, limit=limit)
+    enough = int(str(refused.value).split("; ")[1].split(" ")[0])
+    fits = [
+        laid_out(2000, n, np.dtype("float64"), block=block).needed <= limit
+        for n in (enough - 1, enough)
+    ]
+    assert fits == [False, True]
+    with pytest.raises(TableTooLarge, match="a smaller block may do"):
+        sharded.bisimulation(mdp, block=block, limit=2**12)
