@@ -132,7 +132,7 @@ class Pictures:
 World = OmitArgPrefixes[Source]
 Accurate = OmitArgPrefixes[Accuracy]
 Drawn = OmitArgPrefixes[Pictures]
-Table = Annotated[Positional[Path], arg(metavar="TABLE.npz")]
+Table = Annotated[Positional[Path], arg(metavar="TABLE")]
 State = Annotated[Positional[str], arg(metavar="STATE")]
 Output = Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")]
 Samples = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
@@ -140,6 +140,7 @@ Key = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
 Pairs = Annotated[
     tuple[tuple[str, str], ...], UseAppendAction, arg(metavar="STATE STATE", help_behavior_hint="")
 ]
+OnDevice = Annotated[Literal["cpu", "gpu"], arg(metavar="{cpu,gpu}")]
 Policy = Annotated[
     str | None,
     arg(metavar="P", help_behavior_hint="(default: own where there is one, else optimal)"),

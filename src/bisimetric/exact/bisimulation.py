@@ -13,6 +13,7 @@ from bisimetric.exact import queries
 from bisimetric.exact import samples as sampling
 from bisimetric.exact.classes import Solver, solved
 from bisimetric.exact.deterministic import rising
+from bisimetric.exact.devices import check_device, solver_on
 from bisimetric.exact.queries import Answer
 from bisimetric.exact.table import request
 from bisimetric.mdp import MDP
@@ -27,6 +28,7 @@ def bisimulation(
     dtype: DTypeLike = "float64",
     samples: int | None = None,
     key: int = 0,
+    device: str | None = None,
 ) -> Distance: ...
 @overload
 def bisimulation(
@@ -45,6 +47,7 @@ def bisimulation(
     key: int = 0,
     pairs: Sequence[tuple[Any, Any]] | None = None,
     max_pairs: int | None = None,
+    device: str | None = None,
 ) -> Distance | Answer:
     """The bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
@@ -69,6 +72,8 @@ def bisimulation(
             Returns an `Answer`.
         max_pairs: with `pairs`, how many may be explored; default 2,000,000 for `Successors`, for
             an MDP what the memory holds.
+        device: "cpu", the default, or "gpu": the table of a deterministic MDP on an NVIDIA GPU
+            (`exact/gpu`), with the same proof.
 
     >>> from bisimetric import worlds
     >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.99))
@@ -77,6 +82,7 @@ def bisimulation(
     >>> bisimulation(worlds.load("pessimism"), pairs=[("s", "t")])
     Answer(bisimulation, 1 pair, largest 10, error <= ..., 3 explored)
     """
+    check_device("bisimulation", device, samples=samples, pairs=pairs)
     if pairs is not None:
         if samples is not None:
             raise InputError("exact.bisimulation: takes samples or pairs, not both.")
@@ -87,4 +93,4 @@ def bisimulation(
     solver = Solver(rising.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if samples is not None:
         return sampling.estimated(wanted, mdp, solver, samples, key)
-    return solved(wanted, mdp, solver)
+    return solved(wanted, mdp, solver_on(device, wanted, mdp, solver, "rising"))

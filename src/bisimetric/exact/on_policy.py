@@ -12,6 +12,7 @@ from bisimetric.errors import InputError
 from bisimetric.exact import queries
 from bisimetric.exact.classes import Solver, solved
 from bisimetric.exact.deterministic import doubling
+from bisimetric.exact.devices import check_device, solver_on
 from bisimetric.exact.queries import Answer
 from bisimetric.exact.table import given_policy, request
 from bisimetric.mdp import MDP
@@ -25,6 +26,7 @@ def on_policy(
     *,
     tol: float | None = None,
     dtype: DTypeLike = "float64",
+    device: str | None = None,
 ) -> Distance: ...
 @overload
 def on_policy(
@@ -43,6 +45,7 @@ def on_policy(
     dtype: DTypeLike = "float64",
     pairs: Sequence[tuple[Any, Any]] | None = None,
     max_pairs: int | None = None,
+    device: str | None = None,
 ) -> Distance | Answer:
     """The on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
@@ -59,12 +62,14 @@ def on_policy(
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the table, float64 or float32.
         pairs, max_pairs: only these (s, t), as in `exact.bisimulation`; returns an `Answer`.
+        device: "cpu", the default, or "gpu", as in `exact.bisimulation`.
 
     >>> from bisimetric import worlds
     >>> d = on_policy(worlds.load("pessimism"), [0, 1, 0])
     >>> round(d("s", "t"), 6), round(d("s", "u"), 6)
     (0.0, 10.0)
     """
+    check_device("on_policy", device, pairs=pairs)
     if isinstance(mdp, MDP):
         policy = given_policy("on_policy", mdp, policy)
     if pairs is not None:
@@ -75,4 +80,5 @@ def on_policy(
         raise InputError("exact.on_policy: Successors need pairs=[(s, t), ...] to start from.")
     chain = mdp.under(policy)
     wanted = request("on_policy", tol, dtype)
-    return solved(wanted, mdp, Solver(doubling.solve, 2, 0.5), of=chain, policy=policy)
+    solver = solver_on(device, wanted, chain, Solver(doubling.solve, 2, 0.5), "levels")
+    return solved(wanted, mdp, solver, of=chain, policy=policy)

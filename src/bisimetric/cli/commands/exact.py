@@ -6,6 +6,7 @@ from bisimetric.cli.arguments import (
     Accurate,
     Drawn,
     Key,
+    OnDevice,
     Output,
     Pairs,
     Policy,
@@ -26,6 +27,7 @@ def bisimulation(
     pairs: Pairs = (),
     samples: Samples = None,
     key: Key = None,
+    device: OnDevice = "cpu",
 ) -> None:
     """d~: two states take the same actions, and the worst one tells how far apart they are.
 
@@ -34,6 +36,7 @@ def bisimulation(
         pairs: the distance of two states only, without a table; may be repeated
         samples: estimate the table from this many sampled successors a state and action
         key: of the random numbers of --samples
+        device: what to compute on; gpu: deterministic worlds on an NVIDIA GPU
 
     Examples:
         bisimetric exact bisimulation mirrored-rooms -o d.npz
@@ -42,19 +45,22 @@ def bisimulation(
         bisimetric exact bisimulation my-grid.txt --dtype float32 --tol 1e-3
         bisimetric exact bisimulation mirrored-rooms --pairs 1,5 5,5 --pairs 1,1 5,1
         bisimetric exact bisimulation model.npz --discount 0.9 --samples 50 --key 1
+        bisimetric exact bisimulation large.npz --dtype float32 --tol 1e-3 --device gpu -o d.npz
     """
     if key is not None and samples is None:
         raise InputError(f"--key {key} is for --samples; give both or none.")
     if pairs and samples is not None:
         raise InputError("--pairs gives proven distances; leave --samples out.")
+    _check(device, pairs, samples)
     mdp = loaded(world, output, pictures, pairs)
     from bisimetric import exact
 
     if pairs:
         finish_query(mdp, exact.bisimulation(mdp, pairs=pairs, tol=accuracy.tol), world)
         return
-    sampling = {} if samples is None else {"samples": samples, "key": key or 0}
-    distance = exact.bisimulation(mdp, tol=accuracy.tol, dtype=accuracy.dtype, **sampling)
+    distance = exact.bisimulation(
+        mdp, tol=accuracy.tol, dtype=accuracy.dtype, samples=samples, key=key or 0, device=device
+    )
     finish(distance, world, output, pictures)
 
 
@@ -65,6 +71,7 @@ def on_policy(
     policy: Policy = None,
     output: Output = None,
     pairs: Pairs = (),
+    device: OnDevice = "cpu",
 ) -> None:
     """d^pi: two states follow a policy, and their rewards tell how far apart they are.
 
@@ -72,6 +79,7 @@ def on_policy(
         policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state
         output: save the table: `bisimetric show`, `bisimetric explain` and NumPy read it
         pairs: the distance of two states only, without a table; may be repeated
+        device: what to compute on; gpu: deterministic chains on an NVIDIA GPU
 
     Examples:
         bisimetric exact on-policy mirrored-rooms-policy -o d.npz
@@ -79,6 +87,7 @@ def on_policy(
         bisimetric exact on-policy my-grid.txt --policy actions.txt
         bisimetric exact on-policy mirrored-rooms-policy --pairs 1,5 5,5
     """
+    _check(device, pairs)
     mdp = loaded(world, output, pictures, pairs)
     actions, called = chosen_policy(mdp, policy)
     from bisimetric import exact
@@ -87,7 +96,7 @@ def on_policy(
         query = exact.on_policy(mdp, actions, pairs=pairs, tol=accuracy.tol)
         finish_query(mdp, query, world, policy=called)
         return
-    distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
+    distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, device=device)
     finish(distance, world, output, pictures, policy=called)
 
 
@@ -137,3 +146,10 @@ def mico(
 
     distance = exact.mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
     finish(distance, world, output, pictures, policy=called)
+
+
+def _check(device: str, pairs: tuple[tuple[str, str], ...], samples: int | None = None) -> None:
+    """Refuses a GPU for what is not a whole table, before anything is read."""
+    if device == "gpu" and (pairs or samples is not None):
+        other = "--pairs" if pairs else "--samples"
+        raise InputError(f"--device gpu is for whole tables; leave {other} or it out.")

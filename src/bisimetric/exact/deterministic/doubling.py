@@ -5,12 +5,27 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bisimetric.exact.deterministic import sweeps
 from bisimetric.exact.deterministic.problem import Problem
 from bisimetric.exact.table import Table
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar
+
+
+def doublings(reward: NDArray[np.float64], discount: float, least: float) -> int:
+    """How often the terms must double until what is left out is small enough.
+
+    After k terms that is at most discount^k times the largest distance.
+
+    >>> doublings(np.array([[0.0, 1.0]]), 0.99, 1e-9)
+    12
+    """
+    small = least * (1 - discount) / max(float(np.ptp(reward)), 1e-300)
+    enough = max(min(small, 1.0), UNIT)
+    terms = 1.0 if discount == 0 else max(1.0, math.log(enough) / math.log(discount))
+    return math.ceil(math.log2(terms))
 
 
 def solve(problem: Problem) -> Table:
@@ -21,11 +36,7 @@ def solve(problem: Problem) -> Table:
     states, discount = problem.num_states, problem.discount
     d, spare = (np.empty((states, states), problem.dtype) for _ in range(2))
     sweeps.gaps(problem.reward[0], d)
-    # What is left out after k terms is at most discount^k times the largest distance.
-    small = problem.least * (1 - discount) / max(float(np.ptp(problem.reward)), 1e-300)
-    enough = max(min(small, 1.0), UNIT)
-    terms = 1.0 if discount == 0 else max(1.0, math.log(enough) / math.log(discount))
-    rounds = math.ceil(math.log2(terms))
+    rounds = doublings(problem.reward, discount, problem.least)
     ahead, weight = problem.successor[0], discount
     with bar(rounds, "doublings") as shown:
         for number in range(rounds):

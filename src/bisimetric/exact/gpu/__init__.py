@@ -1,0 +1,1 @@
+"""Exact tables of deterministic MDPs on one GPU, with the same proof as on the processor."""

@@ -1,0 +1,159 @@
+"""The GPU, by CuPy: its memory, and the kernels of this folder compiled for a table."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+
+SOURCE = Path(__file__).with_name("kernels.cu")
+PIECE, CARRIERS = 2**26, 8
+"""Bytes that are fetched at a time, and how many threads do so."""
+NAMES = (
+    "sweep",
+    "mirror",
+    "walk",
+    "ends_of",
+    "lift",
+    "level",
+    "doubled",
+    "placed",
+    "prove",
+)
+
+
+class Program(Protocol):
+    """The kernels, compiled for one kind of table."""
+
+    def launch(
+        self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
+    ) -> None:
+        """Starts a kernel on a grid of blocks; numbers are given as NumPy's, of the right type."""
+
+
+class Device(Protocol):
+    """What the solvers ask of a GPU.
+
+    Attributes:
+        arrays: the module of its arrays, with NumPy's functions.
+        name: what it calls itself.
+        processors: how many blocks it works on side by side, at least.
+        threads: the most threads of a block, a power of 2, at least 32.
+        shared: bytes of shared memory that a block may have.
+    """
+
+    arrays: Any
+    name: str
+    processors: int
+    threads: int
+    shared: int
+
+    @property
+    def free(self) -> float:
+        """Bytes of its memory that are free."""
+
+    def fetch(self, array: Any, to: NDArray[Any]) -> None:
+        """Copies an array into one of NumPy's, whose rows may be shorter."""
+
+    def program(self, **defined: int | str) -> Program:
+        """The kernels with such macros."""
+
+
+class CudaProgram:
+    """The kernels, compiled by NVRTC; CuPy keeps what it has compiled on the disk."""
+
+    def __init__(self, cupy: Any, defined: dict[str, int | str]) -> None:
+        options = ("-std=c++17", *(f"-D{name}={value}" for name, value in defined.items()))
+        module = cupy.RawModule(code=SOURCE.read_text(), options=options)
+        self._kernels = {name: module.get_function(name) for name in NAMES}
+
+    def launch(
+        self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
+    ) -> None:
+        kernel = self._kernels[name]
+        if shared > kernel.max_dynamic_shared_size_bytes:
+            kernel.max_dynamic_shared_size_bytes = shared
+        kernel(grid, (threads,), given, shared_mem=shared)
+
+
+class CudaDevice:
+    """The current GPU of CuPy."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.arrays = cupy
+        found = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.name = found["name"].decode()
+        self.processors = int(found["multiProcessorCount"])
+        self.threads = int(found["maxThreadsPerBlock"])
+        self.shared = int(found["sharedMemPerBlockOptin"])
+        self._programs: dict[Any, CudaProgram] = {}
+
+    @property
+    def free(self) -> float:
+        pool = self.arrays.get_default_memory_pool()
+        return float(self.arrays.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
+
+    def fetch(self, array: Any, to: NDArray[Any]) -> None:
+        if to.nbytes <= PIECE:
+            to[...] = array[..., : to.shape[-1]].get()
+            return
+        self.arrays.cuda.Device().synchronize()
+        rows = max(1, PIECE // to[0].nbytes)
+        # Several at a time: the memory of a new array is slow to come by.
+        with ThreadPoolExecutor(CARRIERS) as carriers:
+            pieces = range(0, len(to), rows)
+            for done in [carriers.submit(self._carry, array, to, at, rows) for at in pieces]:
+                done.result()
+
+    def _carry(self, array: Any, to: NDArray[Any], low: int, rows: int) -> None:
+        """Copies some rows, by way of memory that the GPU reaches directly."""
+        import cupyx
+
+        there = to[low : low + rows]
+        between = cupyx.empty_pinned(there.shape, there.dtype)
+        with self.arrays.cuda.Stream(non_blocking=True):
+            some = array[low : low + rows, : to.shape[1]]
+            self.arrays.ascontiguousarray(some).get(out=between)
+        there[...] = between
+
+    def program(self, **defined: int | str) -> CudaProgram:
+        key = tuple(sorted(defined.items()))
+        if key not in self._programs:
+            self._programs[key] = CudaProgram(self.arrays, defined)
+        return self._programs[key]
+
+
+@functools.cache
+def found() -> Device:
+    """The GPU of this machine, or one sentence that says what is missing."""
+    try:
+        import cupy
+    except ImportError:
+        raise InputError(
+            "exact: CuPy is not installed, and device='gpu' needs it; pip install "
+            "'bisimetric[gpu]', or leave device out."
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise InputError(
+            f"exact: device='gpu' finds no GPU here ({error}); leave device out."
+        ) from None
+    if count == 0:
+        raise InputError("exact: device='gpu' finds no GPU here; leave device out.")
+    return CudaDevice(cupy)
+
+
+def number(dtype: np.dtype[Any]) -> str:
+    """What C calls the numbers of a table.
+
+    >>> number(np.dtype("float32")), number(np.dtype("float64"))
+    ('float', 'double')
+    """
+    return "float" if dtype == np.float32 else "double"

@@ -1,0 +1,91 @@
+"""d^pi on a GPU: what runs in cycles first, then what leads there, one step further at a time.
+
+A chain of single successors ends in cycles. Once the distances of their states are known, those
+of states k steps before a cycle follow from those of states k - 1 steps before it and nearer ones,
+in one pass over the table: d(s, t) = |R(s) - R(t)| + discount * d(next(s), next(t)). In cycles the
+first terms of the sum are doubled, as on the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.exact.deterministic import doubling
+from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.exact.gpu import cuda
+from bisimetric.exact.gpu.cuda import Device
+from bisimetric.exact.gpu.tables import LOW, SIDE, Tables, require_room
+from bisimetric.exact.table import Table
+from bisimetric.progress import bar
+
+
+def solve(problem: Problem, device: Device | None = None) -> Table:
+    """The table of a problem with one action."""
+    device = cuda.found() if device is None else device
+    require_room(device, problem)
+    depth = steps_to_cycle(problem.successor[0])
+    order = np.argsort(depth, kind="stable")
+    # The states of level k are those from first[k] to first[k + 1]; level 0 runs in cycles.
+    first = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2)).tolist()
+    tables = Tables(device, problem, order)
+    d, spare, rounds = _in_cycles(tables, first[1])
+    with bar(len(first) - 1, "d^pi: levels") as shown:
+        for k in range(1, len(first) - 1):
+            _level(tables, d, first[k], first[k + 1], *tables.discounts)
+            shown.at(k)
+    residual, largest = tables.proven(d)
+    how = {
+        "method": "doubling, levels",
+        "rounds": rounds,
+        "levels": len(first) - 2,
+        "device": device.name,
+    }
+    return Table(tables.fetched(d, spare), residual, largest, how)
+
+
+def steps_to_cycle(successor: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
+    """How many steps each state is from those that are visited again and again.
+
+    >>> steps_to_cycle(np.array([1, 2, 1, 0], np.uint32))
+    array([1, 0, 0, 2])
+    """
+    ahead = [np.asarray(successor, np.int64)]
+    while 2 ** (len(ahead) - 1) < len(successor):
+        ahead.append(ahead[-1][ahead[-1]])
+    inside = np.zeros(len(successor), np.bool_)
+    inside[ahead[-1]] = True
+    # The most steps that lead to a state outside, by their binary digits.
+    at, outside = np.arange(len(successor)), np.zeros(len(successor), np.int64)
+    for k, jump in reversed(list(enumerate(ahead))):
+        stays = ~inside[jump[at]]
+        at, outside = np.where(stays, jump[at], at), outside + np.where(stays, 2**k, 0)
+    return np.where(inside, 0, outside + 1)
+
+
+def _in_cycles(tables: Tables, count: int) -> tuple[Any, Any, int]:
+    """A table with the distances of the first `count` states, a spare one, and the doublings."""
+    problem, d, spare = tables.problem, tables.empty(), tables.empty()
+    none = problem.dtype.type(0)
+    _level(tables, d, 0, count, none, none)
+    ahead, weight = problem.successor[0, :count], problem.discount
+    rounds = doubling.doublings(problem.reward[:, :count], weight, problem.least)
+    for _ in range(rounds):
+        tables.by_rows(
+            "doubled", count, d, spare, tables.put(ahead, tables.state), np.float64(weight),
+            tables.apart, count,
+        )  # fmt: skip
+        d, spare = spare, d
+        ahead, weight = ahead[ahead], weight * weight
+    return d, spare, rounds
+
+
+def _level(tables: Tables, d: Any, low: int, high: int, discount: Any, excess: Any) -> None:
+    grid = math.ceil(high / SIDE), math.ceil((high - low) / LOW)
+    tables.launch(
+        "level", grid, tables.others, d, tables.next, tables.reward, discount, excess,
+        tables.apart, low, high,
+    )  # fmt: skip
