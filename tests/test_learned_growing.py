@@ -88,6 +88,22 @@ def test_features_too_large_for_half_precision_are_refused() -> None:
         of_transitions("on_policy", data, scale=plain(False), half=True)
 
 
+def test_features_in_half_precision_are_kept_as_they_are() -> None:
+    x = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float16)
+    ended = [0, 0, 0, 1, 0, 0, 0, 0, 0]
+    one, two = (
+        of_transitions(
+            "on_policy",
+            Transitions(y[:-1], np.zeros(9, int), np.zeros(9), y[1:], ended),
+            scale=plain(True),
+            half=True,
+        )
+        for y in (x, x.astype(np.float64))
+    )
+    for name in ("x", "x_next"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
 @pytest.mark.parametrize("half", [True, False])
 def test_no_step_is_drawn_before_it_was_stored(half: bool) -> None:
     grown = source(half=half, growing=(10, 4))

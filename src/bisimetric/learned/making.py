@@ -18,6 +18,8 @@ from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
 from bisimetric.transitions import Transitions
 
+INFINITE = 0x7C00
+"""The bits of infinity in half precision."""
 BLOCK = 2**14
 """Observations that are scaled in one go, so that it needs little memory."""
 
@@ -207,11 +209,11 @@ def _once(
     Where steps lead is a row too: that of the next step where it leaves what this one enters, and
     one of those past n where it does not, the last of which is the end.
     """
-    steps = len(observed)
+    steps, left, into = len(observed), _bits(observed), _bits(following)
     goes_on = np.zeros(steps, np.bool_)
     for start in range(0, steps - 1, BLOCK):
         stop = min(start + BLOCK, steps - 1)
-        alike = following[start:stop] == observed[start + 1 : stop + 1]
+        alike = into[start:stop] == left[start + 1 : stop + 1]
         goes_on[start:stop] = alike.reshape(stop - start, -1).all(axis=1)
     entered = np.flatnonzero(~goes_on & ~ended)
     x = np.zeros((steps + len(entered) + scale.ends, scale.features), np.float16)
@@ -219,15 +221,26 @@ def _once(
     row[entered] = steps + np.arange(len(entered))
     if scale.ends:
         row[ended], x[-1] = len(x) - 1, scale.end
+    as_is = observed.dtype == np.float16 and not scale.shift.any() and (scale.width == 1).all()
     with np.errstate(over="ignore"):
         for start in range(0, steps, BLOCK):
-            x[start : start + BLOCK][: steps - start] = scale(observed[start : start + BLOCK])
+            some = observed[start : start + BLOCK]
+            if as_is:
+                x[start : start + len(some), : len(scale.shift)] = some.reshape(len(some), -1)
+            else:
+                x[start : start + len(some)] = scale(some)
         x[steps : steps + len(entered)] = scale(following[entered])
-    if not np.isfinite(x.max(initial=0)) or not np.isfinite(x.min(initial=0)):
+    if any((_bits(x[start : start + BLOCK]) & INFINITE == INFINITE).any()
+           for start in range(0, len(x), BLOCK)):  # fmt: skip
         raise InputError(
             f"learned.{kind}: a feature is too large for half precision; leave out half, or scale."
         )
     return x, row
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Numbers in half precision as their bits, with which NumPy is many times faster."""
+    return array.view(np.uint16) if array.dtype == np.float16 else array
 
 
 def standard(points: NDArray[Any]) -> Scale:
