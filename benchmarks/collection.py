@@ -4,25 +4,29 @@ Against the bare vector environment of ALE with as many games on the same cores,
 actions that are ready; in one run, in turns, the best of three. What it takes to start the consoles
 is left out. Steps a second of the processor, all cores together, are told too: where others use the
 machine, that is the fairer number.
+
+An agent that costs nothing plays; with `--agent shipped` the one that comes with the package does,
+and the time of its network counts, but for compiling it.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
-import sys
 import time
+from typing import Any
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from numpy.typing import NDArray
 
-from bisimetric import games
+from bisimetric import agents, games
 from bisimetric.games.environments import NOOPS
 from bisimetric.games.experience import COUNT
 from bisimetric.games.idle import Idle
 
-STEPS = 400 * COUNT
+ROUNDS = 400
 TURNS = 3
 Clocks = tuple[float, float]
 
@@ -32,47 +36,66 @@ def clocks() -> Clocks:
     return time.perf_counter(), time.process_time()
 
 
-def bare(name: str) -> tuple[Clocks, Clocks]:
+def bare(name: str, count: int, rounds: int) -> tuple[Clocks, Clocks]:
     """The environment alone: observations that nobody looks at."""
     vector = AtariVectorEnv(
-        games.game(name).rom, COUNT, noop_max=NOOPS, use_fire_reset=False, reward_clipping=False
+        games.game(name).rom, count, noop_max=NOOPS, use_fire_reset=False, reward_clipping=False
     )
     vector.reset(seed=0)
-    actions = np.zeros(COUNT, np.int64)
+    actions = np.zeros(count, np.int64)
     began = clocks()
-    for _ in range(STEPS // COUNT):
+    for _ in range(rounds):
         vector.step(actions)
     return began, clocks()
 
 
 @dataclasses.dataclass(frozen=True)
-class Timed(Idle):
-    """An agent that keeps the time of each look."""
+class Timed:
+    """An agent whose looks are timed: at the end of each, so that the first one may compile."""
 
+    agent: games.Agent
     looks: list[Clocks] = dataclasses.field(default_factory=list)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.agent, name)
+
     def see(
-        self, observations: NDArray[np.uint8], memory: None, fresh: NDArray[np.bool_]
-    ) -> tuple[games.Seen, None]:
+        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
+    ) -> tuple[games.Seen, Any]:
+        found = self.agent.see(observations, memory, fresh)
         self.looks.append(clocks())
-        return super().see(observations, memory, fresh)
+        return found
 
 
-def collected(name: str) -> tuple[Clocks, Clocks]:
-    agent = Timed(name)
-    games.collect(name, agent, steps=STEPS, epsilon=0)
-    return agent.looks[0], agent.looks[-1]
+def collected(agent: games.Agent, name: str, count: int, rounds: int) -> tuple[Clocks, Clocks]:
+    timed = Timed(agent)
+    games.collect(name, timed, steps=rounds * count, count=count, epsilon=0)
+    # Both halves of the consoles have been looked at by then, and all is compiled.
+    return timed.looks[1], timed.looks[-1]
 
 
 def main() -> None:
-    name = games.game(sys.argv[1] if len(sys.argv) > 1 else "Pong").name
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("game", nargs="?", default="Pong")
+    parser.add_argument("--agent", choices=("idle", "shipped"), default="idle")
+    parser.add_argument("--games", type=int, default=COUNT, help="side by side, an even number")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="steps of each of them")
+    given = parser.parse_args()
+    name, size = games.game(given.game).name, (given.games, given.rounds)
+    agent = agents.shipped(name) if given.agent == "shipped" else Idle(name)
+    steps = given.games * given.rounds
     best: dict[str, list[float]] = {"bare": [0.0, 0.0], "collected": [0.0, 0.0]}
     for _ in range(TURNS):
-        for way, run in (("bare", bare), ("collected", collected)):
-            began, ended = run(name)
-            speeds = [STEPS / (last - first) for first, last in zip(began, ended, strict=True)]
+        for way, (began, ended) in (
+            ("bare", bare(name, *size)),
+            ("collected", collected(agent, name, *size)),
+        ):
+            speeds = [steps / (last - first) for first, last in zip(began, ended, strict=True)]
             best[way] = [max(pair) for pair in zip(best[way], speeds, strict=True)]
-    print(f"{name}, {COUNT} games on {os.cpu_count()} cores, idle; steps a second, best of {TURNS}")
+    print(
+        f"{name}, {given.games} games on {os.cpu_count()} cores, {given.agent}; steps a second, "
+        f"best of {TURNS}"
+    )
     print("                   bare   collected   of it")
     for row, what in enumerate(("wall clock", "a core")):
         one, other = best["bare"][row], best["collected"][row]
