@@ -102,15 +102,21 @@ def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
     np.testing.assert_array_equal(levels.solve(chain, large).values, expected)
 
 
-def test_leaps_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    p = problem(20, 2, discount=0.97)
-    run, true = rising._Rising(tables.Tables(Device(), p), 20, 1024), truth(p)
-    for _ in range(3):
-        run.leap(run.sweep(), 0.0)
+def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = problem(20, 2)
+    run, true = rising.Rising(tables.Tables(Device(), p)), truth(p)
+    for _ in range(2):
+        run.sweep()
+        run.follow()
         assert (run.d[:, :20] <= true * (1 + 1e-12)).all()
-    with_leaps = rising.solve(p, Device()).how["sweeps"]
-    monkeypatch.setattr(rising, "EVERY", 10**9)
-    assert with_leaps < rising.solve(p, Device()).how["sweeps"] / 4
+        np.testing.assert_array_equal(run.d[:, :20], run.d[:, :20].T)
+    found = rising.solve(p, Device())
+    # Where the memory does not hold the steps of all pairs, sweeps do it alone.
+    monkeypatch.setattr(rising.Rising, "has_room", False)
+    alone = rising.solve(p, Device())
+    assert found.how["sweeps"] < alone.how["sweeps"] / 4
+    assert alone.how["policies"] == 0
+    assert off(alone, p) <= 1e-7
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -28,6 +28,8 @@ static float __double2float_rd(double value) {
     float near = float(value);
     return near > value ? std::nextafterf(near, -INFINITY) : near;
 }
+static float __fmaf_rd(float a, float b, float c) { return __double2float_rd(double(a) * b + c); }
+static double __fma_rd(double a, double b, double c) { return std::fma(a, b, c); }
 using std::fabs, std::fma, std::fmax;
 
 template <typename N> static void atomicMax(N* place, N value) {

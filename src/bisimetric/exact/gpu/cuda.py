@@ -18,9 +18,9 @@ PIECE, CARRIERS = 2**26, 8
 NAMES = (
     "sweep",
     "mirror",
-    "walk",
-    "ends_of",
-    "lift",
+    "chosen",
+    "jumped",
+    "settled",
     "level",
     "doubled",
     "placed",

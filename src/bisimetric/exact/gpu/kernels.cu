@@ -26,16 +26,12 @@ struct alignas(16) Paid { T at[4]; };
 
 __device__ __forceinline__ T above(T a, T b) { return a > b ? a : b; }
 
-// Both are at least 0, where the order of numbers is that of their bits.
-__device__ void raise_to(float* place, float value) {
-    atomicMax(reinterpret_cast<int*>(place), __float_as_int(value));
-}
-__device__ void raise_to(double* place, double value) {
-    atomicMax(reinterpret_cast<wide*>(place), __double_as_longlong(value));
-}
-
-__device__ float below(double value, float) { return __double2float_rd(value); }
-__device__ double below(double value, double) { return value; }
+// a * b + c and a number in the table's type, rounded down: lower bounds stay lower bounds, and do not
+// creep up by roundings.
+__device__ __forceinline__ float down(float a, float b, float c) { return __fmaf_rd(a, b, c); }
+__device__ __forceinline__ double down(double a, double b, double c) { return __fma_rd(a, b, c); }
+__device__ __forceinline__ float below(double value, float) { return __double2float_rd(value); }
+__device__ __forceinline__ double below(double value, double) { return value; }
 
 // A row on its way into shared memory; `arrived` waits for it.
 __device__ __forceinline__ void bring(Quad* to, const Quad* from, int count) {
@@ -77,18 +73,17 @@ __device__ __forceinline__ void beyond(T& value, const T* row, unsigned column, 
 //
 // One block makes a row of s: the first `held` numbers of d[next(s, a)] stand in shared memory, where
 // columns are gathered; the rest is read where it is. Threads take four columns at a time. `next` and
-// `reward` go round once more, `reach` numbers an action. The discount is a sum of two numbers. Of each
-// row: the largest F(d) - d, and where.
+// `reward` go round once more, `reach` numbers an action. The discount is a sum of two numbers. `rise` is
+// the largest F(d) - d of each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
 sweep(const T* __restrict__ d, T* __restrict__ fresh, const state* __restrict__ next,
       const T* __restrict__ reward, T discount, T excess, int states, wide pitch, int actions,
-      int reach, unsigned held, T* rise, int* steepest) {
+      int reach, unsigned held, T* rise) {
     extern __shared__ Quad space[];
     const T* row_held = reinterpret_cast<const T*>(space);
     const int half = states / 2;
     for (int s = blockIdx.x; s < states; s += gridDim.x) {
         T highest = T(0);
-        int where = 0;
         for (int start = (s + 1) & ~3; start <= s + half; start += 4 * FOURS * THREADS) {
             const int first = start + 4 * threadIdx.x;
             T top[FOURS][4];
@@ -124,8 +119,8 @@ sweep(const T* __restrict__ d, T* __restrict__ fresh, const state* __restrict__ 
                     for (int i = 0; i < 4; ++i) beyond(ahead[i], row, column.at[i], held);
 #pragma unroll
                     for (int i = 0; i < 4; ++i) {
-                        const T gap = fma(excess, ahead[i], fabs(paid - other.at[i]));
-                        top[k][i] = above(top[k][i], fma(discount, ahead[i], gap));
+                        const T gap = down(excess, ahead[i], fabs(paid - other.at[i]));
+                        top[k][i] = above(top[k][i], down(discount, ahead[i], gap));
                     }
                 }
                 __syncthreads();
@@ -139,29 +134,17 @@ sweep(const T* __restrict__ d, T* __restrict__ fresh, const state* __restrict__ 
                     const int t = place < states ? place : place - states;
                     const T old = d[s * pitch + t];
                     fresh[s * pitch + t] = above(old, top[k][i]);
-                    if (top[k][i] - old > highest) {
-                        highest = top[k][i] - old;
-                        where = t;
-                    }
+                    highest = above(highest, top[k][i] - old);
                 }
         }
-        // The first of the largest, in the order of threads.
         T* heights = reinterpret_cast<T*>(space);
-        int* places = reinterpret_cast<int*>(heights + THREADS);
         heights[threadIdx.x] = highest;
-        places[threadIdx.x] = where;
         for (int step = 512; step > 0; step /= 2) {
             __syncthreads();
-            if (threadIdx.x < step && threadIdx.x + step < THREADS &&
-                heights[threadIdx.x + step] > heights[threadIdx.x]) {
-                heights[threadIdx.x] = heights[threadIdx.x + step];
-                places[threadIdx.x] = places[threadIdx.x + step];
-            }
+            if (threadIdx.x < step && threadIdx.x + step < THREADS)
+                heights[threadIdx.x] = above(heights[threadIdx.x], heights[threadIdx.x + step]);
         }
-        if (threadIdx.x == 0) {
-            rise[s] = heights[0];
-            steepest[s] = places[0];
-        }
+        if (threadIdx.x == 0) rise[s] = heights[0];
         __syncthreads();
     }
 }
@@ -195,88 +178,75 @@ extern "C" __global__ void mirror(T* table, int states, wide pitch) {
     }
 }
 
-// A path from each start: the best actions by the table, followed for some steps or into a cycle,
-// which Brent's search finds. A step is kept as s, t and the action, 28 + 28 + 8 bits.
-extern "C" __global__ void walk(
-    const T* __restrict__ d, const state* __restrict__ next, const double* __restrict__ reward,
-    double discount, wide pitch, int actions, int reach, const int* start_s, const int* start_t,
-    int paths, int steps, bits* path, int* length, int* cycle) {
-    for (int p = blockIdx.x * blockDim.x + threadIdx.x; p < paths; p += gridDim.x * blockDim.x) {
-        unsigned s = start_s[p], t = start_t[p], mark_s = s, mark_t = t;
-        int since = 0, power = 1, k = 0, found = 0;
-        for (; k < steps && found == 0 && s != t; ++k) {
-            double best = -1.0;
-            int action = 0;
-            for (int a = 0; a < actions; ++a) {
-                const wide at = wide(a) * reach;
-                const double value = fabs(reward[at + s] - reward[at + t]) +
-                                     discount * double(d[next[at + s] * pitch + next[at + t]]);
+// A step of the policy that takes the best actions by the table, for the pair of `row` and the state
+// that is `over` to the right of it; later, many steps: what they are worth, and where they end.
+struct Step {
+    double worth;
+    state row, over;
+};
+
+extern "C" __global__ void chosen(
+    const T* __restrict__ d, Step* __restrict__ steps, const state* __restrict__ next,
+    const double* __restrict__ reward, double discount, int states, wide pitch, int actions,
+    int reach) {
+    const int half = states / 2;
+    for (int s = blockIdx.y; s < states; s += gridDim.y)
+        for (int over = blockIdx.x * blockDim.x + threadIdx.x; over <= half;
+             over += gridDim.x * blockDim.x) {
+            double best = -1.0, worth = 0.0;
+            int x = s, y = s;
+            for (int a = 0; a < actions && over > 0; ++a) {
+                const wide at = wide(a) * reach + s;
+                const double gap = fabs(reward[at] - reward[at + over]);
+                const int to_x = next[at], to_y = next[at + over];
+                const double value = gap + discount * double(d[to_x * pitch + to_y]);
                 if (value > best) {
                     best = value;
-                    action = a;
+                    worth = gap;
+                    x = to_x;
+                    y = to_y;
                 }
             }
-            path[wide(k) * paths + p] = (bits(s) << 36) | (bits(t) << 8) | bits(action);
-            s = next[wide(action) * reach + s];
-            t = next[wide(action) * reach + t];
-            ++since;
-            if (s == mark_s && t == mark_t) found = since;
-            if (since == power) {
-                mark_s = s;
-                mark_t = t;
-                since = 0;
-                power *= 2;
-            }
+            const int right = y >= x ? y - x : y - x + states;
+            Step step;
+            step.worth = worth;
+            step.row = state(right <= half ? x : y);
+            step.over = state(right <= half ? right : states - right);
+            steps[wide(s) * (half + 1) + over] = step;
         }
-        length[p] = k;
-        cycle[p] = found;
+}
+
+// Twice as many steps: what they are worth, weight = discount^k for the k there were.
+extern "C" __global__ void jumped(
+    const Step* __restrict__ steps, Step* __restrict__ further, double weight, int states) {
+    const wide width = states / 2 + 1, count = states * width;
+    for (wide i = wide(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += wide(gridDim.x) * blockDim.x) {
+        Step step = steps[i];
+        const Step then = steps[step.row * width + step.over];
+        step.worth += weight * then.worth;
+        step.row = then.row;
+        step.over = then.over;
+        further[i] = step;
     }
 }
 
-// What each path is worth, set along it. Going round a cycle for ever is a policy, so its value is a
-// lower bound of d~, and so is that of the path there; `safe` takes off what rounding may have added.
-extern "C" __global__ void lift(
-    T* d, const state* __restrict__ next, const double* __restrict__ reward, double discount,
-    double safe, wide pitch, int reach, int paths, const bits* path, const int* length,
-    const int* cycle, double* ends) {
-    for (int p = blockIdx.x * blockDim.x + threadIdx.x; p < paths; p += gridDim.x * blockDim.x) {
-        double worth = ends[p];
-        if (cycle[p] > 0) {
-            double once = 0.0, weight = 1.0;
-            for (int k = length[p] - 1; k >= length[p] - cycle[p]; --k) {
-                const bits step = path[wide(k) * paths + p];
-                const wide at = wide(step & 255) * reach;
-                const unsigned s = step >> 36, t = (step >> 8) & 0xfffffff;
-                once = fabs(reward[at + s] - reward[at + t]) + discount * once;
-                weight *= discount;
-            }
-            worth = once / (1.0 - weight);
+// The table, raised to what the steps are worth, and the table itself where they end. That is a lower
+// bound, as any policy's value is; `safe` takes off what rounding may have added.
+extern "C" __global__ void settled(
+    const T* __restrict__ d, T* __restrict__ fresh, const Step* __restrict__ steps, double weight,
+    double safe, int states, wide pitch) {
+    const int half = states / 2;
+    for (int s = blockIdx.y; s < states; s += gridDim.y)
+        for (int over = blockIdx.x * blockDim.x + threadIdx.x; over <= half;
+             over += gridDim.x * blockDim.x) {
+            const int t = s + over < states ? s + over : s + over - states;
+            const Step step = steps[wide(s) * (half + 1) + over];
+            const int last = step.row + step.over;
+            const double end = d[step.row * pitch + (last < states ? last : last - states)];
+            const T worth = below(safe * (step.worth + weight * end), T(0));
+            fresh[s * pitch + t] = above(d[s * pitch + t], worth);
         }
-        worth *= safe;
-        for (int k = length[p] - 1; k >= 0; --k) {
-            const bits step = path[wide(k) * paths + p];
-            const wide at = wide(step & 255) * reach;
-            const unsigned s = step >> 36, t = (step >> 8) & 0xfffffff;
-            worth = safe * fabs(reward[at + s] - reward[at + t]) + discount * worth;
-            const T value = below(worth, T(0));
-            raise_to(d + s * pitch + t, value);
-            raise_to(d + t * pitch + s, value);
-        }
-    }
-}
-
-// What the table says of the pairs where paths end that found no cycle; before any is raised.
-extern "C" __global__ void ends_of(
-    const T* __restrict__ d, const state* __restrict__ next, wide pitch, int reach, int paths,
-    const bits* path, const int* length, double* ends) {
-    for (int p = blockIdx.x * blockDim.x + threadIdx.x; p < paths; p += gridDim.x * blockDim.x) {
-        ends[p] = 0.0;
-        if (length[p] == 0) continue;
-        const bits step = path[wide(length[p] - 1) * paths + p];
-        const wide at = wide(step & 255) * reach;
-        const unsigned s = step >> 36, t = (step >> 8) & 0xfffffff;
-        ends[p] = double(d[next[at + s] * pitch + next[at + t]]);
-    }
 }
 
 // d(s, t) = |R(s) - R(t)| + discount * d(next(s), next(t)) for the rows low <= s < high and all t < high,

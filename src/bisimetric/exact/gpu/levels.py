@@ -8,6 +8,7 @@ first terms of the sum are doubled, as on the processor.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -32,7 +33,15 @@ def solve(problem: Problem, device: Device | None = None) -> Table:
     # The states of level k are those from first[k] to first[k + 1]; level 0 runs in cycles.
     first = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2)).tolist()
     tables = Tables(device, problem, order)
-    d, spare, rounds = _in_cycles(tables, first[1])
+    cyclic = dataclasses.replace(
+        tables.problem,
+        successor=tables.problem.successor[:, : first[1]],
+        reward=tables.problem.reward[:, : first[1]],
+    )
+    found, rounds = _in_cycles(device, cyclic)
+    d, spare = tables.empty(), tables.empty()
+    d[: first[1], : first[1]] = found
+    del found
     with bar(len(first) - 1, "d^pi: levels") as shown:
         for k in range(1, len(first) - 1):
             _level(tables, d, first[k], first[k + 1], *tables.discounts)
@@ -66,13 +75,17 @@ def steps_to_cycle(successor: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
     return np.where(inside, 0, outside + 1)
 
 
-def _in_cycles(tables: Tables, count: int) -> tuple[Any, Any, int]:
-    """A table with the distances of the first `count` states, a spare one, and the doublings."""
-    problem, d, spare = tables.problem, tables.empty(), tables.empty()
+def _in_cycles(device: Device, problem: Problem) -> tuple[Any, int]:
+    """The distances where all states run in cycles, and how often their terms were doubled."""
+    if 16.0 * problem.num_states**2 < device.free / 2:
+        # A sum of sums has many roundings; in float64 they do not count.
+        problem = dataclasses.replace(problem, dtype=np.dtype(np.float64))
+    tables = Tables(device, problem)
+    d, spare, count = tables.empty(), tables.empty(), problem.num_states
     none = problem.dtype.type(0)
     _level(tables, d, 0, count, none, none)
-    ahead, weight = problem.successor[0, :count], problem.discount
-    rounds = doubling.doublings(problem.reward[:, :count], weight, problem.least)
+    ahead, weight = problem.successor[0], problem.discount
+    rounds = doubling.doublings(problem.reward, weight, problem.least)
     for _ in range(rounds):
         tables.by_rows(
             "doubled", count, d, spare, tables.put(ahead, tables.state), np.float64(weight),
@@ -80,7 +93,7 @@ def _in_cycles(tables: Tables, count: int) -> tuple[Any, Any, int]:
         )  # fmt: skip
         d, spare = spare, d
         ahead, weight = ahead[ahead], weight * weight
-    return d, spare, rounds
+    return d[:, :count], rounds
 
 
 def _level(tables: Tables, d: Any, low: int, high: int, discount: Any, excess: Any) -> None:

@@ -1,17 +1,18 @@
-"""d~ on a GPU: lower bounds that rise by sweeps and leaps; see `exact/deterministic/rising.py`.
+"""d~ on a GPU: lower bounds that rise by sweeps, and by the value of the best actions for ever.
 
-A sweep gives every pair its best action once, from the table before it. A leap follows the best
-actions from the steepest pair of each row into their cycles, all side by side. What comes out does
-not depend on the order in which the GPU does its work. The proof is a pass of its own, in float64.
+A sweep gives every pair its best action once, from the table before it. Every few sweeps those best
+actions, a policy of the pair graph, are followed for ever: the first steps of all pairs are doubled
+until what is left out counts for nothing (policy iteration by pointer doubling). What comes out
+does not depend on the order in which the GPU does its work. The proof is a pass of its own, in
+float64.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.exact.deterministic.doubling import doublings
 from bisimetric.exact.deterministic.problem import Problem
 from bisimetric.exact.gpu import cuda, levels
 from bisimetric.exact.gpu.cuda import Device
@@ -20,16 +21,10 @@ from bisimetric.exact.table import Table, proven_error
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, digits
 
-EVERY = 4
-"""Sweeps between leaps."""
-LONGEST = 1024
-"""Steps of a path."""
-MOST = 2**16
-"""Paths at a time."""
-STEP = 8
-"""Bytes that are kept of a step of a path."""
-NEGLIGIBLE = 1e-9
-"""What follows a path counts for nothing when it is discounted by this."""
+EVERY = 8
+"""Sweeps between policies."""
+ROUNDINGS = 2
+"""A rise of at most so many is worth a proof."""
 
 
 def solve(problem: Problem, device: Device | None = None) -> Table:
@@ -37,31 +32,23 @@ def solve(problem: Problem, device: Device | None = None) -> Table:
     device = cuda.found() if device is None else device
     if problem.num_actions == 1:
         return levels.solve(problem, device)
-    paths, steps = _paths(problem)
-    require_room(device, problem, STEP * paths * steps)
-    rising = _Rising(Tables(device, problem, _order(device, problem)), paths, steps)
-    least, goal = problem.least, 2 * problem.least / (1 - problem.discount)
-    rising.until(least)
-    residual, largest = rising.proven()
-    if proven_error(residual, largest, problem.discount) > goal:
-        # In float32 roundings may take what is left of the error allowed; then nothing may rise.
-        rising.until(0.0)
-        residual, largest = rising.proven()
+    require_room(device, problem)
+    rising = Rising(Tables(device, problem, by_predecessors(device, problem)))
+    residual, largest = rising.risen()
     how = {
-        "method": "sweep, leap",
+        "method": "policy iteration, sweep" if rising.policies else "sweep",
         "sweeps": rising.sweeps,
-        "leaps": rising.leaps,
+        "policies": rising.policies,
         "device": device.name,
     }
     return Table(rising.tables.fetched(rising.d, rising.fresh), residual, largest, how)
 
 
-class _Rising:
+class Rising:
     """The table that rises, and the one that it becomes."""
 
-    def __init__(self, tables: Tables, paths: int, steps: int) -> None:
+    def __init__(self, tables: Tables) -> None:
         self.tables, self.problem = tables, tables.problem
-        self.paths, self.steps = paths, steps
         self.d, self.fresh = tables.empty(), tables.empty()
         if self.problem.discount > 0:
             # Rows are one state a class: different ones are not at distance 0, however small it is.
@@ -69,75 +56,84 @@ class _Rising:
             self.d.reshape(-1)[:: tables.pitch + 1] = 0
         arrays = tables.device.arrays
         self.rise = arrays.zeros(tables.states, self.problem.dtype)
-        self.steepest = arrays.zeros(tables.states, np.int32)
-        self.sweeps = self.leaps = 0
+        self.sweeps = self.policies = 0
 
-    def until(self, least: float) -> None:
-        """Sweeps and leaps until no pair rises by more than `least`."""
-        largest = max(float(np.ptp(self.problem.reward)), 1e-300)
+    def risen(self) -> tuple[float, float]:
+        """The largest |F(d) - d| and F(d) of the table, once they are small enough."""
+        p, top = self.problem, max(float(np.ptp(self.problem.reward)), 1e-300)
         with bar(1.0, "d~: digits of the error") as shown:
             while True:
                 rise = self.sweep()
-                if not rise.max() > least:
-                    return
-                largest = max(largest, float(rise.max()))
-                shown.at(
-                    digits(float(rise.max()), max(least, UNIT), largest), f"sweep {self.sweeps}"
-                )
-                if self.sweeps % EVERY == 0:
-                    self.leap(rise, least)
+                top = max(top, rise)
+                shown.at(digits(rise, max(p.least, UNIT), top), f"sweep {self.sweeps}")
+                due = self.sweeps % EVERY == 0
+                if due and rise > p.least and self.has_room:
+                    self.follow()
+                # Where a table rises by single roundings, it may do so for long.
+                last = rise == 0 or rise <= p.least
+                if last or (due and rise <= ROUNDINGS * self._rounding(top / (1 - p.discount))):
+                    residual, largest = self.tables.proven(self.d)
+                    error = proven_error(residual, largest, p.discount)
+                    if rise == 0 or error <= self._goal(largest):
+                        return residual, largest
 
-    def sweep(self) -> NDArray[np.floating]:
-        """max(d, F(d)); the largest rise of each row."""
+    def _goal(self, largest: float) -> float:
+        """The error to reach: what is allowed, or all that the table's numbers can be held to."""
+        allowed = 2 * self.problem.least / (1 - self.problem.discount)
+        unavoidable = self._rounding(largest) / (1 - self.problem.discount)
+        return allowed if allowed >= unavoidable else 2 * unavoidable
+
+    def _rounding(self, largest: float) -> float:
+        """The rounding of such a number in the table."""
+        return float(np.spacing(self.problem.dtype.type(largest)))
+
+    def sweep(self) -> float:
+        """max(d, F(d)); the largest rise."""
         t = self.tables
         t.launch(
             "sweep", (t.device.processors,), t.threads, self.d, self.fresh, t.next, t.reward,
             *t.discounts, t.states, t.apart, self.problem.num_actions, t.reach, t.held, self.rise,
-            self.steepest, shared=t.shared,
+            shared=t.shared,
         )  # fmt: skip
         t.mirror(self.fresh)
         self.d, self.fresh = self.fresh, self.d
         self.sweeps += 1
-        rise = np.empty(t.states, self.problem.dtype)
-        t.device.fetch(self.rise, rise)
-        return rise
+        rise = np.empty(1, self.problem.dtype)
+        t.device.fetch(self.rise.max(keepdims=True), rise)
+        return float(rise[0])
 
-    def leap(self, rise: NDArray[np.floating], least: float) -> None:
-        """Raises the table along paths from the steepest pairs of rows that rose."""
-        t, discount = self.tables, np.float64(self.problem.discount)
-        rows = np.flatnonzero(rise > least)
-        rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), self.paths)).astype(np.int64)]
-        paths, grid = len(rows), (math.ceil(len(rows) / 64),)
-        arrays = t.device.arrays
-        starts = t.put(rows, np.int32)
-        path = arrays.empty((self.steps, paths), np.uint64)
-        length, cycle = (arrays.empty(paths, np.int32) for _ in range(2))
-        ends = arrays.empty(paths, np.float64)
-        t.launch(
-            "walk", grid, 64, self.d, t.next, t.reward64, discount, t.apart,
-            self.problem.num_actions, t.reach, starts, self.steepest[starts], paths, self.steps,
-            path, length, cycle,
+    @property
+    def has_room(self) -> bool:
+        """Whether the memory holds the steps of all pairs, twice."""
+        return self.policies > 0 or 2.0 * self._steps_size <= self.tables.device.free
+
+    def follow(self) -> None:
+        """Raises the table to what its best actions are worth for ever."""
+        t, p = self.tables, self.problem
+        discount = weight = np.float64(p.discount)
+        steps, further = (t.device.arrays.empty(self._steps_size, np.uint8) for _ in range(2))
+        t.by_rows(
+            "chosen", t.states, self.d, steps, t.next, t.reward64, discount, t.states, t.apart,
+            p.num_actions, t.reach,
         )  # fmt: skip
-        t.launch("ends_of", grid, 64, self.d, t.next, t.apart, t.reach, paths, path, length, ends)
-        safe = np.float64(1 - 16 * UNIT / (1 - self.problem.discount))
-        t.launch(
-            "lift", grid, 64, self.d, t.next, t.reward64, discount, safe, t.apart, t.reach, paths,
-            path, length, cycle, ends,
-        )  # fmt: skip
-        self.leaps += 1
+        for _ in range(doublings(p.reward, p.discount, p.least)):
+            blocks = (32 * t.device.processors,)
+            t.launch("jumped", blocks, t.others, steps, further, weight, t.states)
+            steps, further = further, steps
+            weight = weight * weight
+        safe = np.float64(1 - 64 * UNIT)
+        t.by_rows("settled", t.states, self.d, self.fresh, steps, weight, safe, t.states, t.apart)
+        t.mirror(self.fresh)
+        self.d, self.fresh = self.fresh, self.d
+        self.policies += 1
 
-    def proven(self) -> tuple[float, float]:
-        return self.tables.proven(self.d)
-
-
-def _paths(problem: Problem) -> tuple[int, int]:
-    """How many paths there are, and how long they may be."""
-    discount = problem.discount
-    far = 1 if discount == 0 else math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
-    return min(problem.num_states, MOST), max(1, min(LONGEST, far))
+    @property
+    def _steps_size(self) -> int:
+        """Bytes of the steps of all pairs."""
+        return 16 * self.tables.states * (self.tables.states // 2 + 1)
 
 
-def _order(device: Device, problem: Problem) -> NDArray[np.int64] | None:
+def by_predecessors(device: Device, problem: Problem) -> NDArray[np.int64] | None:
     """States with the fewest predecessors last, where shared memory does not hold a whole row."""
     beyond = problem.num_states - held(device, problem)
     if beyond <= 0:

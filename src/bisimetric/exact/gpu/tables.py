@@ -22,7 +22,7 @@ SHORT = 2**16
 SIDE, LOW = 64, 32
 """Of tiles in which tables are turned over, and of those of a level; as in `kernels.cu`."""
 ELSE = 2.0**29
-"""Bytes that are needed beside tables and paths."""
+"""Bytes that are needed beside tables."""
 UNIT = 32
 """Rows are a multiple of so many numbers apart."""
 
@@ -58,7 +58,7 @@ class Tables:
         self.threads = threads
         self.reach = _up(2 * states + 4 * fours * threads, UNIT)
         self.held = held(device, problem)
-        self.shared = max(self.held * kind.itemsize, threads * (kind.itemsize + 4))
+        self.shared = max(self.held * kind.itemsize, threads * kind.itemsize)
         word = 16 if states <= SHORT else 32
         self.program = device.program(NUMBER=number(kind), WORD=word, THREADS=threads, FOURS=fours)
         self.state = np.uint16 if word == 16 else np.uint32
@@ -127,12 +127,12 @@ def held(device: Device, problem: Problem) -> int:
     return min(pitch, device.shared // 16 * 16 // size)
 
 
-def require_room(device: Device, problem: Problem, scratch: float = 0) -> None:
+def require_room(device: Device, problem: Problem) -> None:
     """Refuses, before anything is allocated, what the GPU cannot hold."""
     pitch = _up(problem.num_states, UNIT)
     require_memory(
         f"exact: {problem.num_states:,} states need on {device.name}",
-        2.0 * problem.num_states * pitch * problem.dtype.itemsize + scratch + ELSE,
+        2.0 * problem.num_states * pitch * problem.dtype.itemsize + ELSE,
         "leave device out, try dtype='float32', or share the rows of several GPUs: "
         "bisimetric.exact.sharded",
         free=device.free,
