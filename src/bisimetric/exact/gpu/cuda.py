@@ -15,6 +15,8 @@ from bisimetric.errors import InputError
 SOURCE = Path(__file__).with_name("kernels.cu")
 PIECE, CARRIERS = 2**26, 8
 """Bytes that are fetched at a time, and how many threads do so."""
+OLDEST = 80
+"""The compute capability, times ten, of the first GPUs that copy into shared memory by the way."""
 NAMES = (
     "sweep",
     "mirror",
@@ -147,7 +149,13 @@ def found() -> Device:
         ) from None
     if count == 0:
         raise InputError("exact: device='gpu' finds no GPU here; leave device out.")
-    return CudaDevice(cupy)
+    device = CudaDevice(cupy)
+    if int(cupy.cuda.Device().compute_capability) < OLDEST:
+        raise InputError(
+            f"exact: device='gpu' is for GPUs from NVIDIA's Ampere on, and {device.name} is older; "
+            "leave device out."
+        )
+    return device
 
 
 def number(dtype: np.dtype[Any]) -> str:
