@@ -1,11 +1,11 @@
 """What a sweep of a sharded table costs: `python benchmarks/sharding.py`, in 1, 2 and 4 processes.
 
-Prints, for random and grid-like successors, the seconds of a sweep, the rows that a process
-receives for it, and the two numbers of the model that fits them best (least squares):
+Prints, for random and grid-like successors, the seconds of the best sweep, the rows that a process
+receives for it, and what the model of `exact.sharded.cost` says once its two rates are fitted to
+all of them. Processes that share a core take turns: their seconds are divided by those.
 
-    seconds = entries * actions * a + bytes received * b
-
-with the entries that one process computes and the bytes that one process receives.
+`python benchmarks/sharding.py 60000` times one device alone, the best there is: on an H200 that is
+the rate `passed` of `cost.H200`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from bisimetric.exact.sharded.cost import Machine, Measured, cost, fitted
+
 SIZES = (4000, 8000)
 COUNTS = (1, 2, 4)
-SWEEPS = 5
+SWEEPS = 12
 ACTIONS = 4
 
 
@@ -36,62 +38,70 @@ def world(name: str, states: int) -> Any:
     return worlds.load("open-grid", discount=0.99, **options)
 
 
-def child(folder: Path) -> None:
-    """Times the sweeps of every table, in one of several processes."""
+def timed(group: Any, name: str, states: int) -> dict[str, Any]:
+    """Times the sweeps of one table."""
     import jax
 
     from bisimetric.exact.sharded.exchange import planned
-    from bisimetric.exact.sharded.group import joined
-    from bisimetric.exact.sharded.layout import laid_out
     from bisimetric.exact.sharded.problem import stated
     from bisimetric.exact.sharded.rising import Run
+    from bisimetric.exact.sharded.solving import layout_of
     from bisimetric.exact.table import request
 
-    group, rows = joined(), []
+    wanted = request("bisimulation", None, "float32")
+    problem = stated(wanted, world(name, states))
+    split = layout_of(group, problem.num_states, wanted.dtype)
+    run = Run(group, split, problem, None)
+    steps, plan = run.programs, planned(problem.successor, split, group.own)
+    orders = steps.orders(plan)
+    successor, R = steps.everywhere(problem.successor), steps.everywhere(problem.reward)
+    seconds = []
+    for _ in range(SWEEPS + 1):
+        began = time.perf_counter()
+        run.fresh = steps.swept(run.d, run.fresh, orders, successor, R)
+        run.fresh, run.d, _ = steps.closed(run.d, run.fresh, seek=False, due=False)
+        jax.block_until_ready((run.d, run.fresh))
+        seconds.append(time.perf_counter() - began)
+    return {
+        "world": name,
+        "states": problem.num_states,
+        "processes": group.count,
+        "seconds": min(seconds[1:]),
+        "received": plan.rows,
+    }
+
+
+def child(folder: Path) -> None:
+    """All tables, in one of several processes."""
+    import jax
+
+    from bisimetric.exact.sharded.group import joined
+
+    group = joined()
     with jax.enable_x64(True):
-        for name in ("random", "grid"):
-            for states in SIZES:
-                wanted = request("bisimulation", None, "float32")
-                problem = stated(wanted, world(name, states))
-                split = laid_out(problem.num_states, group.devices, wanted.dtype)
-                run = Run(group, split, problem, None)
-                steps, plan = run.programs, planned(problem.successor, split, group.own)
-                orders = steps.orders(plan)
-                successor = steps.everywhere(problem.successor)
-                R = steps.everywhere(problem.reward)
-                seconds = []
-                for _ in range(SWEEPS + 1):
-                    began = time.perf_counter()
-                    run.fresh = steps.swept(run.d, run.fresh, orders, successor, R)
-                    run.fresh, run.d, _ = steps.closed(run.d, run.fresh, 0.0, seek=False, due=False)
-                    jax.block_until_ready((run.d, run.fresh))
-                    seconds.append(time.perf_counter() - began)
-                rows.append(
-                    {
-                        "world": name,
-                        "states": problem.num_states,
-                        "processes": group.count,
-                        "seconds": float(np.median(seconds[1:])),
-                        "entries": split.height * split.states,
-                        "received": plan.rows,
-                        "bytes": plan.rows * split.row_bytes,
-                    }
-                )
+        rows = [timed(group, name, states) for name in ("random", "grid") for states in SIZES]
     if group.index == 0:
         (folder / f"{group.count}.json").write_text(json.dumps(rows))
 
 
-def fitted(rows: list[dict[str, Any]]) -> tuple[float, float]:
-    """Seconds for an entry and action, and for a byte received."""
-    # Processes take turns on fewer cores: what counts is the work of a core.
-    turns = [max(1.0, row["processes"] / (os.cpu_count() or 1)) for row in rows]
-    work = [
-        [row["entries"] * ACTIONS * turn, row["bytes"] * turn]
-        for row, turn in zip(rows, turns, strict=True)
-    ]
-    relative = np.array(work) / np.array([[row["seconds"]] for row in rows])
-    (a, b), *_ = np.linalg.lstsq(relative, np.ones(len(rows)), rcond=None)
-    return float(a), float(b)
+def here(states: int) -> None:
+    """The rate of one device, the best there is here, with random successors."""
+    import jax
+
+    from bisimetric.exact.sharded.group import joined
+
+    with jax.enable_x64(True):
+        row = timed(joined(), "random", states)
+    unit = Machine(1.0, 1.0, 1.0, 1, np.inf, 0.0)
+    rate = cost(row["states"], ACTIONS, 1, machine=unit).computing / row["seconds"]
+    print(f"{row['states']:,} states: {row['seconds']:.4f} s a sweep, {rate / 1e9:.1f} GB/s passed")
+
+
+def measured(row: dict[str, Any]) -> Measured:
+    """What a process of its own core would have taken."""
+    turns = max(1.0, row["processes"] / (os.cpu_count() or 1))
+    seconds = row["seconds"] / turns
+    return Measured(row["states"], ACTIONS, row["processes"], row["received"], seconds)
 
 
 def main() -> None:
@@ -103,19 +113,24 @@ def main() -> None:
             if spread(["python", __file__, "child", folder], count):
                 raise SystemExit(f"the run with {count} processes failed")
             rows += json.loads(Path(folder, f"{count}.json").read_text())
-    print("| successors | states | processes | seconds a sweep | rows received |")
-    print("|---|---|---|---|---|")
+    rates = fitted([measured(row) for row in rows])
+    here = Machine(rates[0], rates[1], rates[1], 1, np.inf, 0.0)
+    print("| successors | states | processes | rows received | seconds a sweep | by the model |")
+    print("|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (row["world"], row["states"], row["processes"])):
+        each = measured(row)
+        told = cost(each.states, ACTIONS, each.devices, rows=each.rows, machine=here).sweep
         print(
-            f"| {row['world']} | {row['states']:,} | {row['processes']} | {row['seconds']:.3f} | "
-            f"{row['received']:,} |"
+            f"| {row['world']} | {row['states']:,} | {row['processes']} | {row['received']:,} | "
+            f"{row['seconds']:.3f} | {told * row['seconds'] / each.seconds:.3f} |"
         )
-    a, b = fitted(rows)
-    print(f"\n{a * 1e9:.2f} ns an entry and action, {b * 1e9:.2f} ns a byte received")
+    print(f"\n{rates[0] / 1e9:.2f} GB/s passed over, {rates[1] / 1e9:.2f} GB/s received")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
         child(Path(sys.argv[2]))
+    elif sys.argv[1:]:
+        here(int(sys.argv[1]))
     else:
         main()

@@ -327,6 +327,14 @@ def test_dtype_must_be_a_float() -> None:
         exact.lax(worlds.load("pessimism"), dtype="int32")
 
 
+def test_distances_too_large_for_their_numbers_are_refused() -> None:
+    mdp = MDP.deterministic([[0], [1]], [[0.0], [1e37]], discount=0.99)
+    assert exact.bisimulation(mdp, tol=1e30).values.max() == pytest.approx(1e39)
+    for distance in (exact.bisimulation, exact.on_policy, exact.lax):
+        with pytest.raises(InputError, match="distances that float32 cannot hold; scale"):
+            distance(mdp, dtype="float32")
+
+
 def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
     states = 2_000_000
     n = np.zeros((states, 1), dtype=int)

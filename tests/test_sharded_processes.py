@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from bisimetric import Distance
+from bisimetric import Distance, InputError
 from bisimetric.exact import sharded
+from bisimetric.exact.sharded.starting import spread
 from commands import started
-from together import BLOCK, deep, wide
+from together import BLOCK, WIDE_TOL, deep, turning, wide
 
 HERE = Path(__file__).parent
 
 
-def spread(processes: int, part: str, folder: Path) -> subprocess.Popen[str]:
-    program = ("python", str(HERE / "together.py"), part, str(folder))
+def start(processes: int, part: str, folder: Path, devices: int = 1) -> subprocess.Popen[str]:
+    """A part of `together.py` in some processes, each with so many devices."""
+    program = ("python", str(HERE / "together.py"), part, str(folder), str(devices))
     return started("spread", "-n", str(processes), "--", *program, folder=folder)
 
 
@@ -35,24 +37,28 @@ def finished(run: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str
     return run.returncode, said
 
 
-def test_four_processes_hold_a_table_that_none_of_them_could(tmp_path: Path) -> None:
-    code, said = finished(spread(4, "limited", tmp_path))
-    assert code == 0, said
-    for index in range(4):
-        each = json.loads((tmp_path / f"{index}.json").read_text())
-        assert each["took"] <= each["promised"]
-        assert each["free"] < each["table"]
-    together = Distance.load(tmp_path / "d.zarr")
-    alone = sharded.bisimulation(wide(), tol=1e-2, block=BLOCK)
-    assert together.made["processes"] == 4
-    assert together.error == alone.error
-    assert np.array_equal(np.asarray(together.values), alone.values)
+@dataclasses.dataclass(frozen=True)
+class Killed:
+    """Four processes of which one was killed in their last run, and what was left of it."""
+
+    folder: Path
+    code: int
+    said: str
+    seconds: float
+    orphans: int
+    manifest: dict[str, Any]
+
+    def of(self, index: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / f"{index}.json").read_text())
+        return found
 
 
-def test_a_killed_process_stops_the_others_and_the_run_goes_on(tmp_path: Path) -> None:
-    manifest = tmp_path / "run" / "manifest.json"
-    run = spread(4, "killed", tmp_path)
-    end = time.monotonic() + 120
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    folder = tmp_path_factory.mktemp("four")
+    manifest = folder / "run" / "manifest.json"
+    run = start(4, "first", folder)
+    end = time.monotonic() + 240
     while not manifest.is_file() and time.monotonic() < end and run.poll() is None:
         time.sleep(0.05)
     assert manifest.is_file(), finished(run, 1)
@@ -61,65 +67,67 @@ def test_a_killed_process_stops_the_others_and_the_run_goes_on(tmp_path: Path) -
     began = time.monotonic()
     victim.kill()
     code, said = finished(run, 60)
-    assert time.monotonic() - began < 60
-    assert code == 128 + signal.SIGKILL
-    assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in said
-    assert "process 0 of 4 lost another one" in said
-    assert "start it again to go on from" in said
-    assert not any(each.is_running() for each in children)
-    kept = json.loads(manifest.read_text())
-    assert kept["processes"] == 4
-    code, said = finished(spread(3, "resumed", tmp_path))
-    assert code == 0, said
-    d, alone = Distance.load(tmp_path / "d.npz"), sharded.bisimulation(deep())
-    assert d.made["processes"] == 3
-    assert d.made["sweeps"] == alone.made["sweeps"] > kept["progress"]["sweeps"]
-    assert np.array_equal(d.values, alone.values)
-    assert list((tmp_path / "run").glob("*.json")) == []
+    seconds = time.monotonic() - began
+    orphans = sum(each.is_running() for each in children)
+    return Killed(folder, code, said, seconds, orphans, json.loads(manifest.read_text()))
 
 
-def test_processes_that_disagree_all_say_so(tmp_path: Path) -> None:
-    code, said = finished(spread(2, "disagreeing", tmp_path))
-    assert code == 0, said
-    first, second = (json.loads((tmp_path / f"{index}.json").read_text()) for index in (0, 1))
-    assert first == second
-    mdp, version, asked, room, disk, fine = first
-    assert "InputError: exact.sharded.bisimulation: process 1 of 2 has another MDP" in mdp
+def test_processes_that_disagree_all_say_so(killed: Killed) -> None:
+    said = [killed.of(index)["said"] for index in range(4)]
+    assert said == [said[0]] * 4
+    mdp, version, asked, place, elsewhere, room, disk, fine = said[0]
+    assert "InputError: exact.sharded.bisimulation: process 1 of 4 has another MDP" in mdp
     assert "another version of bisimetric than process 0 (0.1.1 and 0.1.0)" in version
     assert "another distance than process 0 (bisimulation to 0.0001 in float64" in asked
-    assert "TableTooLarge: exact.sharded.bisimulation: 31 states need" in room
-    assert "on each of 2 devices" in room
+    assert "OSError: cannot write" in place
+    assert "no first (process 1 of 4)." in place
+    assert "another output than process 0 (" in elsewhere
+    assert "TableTooLarge: exact.sharded.bisimulation: 81 states need" in room
+    assert "on each of 4 devices" in room
     assert "of them would do" in room
-    assert "OSError: cannot write the checkpoint" in disk
-    assert "(process 1 of 2)" in disk
+    assert disk == "OSError: cannot write the checkpoint: File too large (process 1 of 4)."
+    assert list((killed.folder / "full").iterdir()) == []
     assert fine == "no error"
 
 
-def test_the_answer_is_the_same_bit_for_bit_on_four_devices() -> None:
-    code = """
-import numpy as np
-from bisimetric import worlds
-from bisimetric.exact import sharded
-import jax
-assert len(jax.devices()) == {0}
-mdp = worlds.load("random", discount=0.8, states=150, actions=3)
-d = sharded.bisimulation(mdp, block=2**15)
-p = sharded.on_policy(mdp, np.arange(mdp.num_states) % 2, dtype="float32")
-print(d.error, d.made["sweeps"], d.values.tobytes().hex(), p.values.tobytes().hex())
-"""
-    said = []
-    for devices in (1, 4):
-        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", code.format(devices)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, **flags},
-        )
-        said.append(done.stdout)
-    assert len(said[0].splitlines()) == 1
-    assert said[0] == said[1]
+def test_four_processes_hold_a_table_that_none_of_them_could(killed: Killed) -> None:
+    for index in range(4):
+        large = killed.of(index)["large"]
+        assert large["took"] <= large["promised"]
+        assert large["free"] < large["table"]
+    together = Distance.load(killed.folder / "wide.zarr")
+    alone = sharded.bisimulation(wide(), tol=WIDE_TOL, block=BLOCK)
+    assert together.made["processes"] == 4
+    assert together.made["received"] > 0
+    assert together.error == alone.error
+    assert np.array_equal(np.asarray(together.values), alone.values)
+
+
+def test_a_killed_process_stops_the_others(killed: Killed) -> None:
+    assert killed.seconds < 60
+    assert killed.orphans == 0
+    assert killed.code == 128 + signal.SIGKILL
+    assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in killed.said
+    assert "process 0 of 4 lost another one" in killed.said
+    assert "start it again to go on from" in killed.said
+
+
+def test_a_killed_run_goes_on_with_another_number_to_the_same_answer(killed: Killed) -> None:
+    assert killed.manifest["processes"] == 4
+    # As if it had been killed while it wrote the next one.
+    (killed.folder / "run" / "table-000999").mkdir(exist_ok=True)
+    code, said = finished(start(2, "second", killed.folder, devices=2))
+    assert code == 0, said
+    mdp = deep()
+    d, alone = Distance.load(killed.folder / "d.npz"), sharded.bisimulation(mdp)
+    assert (d.made["processes"], d.made["devices"]) == (2, 4)
+    assert d.made["sweeps"] == alone.made["sweeps"] > killed.manifest["progress"]["sweeps"]
+    assert np.array_equal(d.values, alone.values)
+    assert list((killed.folder / "run").iterdir()) == []
+    d = Distance.load(killed.folder / "pi.npz")
+    alone = sharded.on_policy(mdp, turning(mdp), dtype="float32")
+    assert d.error == alone.error
+    assert np.array_equal(d.values, alone.values)
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
@@ -138,23 +146,26 @@ def test_an_interrupt_is_passed_on(tmp_path: Path, which: signal.Signals) -> Non
     assert not any(each.is_running() for each in children)
 
 
-def test_a_command_that_fails_stops_the_others(tmp_path: Path) -> None:
+def test_a_command_that_fails_stops_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisimetric.exact.sharded.starting.GRACE", 0.5)
     text = (
         "import os, sys, time\n"
         "if os.environ['BISIMETRIC_PROCESS'] == '1': sys.exit('no such thing')\n"
         "time.sleep(60)"
     )
-    run = started("spread", "-n", "2", "--", "python", "-c", text, folder=tmp_path)
-    code, said = finished(run, 40)
-    assert code == 1
+    began = time.monotonic()
+    assert spread(["python", "-c", text], 2) == 1
+    assert time.monotonic() - began < 30
+    said = capsys.readouterr().err
     assert "process 1 of 2 failed with 1, and the others were stopped: no such thing" in said
 
 
-def test_what_cannot_be_started(tmp_path: Path) -> None:
-    for words, match in (
-        (["-n", "0", "--", "python"], "-n is 0 and must be a whole number, at least 1"),
-        (["-n", "2", "--", "no-such-program"], "cannot start 'no-such-program'"),
-    ):
-        code, said = finished(started("spread", *words, folder=tmp_path), 30)
-        assert code == 2
-        assert match in said
+def test_what_cannot_be_started() -> None:
+    with pytest.raises(InputError, match="-n is 0 and must be a whole number, at least 1"):
+        spread(["python"], 0)
+    with pytest.raises(InputError, match="no command was given; write it behind --"):
+        spread([], 2)
+    with pytest.raises(InputError, match="cannot start 'no-such-program'"):
+        spread(["no-such-program"], 2)

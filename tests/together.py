@@ -1,8 +1,12 @@
-"""What several processes run together, one part for each test: `python together.py PART FOLDER`."""
+"""What several processes run together: `python together.py PART FOLDER DEVICES`.
+
+Starting them takes longer than most of what they show, so one start shows several things.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from pathlib import Path
@@ -16,18 +20,27 @@ from bisimetric.exact import sharded
 from bisimetric.exact.sharded.layout import laid_out
 
 BLOCK = 2**22
-CONSTANT = 3 * 2**25
+CONSTANT = 2**25
 """Bytes that a process may take besides its rows and a block: compiled steps, buffers of files."""
 STACKS = 2**26
 """Bytes that the stacks of threads reserve, and hardly use."""
+WIDE_TOL = 0.1
 
 
 def wide() -> MDP:
-    return worlds.load("open-grid", rows=70, columns=100, obstacles=0.0, discount=0.5)
+    """A large table that needs few sweeps: a ring, on which one may go on or step over one."""
+    s, states = np.arange(5200), 5200
+    ahead = np.column_stack([(s + 1) % states, (s + 2) % states])
+    return MDP.deterministic(ahead, np.column_stack([s, -s]) / states, discount=0.3)
 
 
 def deep() -> MDP:
-    return worlds.load("open-grid", rows=18, columns=25, discount=0.95)
+    """A small table that needs many."""
+    return worlds.load("open-grid", rows=9, columns=10, discount=0.6)
+
+
+def turning(mdp: MDP) -> Any:
+    return np.arange(mdp.num_states) % mdp.num_actions
 
 
 def memory(name: str) -> int:
@@ -36,42 +49,8 @@ def memory(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def limited(folder: Path) -> None:
-    """A table that is larger than what the process may take from here on."""
-    mdp = wide()
-    sharded.join()
-    # The first table brings what JAX takes once; the steps of the second are compiled anew.
-    sharded.bisimulation(mdp.replace(discount=0.4), tol=1.0, block=BLOCK, output=folder / "0.zarr")
-    import jax
-
-    split = laid_out(mdp.num_states, jax.process_count(), np.dtype("float64"), block=BLOCK)
-    promised = split.needed + CONSTANT
-    free = promised + STACKS
-    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + free,) * 2)
-    before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    sharded.bisimulation(mdp, tol=1e-2, block=BLOCK, output=folder / "d.zarr")
-    took, table = memory("VmHWM") - before, mdp.num_states**2 * 8
-    said = {"took": took, "promised": promised, "free": free, "table": table}
-    (folder / f"{jax.process_index()}.json").write_text(json.dumps(said))
-
-
-def killed(folder: Path) -> None:
-    """A run that is kept at every sweep, to be killed in between."""
-    sharded.bisimulation(deep(), checkpoint=folder / "run", every=1e-9)
-
-
-def resumed(folder: Path) -> None:
-    """The same program again, with whatever number of processes."""
-    sharded.bisimulation(deep(), checkpoint=folder / "run", output=folder / "d.npz")
-
-
-def disagreeing(folder: Path) -> None:
+def disagreeing(folder: Path, index: int) -> list[str]:
     """Each mistake of one process is that of all, in one sentence."""
-    sharded.join()
-    import jax
-
-    index = jax.process_index()
     said = []
 
     def tried(mdp: MDP, **options: Any) -> None:
@@ -81,24 +60,60 @@ def disagreeing(folder: Path) -> None:
         except (ValueError, OSError, MemoryError) as error:
             said.append(f"{type(error).__name__}: {error}")
 
-    rooms = worlds.load("mirrored-rooms", discount=0.9)
-    tried(rooms.replace(discount=0.9 - index / 10))
-    bisimetric.__version__ = f"0.1.{index}"
-    tried(rooms)
-    bisimetric.__version__ = "0.1.0"
-    tried(rooms, tol=[1e-3, 1e-4][index])
-    tried(rooms, limit=3000, block=1000)
-    (folder / "run").mkdir(exist_ok=True)
-    grid = worlds.load("open-grid", rows=12, columns=14, discount=0.95)
+    odd, mdp = index == 1, deep()
+    tried(mdp.replace(discount=0.8 if odd else 0.6))
+    kept, bisimetric.__version__ = bisimetric.__version__, "0.1.1" if odd else "0.1.0"
+    tried(mdp)
+    bisimetric.__version__ = kept
+    tried(mdp, tol=1e-4 if odd else 1e-3)
+    tried(mdp, output=folder / ("no/d.zarr" if odd else "d.zarr"))
+    tried(mdp, output=folder / ("e.zarr" if odd else "d.zarr"))
+    tried(mdp, limit=10_000, block=1000)
+    (folder / "full").mkdir(exist_ok=True)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if index == 1:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    tried(grid, checkpoint=folder / "run", every=1e-9)
+    if odd:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+    tried(mdp, checkpoint=folder / "full", every=1e-9)
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    tried(rooms)
-    (folder / f"{index}.json").write_text(json.dumps(said))
+    tried(mdp, tol=2.0, output=folder / "rough.zarr")
+    return said
+
+
+def limited(folder: Path, processes: int) -> dict[str, int]:
+    """A table that is larger than what the process may take for it."""
+    mdp = wide()
+    split = laid_out(mdp.num_states, processes, np.dtype("float64"), block=BLOCK)
+    promised = split.needed + CONSTANT
+    free = promised + STACKS
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + free, limits[1]))
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    sharded.bisimulation(mdp, tol=WIDE_TOL, block=BLOCK, output=folder / "wide.zarr")
+    took, table = memory("VmHWM") - before, mdp.num_states**2 * 8
+    resource.setrlimit(resource.RLIMIT_DATA, limits)
+    return {"took": took, "promised": promised, "free": free, "table": table}
+
+
+def first(folder: Path) -> None:
+    """Mistakes, then a large table, then a run that is kept at every sweep, to be killed."""
+    sharded.join()
+    import jax
+
+    index = jax.process_index()
+    said = disagreeing(folder, index)
+    large = limited(folder, jax.process_count())
+    (folder / f"{index}.json").write_text(json.dumps({"said": said, "large": large}))
+    sharded.bisimulation(deep(), checkpoint=folder / "run", every=1e-9)
+
+
+def second(folder: Path) -> None:
+    """The run that was killed, with whatever number of processes and devices, and a d^pi."""
+    mdp = deep()
+    sharded.bisimulation(mdp, checkpoint=folder / "run", output=folder / "d.npz")
+    sharded.on_policy(mdp, turning(mdp), dtype="float32", output=folder / "pi.npz")
 
 
 if __name__ == "__main__":
-    part = {"limited": limited, "killed": killed, "resumed": resumed, "disagreeing": disagreeing}
-    part[sys.argv[1]](Path(sys.argv[2]))
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[3]}"
+    {"first": first, "second": second}[sys.argv[1]](Path(sys.argv[2]))

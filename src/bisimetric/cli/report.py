@@ -219,6 +219,9 @@ def farthest(distance: Distance) -> tuple[int, int]:
 def zero_classes(distance: Distance) -> int:
     """How many classes the states at distance 0 of each other form."""
     values = distance.values
+    if not isinstance(values, np.ndarray):
+        # A stored table has one row a class, and reading all of them may take hours.
+        return int(distance.made["classes"])
     if distance.coverage is not None:
         lived = distance.coverage.lived
         values = values[np.ix_(lived, lived)]

@@ -86,8 +86,7 @@ def _contents(distance: Distance) -> dict[str, Any]:
 def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distance:
     """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
     folder = Path(path) if stored.is_store(path) else None
-    if folder is not None:
-        stored.zarr_package()
+    rows = None if folder is None else stored.opened(folder / stored.VALUES, "r")
     try:
         with archive(path if folder is None else folder / stored.ABOUT) as opened:
             found = {name: opened[name] for name in opened.files}
@@ -101,7 +100,7 @@ def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distanc
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
         return make(
-            _table(found) if folder is None else _rows(folder, found),
+            _table(found) if rows is None else _stored(rows, found),
             _bound(about["error"]),
             about["kind"],
             _mdp(found, about["discount"]),
@@ -134,11 +133,12 @@ def _table(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     return values
 
 
-def _rows(folder: Path, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
-    rows, place = stored.opened(folder / stored.VALUES, "r"), found["place"]
-    s, t = map(int, found["farthest"])
+def _stored(rows: Any, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
+    place, (s, t) = found["place"], map(int, found["farthest"])
     if rows.dtype not in (np.float32, np.float64) or rows.shape != (int(place.max()) + 1,) * 2:
         raise ValueError(f"its rows are {rows.shape} of {rows.dtype}, and its states want others")
+    if not (place.min() >= 0 and 0 <= s < len(place) and 0 <= t < len(place)):
+        raise ValueError("its states have no place in its rows")
     return stored.StoredTable(rows, place, (s, t))
 
 

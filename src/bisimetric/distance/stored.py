@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 VALUES, ABOUT = "values", "about.npz"
 KEPT = 8
 """Rows that stay in memory after they were read."""
+AT_ONCE = 2**26
+"""Bytes of rows that are read together where all are wanted."""
 
 
-class StoredTable:
+class StoredTable(np.lib.mixins.NDArrayOperatorsMixin):
     """A symmetric (S, S) table of distances on the disk, indexed as an array is.
 
-    values[s] is a row, values[s, t] an entry, and arrays of ids broadcast as in NumPy. Nothing
-    else is read than the rows that are asked for. `np.asarray(values)` reads it all, where the
-    memory holds it.
+    values[s] is a row, values[s, t] an entry, and arrays of ids broadcast as in NumPy: only the
+    rows that are asked for are read. Whatever else an array can do (values > 1, values.min(),
+    np.asarray(values)) is done with the whole table, where the memory holds it.
 
     Args:
         rows: the table of one state a class, (C, C), whose rows are read one by one.
@@ -44,7 +46,7 @@ class StoredTable:
         self._rows, self._place, self._farthest = rows, place, farthest
         self.shape = (len(place), len(place))
         self.dtype = np.dtype(rows.dtype)
-        self._read = functools.lru_cache(KEPT)(self._read_row)
+        self._read = functools.lru_cache(KEPT)(self._checked_rows)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -59,12 +61,13 @@ class StoredTable:
             columns = np.arange(len(self))[second]
             return np.asarray(self._whole_rows(first))[..., columns]
         s, t = np.broadcast_arrays(self._checked(first), self._checked(second))
-        found = np.empty(s.shape, self.dtype)
-        places, each = np.unique(self._place[s], return_inverse=True)
-        for i, place in enumerate(places):
-            here = each.reshape(s.shape) == i
-            found[here] = self._read(int(place))[self._place[t[here]]]
-        return found if found.ndim else found[()]
+        rows, columns = self._place[s].ravel(), self._place[t].ravel()
+        found = np.empty(rows.shape, self.dtype)
+        order = np.argsort(rows, kind="stable")
+        places, first = np.unique(rows[order], return_index=True)
+        for place, each in zip(places, np.split(order, first[1:]), strict=False):
+            found[each] = self._read(int(place))[columns[each]]
+        return found.reshape(s.shape) if s.ndim else found[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         size = len(self) ** 2 * self.dtype.itemsize
@@ -74,18 +77,32 @@ class StoredTable:
             "ask for rows, values[s], or pairs, d(s, t)",
         )
         whole = np.empty(self.shape, self.dtype)
-        for s, place in enumerate(self._place):
-            whole[s] = self._read(int(place))[self._place]
+        states = np.argsort(self._place, kind="stable")
+        count = max(1, AT_ONCE // (self._rows.shape[1] * self.dtype.itemsize))
+        for low in range(0, self._rows.shape[0], count):
+            rows = self._checked_rows(slice(low, low + count))
+            first, last = np.searchsorted(self._place, (low, low + count), sorter=states)
+            for s in states[first:last]:
+                whole[s] = rows[self._place[s] - low][self._place]
         return whole if dtype is None else whole.astype(dtype)
 
-    def max(self) -> Any:
-        """The largest distance, as it was written down."""
-        return self[self._farthest]
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **more: Any) -> Any:
+        whole = [np.asarray(each) if isinstance(each, StoredTable) else each for each in given]
+        return getattr(ufunc, method)(*whole, **more)
 
-    def argmax(self, axis: None = None, out: None = None) -> int:
-        """The place of the largest distance in the table laid out flat, as it was written down."""
-        if axis is not None or out is not None:
-            raise InputError("Distance: a stored table knows its largest entry only as a whole.")
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def max(self, axis: Any = None, **more: Any) -> Any:
+        """The largest distance, as it was written down."""
+        return self[self._farthest] if axis is None else np.asarray(self).max(axis, **more)
+
+    def argmax(self, axis: Any = None, **more: Any) -> Any:
+        """Where the largest distance is in the table laid out flat, as it was written down."""
+        if axis is not None:
+            return np.asarray(self).argmax(axis, **more)
         return self._farthest[0] * len(self) + self._farthest[1]
 
     def _whole_rows(self, which: Any) -> NDArray[Any]:
@@ -103,11 +120,14 @@ class StoredTable:
             raise IndexError(f"states go from 0 to {len(self) - 1}")
         return found.astype(np.int64) % max(len(self), 1)
 
-    def _read_row(self, place: int) -> NDArray[Any]:
-        row = np.asarray(self._rows[place])
-        if not np.isfinite(row).all():
-            raise InputError(f"Distance: row {place} of the stored table holds no finite numbers.")
-        return row
+    def _checked_rows(self, which: int | slice) -> NDArray[Any]:
+        rows = np.asarray(self._rows[which])
+        if not np.isfinite(rows).all():
+            raise InputError(
+                "Distance: rows of the stored table are missing or hold no finite numbers; make it "
+                "again."
+            )
+        return rows
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:

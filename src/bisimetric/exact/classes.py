@@ -104,10 +104,10 @@ def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
 
 def _least(request: Request, mdp: MDP) -> float:
     """The residual to reach: half of what is allowed, if rounding lets it."""
-    if not np.isfinite(mdp.farthest):
+    if not mdp.farthest <= np.finfo(request.dtype).max:
         raise InputError(
             f"exact.{request.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
-            "distances that float64 cannot hold; scale the rewards down."
+            f"distances that {request.dtype} cannot hold; scale the rewards down."
         )
     return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest)
 

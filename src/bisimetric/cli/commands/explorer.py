@@ -16,7 +16,7 @@ from bisimetric.errors import InputError
 if TYPE_CHECKING:
     from bisimetric.explorer import Page
 
-Others = Annotated[tuple[Path, ...], arg(metavar="TABLE.npz ...", help_behavior_hint="")]
+Others = Annotated[tuple[Path, ...], arg(metavar="TABLE ...", help_behavior_hint="")]
 
 
 def explore(table: Table, against: Others = (), output: Output = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,21 +104,18 @@ def spread(command: Command, processes: Annotated[int, arg(aliases=["-n"], metav
     return started(command, processes)
 
 
-class _resumable:  # noqa: N801 - read as a phrase, in a with statement
+@contextlib.contextmanager
+def _resumable(kept: Kept) -> Iterator[None]:
     """Makes an interrupt tell how the run goes on."""
-
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is KeyboardInterrupt:
-            folder = self.kept.checkpoint
-            if folder is None:
-                raise KeyboardInterrupt("--checkpoint FOLDER would keep such a run") from None
-            if (folder / "manifest.json").is_file():
-                raise KeyboardInterrupt(f"the same command goes on from {folder}") from None
+    try:
+        yield
+    except KeyboardInterrupt:
+        folder = kept.checkpoint
+        if folder is None:
+            raise KeyboardInterrupt("--checkpoint FOLDER would keep such a run") from None
+        if (folder / "manifest.json").is_file():
+            raise KeyboardInterrupt(f"the same command goes on from {folder}") from None
+        raise
 
 
 def _finish(distance: Distance, kept: Kept) -> None:

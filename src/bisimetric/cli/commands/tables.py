@@ -18,7 +18,7 @@ def explain(table: Table, first: State, second: State) -> None:
     """Why two states are as far apart as they are: the steps that add up to their distance.
 
     Args:
-        table: a table saved with -o
+        table: a table saved with -o: a file, or the folder of a sharded one
         first: a state, by name or id
         second: another one
 
@@ -45,7 +45,7 @@ def show(
     """What is in a saved table: how it was made, a map, the nearest states, and pictures.
 
     Args:
-        table: a table saved with -o; or a network that `bisimetric learned` saved
+        table: a table saved with -o, a file or a folder; or a network that `learned` saved
         nearest: how many of the nearest states to list
         curve: of a network, save a picture of its loss over the steps
 

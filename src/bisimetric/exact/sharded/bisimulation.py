@@ -22,7 +22,7 @@ def bisimulation(
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 600.0,
     device: str | None = None,
-    block: int = 2**26,
+    block: int | None = None,
     limit: float | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Distance:
@@ -43,7 +43,7 @@ def bisimulation(
             of processes. It is emptied once `output` is written.
         every: seconds between checkpoints.
         device: "cpu" or "gpu"; default: the best that JAX finds.
-        block: bytes of rows on their way at a time.
+        block: bytes of rows on their way at a time; default: 64 MiB, and 1 GiB on accelerators.
         limit: bytes that each device may hold; default: what is free.
         about: what else to keep with the table in `made`, such as the name of its world.
 

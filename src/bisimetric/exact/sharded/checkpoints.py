@@ -1,8 +1,8 @@
 """Checkpoints of a sharded run: one folder, in which the last table that is whole has a manifest.
 
 A table is written beside the last one. Once all processes have written their rows, the first one
-puts the manifest in its place, and the old table is removed. So whatever happens, and whenever,
-the manifest names a whole table.
+puts the manifest in its place, and the old table is removed. So whenever a process ends, the
+manifest names a whole table; what it does not name is removed before the next one is written.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bisimetric.exact.sharded.rows import read_rows, require_disk, write_rows
 from bisimetric.files import written_beside
 
 MANIFEST = "manifest.json"
+TABLES = "table-[0-9]*"
 FORMAT = "bisimetric sharded run, version 1"
 
 
@@ -51,21 +52,20 @@ class Checkpoint:
         return read_rows(group, layout, self.folder / manifest["table"])
 
     def require_disk(self, layout: Layout) -> None:
-        """Two tables lie there while one replaces the other."""
+        """Two tables lie there while one replaces the other; of a run to go on with, one does."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        require_disk("checkpoint", self.folder, 2 * layout.states * layout.row_bytes)
+        more = 2 if self._read() is None else 1
+        require_disk("checkpoint", self.folder, more * layout.states * layout.row_bytes)
 
     def write(
         self, group: Group, layout: Layout, table: jax.Array, progress: dict[str, int]
     ) -> None:
         """Keeps a table and how far the run has come; the last stays until this is whole."""
-        number = max(progress.values())
-        name = f"table-{number:06d}"
-        path = self.folder / name
-        before = self._read()
+        name = f"table-{max(progress.values()):06d}"
+        before = group.together(self._read)
         try:
-            group.together(lambda: self._remove(group, name))
-            write_rows(group, layout, table, path)
+            group.together(lambda: self._keep_only(group, before))
+            write_rows(group, layout, table, self.folder / name)
             about = {
                 "format": FORMAT,
                 **self.run,
@@ -78,22 +78,18 @@ class Checkpoint:
             group.together(lambda: self._name(group, about))
         except OSError as error:
             kept = "" if before is None else f"; {self.folder} keeps {before['table']}, go on there"
-            if group.index == 0:
-                shutil.rmtree(path, ignore_errors=True)
+            group.together(lambda: self._keep_only(group, before))
             why = str(error).rstrip(".")
             raise agreed(OSError(f"cannot write the checkpoint: {why}{kept}.")) from None
-        if before is not None and before["table"] != name:
-            group.together(lambda: self._remove(group, before["table"]))
+        group.together(lambda: self._keep_only(group, about))
 
     def removed(self, group: Group) -> None:
         """Takes the run away, once its table is kept elsewhere."""
 
         def remove() -> None:
             if group.index == 0:
-                manifest = self._read()
                 (self.folder / MANIFEST).unlink(missing_ok=True)
-                if manifest is not None:
-                    shutil.rmtree(self.folder / manifest["table"], ignore_errors=True)
+            self._keep_only(group, None)
 
         group.together(remove)
 
@@ -123,6 +119,9 @@ class Checkpoint:
             with written_beside(self.folder / MANIFEST) as beside:
                 beside.write_text(json.dumps(about, indent=1), encoding="utf-8")
 
-    def _remove(self, group: Group, name: str) -> None:
-        if group.index == 0 and (self.folder / name).exists():
-            shutil.rmtree(self.folder / name)
+    def _keep_only(self, group: Group, manifest: dict[str, Any] | None) -> None:
+        """Removes all tables but the one that a manifest names."""
+        if group.index == 0:
+            for path in self.folder.glob(TABLES):
+                if manifest is None or path.name != manifest["table"]:
+                    shutil.rmtree(path)

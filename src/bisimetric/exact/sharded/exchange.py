@@ -60,26 +60,39 @@ def planned(successor: NDArray[np.integer], layout: Layout, own: list[int]) -> P
     blocks = -(-most // layout.travel)
     before = np.concatenate([[1], 1 + np.cumsum(blocks[1:])])
     shifts = np.repeat(np.arange(1, devices), blocks[1:])
-    jobs = [_jobs(successor, layout, p, wanted[p], before) for p in own]
-    steps = len(shifts)
-    longest = max(len(action) for _, _, action, _ in jobs)
-    send = np.zeros((len(own), steps, layout.travel), np.int32)
-    for i, q in enumerate(own):
-        for k in np.flatnonzero(blocks):
-            rows = wanted[(q + k) % devices]
-            rows = rows[rows // height == q] - q * height
-            flat = send[i, before[k - 1] - 1 : before[k] - 1].reshape(-1)
-            flat[: len(rows)] = rows
+    steps, longest, jobs = len(shifts), 0, {}
+    # Every process must compile the same program: its shapes are those of the busiest device.
+    for p in range(devices):
+        made = _jobs(successor, layout, p, wanted[p], before)
+        longest = max(longest, len(made[-1]))
+        if p in own:
+            jobs[p] = made
     slot = np.zeros((len(own), longest, layout.batch), np.int32)
     row = np.full((len(own), longest, layout.batch), height, np.int32)
     action = np.zeros((len(own), longest), np.int32)
     first = np.zeros((len(own), steps + 2), np.int32)
-    for i, (slots, rows, actions, step) in enumerate(jobs):
+    for i, p in enumerate(own):
+        slots, rows, actions, step = jobs[p]
         slot[i, : len(actions)], row[i, : len(actions)] = slots, rows
         action[i, : len(actions)] = actions
         first[i] = np.searchsorted(step, np.arange(steps + 2))
     busiest = max(int((rows // height != p).sum()) for p, rows in enumerate(wanted))
+    send = _send(wanted, layout, own, before)
     return Plan(own, tuple(shifts.tolist()), send, slot, row, action, first, busiest)
+
+
+def _send(
+    wanted: list[NDArray[np.int64]], layout: Layout, own: list[int], before: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """(own, steps, travel): to the device k places on, the rows that it wants, block by block."""
+    devices, height = layout.devices, layout.height
+    send = np.zeros((len(own), before[-1] - 1, layout.travel), np.int32)
+    for i, q in enumerate(own):
+        for k in range(1, devices):
+            rows = wanted[(q + k) % devices]
+            rows = rows[rows // height == q] - q * height
+            send[i, before[k - 1] - 1 : before[k] - 1].reshape(-1)[: len(rows)] = rows
+    return send
 
 
 def _wanted(successor: NDArray[np.integer], layout: Layout, p: int) -> NDArray[np.int64]:

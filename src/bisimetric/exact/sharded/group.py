@@ -7,12 +7,14 @@ import contextlib
 import dataclasses
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -26,6 +28,8 @@ LONGEST = 4096
 """Bytes that a process may say at once."""
 LOST = ("gloo", "nccl", "connection", "heartbeat", "coordination", "peer", "socket")
 """Words in the errors of collectives that mean that a process has gone."""
+FULL = "resource_exhausted"
+"""What they say when a device has no memory left."""
 
 FAILURES: dict[str, type[Exception]] = {
     "input": InputError,
@@ -45,11 +49,13 @@ class Group:
         index: which process this is, from 0.
         count: how many there are.
         mesh: the devices of all processes, in one row.
+        hosts: the machine that each process runs on.
     """
 
     index: int
     count: int
     mesh: Mesh
+    hosts: tuple[str, ...]
 
     @property
     def devices(self) -> int:
@@ -60,6 +66,11 @@ class Group:
         """The places of this process's devices in the mesh."""
         places = enumerate(self.mesh.devices.flat)
         return [place for place, device in places if device.process_index == self.index]
+
+    @property
+    def neighbours(self) -> int:
+        """How many of the processes share this one's machine, itself among them."""
+        return self.hosts.count(self.hosts[self.index])
 
     @property
     def platform(self) -> str:
@@ -73,11 +84,16 @@ class Group:
         """How arrays lie that every device holds whole."""
         return NamedSharding(self.mesh, PartitionSpec())
 
+    def connect(self) -> None:
+        """Lets all devices find each other, once, by a sum that is not used; a collective."""
+        one = jax.make_array_from_callback((self.devices,), self.split(), lambda _: np.ones(1))
+        jax.block_until_ready(jax.jit(jnp.sum, out_shardings=self.everywhere())(one))
+
     def hear(self, said: Any) -> list[Any]:
         """What every process says, in their order; a collective."""
         if self.count == 1:
             return [said]
-        words = json.dumps(said).encode()
+        words = json.dumps(said, ensure_ascii=False).encode()
         page = np.zeros(LONGEST, np.uint8)
         page[: len(words)] = np.frombuffer(words, np.uint8)
         heard = np.asarray(multihost_utils.process_allgather(page)).reshape(self.count, LONGEST)
@@ -136,10 +152,14 @@ def joined(device: str | None = None) -> Group:
         raise InputError(
             f"exact.sharded: there is no device {device!r} here; found: {found}."
         ) from None
-    group = Group(jax.process_index(), jax.process_count(), Mesh(np.array(devices), (ROWS,)))
-    with quiet() if group.count > 1 else contextlib.nullcontext():
-        group.hear("here")
-    return group
+    mesh = Mesh(np.array(devices), (ROWS,))
+    group = Group(jax.process_index(), jax.process_count(), mesh, ())
+    if group.count == 1:
+        return dataclasses.replace(group, hosts=(socket.gethostname(),))
+    with quiet():
+        hosts = group.hear(socket.gethostname())
+        group.connect()
+    return dataclasses.replace(group, hosts=tuple(hosts))
 
 
 @contextlib.contextmanager
@@ -159,8 +179,13 @@ def watched(group: Group, remedy: str) -> Iterator[None]:
         foreign = isinstance(error, (ValueError, RuntimeError)) and not isinstance(
             error, InputError
         )
-        lost = foreign and any(word in str(error).lower() for word in LOST)
-        if group.count == 1 or not lost:
+        said = str(error).lower()
+        if foreign and FULL in said:
+            raise TableTooLarge(
+                f"exact.sharded: the memory of a device of process {group.index} of {group.count} "
+                "is full; take more devices, or a smaller block."
+            ) from None
+        if group.count == 1 or not foreign or not any(word in said for word in LOST):
             raise
         raise ConnectionAbortedError(
             f"exact.sharded: process {group.index} of {group.count} lost another one, which was "

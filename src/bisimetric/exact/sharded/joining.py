@@ -14,7 +14,8 @@ PROCESSES, PROCESS = "BISIMETRIC_PROCESSES", "BISIMETRIC_PROCESS"
 COUNTED = (
     (PROCESSES, PROCESS),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("SLURM_NTASKS", "SLURM_PROCID"),
+    # Not SLURM_NTASKS: a batch script has that too, before srun starts anything.
+    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
     ("PMI_SIZE", "PMI_RANK"),
 )
 """Variables that say how many processes there are, and which one this is."""
@@ -60,9 +61,9 @@ def group_of(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
     Nothing is told where JAX finds SLURM, Open MPI or Kubernetes by itself.
 
-    >>> group_of({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
+    >>> group_of({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) is None
     True
-    >>> group_of({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "n[1-8]"})
+    >>> group_of({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "3"})
     {}
     >>> group_of({"PMI_SIZE": "4", "PMI_RANK": "1", "JAX_COORDINATOR_ADDRESS": "n1:1234"})
     {'coordinator_address': 'n1:1234', 'num_processes': 4, 'process_id': 1}

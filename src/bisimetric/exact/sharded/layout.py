@@ -12,10 +12,16 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from bisimetric.errors import TableTooLarge
 
-BLOCK = 2**26
-"""Bytes of rows that are on their way at a time."""
+BLOCK, LARGE_BLOCK = 2**26, 2**30
+"""Bytes of rows that are on their way at a time: to a processor, and to an accelerator."""
+TOGETHER = 2**21
+"""Entries that an accelerator works on together; a processor takes row by row."""
+MOST_ROWS = 32
+"""Rows that it takes for that, at most: small groups of rows need no padding."""
 COPIES = 3
 """A block is held by the sender, by the receiver, and once while it is used."""
+WORKING = 4
+"""Numbers in float64 that are held for each entry of the rows that are worked on together."""
 PIECE = 2**16
 """Bytes of a stored table that are read together, where a row is shorter."""
 SHORTER = 0.5
@@ -61,8 +67,17 @@ class Layout:
 
     @property
     def needed(self) -> int:
-        """Bytes on a device: its own rows twice, and a block."""
-        return 2 * self.own_bytes + self.block_bytes
+        """Bytes on a device: its own rows twice, a block, and the rows that are worked on."""
+        return 2 * self.own_bytes + self.block_bytes + 8 * WORKING * self.batch * self.states
+
+
+def batch_of(states: int) -> int:
+    """How many rows an accelerator works on together, a power of 2.
+
+    >>> batch_of(60_000), batch_of(300_000), batch_of(1_000_000)
+    (32, 4, 2)
+    """
+    return min(MOST_ROWS, 1 << max(0, (TOGETHER // states).bit_length() - 1))
 
 
 def laid_out(

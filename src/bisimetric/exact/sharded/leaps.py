@@ -3,7 +3,8 @@
 From the pair of each row that rose most, the best actions by the table as it is are followed, all
 pairs in step, until they run in cycles. Going round a cycle for ever is a policy, so its value is
 a lower bound of d~, and so is that of the path which leads there; where a path ends before a
-cycle is found, the table itself bounds what follows. Whoever holds a row answers for it.
+cycle is found, the table itself bounds what follows. Roundings go down. Whoever holds a row
+answers for it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ STEP = 16
 """Bytes that are kept of a step of a path: two states and a gap."""
 NEGLIGIBLE = 1e-9
 """What follows a path counts for nothing when it is discounted by this."""
+DOWN = 1 - 4 * UNIT
+"""A sum of a gap and what follows it, times this, is not above the true one: three roundings."""
 
 
 def shape_of(layout: Layout, discount: float) -> tuple[int, int]:
@@ -133,21 +136,24 @@ def _leapt(
     last, at, path = lax.while_loop(going, forward, (jnp.int32(0), at, path))
     cycle = at["cycle"]
 
+    def backed_up(gap: Any, worth: Any) -> Any:
+        return rounded((gap + rounded(discount * worth, zero)) * DOWN, zero)
+
     def around(i: Any, worth: Any) -> Any:
         """Once round the cycle, which the last steps of a path are."""
         k = last - 1 - i
-        return jnp.where(k >= last - cycle, path["gap"][k] + rounded(discount * worth, zero), worth)
+        return jnp.where(k >= last - cycle, backed_up(path["gap"][k], worth), worth)
 
     once = lax.fori_loop(0, last, around, jnp.zeros(paths))
     endless = once / (1.0 - discount ** jnp.maximum(cycle, 1).astype(jnp.float64))
-    # Less by what rounding may have added, so that a lower bound stays one.
-    safe = 1 - 16 * UNIT / (1 - discount)
-    worth = jnp.where(cycle > 0, endless, looked_up(at["s"], at["t"])) * safe
+    # A power is known to a few units, and its distance from 1 is at least 1 - discount.
+    endless = endless * (1 - 16 * UNIT / (1 - discount))
+    worth = jnp.where(cycle > 0, endless, looked_up(at["s"], at["t"]))
 
     def backward(i: Any, so_far: Any) -> Any:
         d, worth = so_far
         k = last - 1 - i
-        worth = rounded(path["gap"][k] * safe, zero) + rounded(discount * worth, zero)
+        worth = backed_up(path["gap"][k], worth)
         for s, t in ((path["s"][k], path["t"][k]), (path["t"][k], path["s"][k])):
             mine = (s >= low) & (s < low + height) & (s != t)
             d = d.at[jnp.where(mine, s - low, height), t].max(_below(worth, d.dtype), mode="drop")

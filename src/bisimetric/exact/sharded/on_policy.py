@@ -23,7 +23,7 @@ def on_policy(
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 600.0,
     device: str | None = None,
-    block: int = 2**26,
+    block: int | None = None,
     limit: float | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Distance:

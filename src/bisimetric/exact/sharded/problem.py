@@ -64,10 +64,10 @@ def stated(request: Request, mdp: MDP) -> Problem:
             f"{kind}: states of this MDP lack actions, and rows are moved along all of them; use "
             f"exact.{request.kind}."
         )
-    if not np.isfinite(mdp.farthest):
+    if not mdp.farthest < float(np.finfo(request.dtype).max):
         raise InputError(
-            f"{kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that float64 "
-            "cannot hold; scale the rewards down."
+            f"{kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that "
+            f"{request.dtype} cannot hold; scale the rewards down."
         )
     classes = relation.bisimulation(mdp)
     first = relation.representatives(classes)

@@ -39,7 +39,6 @@ class Tally:
     """What a sweep found, of all rows: F(d) against d.
 
     Attributes:
-        rose: entries that rose by more than was allowed.
         up, down: the largest F(d) - d and d - F(d).
         largest: the largest F(d).
         rise: (rows,) the largest F(d) - d of each row, for who seeks it, split over devices.
@@ -47,7 +46,6 @@ class Tally:
         due: whether a process asked for a checkpoint.
     """
 
-    rose: int
     up: float
     down: float
     largest: float
@@ -116,7 +114,7 @@ class Programs:
         return self._through("double", d, fresh, orders, ahead, weight)
 
     def closed(
-        self, d: jax.Array, fresh: jax.Array, least: float, *, seek: bool, due: bool
+        self, d: jax.Array, fresh: jax.Array, *, seek: bool, due: bool
     ) -> tuple[jax.Array, jax.Array, Tally]:
         """The end of a sweep: 0 in the place of d, max(d, F(d)) in that of F(d), and the tally.
 
@@ -128,14 +126,14 @@ class Programs:
         look = self.mapped(
             ("looked", seek),
             functools.partial(_looked, batch=self.layout.batch, seek=seek),
-            (SPLIT, SPLIT, EVERYWHERE, SPLIT),
-            (SPLIT, SPLIT, EVERYWHERE, EVERYWHERE),
+            (SPLIT, SPLIT, SPLIT),
+            (SPLIT, SPLIT, EVERYWHERE),
         )
-        rise, steepest, rose, extremes = look(d, fresh, least, asked)
+        rise, steepest, extremes = look(d, fresh, asked)
         raise_ = self.mapped("raised", jnp.maximum, (SPLIT, SPLIT), SPLIT, donate=(1,))
         new = raise_(d, fresh)
         up, down, largest, wanted = np.asarray(extremes).tolist()
-        return self.cleared(d), new, Tally(int(rose), up, down, largest, rise, steepest, wanted > 0)
+        return self.cleared(d), new, Tally(up, down, largest, rise, steepest, wanted > 0)
 
     def farthest(self, d: jax.Array) -> tuple[int, int]:
         """The row and column of the largest entry."""
@@ -159,9 +157,6 @@ class Programs:
         def own(d: Any, fresh: Any, jobs: Any, a: Any, b: Any) -> Any:
             return use(d, fresh, d, jobs, jnp.int32(0), a, b)
 
-        def last(d: Any, fresh: Any, held: Any, jobs: Any, step: Any, a: Any, b: Any) -> Any:
-            return use(d, fresh, held, jobs, step, a, b)
-
         received = None
         for step, shift in enumerate(orders.shifts):
             if received is None:
@@ -183,7 +178,7 @@ class Programs:
         if received is None:
             return fresh
         program = self.mapped(
-            (how, "last"), last, (*[SPLIT] * 4, EVERYWHERE, *many), SPLIT, donate=(1, 2)
+            (how, "last"), use, (*[SPLIT] * 4, EVERYWHERE, *many), SPLIT, donate=(1, 2)
         )
         end = np.int32(len(orders.shifts))
         return program(d, fresh, received, orders.jobs, end, *given)
@@ -217,7 +212,7 @@ def first_of(index: tuple[slice, ...] | None) -> int:
     return 0 if index is None else index[0].start or 0
 
 
-@functools.lru_cache(4)
+@functools.lru_cache(8)
 def compiled(group: Group, layout: Layout, discount: float) -> Programs:
     """The steps for such a table, which several runs may take."""
     return Programs(group, layout, discount)
@@ -234,17 +229,9 @@ def _sent(d: Any, send: Any, step: Any, *, shift: int, devices: int) -> Any:
 
 
 def _used(
-    d: Any,
-    fresh: Any,
-    held: Any,
-    jobs: Any,
-    step: Any,
-    a: Any,
-    b: Any,
-    *,
-    how: str,
-    discount: float,
-) -> Any:
+    d: Any, fresh: Any, held: Any, jobs: Any, step: Any, a: Any, b: Any, *,
+    how: str, discount: float,
+) -> Any:  # fmt: skip
     """The rows that the jobs of a step make of the rows held, put into `fresh`."""
     slot, row, action, first = (each[0] for each in jobs)
     low = lax.axis_index(ROWS) * fresh.shape[0]
@@ -273,7 +260,7 @@ def rounded(product: Any, zero: Any) -> Any:
     return lax.bitcast_convert_type(bits, jnp.float64)
 
 
-def _looked(d: Any, fresh: Any, least: Any, due: Any, *, batch: int, seek: bool) -> Any:
+def _looked(d: Any, fresh: Any, due: Any, *, batch: int, seek: bool) -> Any:
     """Goes over the rows once and changes nothing; see `Tally`.
 
     Extremes are taken column by column first, which processors do for many columns at a time.
@@ -282,7 +269,7 @@ def _looked(d: Any, fresh: Any, least: Any, due: Any, *, batch: int, seek: bool)
     put = lax.dynamic_update_slice_in_dim
 
     def some(i: Any, so_far: Any) -> Any:
-        highest, steepest, rose, up, down, largest = so_far
+        highest, steepest, up, down, largest = so_far
         old, new = (lax.dynamic_slice_in_dim(each, i * batch, batch) for each in (d, fresh))
         old, new = old.astype(jnp.float64), new.astype(jnp.float64)
         rise = new - old
@@ -290,22 +277,19 @@ def _looked(d: Any, fresh: Any, least: Any, due: Any, *, batch: int, seek: bool)
             highest = put(highest, rise.max(axis=1), i * batch, 0)
             steepest = put(steepest, rise.argmax(axis=1).astype(jnp.int32), i * batch, 0)
         for k in range(batch):
-            rose = rose + (rise[k] > least).astype(jnp.int32)
             up, down = jnp.maximum(up, rise[k]), jnp.minimum(down, rise[k])
             largest = jnp.maximum(largest, new[k])
-        return highest, steepest, rose, up, down, largest
+        return highest, steepest, up, down, largest
 
     start = (
         jnp.zeros(height),
         jnp.zeros(height, jnp.int32),
-        jnp.zeros(states, jnp.int32),
         *[jnp.zeros(states)] * 3,
     )
     looked = lax.fori_loop(0, height // batch, some, start)
-    rise, steepest, rose, up, down, largest = looked
+    rise, steepest, up, down, largest = looked
     found = [up.max(), -down.min(), largest.max(), due[0].astype(jnp.float64)]
-    rose = lax.psum(rose.astype(jnp.int64).sum(), ROWS)
-    return rise, steepest, rose, lax.pmax(jnp.stack(found), ROWS)
+    return rise, steepest, lax.pmax(jnp.stack(found), ROWS)
 
 
 def _farthest(d: Any, *, batch: int) -> Any:

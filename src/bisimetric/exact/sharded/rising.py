@@ -7,21 +7,22 @@ of the sum double in one pass.
 
 The last sweep proves the error. With new = max(d, F(d)),
 
-    |F(new) - new| <= discount * max(F(d) - d) + max(d - F(d)),
+    -max(d - F(d)) <= F(new) - new <= discount * max(F(d) - d),
 
-since F is a contraction and monotone; in float32 new also differs from its F(d) by one rounding.
+since F is monotone, so that F(new) >= F(d) >= new - max(d - F(d)), and a contraction, so that
+F(new) <= F(d) + discount * max(new - d). In float32 the table holds F(d) with one rounding more.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from typing import Any
 
 import jax
 import numpy as np
 
+from bisimetric.exact.deterministic.doubling import doublings
 from bisimetric.exact.sharded import leaps
 from bisimetric.exact.sharded.checkpoints import Checkpoint
 from bisimetric.exact.sharded.exchange import planned
@@ -29,11 +30,12 @@ from bisimetric.exact.sharded.group import Group
 from bisimetric.exact.sharded.layout import Layout
 from bisimetric.exact.sharded.problem import Problem
 from bisimetric.exact.sharded.programs import Tally, compiled
-from bisimetric.planning import UNIT
 from bisimetric.progress import bar, digits
 
 SINGLE = 2.0**-24
 """The unit roundoff of float32."""
+FLUSHED = 4 * float(np.finfo(np.float64).tiny)
+"""What is lost where numbers too small for a full mantissa count as 0, as XLA has it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,6 @@ class Run:
         self.progress = {"rounds": 0, "sweeps": 0, "leaps": 0}
         self.d = self._start()
         self.fresh = self.programs.filled(0.0)
-        self.travelled = 0
 
     def _start(self) -> jax.Array:
         manifest = None if self.checkpoint is None else self.checkpoint.found(self.group)
@@ -100,36 +101,32 @@ def solve(run: Run) -> Solved:
     plan = planned(p.successor, run.layout, run.group.own)
     orders = programs.orders(plan)
     successor, R = programs.everywhere(p.successor), programs.everywhere(p.reward)
-    tally: Tally
+    # Below the grain of the table no sweep can help; the proven error then says so.
+    grain = 2 * SINGLE if run.layout.dtype == np.float32 else 0.0
     with bar(1.0, "d~: digits of the error") as shown:
         while True:
             run.fresh = programs.swept(run.d, run.fresh, orders, successor, R)
             run.progress["sweeps"] += 1
             leaping = run.progress["sweeps"] % leaps.EVERY == 0
-            run.fresh, run.d, tally = programs.closed(
-                run.d, run.fresh, least, seek=leaping, due=run.due
-            )
-            if tally.rose == 0:
+            run.fresh, run.d, tally = programs.closed(run.d, run.fresh, seek=leaping, due=run.due)
+            small = max(least, grain * tally.largest)
+            if not tally.up > small:
                 break
             if leaping:
                 run.d = leaps.leapt(programs, run.d, tally, least, successor, R)
                 run.progress["leaps"] += 1
             shown.at(
-                digits(tally.up, least, max(tally.largest, least)),
+                digits(tally.up, small, max(tally.largest, small)),
                 f"sweep {run.progress['sweeps']}",
             )
             run.keep(tally.due)
-    return _proven(run, tally, {"method": "sweep, leap", "rows received": plan.rows})
+    return _proven(run, tally, {"method": "sweep, leap", "received": plan.rows})
 
 
 def _doubled(run: Run) -> Solved:
     """d_2k(s, t) = d_k(s, t) + discount^k * d_k(n_k(s), n_k(t)), n_k(s) the state after k steps."""
     p, programs = run.problem, run.programs
-    # What is left out after k terms is at most discount^k times the largest distance.
-    small = p.least * (1 - p.discount) / max(float(np.ptp(p.reward)), 1e-300)
-    enough = max(min(small, 1.0), UNIT)
-    terms = 1.0 if p.discount == 0 else max(1.0, math.log(enough) / math.log(p.discount))
-    rounds = math.ceil(math.log2(terms))
+    rounds = doublings(p.reward, p.discount, p.least)
     plan = planned(p.successor, run.layout, run.group.own)
     R = programs.everywhere(p.reward)
     successor = programs.everywhere(p.successor)
@@ -160,12 +157,12 @@ def _doubled(run: Run) -> Solved:
             ahead, weight = ahead[:, ahead[0]], weight * weight
         run.fresh = programs.cleared(run.fresh)
         run.fresh = programs.swept(run.d, run.fresh, programs.orders(plan), successor, R)
-        run.fresh, run.d, tally = programs.closed(run.d, run.fresh, p.least, seek=False, due=False)
-    return _proven(run, tally, {"method": "doubling", "rows received": received})
+        run.fresh, run.d, tally = programs.closed(run.d, run.fresh, seek=False, due=False)
+    return _proven(run, tally, {"method": "doubling", "received": received})
 
 
 def _proven(run: Run, tally: Tally, how: dict[str, Any]) -> Solved:
-    residual = run.problem.discount * max(tally.up, 0.0) + max(tally.down, 0.0)
+    residual = max(run.problem.discount * tally.up, tally.down, 0.0) + FLUSHED
     if run.layout.dtype == np.float32:
         residual += SINGLE * tally.largest + float(np.finfo(np.float32).tiny)
     counted = {name: number for name, number in run.progress.items() if number}

@@ -51,7 +51,14 @@ def write_rows(group: Group, layout: Layout, table: jax.Array, path: Path) -> No
 
 def read_rows(group: Group, layout: Layout, path: Path) -> jax.Array:
     """The table in a folder, split as the layout says, however it was split when it was written."""
-    rows = group.together(lambda: stored.opened(path, "r"))
+
+    def opened() -> Any:
+        rows = stored.opened(path, "r")
+        if (rows.shape, rows.dtype) != ((layout.states,) * 2, layout.dtype):
+            raise InputError(f"{path} holds another table; remove it, and start from 0.")
+        return rows
+
+    rows = group.together(opened)
 
     def own(index: tuple[slice, ...] | None) -> NDArray[Any]:
         low = first_of(index)
@@ -61,31 +68,40 @@ def read_rows(group: Group, layout: Layout, path: Path) -> jax.Array:
             if low + start < end:
                 part[start : end - low] = rows[low + start : end]
         if not np.isfinite(part).all():
-            raise InputError(f"{path} is not whole: some of its rows are missing.")
+            raise InputError(
+                f"{path} is not whole: some of its rows are missing; remove it, and start from 0."
+            )
         return part
 
     shape = (layout.devices * layout.height, layout.states)
     return group.together(lambda: jax.make_array_from_callback(shape, group.split(), own))
 
 
-def gathered(group: Group, layout: Layout, table: jax.Array) -> NDArray[Any]:
-    """The whole table, on every process; a block of rows of each device at a time."""
-    whole = np.empty((layout.states, layout.states), layout.dtype)
-    block: Callable[..., Any] = _blocks(group, layout)
-    for start in range(0, layout.height, layout.travel):
+def gathered(
+    group: Group, layout: Layout, table: jax.Array, place: NDArray[np.integer]
+) -> NDArray[Any]:
+    """The distances of all states (S, S), on every process; state s has row and column place[s].
+
+    The rows come a block at a time, which all devices share.
+    """
+    whole = np.empty((len(place), len(place)), layout.dtype)
+    states = np.argsort(place, kind="stable")
+    count = max(1, layout.travel // layout.devices)
+    block = _blocks(group, count)
+    for start in range(0, layout.height, count):
         # The last block may reach back into the one before it.
-        start = min(start, layout.height - layout.travel)
+        start = min(start, layout.height - count)
         for device, rows in enumerate(np.asarray(block(table, np.int32(start)))):
             low = device * layout.height + start
-            end = min(layout.states, low + layout.travel)
-            if low < end:
-                whole[low:end] = rows[: end - low]
+            first, last = np.searchsorted(place, (low, low + count), sorter=states)
+            for s in states[first:last]:
+                whole[s] = rows[place[s] - low][place]
     return whole
 
 
-def _blocks(group: Group, layout: Layout) -> Callable[..., Any]:
+def _blocks(group: Group, count: int) -> Callable[..., Any]:
     def block(table: Any, start: Any) -> Any:
-        rows = lax.dynamic_slice_in_dim(table, start, layout.travel)
+        rows = lax.dynamic_slice_in_dim(table, start, count)
         return lax.all_gather(rows, ROWS)
 
     mapped = jax.shard_map(

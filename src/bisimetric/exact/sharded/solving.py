@@ -1,11 +1,9 @@
-"""From a request to an answer: the group, its room, the run, and where the table goes."""
+"""From a request to an answer: the group, what it agrees on, its room, and the run."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,25 @@ import psutil
 from numpy.typing import NDArray
 
 import bisimetric
-from bisimetric.distance import Distance, files, stored
+from bisimetric.distance import Distance, stored
 from bisimetric.errors import InputError
 from bisimetric.exact.sharded.checkpoints import Checkpoint
 from bisimetric.exact.sharded.group import Group, joined, watched
-from bisimetric.exact.sharded.layout import Layout, laid_out, require_room
+from bisimetric.exact.sharded.keeping import ARCHIVE, Asked, kept
+from bisimetric.exact.sharded.layout import (
+    BLOCK,
+    LARGE_BLOCK,
+    Layout,
+    batch_of,
+    laid_out,
+    require_room,
+)
 from bisimetric.exact.sharded.problem import Problem, stated
-from bisimetric.exact.sharded.rising import Run, Solved, solve
-from bisimetric.exact.sharded.rows import gathered, require_disk, write_rows
-from bisimetric.exact.table import Request, proven_error, require_memory
+from bisimetric.exact.sharded.rising import Run, solve
+from bisimetric.exact.sharded.rows import require_disk
+from bisimetric.exact.table import Request, require_memory
 from bisimetric.files import check_writable
 from bisimetric.mdp import MDP
-
-ON_ACCELERATORS = 32
-"""Rows that an accelerator works on together; a processor takes them one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +43,13 @@ class Options:
     checkpoint: str | os.PathLike[str] | None
     every: float
     device: str | None
-    block: int
+    block: int | None
     limit: float | None
     about: Mapping[str, str]
+
+    @property
+    def path(self) -> Path | None:
+        return None if self.output is None else Path(self.output)
 
 
 def answered(
@@ -54,70 +61,85 @@ def answered(
 ) -> Distance:
     """The distance that was asked for, of the dynamics `chain`."""
     where = f"exact.sharded.{request.kind}"
-    _check(where, options)
+    _check_numbers(where, options)
     group = joined(options.device)
     remedy = "start it again" + (
         "" if options.checkpoint is None else f" to go on from {options.checkpoint}"
     )
     with watched(group, remedy), jax.enable_x64(True):
+        group.together(lambda: _check_output(where, options))
         problem = group.together(lambda: stated(request, chain))
-        _agree(where, group, request, problem)
-        layout = laid_out(
-            problem.num_states,
-            group.devices,
-            request.dtype,
-            block=options.block,
-            batch=1 if group.platform == "cpu" else ON_ACCELERATORS,
-        )
+        _agree(where, group, request, problem, options)
+        layout = layout_of(group, problem.num_states, request.dtype, options.block)
         checkpoint = _checkpoint(options, request, problem)
-        group.together(lambda: _require(where, group, layout, mdp, options))
+        free, told = _free(group, options)
+        group.together(lambda: require_room(where, layout, free, told))
+        group.together(lambda: _require_place(where, group, layout, mdp, options))
         if checkpoint is not None:
             group.together(lambda: checkpoint.require_disk(layout))
         solved = solve(Run(group, layout, problem, checkpoint))
-        distance = _kept(group, layout, problem, solved, request, mdp, policy, options)
+        asked = Asked(request, mdp, policy, options.path, dict(options.about))
+        distance = kept(asked, group, layout, problem, solved)
         if checkpoint is not None and options.output is not None:
             checkpoint.removed(group)
     return distance
 
 
-def _check(where: str, options: Options) -> None:
-    if not (options.every > 0 and options.block >= 1):
-        raise InputError(
-            f"{where}: every is {options.every} and block is {options.block}; both must be above 0."
-        )
-    if options.limit is not None and not options.limit > 0:
-        raise InputError(f"{where}: limit is {options.limit} and must be above 0.")
-    if options.output is None:
+def _check_numbers(where: str, options: Options) -> None:
+    for name in ("every", "block", "limit"):
+        number = getattr(options, name)
+        if number is not None and not number > 0:
+            raise InputError(f"{where}: {name} is {number} and must be above 0.")
+
+
+def _check_output(where: str, options: Options) -> None:
+    path = options.path
+    if path is None:
         return
-    path = Path(options.output)
     if not path.is_dir():
         check_writable(path)
     elif not stored.is_store(path):
         raise InputError(f"{where}: {path} is a folder, and no stored table; name another place.")
 
 
-def _agree(where: str, group: Group, request: Request, problem: Problem) -> None:
-    """Refuses processes that would compute different tables."""
+def layout_of(group: Group, states: int, dtype: np.dtype[Any], block: int | None = None) -> Layout:
+    """How a table is split over the devices of a group, as suits their kind."""
+    processor = group.platform == "cpu"
+    return laid_out(
+        states,
+        group.devices,
+        dtype,
+        block=block or (BLOCK if processor else LARGE_BLOCK),
+        batch=1 if processor else batch_of(states),
+    )
+
+
+def _agree(where: str, group: Group, request: Request, problem: Problem, options: Options) -> None:
+    """Refuses processes that would compute different tables, or put them elsewhere."""
     group.same(
         {
             "version of bisimetric": bisimetric.__version__,
             "version of JAX": jax.__version__,
             "distance": f"{request.kind} to {request.tol:g} in {request.dtype}",
             "MDP": problem.fingerprint,
+            "output": str(options.output)[-200:],
+            "checkpoint": str(options.checkpoint)[-200:],
+            "block": str(options.block),
         },
         where,
     )
 
 
-def _require(where: str, group: Group, layout: Layout, mdp: MDP, options: Options) -> None:
-    """Refuses what neither the devices nor the disk can hold, before anything is allocated."""
-    free, told = _free(group, options)
-    require_room(where, layout, free, told)
-    if options.output is None or Path(options.output).suffix == ".npz":
+def _require_place(where: str, group: Group, layout: Layout, mdp: MDP, options: Options) -> None:
+    """Refuses what the memory, or the disk where that was asked for, cannot take in the end."""
+    if options.path is None or options.path.suffix == ARCHIVE:
+        # Every process of a machine gets a whole table, beside the rows of its devices.
         size = mdp.num_states**2 * layout.dtype.itemsize
-        require_memory(where.removeprefix("exact."), mdp.num_states, size)
+        rows = layout.needed * len(group.own) if group.platform == "cpu" else 0
+        needed = (size + rows) * group.neighbours
+        require_memory(where.removeprefix("exact."), mdp.num_states, needed)
     else:
-        require_disk(where, Path(options.output).parent, layout.states * layout.row_bytes)
+        require_disk(where, options.path.parent, layout.states * layout.row_bytes)
 
 
 def _free(group: Group, options: Options) -> tuple[float, str]:
@@ -132,12 +154,8 @@ def _free(group: Group, options: Options) -> tuple[float, str]:
         )
         return float(min(group.hear(least if np.isfinite(least) else 1e30))), "free"
     # The processes of a machine share its memory.
-    heard = group.hear([socket.gethostname(), len(group.own), psutil.virtual_memory().available])
-    free = []
-    for host in {name for name, _, _ in heard}:
-        there = [(devices, memory) for name, devices, memory in heard if name == host]
-        free.append(min(memory for _, memory in there) / sum(devices for devices, _ in there))
-    return float(min(free)), "free"
+    share = psutil.virtual_memory().available / (group.neighbours * len(group.own))
+    return float(min(group.hear(share))), "free"
 
 
 def _checkpoint(options: Options, request: Request, problem: Problem) -> Checkpoint | None:
@@ -150,68 +168,3 @@ def _checkpoint(options: Options, request: Request, problem: Problem) -> Checkpo
         "MDP": problem.fingerprint,
     }
     return Checkpoint(Path(options.checkpoint), options.every, run)
-
-
-def _kept(
-    group: Group, layout: Layout, problem: Problem, solved: Solved, request: Request, mdp: MDP,
-    policy: NDArray[Any] | None, options: Options,
-) -> Distance:  # fmt: skip
-    """The answer, on the disk where that was asked for, else in memory."""
-    error = proven_error(solved.residual, solved.largest, problem.discount)
-    how = {
-        **solved.how,
-        "classes": layout.states,
-        "processes": group.count,
-        "devices": layout.devices,
-        "jax": jax.__version__,
-        **options.about,
-    }
-    path = None if options.output is None else Path(options.output)
-    if path is None or path.suffix == ".npz":
-        table = gathered(group, layout, solved.table)
-        values = table if np.array_equal(problem.place, np.arange(len(table))) else None
-        if values is None:
-            values = table[np.ix_(problem.place, problem.place)]
-        answer = request.answer(values, error, mdp, policy, how)
-        if path is not None:
-            group.together(lambda: answer.save(path) if group.index == 0 else None)
-        return answer
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        group.together(lambda: _emptied(group, beside))
-        write_rows(group, layout, solved.table, beside / stored.VALUES)
-        made = request.made({**how, "dtype": str(request.dtype)})
-        s, t = (int(problem.states[place]) for place in solved.farthest)
-
-        def finish() -> None:
-            if group.index == 0:
-                rows: Any = stored.opened(beside / stored.VALUES, "r")
-                values: Any = stored.StoredTable(rows, problem.place, (s, t))
-                answer = Distance(values, error, request.kind, mdp, policy, made)
-                files.write_beside_rows(answer, beside, problem.place, (s, t))
-                _put(beside, path)
-
-        group.together(finish)
-    except OSError:
-        if group.index == 0:
-            shutil.rmtree(beside, ignore_errors=True)
-        raise
-    answer = Distance.load(path)
-    request.refuse_larger(error, answer)
-    return answer
-
-
-def _emptied(group: Group, folder: Path) -> None:
-    if group.index == 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-
-
-def _put(beside: Path, path: Path) -> None:
-    """Puts a finished folder in its place, and takes away the one that it replaces."""
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
-    beside.rename(path)
-    shutil.rmtree(old, ignore_errors=True)

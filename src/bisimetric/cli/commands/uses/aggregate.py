@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.uses.aggregation import Aggregation
 
-Tables = Annotated[
-    Positional[tuple[Path, ...]], arg(metavar="TABLE.npz ...", help_behavior_hint="")
-]
+Tables = Annotated[Positional[tuple[Path, ...]], arg(metavar="TABLE ...", help_behavior_hint="")]
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Far = Annotated[float | None, arg(metavar="R", help_behavior_hint="")]
 RULES = {

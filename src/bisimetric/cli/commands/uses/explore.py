@@ -32,7 +32,7 @@ def explore(
     world: World,
     arms: tuple[Kind, ...] = ("none", "counts", "distance"),
     table: Annotated[
-        Path | None, arg(metavar="TABLE.npz", help_behavior_hint="(default: d~, discount 0.9)")
+        Path | None, arg(metavar="TABLE", help_behavior_hint="(default: d~, discount 0.9)")
     ] = None,
     steps: Annotated[str, arg(metavar="N")] = "10k",
     keys: Annotated[int, arg(metavar="N")] = 5,

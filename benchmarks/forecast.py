@@ -1,0 +1,117 @@
+"""What large sharded tables would cost on H200s: `python benchmarks/forecast.py [PNG]`.
+
+Prints the forecasts of `exact.sharded.cost` for hosts of eight, and draws hours against states up
+to where the memory ends. Nothing is measured here: what is assumed stands in `cost.H200`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from bisimetric import views
+from bisimetric.exact.sharded.cost import Cost, cost, grid_rows, most_sweeps
+from bisimetric.views.colours import colours
+from bisimetric.views.convergence import GREY, legend_below
+
+STATES = (300_000, 1_000_000)
+DEVICES = (8, 16, 32, 64)
+ACTIONS = 4
+SWEEPS = most_sweeps(0.99)
+"""Hardly any table needs more at discount 0.99; small ones took less, see docs/scaling.md."""
+SUCCESSORS = ("random", "grid-like")
+
+
+def forecast(states: int, devices: int, successors: str) -> Cost:
+    rows = None if successors == "random" else grid_rows(states, devices)
+    return cost(states, ACTIONS, devices, rows=rows)
+
+
+def most_states(devices: int) -> int:
+    """The largest table that fits."""
+    low, high = 1000, 10_000_000
+    while high - low > 1000:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle, ACTIONS, devices).fits else (low, middle)
+    return low
+
+
+def table() -> None:
+    """For each size, number of devices and kind: seconds a sweep, and minutes in all."""
+    heads = ["states", "GPUs", "GiB on each", "successors", "GB received"]
+    heads += ["computing", "exchanging", "leaping", "minutes"]
+    print(f"| {' | '.join(heads)} |")
+    print("|---" * len(heads) + "|")
+    for states, devices, successors in itertools.product(STATES, DEVICES, SUCCESSORS):
+        c = forecast(states, devices, successors)
+        if c.fits:
+            seconds = f"{c.computing:.3f} | {c.exchanging:.3f} | {c.leaping:.3f}"
+            print(
+                f"| {states:,} | {devices} | {c.memory / 2**30:.0f} | {successors} | "
+                f"{c.received / 1e9:.3g} | {seconds} | {60 * c.hours(SWEEPS):.3g} |"
+            )
+    print()
+    for devices in DEVICES:
+        print(f"{devices} GPUs hold {most_states(devices):,} states")
+    print(f"at discount 0.99 at most {most_sweeps(0.99):,} sweeps")
+
+
+def drawn() -> Figure:
+    """Hours against states, a line for each number of devices, up to where their memory ends."""
+    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, successors in zip(panels, SUCCESSORS, strict=True):
+        _lines(axes, successors)
+        axes.set_title(f"{successors} successors", fontsize=10)
+        axes.set_xlabel("states")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.92", lw=0.7)
+        axes.set_axisbelow(True)
+    panels[0].set(
+        xscale="log", yscale="log", ylabel=f"time for {SWEEPS:,} sweeps", xlim=(5e4, 1.3e6)
+    )
+    ticks = [60_000, 100_000, 200_000, 300_000, 600_000, 1_000_000]
+    panels[0].set_xticks(ticks, [f"{tick // 1000:,}k" if tick < 1e6 else "1M" for tick in ticks])
+    panels[0].minorticks_off()
+    hours = {1 / 60: "1 min", 1 / 6: "10 min", 1.0: "1 h", 10.0: "10 h"}
+    panels[0].set_yticks(list(hours), list(hours.values()))
+    panels[0].set_ylim(0.5 / 60, 10)
+    figure.suptitle(
+        "d~, 4 actions, float32, hosts of eight H200, by the model; memory ends at the bars",
+        fontsize=11,
+    )
+    legend_below(figure, [f"{devices} GPUs" for devices in DEVICES])
+    return figure
+
+
+def _lines(axes: Axes, successors: str) -> None:
+    dashes: tuple[object, ...] = ("-", (0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)))
+    for place, devices in enumerate(DEVICES):
+        end = most_states(devices)
+        states = np.geomspace(60_000, end, 60).astype(int)
+        hours = [forecast(int(each), devices, successors).hours(SWEEPS) for each in states]
+        colour = colours()(0.85 * place / (len(DEVICES) - 1))
+        axes.plot(states, hours, color=colour, ls=dashes[place], lw=2.2, label=f"{devices} GPUs")
+        axes.plot(end, hours[-1], marker="|", ms=13, mew=2.2, color=colour, label="_end")
+        axes.annotate(
+            f"{end // 1000:,}k",
+            (end, hours[-1]),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=GREY,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+        )
+
+
+if __name__ == "__main__":
+    table()
+    if sys.argv[1:]:
+        views.save(drawn(), Path(sys.argv[1]))
