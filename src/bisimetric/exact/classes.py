@@ -104,7 +104,7 @@ def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
 
 def _least(request: Request, mdp: MDP) -> float:
     """The residual to reach: half of what is allowed, if rounding lets it."""
-    if not mdp.farthest <= np.finfo(request.dtype).max:
+    if not mdp.farthest <= float(np.finfo(request.dtype).max):
         raise InputError(
             f"exact.{request.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
             f"distances that {request.dtype} cannot hold; scale the rewards down."
