@@ -30,11 +30,13 @@ class Solver:
         solve: from a problem to its table.
         tables: the memory that it takes, in tables.
         scratch: and in bytes for each entry of one.
+        toy: whether a toy problem is solved first, which compiles its kernels.
     """
 
     solve: Callable[[Problem], Table]
     tables: int
     scratch: float
+    toy: bool = True
 
 
 def solved(
@@ -75,7 +77,8 @@ def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied:
     """The table of a deterministic MDP."""
     work = mdp.num_states**2 * (solver.tables * request.dtype.itemsize + solver.scratch)
     require_memory(request.kind, states, work + copied)
-    _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
+    if solver.toy:
+        _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
     problem = Problem(
         np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
         np.ascontiguousarray(mdp.R.T),

@@ -41,4 +41,4 @@ def solver_on(
 
     cuda.found()
     # What it takes is of the GPU; here is only the table that comes back.
-    return Solver({"rising": rising, "levels": levels}[there].solve, 1, 0.0)
+    return Solver({"rising": rising, "levels": levels}[there].solve, 1, 0.0, toy=False)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
+from bisimetric.progress import compiling
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 PIECE, CARRIERS = 2**26, 8
@@ -127,7 +128,8 @@ class CudaDevice:
     def program(self, **defined: int | str) -> CudaProgram:
         key = tuple(sorted(defined.items()))
         if key not in self._programs:
-            self._programs[key] = CudaProgram(self.arrays, defined)
+            with compiling("the kernels"):
+                self._programs[key] = CudaProgram(self.arrays, defined)
         return self._programs[key]
 
 
