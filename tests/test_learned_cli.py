@@ -327,9 +327,9 @@ def test_a_dead_network_is_called_so() -> None:
     found = learned.bisimulation(mdp, steps=1, settings=TINY)
     course = networks.Course(mdp, None, None, False, None, 1, 0, 0.0)
     told = {**found.made, "world": "pessimism"}
-    dead = dataclasses.replace(
-        found, parameters=jax.tree.map(np.zeros_like, found.parameters), made=told
-    )
+    history = {**found.history, "loss": np.ones(1)}
+    zeros = jax.tree.map(np.zeros_like, found.parameters)
+    dead = dataclasses.replace(found, parameters=zeros, made=told, history=history)
     said = [line.split()[0] for line in networks.learned_lines(dead, dead.distance(), course)]
     assert said[-1] == "dead"
     quiet = dataclasses.replace(dead, history={**dead.history, "loss": np.zeros(1)})

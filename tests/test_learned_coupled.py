@@ -51,8 +51,14 @@ def metric_by_loops(network: MetricNetwork, parameters: Any, x: Table, y: Table)
     """psi_a(x, y) = mean_g max_k |f_agk(x) - f_agk(y)|, in float64."""
 
     def embedded(row: Table) -> Table:
-        layer = waved(row, network.waves)
-        for dense in parameters[:-1]:
+        before = parameters[:-1]
+        if network.waves == "drawn" and len(row) <= 8:
+            wave, *before = before
+            heard = np.sin(row.astype(np.float64) @ wave["weights"] + wave["biases"])
+            layer = np.concatenate([row, 3 * np.sqrt(2) * heard])
+        else:
+            layer = waved(row, network.waves)
+        for dense in before:
             layer = np.maximum(layer @ dense["weights"] + dense["biases"], 0)
         flat = layer @ parameters[-1]["weights"] + parameters[-1]["biases"]
         return np.asarray(flat.reshape(ACTIONS, network.size, network.groups))
@@ -65,10 +71,10 @@ def metric_by_loops(network: MetricNetwork, parameters: Any, x: Table, y: Table)
     )
 
 
-def waved(row: Table, waves: int | None) -> Table:
+def waved(row: Table, waves: Any) -> Table:
     """A state with sines and cosines at octaves of each feature."""
     row = row.astype(np.float64)
-    octaves = (4 if len(row) <= 8 else 0) if waves is None else waves
+    octaves = (4 if len(row) <= 8 else 0) if waves is None else 0 if waves == "drawn" else waves
     angles = [value * np.pi / 2 * 2.0**k for value in row for k in range(octaves)]
     return np.concatenate([row, np.sin(angles), np.cos(angles)]) if octaves else row
 
@@ -91,6 +97,8 @@ def free_by_loops(network: FreeNetwork, parameters: Any, x: Table, y: Table) -> 
         (METRIC, 2),
         (MetricNetwork((6, 5), groups=3, size=4, waves=0), 2),
         (MetricNetwork((6,), groups=1, size=1, waves=2), 3),
+        (MetricNetwork((6, 5), groups=3, size=2, waves="drawn"), 2),
+        (MetricNetwork((6,), groups=3, size=2, waves="drawn"), 9),
         (MetricNetwork((6,), groups=2, size=2), 9),
     ],
 )
@@ -242,6 +250,7 @@ def of_triangle(network: Any, **changes: Any) -> Learned:
     [
         MetricNetwork((8,), groups=4, size=2, waves=1, activation="tanh"),
         MetricNetwork((4, 3), groups=2, size=3),
+        MetricNetwork((4,), groups=2, size=3, waves="drawn"),
         FreeNetwork((8,), waves=3),
         FREE,
     ],
@@ -255,6 +264,22 @@ def test_a_saved_distance_says_the_same(network: Any, tmp_path: Path) -> None:
     assert again("one", "two") == d("one", "two") > 0
     assert again.distance().values[0, 0] == 0
     assert Learned.load(file)("one", "three") == d("one", "three")
+
+
+def test_drawn_waves_are_of_all_lengths_down_to_the_finest() -> None:
+    network = MetricNetwork((4,), groups=2, size=3, waves="drawn", finest=12.0)
+    wave = network.init(jax.random.key(0), 2, ACTIONS)[0]
+    slopes = np.linalg.norm(wave["weights"], axis=0)
+    assert slopes.shape == wave["biases"].shape == (256,)
+    assert 2.0 <= slopes.min() < 2.1
+    assert 11.5 < slopes.max() <= 12.0
+    # As many above the geometric mean as below, in all directions, with all phases.
+    assert 100 < (slopes > np.sqrt(24.0)).sum() < 156
+    angles = np.arctan2(*np.asarray(wave["weights"]))
+    assert np.histogram(angles, bins=4, range=(-np.pi, np.pi))[0].min() > 40
+    assert np.histogram(wave["biases"], bins=4, range=(0, 2 * np.pi))[0].min() > 40
+    # More features than coordinates have none.
+    assert len(network.init(jax.random.key(0), 9, ACTIONS)) == 2
 
 
 def test_quality_of_a_metric_finds_no_fault() -> None:
@@ -286,6 +311,18 @@ def test_quality_of_a_metric_finds_no_fault() -> None:
         (
             lambda: MetricNetwork((8,), waves=-1),
             "MetricNetwork: waves is -1 and must be a whole number, at least 0.",
+        ),
+        (
+            lambda: MetricNetwork((8,), waves="loud"),
+            "MetricNetwork: waves is 'loud' and must be a whole number, at least 0.",
+        ),
+        (
+            lambda: MetricNetwork((8,), finest=0.0),
+            "MetricNetwork: finest is 0.0 and must be a number, above 0.",
+        ),
+        (
+            lambda: FreeNetwork((8,), waves="drawn"),  # type: ignore[arg-type]
+            "FreeNetwork: waves is 'drawn' and must be a whole number, at least 0.",
         ),
         (
             lambda: MetricNetwork((8,), activation="swish"),

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from bisimetric import MDP, InputError, learned
+from bisimetric import MDP, InputError, exact, learned
 from bisimetric.learned import FreeNetwork, MetricNetwork, Scale, Settings, of_mdp
-from bisimetric.learned.learning import chosen_and_told, of_batches, of_states, target
+from bisimetric.learned import settings as settings_of
+from bisimetric.learned.learning import chosen_and_told, of_batches, of_states, of_tables, target
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks.coupled import Coupled
 from bisimetric.learned.sources import ANY, Batch, Record, States
@@ -183,12 +184,35 @@ def test_targets_are_constants() -> None:
 # The loss of states that are listed.
 
 
+def targets_by_loops(source: States, network: Coupled, before: Any, steps: int) -> Table:
+    """The best of all ways to take so many steps and ask the network there, pair by pair."""
+    successor, reward = np.asarray(source.successor), np.asarray(source.reward, np.float64)
+    states, actions = reward.shape
+    told = told_by_loops(psi_of(network, before, source.features()))
+
+    def value(s: int, t: int, a: int, left: int) -> float:
+        if s == t:
+            return 0.0
+        one, two = int(successor[s, a]), int(successor[t, a])
+        further = [value(one, two, b, left - 1) for b in range(actions)] if left > 1 else []
+        ahead = max(further, default=told[one, two])
+        gap = float(abs(reward[s, a] - reward[t, a])) / network.unit
+        return min(gap + DISCOUNT * float(ahead), network.most)
+
+    return np.array(
+        [
+            [[value(s, t, a, steps) for t in range(states)] for s in range(states)]
+            for a in range(actions)
+        ]
+    )
+
+
 @FORMS
-def test_the_loss_of_states_is_that_of_the_loops(form: Any) -> None:
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_the_loss_of_states_is_that_of_the_loops(form: Any, ahead: int) -> None:
     source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
     network = coupled(source, form=form)
-    learner = of_states(source, network, DISCOUNT, 12)
-    successor, reward = np.asarray(source.successor), np.asarray(source.reward)
+    learner = of_states(source, network, DISCOUNT, 12, ahead)
 
     @jax.jit
     def both(now: Any, before: Any, key: Any) -> Any:
@@ -197,14 +221,7 @@ def test_the_loss_of_states_is_that_of_the_loops(form: Any) -> None:
 
     now, before = wild(network, 3, 5), wild(network, 4, 5)
     psi = psi_of(network, now, np.eye(5))
-    ahead = told_by_loops(psi_of(network, before, np.eye(5)))
-    T = np.zeros((3, 5, 5))
-    for a in range(3):
-        for s in range(5):
-            for t in range(5):
-                gap = abs(float(reward[s, a]) - float(reward[t, a])) / network.unit
-                T[a, s, t] = gap + DISCOUNT * ahead[successor[s, a], successor[t, a]]
-                T[a, s, t] = 0.0 if s == t else min(T[a, s, t], network.most)
+    T = targets_by_loops(source, network, before, ahead)
     for key in range(3):
         found, targets, (state, action) = both(now, before, jax.random.key(key))
         np.testing.assert_allclose(targets, T, rtol=1e-4, atol=1e-5)
@@ -216,6 +233,39 @@ def test_the_loss_of_states_is_that_of_the_loops(form: Any) -> None:
                     total += sum((float(one[a, s, t]) - T[a, s, t]) ** 2 for one in psi)
         assert float(found) == pytest.approx(total / pairs, rel=1e-4)
     assert np.isclose(T, network.most).any()
+    assert (network.most > T).any()
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_the_loss_of_tables_is_that_of_the_loops(ahead: int) -> None:
+    source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
+    network = coupled(source)
+    learner = of_tables(source, network, DISCOUNT, 12, ahead)
+    now, before = wild(network, 3, 5), wild(network, 4, 5)
+    T = targets_by_loops(source, network, before, ahead)
+    targets = jax.jit(learner.frozen)(before, jnp.int32(0))
+    np.testing.assert_allclose(targets, T, rtol=1e-4, atol=1e-5)
+    errors = ((psi_of(network, now, np.eye(5)) - T) ** 2).sum(axis=0)
+    loss = jax.jit(learner.loss)
+    for key in range(3):
+        state = np.asarray(jax.random.randint(jax.random.key(key), (3, 4), 0, 5))
+        expected = np.mean([errors[a, s, t] for a in range(3) for s in state[a] for t in state[a]])
+        assert float(loss(now, targets, jax.random.key(key))) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_further_targets_look_the_less_they_ask_the_network() -> None:
+    """Whatever it says, d~ is what remains; T^n is a contraction by discount^n."""
+    source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
+    network = Settings(METRIC).network_of(source, "bisimulation", DISCOUNT)
+    truth = exact.bisimulation(FIVE).values
+    before = wild(network, 4, 5)
+    off = []
+    for steps in (1, 5, 60):
+        targets = of_tables(source, network, DISCOUNT, 12, steps).frozen(before, jnp.int32(0))
+        found = network.unit * np.asarray(targets).max(axis=0)
+        off.append(float(np.abs(found - truth).max()))
+    assert off[1] < off[0] * DISCOUNT**3
+    assert off[2] < 1e-3
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
@@ -306,14 +356,55 @@ def test_states_are_dealt_alike_with_their_noise() -> None:
     assert np.abs(x - points[state]).max() == pytest.approx(0.3, abs=1e-5)
 
 
-def test_pairs_of_states_are_listed_where_a_block_holds_as_many() -> None:
+def test_pairs_of_states_are_listed_where_that_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a batch, then in a table as long as it costs no more than the targets of batches."""
     source = of_mdp("bisimulation", FIVE, points=np.eye(5), scale=PLAIN)
+    noisy = dataclasses.replace(source, noise=0.1, most=0.3)
     network = coupled(source)
     before = wild(network, 6, 5)
-    for batch, listed in ((15, True), (14, False)):
-        learner = Settings(METRIC, batch=batch).learner(source, network, "bisimulation", DISCOUNT)
-        frozen = learner.frozen(before, jnp.int32(0))
-        assert isinstance(frozen, jax.Array) == listed  # a table of targets, or the network
+
+    def frozen(source: States, **how: Any) -> Any:
+        learner = Settings(METRIC, **how).learner(source, network, "bisimulation", DISCOUNT)
+        found = learner.frozen(before, jnp.int32(0))
+        return np.asarray(found) if isinstance(found, jax.Array) else None
+
+    for batch in (15, 14):
+        near, far = frozen(source, batch=batch, ahead=1), frozen(source, batch=batch)
+        assert near.shape == far.shape == (3, 5, 5)
+        assert not np.allclose(near, far)
+        np.testing.assert_array_equal(far, frozen(source, batch=batch, ahead=10))
+    # 25 pairs, and 3 * 2^2 * period of batches.
+    assert frozen(source, batch=6, period=3) is not None
+    assert frozen(source, batch=6, period=2) is None
+    assert frozen(noisy, batch=15) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(settings_of, "MANY", 4)
+        assert frozen(source, batch=6, period=3) is None
+
+
+# Waves.
+
+
+def test_waves_are_drawn_as_fine_as_listed_states_lie_apart() -> None:
+    points = np.array([[0.0, 0.0], [0.5, 0.0], [0.5, 0.5], [9.0, 9.0], [9.0, 8.5]])
+    source = of_mdp("bisimulation", FIVE, points=points, scale=PLAIN)
+    found = Settings(METRIC).network_of(source, "bisimulation", DISCOUNT).network
+    assert found == dataclasses.replace(METRIC, waves="drawn", finest=2 * np.pi)
+    noisy = dataclasses.replace(source, noise=0.1, most=0.3)
+    alike = dataclasses.replace(source, points=jnp.zeros((5, 2)))
+    wide = of_mdp("bisimulation", FIVE, points=np.eye(5, 9), scale=PLAIN)
+    far = of_mdp("bisimulation", FIVE, points=2 * points, scale=PLAIN)
+    told = dataclasses.replace(METRIC, waves=2)
+    for settings, other in (
+        (Settings(METRIC), noisy),
+        (Settings(METRIC), alike),
+        (Settings(METRIC), wide),
+        (Settings(METRIC), far),
+        (Settings(METRIC), record(3)),
+        (Settings(told), source),
+        (Settings(FREE), source),
+    ):
+        assert settings.network_of(other, "bisimulation", DISCOUNT).network == settings.network
 
 
 # Units.

@@ -28,8 +28,8 @@ from bisimetric.learned.sources import Source, States
 from twins import PLAIN, TRIANGLE, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
 
 DISCOUNT = 0.5
-METRIC = MetricNetwork((8,), groups=4, size=2)
-TINY = Settings(METRIC, batch=6, learning_rate=0.01, warm_up=2, period=4)
+METRIC = MetricNetwork((8,), groups=4, size=2, waves=4)
+TINY = Settings(METRIC, batch=6, learning_rate=0.01, warm_up=2, period=4, ahead=1)
 STATES = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), scale=PLAIN)
 
 
@@ -259,7 +259,11 @@ def test_a_run_of_one_recipe_does_not_go_on_by_the_other(tmp_path: Path) -> None
         run(3, resume=file, settings=paper)
 
 
-@pytest.mark.parametrize("network", [METRIC, FreeNetwork((8,))], ids=["metric", "free"])
+@pytest.mark.parametrize(
+    "network",
+    [METRIC, dataclasses.replace(METRIC, waves="drawn"), FreeNetwork((8,))],
+    ids=["metric", "drawn", "free"],
+)
 def test_what_was_learned_is_kept(network: Any, tmp_path: Path) -> None:
     settings = dataclasses.replace(TINY, network=network)
     d = learned.bisimulation(TRIANGLE, steps=8, settings=settings, key=2)

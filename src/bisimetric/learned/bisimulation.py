@@ -37,10 +37,12 @@ def bisimulation(
 
     psi_a(s, t) towards |r - r'| + discount * max_b psi'_b(s', t'),
 
-    psi' the network as it was `period` steps ago at most; d(s, t) = max_a psi_a(s, t). Two networks
-    learn side by side: one chooses b, the other tells its value. The default network is a
-    pseudometric by construction. The end of an episode is a state like any other. Nothing is proven
-    of how far it is from d~: see `Learned.quality`. `learned.paper` learns as Castro (2020) does.
+    psi' the network as it was `period` steps ago at most; d(s, t) = max_a psi_a(s, t). For an MDP
+    of up to some hundred states, without noise, a target takes ten steps of the world before it
+    asks psi'; see `Settings.ahead`. Two networks learn side by side: one chooses b, the other tells
+    its value. The default network is a pseudometric by construction. The end of an episode is a
+    state like any other. Nothing is proven of how far it is from d~: see `Learned.quality`.
+    `learned.paper` learns as Castro (2020) does.
 
     Args:
         source: a deterministic MDP, whose states are its features, else their positions, else one

@@ -4,11 +4,18 @@
 
 for pairs of transitions that take the same action a. The maximum of what two networks say would be
 too large where they err, so one of them chooses b and the other tells its value (van Hasselt 2010).
+
+An error e of the networks, the same in each update, is one of e / (1 - discount) in the end. Where
+the states of a world are listed, targets therefore look n steps ahead, all pairs at once:
+
+    psi_a(s, t) moves towards |r - r'| + discount * max_b (|r' - r''| + discount * max_c ...),
+
+and what networks say is asked after the last step only; e / (1 - discount^n) is left.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +24,7 @@ from jax import Array
 from bisimetric.learned.networks.coupled import Coupled
 from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.pairs import gaps
-from bisimetric.learned.sources import Source
+from bisimetric.learned.sources import Source, States
 from bisimetric.learned.training import Learner
 
 
@@ -63,30 +70,62 @@ def of_batches(source: Source, network: Coupled, discount: float, size: int) -> 
     return Learner(lambda frozen, step: frozen, loss_of)
 
 
-def of_states(source: Any, network: Coupled, discount: float, size: int) -> Learner:
+def of_states(
+    source: States, network: Coupled, discount: float, size: int, ahead: int = 1
+) -> Learner:
     """The same loss where a batch holds few different states: each pair of them is computed once.
 
     With c_a(s) the number of times that a batch has action a in state s, a pair weighs
     c_a(s) c_a(t). The targets change with the target network only.
     """
     points = source.features()
-    same = jnp.eye(len(points), dtype=bool)
-
-    def frozen(parameters: Parameters, step: Array) -> Array:
-        ahead = source.ahead(chosen_and_told(_values(network, parameters, points)))
-        gap = jax.vmap(gaps)(source.reward.T) / network.unit
-        return target(gap, ahead, same, discount, network.most)
 
     def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
         count = source.counts(key, size)
         weights = count[:, :, None] * count[:, None, :]
-        return _squared(
-            [network.network.values(copy, points, points) for copy in parameters],
-            targets,
-            weights,
-        )
+        found = [network.network.values(copy, points, points) for copy in parameters]
+        return _squared(found, targets, weights)
 
-    return Learner(frozen, loss_of)
+    return Learner(targets_of(source, network, discount, ahead), loss_of)
+
+
+def of_tables(
+    source: States, network: Coupled, discount: float, size: int, ahead: int = 1
+) -> Learner:
+    """The same loss for more states than a batch holds: it is drawn, its targets are looked up."""
+    points = source.features()
+    each = max(size // network.actions, 2)
+
+    def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
+        state = jax.random.randint(key, (network.actions, each), 0, len(points))
+        drawn = jax.vmap(lambda table, s: table[s[:, None], s[None, :]])(targets, state)
+        found = [network.network.along(copy, points[state]) for copy in parameters]
+        return _squared(found, drawn, jnp.ones_like(drawn))
+
+    return Learner(targets_of(source, network, discount, ahead), loss_of)
+
+
+def targets_of(
+    source: States, network: Coupled, discount: float, steps: int
+) -> Callable[[Parameters, Array], Array]:
+    """The targets (A, S, S) of all pairs, so many steps ahead; from the target network and a step.
+
+    Each step but the last takes the best action of all, whose rewards are known.
+    """
+    points = source.features()
+    same = jnp.eye(len(points), dtype=bool)
+
+    def frozen(parameters: Parameters, step: Array) -> Array:
+        gap = jax.vmap(gaps)(source.reward.T) / network.unit
+
+        def before(ahead: Array) -> Array:
+            return target(gap, source.ahead(ahead), same, discount, network.most)
+
+        beyond = chosen_and_told(_values(network, parameters, points))
+        last = jax.lax.fori_loop(1, steps, lambda _, ahead: before(ahead).max(axis=0), beyond)
+        return before(last)
+
+    return frozen
 
 
 def _values(network: Coupled, parameters: Parameters, x: Array) -> Array:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError
-from bisimetric.learned.learning import of_batches, of_states
+from bisimetric.learned.learning import of_batches, of_states, of_tables
 from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
+from bisimetric.learned.networks.coupled import DRAWN, FEW, Coupled, FreeNetwork, MetricNetwork
 from bisimetric.learned.numbers import check
 from bisimetric.learned.pairs import listed
 from bisimetric.learned.sources import Source, States
@@ -23,18 +24,26 @@ from bisimetric.learned.training import CLOSE, Learner
 HEADROOM = 4.0
 """How far best behaviour may tell states apart, over how far random behaviour does: the unit."""
 
+MANY = 1024
+"""States up to which targets of all pairs are kept, a few megabytes an action."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How two networks learn the value of two copies of a world; see `learned.learning`.
 
     Attributes:
-        network: a `MetricNetwork`, which is a pseudometric by construction, or a `FreeNetwork`.
+        network: a `MetricNetwork`, which is a pseudometric by construction, or a `FreeNetwork`. One
+            that is not told its waves has them drawn where the states of a world are listed and
+            lie close together, as fine as they lie apart.
         batch: transitions a step, as many of each action; all pairs of them with the same action
             are compared.
         learning_rate, epsilon: of Adam. The rate rises over the first `warm_up` steps and falls to
             0 at the last one, as a cosine does, unless `decay` is False.
-        period: steps between two updates of the target network; each is one more step ahead.
+        period: steps between two updates of the target network; each is `ahead` more steps ahead.
+        ahead: steps of the world that a target looks ahead before it asks the target network, where
+            the states of a world are listed, without noise, at most 1,024, and the targets of all
+            pairs cost no more than those of the batches up to the next update. Elsewhere it is one.
         copies: networks that learn side by side, one choosing for the other; 1 for one that does
             both, and takes its own errors for distance.
         decay: whether the learning rate falls.
@@ -46,6 +55,7 @@ class Settings:
     epsilon: float = 1e-8
     warm_up: int = 500
     period: int = 25
+    ahead: int = 10
     copies: int = 2
     decay: bool = True
 
@@ -55,7 +65,7 @@ class Settings:
                 f"Settings: network is {self.network!r} and must be a MetricNetwork or a "
                 "FreeNetwork; learned.paper.Settings takes other ones."
             )
-        least = {"batch": 2, "warm_up": 0, "period": 1, "copies": 1}
+        least = {"batch": 2, "warm_up": 0, "period": 1, "ahead": 1, "copies": 1}
         check(self, least, ("learning_rate", "epsilon"))
 
     def network_of(self, source: Source, kind: Kind, discount: float) -> Coupled:
@@ -72,11 +82,19 @@ class Settings:
         known = [np.append(each, 0.0) if ended else each for each in rewards.values()]
         span = max(float(np.ptp(each)) for each in known)
         most = span / (1 - discount) / unit
-        return Coupled(self.network, taken[-1] + 1, unit, most, self.copies, taken)
+        return Coupled(
+            _with_waves(self.network, source), taken[-1] + 1, unit, most, self.copies, taken
+        )
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
-        learner = of_states if listed(source, self.batch // network.actions) else of_batches
-        return learner(source, network, discount, self.batch)
+        each = self.batch // network.actions
+        if isinstance(source, States) and source.finite:
+            if listed(source, each):
+                return of_states(source, network, discount, self.batch, self.ahead)
+            states, pairs = len(source.points), network.actions * max(each, 2) ** 2
+            if states <= MANY and states**2 <= self.period * pairs:
+                return of_tables(source, network, discount, self.batch, self.ahead)
+        return of_batches(source, network, discount, self.batch)
 
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
@@ -87,6 +105,28 @@ class Settings:
     def settled(self, discount: float) -> int:
         updates = 1 if discount == 0 else math.ceil(math.log(CLOSE) / math.log(discount))
         return self.warm_up + updates * self.period
+
+
+def _with_waves(
+    network: MetricNetwork | FreeNetwork, source: Source
+) -> MetricNetwork | FreeNetwork:
+    """The network with waves that tell listed states apart; between them there is nothing to say.
+
+    The finest wave has one state on its crest and the one beside it in its trough. States whose
+    features differ by 1 or more, such as one feature each, are told apart without.
+    """
+    if not isinstance(network, MetricNetwork) or network.waves is not None:
+        return network
+    if not isinstance(source, States) or not source.finite or source.scale.features > FEW:
+        return network
+    points = np.unique(np.asarray(source.features(), np.float64), axis=0)
+    if len(points) < 2:
+        return network
+    distances, _ = cKDTree(points).query(points, k=2)
+    apart = float(np.median(np.asarray(distances)[:, 1]))
+    if apart >= 1:
+        return network
+    return dataclasses.replace(network, waves=DRAWN, finest=math.pi / apart)
 
 
 def _rewards(source: Source, kind: Kind) -> dict[int, NDArray[np.float64]]:

@@ -1,9 +1,9 @@
 """The paper's way to learn a distance beside the one that `learned` takes, on the same worlds.
 
-Both learn from the same transitions for as many steps; errors are measured against the exact
-metric on the way. The paper's 31 states were there when the settings of `learned` were chosen; a
-grid of 490 states with obstacles, and a room of MiniGrid seen through its own observations, were
-not. `measured` runs where the device is; `drawn` makes the figures from its files alone.
+Both learn the same worlds for as many steps; errors are measured against the exact metric on the
+way. The worlds are the paper's 31 states, a grid of 490 states with obstacles, and a room of
+MiniGrid seen through its own observations. `measured` runs where the device is; `drawn` makes the
+figures from its files alone.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ RECIPES = {"ours": OURS, "paper": PAPER}
 ABLATIONS = {
     "a free network": dataclasses.replace(OURS, network=learned.FreeNetwork()),
     "one network": dataclasses.replace(OURS, copies=1),
+    "one step ahead": dataclasses.replace(OURS, ahead=1),
+    "octaves": dataclasses.replace(OURS, network=learned.MetricNetwork(waves=4)),
     "no waves": dataclasses.replace(OURS, network=learned.MetricNetwork(waves=0)),
     "one group": dataclasses.replace(OURS, network=learned.MetricNetwork(groups=1, size=256)),
     "a rate that stays": dataclasses.replace(OURS, decay=False),

@@ -8,7 +8,8 @@ psi_a(x, y) is the value of taking a in both. Each psi_a is a pseudometric where
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,19 @@ from bisimetric.learned.networks.spread import spread
 FEW = 8
 """Features up to which they are taken for coordinates, which waves resolve."""
 WAVES = 4
+"""Octaves, where a network is not told otherwise."""
+
+DRAWN = "drawn"
+"""Waves that are drawn at the start, and learned."""
+
+COUNT = 256
+"""How many waves are drawn."""
+
+RANGE = 6.0
+"""How much longer than the finest of them the longest is."""
+
+LOUD = 3.0
+"""How much they vary, over a feature: enough for a network to bend between two neighbours."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +53,9 @@ class MetricNetwork:
         groups, size: of the embedding of one action.
         waves: sines and cosines, at so many octaves, of each feature of a state, beside the feature
             itself; None for 4 where there are at most 8 features, and none where there are more.
+            "drawn" for 256 waves in all directions, whose weights are learned, in the same place.
         activation: of the hidden layers.
+        finest: the largest slope of a wave that is drawn; nothing once a network has its weights.
 
     >>> network = MetricNetwork((16,), groups=4, size=2)
     >>> weights = network.init(jax.random.key(0), 2, 3)
@@ -50,26 +66,39 @@ class MetricNetwork:
     hidden: tuple[int, ...] = (256, 256)
     groups: int = 64
     size: int = 4
-    waves: int | None = None
+    waves: int | str | None = None
     activation: str = "relu"
+    finest: float = 4 * math.pi
     form: ClassVar[str] = "metric"
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check(self, (DRAWN,))
+        if not 0 < self.finest < math.inf:
+            raise InputError(
+                f"MetricNetwork: finest is {self.finest!r} and must be a number, above 0."
+            )
         for name in ("groups", "size"):
             object.__setattr__(self, name, whole("MetricNetwork", name, getattr(self, name), 1))
 
     def init(self, key: Array, features: int, actions: int) -> Parameters:
-        """Parameters for states with so many features."""
-        inside = _waved(jnp.zeros((1, features)), self.waves).shape[1]
-        return _dense(key, (inside, *self.hidden, actions * self.size * self.groups))
+        """Parameters for states with so many features; those of waves that are drawn come first."""
+        after = (*self.hidden, actions * self.size * self.groups)
+        if self.waves == DRAWN and features <= FEW:
+            own, key = jax.random.split(key)
+            return [_drawn(own, features, self.finest), *_dense(key, (features + COUNT, *after))]
+        return _dense(key, (_waved(jnp.zeros((1, features)), self.waves).shape[1], *after))
 
     def embedded(self, parameters: Parameters, x: Array) -> Array:
         """f_a(x), (n, actions, size, groups)."""
-        layer = _waved(x, self.waves)
-        for dense in parameters[:-1]:
+        *before, last = parameters
+        if self.waves == DRAWN and x.shape[1] <= FEW:
+            wave, *before = before
+            heard = LOUD * math.sqrt(2) * jnp.sin(x @ wave["weights"] + wave["biases"])
+            layer = jnp.concatenate([x, heard], axis=1)
+        else:
+            layer = _waved(x, self.waves)
+        for dense in before:
             layer = ACTIVATIONS[self.activation](layer @ dense["weights"] + dense["biases"])
-        last = parameters[-1]
         flat = (layer @ last["weights"] + last["biases"]) / self.groups
         return flat.reshape(len(x), -1, self.size, self.groups)
 
@@ -188,14 +217,28 @@ class Coupled:
         return found
 
 
-def _waved(x: Array, waves: int | None) -> Array:
+def _waved(x: Array, waves: int | str | None) -> Array:
     """Features (n, k) with sines and cosines of them, (n, k + 2 k waves)."""
-    octaves = (WAVES if x.shape[1] <= FEW else 0) if waves is None else waves
+    octaves = (
+        waves if isinstance(waves, int) else WAVES if waves is None and x.shape[1] <= FEW else 0
+    )
     if not octaves:
         return x
     angles = x[:, :, None] * (jnp.pi / 2 * 2.0 ** jnp.arange(octaves))
     flat = angles.reshape(len(x), -1)
     return jnp.concatenate([x, jnp.sin(flat), jnp.cos(flat)], axis=1)
+
+
+def _drawn(key: Array, features: int, finest: float) -> dict[str, Array]:
+    """Waves sin(w . x + b): any direction and b, |w| as often in each octave up to the finest."""
+    one, two, three = jax.random.split(key, 3)
+    direction = jax.random.normal(one, (features, COUNT))
+    octave = jax.random.uniform(two, (COUNT,), minval=-math.log(RANGE), maxval=0.0)
+    slope = finest * jnp.exp(octave) / jnp.linalg.norm(direction, axis=0)
+    return {
+        "weights": slope * direction,
+        "biases": jax.random.uniform(three, (COUNT,), maxval=2 * math.pi),
+    }
 
 
 def _dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
@@ -215,10 +258,10 @@ def _dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
     ]
 
 
-def _check(network: MetricNetwork | FreeNetwork) -> None:
+def _check(network: MetricNetwork | FreeNetwork, words: tuple[Any, ...] = ()) -> None:
     name = type(network).__name__
     object.__setattr__(network, "hidden", widths(name, network.hidden))
-    if network.waves is not None:
+    if network.waves is not None and network.waves not in words:
         object.__setattr__(network, "waves", whole(name, "waves", network.waves, 0))
     if network.activation not in ACTIVATIONS:
         raise InputError(
