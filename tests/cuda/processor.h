@@ -18,7 +18,6 @@ struct Place { unsigned x, y; };
 static thread_local Place threadIdx, blockIdx;
 static Place blockDim, gridDim;
 static std::barrier<>* together;
-static std::vector<char> shared_memory;
 
 static void __syncthreads() { together->arrive_and_wait(); }
 static int __float_as_int(float value) { int bits; std::memcpy(&bits, &value, 4); return bits; }

@@ -71,8 +71,8 @@ States are cells, named row,column from 0,0; entering a goal pays 1, walking int
 next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
 
 
-def table_lines(distance: Distance) -> Iterator[str]:
-    """The MDP, the kind of distance, its largest entry, its error, its zero classes."""
+def head_lines(distance: Distance) -> Iterator[str]:
+    """The MDP, the kind of distance, its largest entry, its error."""
     made = distance.made
     yield f"world      {made.get('world', 'not named')}: {counted(distance.mdp)}"
     yield f"distance   {TITLES.get(distance.kind, distance.kind)}"
@@ -80,6 +80,12 @@ def table_lines(distance: Distance) -> Iterator[str]:
         yield f"policy     {made['policy']}"
     yield largest_line(distance)
     yield error_line(distance)
+
+
+def table_lines(distance: Distance) -> Iterator[str]:
+    """The head, the coverage of data, the zero classes, and how long it took."""
+    made = distance.made
+    yield from head_lines(distance)
     if distance.coverage is not None and not distance.coverage.complete:
         yield f"seen       {distance.coverage.seen}"
     if distance.kind != "mico" and math.isfinite(distance.error):

@@ -133,12 +133,7 @@ def _lines(distance: Distance) -> Iterator[str]:
     from bisimetric.cli import report
 
     made = distance.made
-    yield f"world      {made['world']}: {report.counted(distance.mdp)}"
-    yield f"distance   {report.TITLES[distance.kind]}"
-    if "policy" in made:
-        yield f"policy     {made['policy']}"
-    yield report.largest_line(distance)
-    yield report.error_line(distance)
+    yield from report.head_lines(distance)
     alike = report.plural(made["classes"], "class", "classes")
     yield f"classes    {alike} of states that are alike"
     held = f"{report.plural(made['processes'], 'process', 'processes')}, "

@@ -5,6 +5,8 @@
 //   WORD     16 or 32, bits of a state's number
 //   THREADS  threads of a block of `sweep`
 //   FOURS    times 4 columns that each of them has in its registers
+//   SIDE     of the tiles in which tables are turned over
+//   LOW      rows of those of a level
 // A pair of states is in the hands of the row from which the other is at most S/2 to the right,
 // going round at the end: each row then has equally many, and `mirror` copies them across.
 
@@ -16,9 +18,6 @@ typedef unsigned state;
 #endif
 typedef long long wide;
 typedef unsigned long long bits;
-
-#define SIDE 64
-#define LOW 32
 
 struct alignas(16) Quad { unsigned word[4]; };
 struct alignas(4 * sizeof(state)) Four { state at[4]; };

@@ -70,8 +70,9 @@ class Rising:
                 if due and rise > p.least and self.has_room:
                     self.follow()
                 # Where a table rises by single roundings, it may do so for long.
-                last = rise == 0 or rise <= p.least
-                if last or (due and rise <= ROUNDINGS * self._rounding(top / (1 - p.discount))):
+                if rise <= p.least or (
+                    due and rise <= ROUNDINGS * self._rounding(top / (1 - p.discount))
+                ):
                     residual, largest = self.tables.proven(self.d)
                     error = proven_error(residual, largest, p.discount)
                     if rise == 0 or error <= self._goal(largest):

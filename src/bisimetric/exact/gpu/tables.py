@@ -20,7 +20,7 @@ REGISTERS = 32
 SHORT = 2**16
 """States whose numbers have 16 bits."""
 SIDE, LOW = 64, 32
-"""Of tiles in which tables are turned over, and of those of a level; as in `kernels.cu`."""
+"""Of tiles in which tables are turned over; those of a level are lower."""
 ELSE = 2.0**29
 """Bytes that are needed beside tables."""
 UNIT = 32
@@ -44,10 +44,10 @@ class Tables:
     ) -> None:
         states, kind = problem.num_states, problem.dtype
         self._place = None if order is None else np.argsort(order)
-        if order is not None:
+        if order is not None and self._place is not None:
             problem = dataclasses.replace(
                 problem,
-                successor=np.argsort(order)[problem.successor[:, order]].astype(np.uint32),
+                successor=self._place[problem.successor[:, order]].astype(np.uint32),
                 reward=problem.reward[:, order],
             )
         threads, self.others = min(THREADS, device.threads), min(OTHERS, device.threads)
@@ -60,7 +60,9 @@ class Tables:
         self.held = held(device, problem)
         self.shared = max(self.held * kind.itemsize, threads * kind.itemsize)
         word = 16 if states <= SHORT else 32
-        self.program = device.program(NUMBER=number(kind), WORD=word, THREADS=threads, FOURS=fours)
+        self.program = device.program(
+            NUMBER=number(kind), WORD=word, THREADS=threads, FOURS=fours, SIDE=SIDE, LOW=LOW
+        )
         self.state = np.uint16 if word == 16 else np.uint32
         self.next = self.put(_round(problem.successor, self.reach), self.state)
         self.reward64 = self.put(_round(problem.reward, self.reach), np.float64)

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from bisimetric.errors import InputError, whole
-from bisimetric.exact.sharded.layout import LARGE_BLOCK, batch_of, laid_out
-
-LEAP_EVERY, LEAP_STEPS = 8, 1024
-"""As in `leaps.py`, which this page must not import: it needs no JAX."""
+from bisimetric.exact.sharded.layout import (
+    LARGE_BLOCK,
+    LEAP_EVERY,
+    LEAP_STEPS,
+    batch_of,
+    laid_out,
+)
 
 
 @dataclasses.dataclass(frozen=True)

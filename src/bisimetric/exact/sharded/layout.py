@@ -24,6 +24,8 @@ WORKING = 4
 """Numbers in float64 that are held for each entry of the rows that are worked on together."""
 PIECE = 2**16
 """Bytes of a stored table that are read together, where a row is shorter."""
+LEAP_EVERY, LEAP_STEPS = 8, 1024
+"""Sweeps between leaps, and the most steps of their paths."""
 SHORTER = 0.5
 """Another order is taken where it makes the way to successors shorter by this factor."""
 

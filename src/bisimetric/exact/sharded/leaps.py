@@ -19,14 +19,10 @@ import numpy as np
 from jax import lax
 
 from bisimetric.exact.sharded.group import ROWS
-from bisimetric.exact.sharded.layout import Layout
+from bisimetric.exact.sharded.layout import LEAP_STEPS, Layout
 from bisimetric.exact.sharded.programs import EVERYWHERE, SPLIT, Programs, Tally, rounded
 from bisimetric.planning import UNIT
 
-EVERY = 8
-"""Sweeps between leaps."""
-LONGEST = 1024
-"""Steps of a path."""
 MOST = 2**14
 """Paths at a time."""
 STEP = 16
@@ -46,7 +42,7 @@ def shape_of(layout: Layout, discount: float) -> tuple[int, int]:
     (4096, 1024)
     """
     far = 1 if discount == 0 else math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
-    steps = max(1, min(LONGEST, far))
+    steps = max(1, min(LEAP_STEPS, far))
     return max(1, min(layout.states, MOST, layout.block // (STEP * steps))), steps
 
 

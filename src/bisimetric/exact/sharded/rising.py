@@ -27,7 +27,7 @@ from bisimetric.exact.sharded import leaps
 from bisimetric.exact.sharded.checkpoints import Checkpoint
 from bisimetric.exact.sharded.exchange import planned
 from bisimetric.exact.sharded.group import Group
-from bisimetric.exact.sharded.layout import Layout
+from bisimetric.exact.sharded.layout import LEAP_EVERY, Layout
 from bisimetric.exact.sharded.problem import Problem
 from bisimetric.exact.sharded.programs import Tally, compiled
 from bisimetric.progress import bar, digits
@@ -107,7 +107,7 @@ def solve(run: Run) -> Solved:
         while True:
             run.fresh = programs.swept(run.d, run.fresh, orders, successor, R)
             run.progress["sweeps"] += 1
-            leaping = run.progress["sweeps"] % leaps.EVERY == 0
+            leaping = run.progress["sweeps"] % LEAP_EVERY == 0
             run.fresh, run.d, tally = programs.closed(run.d, run.fresh, seek=leaping, due=run.due)
             small = max(least, grain * tally.largest)
             if not tally.up > small:
