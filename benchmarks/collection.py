@@ -1,7 +1,7 @@
 """How fast experience of games is collected here: `python benchmarks/collection.py [GAME]`.
 
 Against the bare vector environment of ALE with as many games on the same cores, which is given
-actions that are ready; in one run, in turns, the best of three. What it takes to start the consoles
+actions that are ready; in one run, in turns, the best of some. What it takes to start the consoles
 is left out. Steps a second of the processor, all cores together, are told too: where others use the
 machine, that is the fairer number.
 
@@ -80,12 +80,13 @@ def main() -> None:
     parser.add_argument("--agent", choices=("idle", "shipped"), default="idle")
     parser.add_argument("--games", type=int, default=COUNT, help="side by side, an even number")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="steps of each of them")
+    parser.add_argument("--turns", type=int, default=TURNS, help="the best of them counts")
     given = parser.parse_args()
     name, size = games.game(given.game).name, (given.games, given.rounds)
     agent = agents.shipped(name) if given.agent == "shipped" else Idle(name)
     steps = given.games * given.rounds
     best: dict[str, list[float]] = {"bare": [0.0, 0.0], "collected": [0.0, 0.0]}
-    for _ in range(TURNS):
+    for _ in range(given.turns):
         for way, (began, ended) in (
             ("bare", bare(name, *size)),
             ("collected", collected(agent, name, *size)),
@@ -94,7 +95,7 @@ def main() -> None:
             best[way] = [max(pair) for pair in zip(best[way], speeds, strict=True)]
     print(
         f"{name}, {given.games} games on {os.cpu_count()} cores, {given.agent}; steps a second, "
-        f"best of {TURNS}"
+        f"best of {given.turns}"
     )
     print("                   bare   collected   of it")
     for row, what in enumerate(("wall clock", "a core")):

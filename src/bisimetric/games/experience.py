@@ -19,7 +19,7 @@ from bisimetric.progress import bar
 from bisimetric.transitions import Transitions
 
 STEPS = 600_000
-COUNT = 32
+COUNT = 64
 """Games side by side: enough to keep 16 cores busy while a network looks at the other half."""
 
 KEPT = np.float16
