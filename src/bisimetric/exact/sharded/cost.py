@@ -30,7 +30,7 @@ class Machine:
         between: likewise, from other hosts.
         host: devices of a host.
         memory: bytes that a device may hold.
-        step: seconds that a block or a sum over all devices takes, however small.
+        step: seconds that a block or a step of a leap takes, however small.
     """
 
     passed: float
@@ -42,10 +42,11 @@ class Machine:
 
 
 H200 = Machine(
-    passed=640e9, inside=450e9, between=50e9, host=8, memory=0.9 * 139 * 2**30, step=1e-4
+    passed=445e9, inside=450e9, between=50e9, host=8, memory=0.9 * 139 * 2**30, step=1e-4
 )
-"""Hosts of eight H200: `passed` was measured on one; the links (NVLink inside a host, 400 Gbit/s a
-device between hosts) and the latency of a step are assumptions."""
+"""Hosts of eight H200: `passed` was measured on one, and `step` for a leap. Assumed are the links
+(NVLink inside a host, 400 Gbit/s a device between hosts), and that blocks and sums over devices
+take no longer than a step of a leap."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +94,7 @@ def cost(
     """The cost of d~ with its rows split over devices, by a model with one term for each part.
 
     seconds a sweep = (actions + 1) * entries of a device * bytes a number / passed
-                      + bytes received / slowest link + step * (blocks + sums of a leap / 8)
+                      + bytes received / slowest link + step * (blocks + steps of a leap / 8)
 
     Between hosts the slowest link is the one that leads there: all devices send at the same time,
     to the device so many places on, and wait for each other.
@@ -106,7 +107,7 @@ def cost(
 
     >>> planned = cost(300_000, 4, 8)
     >>> round(planned.memory / 2**30), planned.fits, round(planned.sweep, 2)
-    (85, True, 0.68)
+    (86, True, 0.83)
     >>> cost(1_000_000, 4, 32).fits
     False
     """
@@ -115,21 +116,21 @@ def cost(
     if rows is not None and not 0 <= rows <= states:
         raise InputError(f"sharded.cost: rows is {rows} and must be from 0 to states, {states:,}.")
     numbers = np.dtype(dtype)
-    layout = laid_out(states, devices, numbers, block=LARGE_BLOCK, batch=batch_of(states))
+    batch = batch_of(states, devices)
+    layout = laid_out(states, devices, numbers, block=LARGE_BLOCK, batch=batch)
     rows = random_rows(states, actions, devices) if rows is None else rows
     link = machine.inside if devices <= machine.host else machine.between
     received = 0 if devices == 1 else rows * layout.row_bytes
     passed = (actions + 1) * layout.own_bytes
     # Of each other device, at most one block is not full.
     blocks = 0 if devices == 1 else rows / layout.travel + devices - 1
-    sums = LEAP_STEPS / LEAP_EVERY if devices > 1 else 0
     return Cost(
         memory=layout.needed,
         free=machine.memory,
         received=received,
         computing=passed / machine.passed,
         exchanging=received / link + machine.step * blocks,
-        leaping=machine.step * sums,
+        leaping=machine.step * LEAP_STEPS / LEAP_EVERY,
     )
 
 

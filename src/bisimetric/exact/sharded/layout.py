@@ -14,10 +14,10 @@ from bisimetric.errors import TableTooLarge
 
 BLOCK, LARGE_BLOCK = 2**26, 2**30
 """Bytes of rows that are on their way at a time: to a processor, and to an accelerator."""
-TOGETHER = 2**21
+TOGETHER = 2**25
 """Entries that an accelerator works on together; a processor takes row by row."""
-MOST_ROWS = 32
-"""Rows that it takes for that, at most: small groups of rows need no padding."""
+FEWEST = 16
+"""Batches that the rows of a device make, at least: the last one is padded."""
 COPIES = 3
 """A block is held by the sender, by the receiver, and once while it is used."""
 WORKING = 4
@@ -73,13 +73,14 @@ class Layout:
         return 2 * self.own_bytes + self.block_bytes + 8 * WORKING * self.batch * self.states
 
 
-def batch_of(states: int) -> int:
+def batch_of(states: int, devices: int) -> int:
     """How many rows an accelerator works on together, a power of 2.
 
-    >>> batch_of(60_000), batch_of(300_000), batch_of(1_000_000)
-    (32, 4, 2)
+    >>> batch_of(60_000, 1), batch_of(300_000, 8), batch_of(1_000, 1)
+    (512, 64, 32)
     """
-    return min(MOST_ROWS, 1 << max(0, (TOGETHER // states).bit_length() - 1))
+    most = min(TOGETHER // states, states // (devices * FEWEST))
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def laid_out(

@@ -96,7 +96,7 @@ class Programs:
 
     def cleared(self, table: jax.Array) -> jax.Array:
         """The table made 0 in its place."""
-        return self.mapped("cleared", lambda d: d * 0, (SPLIT,), SPLIT, donate=(0,))(table)
+        return self.mapped("cleared", jnp.zeros_like, (SPLIT,), SPLIT, donate=(0,))(table)
 
     def swept(
         self, d: jax.Array, fresh: jax.Array, orders: Orders, successor: jax.Array, R: jax.Array
@@ -202,7 +202,7 @@ class Programs:
             mapped = jax.shard_map(
                 local, mesh=self.group.mesh, in_specs=takes, out_specs=gives, check_vma=False
             )
-            compiled = jax.jit(mapped, donate_argnums=donate)
+            compiled = jax.jit(mapped, donate_argnums=donate, keep_unused=True)
             self._cached[name] = _waiting(compiled) if self._patient else compiled
         return self._cached[name]
 
@@ -276,9 +276,8 @@ def _looked(d: Any, fresh: Any, due: Any, *, batch: int, seek: bool) -> Any:
         if seek:
             highest = put(highest, rise.max(axis=1), i * batch, 0)
             steepest = put(steepest, rise.argmax(axis=1).astype(jnp.int32), i * batch, 0)
-        for k in range(batch):
-            up, down = jnp.maximum(up, rise[k]), jnp.minimum(down, rise[k])
-            largest = jnp.maximum(largest, new[k])
+        up, down = jnp.maximum(up, rise.max(axis=0)), jnp.minimum(down, rise.min(axis=0))
+        largest = jnp.maximum(largest, new.max(axis=0))
         return highest, steepest, up, down, largest
 
     start = (

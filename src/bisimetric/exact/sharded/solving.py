@@ -110,7 +110,7 @@ def layout_of(group: Group, states: int, dtype: np.dtype[Any], block: int | None
         group.devices,
         dtype,
         block=block or (BLOCK if processor else LARGE_BLOCK),
-        batch=1 if processor else batch_of(states),
+        batch=1 if processor else batch_of(states, group.devices),
     )
 
 
