@@ -21,6 +21,8 @@ from bisimetric.views.colours import BARS, SOURCE, colours
 
 CONFIDENCE = 0.95
 GREY = "0.45"
+COLUMNS = 5
+"""Of a legend below a figure, at most."""
 
 
 def interval(samples: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -126,7 +128,7 @@ def legend_below(figure: Figure, labels: list[str]) -> None:
     figure.legend(
         handles=[handles[label] for label in labels],
         loc="outside lower center",
-        ncols=len(labels),
+        ncols=min(len(labels), COLUMNS),
         frameon=False,
         fontsize=9,
         handlelength=3.2,

@@ -20,6 +20,10 @@ from bisimetric.views.colours import BARS, SOURCE, colours
 from bisimetric.views.convergence import GREY, legend_below, mean_line
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+POINT = {"marker": "x", "markersize": 8, "markeredgewidth": 2}
+"""A line that ends where it began would not be seen."""
+FEW = 5
+"""Lines whose shades can be told apart where they cross."""
 
 
 def learning(
@@ -59,15 +63,17 @@ def learning(
     styles = dict(zip(labels, itertools.cycle(_styles()), strict=False))
     figure = Figure(figsize=(0.8 + 4.8 * len(tables), 4.2), layout="constrained")
     axes = figure.subplots(1, len(tables), sharex=True, squeeze=False)[0]
+    shade = 0.2 if len(labels) <= FEW else 0.08
     last = max(float(steps[-1]) for lines in tables.values() for steps, _ in lines.values())
     for panel, (name, lines) in zip(axes, tables.items(), strict=True):
         for label, (steps, errors) in lines.items():
             # On a logarithmic scale there is no 0.
             least = errors.min(axis=0) / 2 if logarithmic else 0.0
-            mean_line(panel, steps, errors, label, styles[label], least=least)
-        _finish(panel, name, last, logarithmic)
+            style = styles[label] | (POINT if len(steps) == 1 else {})
+            mean_line(panel, steps, errors, label, style, least=least, alpha=shade)
         if levels and name in levels:
             _level(panel, *levels[name])
+        _finish(panel, name, last, logarithmic)
         _marks(panel, marks or {}, last)
     if title:
         figure.suptitle(title, fontsize=11)
@@ -100,6 +106,9 @@ def _styles() -> tuple[dict[str, Any], ...]:
         {"color": colours()(0.05), "lw": 1.5, "ls": (0, (6, 1.5, 1, 1.5))},
         {"color": colours()(0.8), "lw": 1.5, "ls": "-"},
         {"color": GREY, "lw": 1.5, "ls": (0, (1, 1))},
+        {"color": "tab:orange", "lw": 2.0, "ls": "-"},
+        {"color": "tab:brown", "lw": 2.0, "ls": (0, (5, 1.5))},
+        {"color": "deepskyblue", "lw": 2.0, "ls": (0, (2, 1.5))},
     )
 
 
