@@ -530,6 +530,7 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
         {"period": 7, "rate": 0.5},
         {"period": 7, "rate": 0.9},
         {"period": 7, "warm_up": 11, "copies": 2},
+        {"period": 7, "warm_up": 11, "copies": 2, "reach": 10},
     ],
 )
 def test_enough_steps_are_just_enough(discount: float, how: dict[str, Any]) -> None:

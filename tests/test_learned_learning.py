@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from bisimetric import MDP, InputError, exact, learned
+from bisimetric import MDP, InputError, exact, learned, worlds
 from bisimetric.learned import FreeNetwork, MetricNetwork, Scale, Settings, of_mdp
 from bisimetric.learned import settings as settings_of
 from bisimetric.learned.learning import chosen_and_told, of_batches, of_states, of_tables, target
@@ -510,7 +510,18 @@ def test_a_run_settles_when_a_hundredth_of_the_horizon_is_missing() -> None:
     for discount in (0.5, 0.9, 0.99):
         updates = (recipe.settled(discount) - 100) // 10
         assert discount**updates <= 0.01 < discount ** (updates - 1)
+        further = (recipe.settled(discount, 10) - 100) // 10
+        assert discount ** (10 * further) <= 0.01
+        assert further == 1 or discount ** (10 * (further - 1)) > 0.01
     assert recipe.settled(0.0) == 110
+
+
+def test_only_tables_reach_further_than_one_step() -> None:
+    mdp = worlds.load("mirrored-rooms", discount=0.9)
+    recipe = Settings()
+    for noise, reach in ((0.0, 10), (0.1, 1)):
+        source = of_mdp("bisimulation", mdp, noise=noise)
+        assert recipe.reach(source, recipe.network_of(source, "bisimulation", 0.9)) == reach
 
 
 # What is refused.

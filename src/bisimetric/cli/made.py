@@ -75,18 +75,21 @@ def horizon_words(made: Mapping[str, Any], discount: float) -> str:
     """How many steps ahead count, of how many.
 
     In the paper's recipe 1 / (1 - discount * beta). In the coupled one each of k updates of the
-    target is one more step ahead, where the network keeps up: (1 - discount^(k + 1)) / (1 -
-    discount).
+    target reaches n steps further, where the network keeps up: (1 - discount^(n (k + 1))) / (1 -
+    discount). Old files do not tell n, and it was 1.
 
     >>> horizon_words({"steps": 1001, "period": 500, "rate": 0.9}, 0.9)
     '1.21 of 10 steps ahead, beta 0.19'
     >>> horizon_words({"steps": 76, "period": 25, "copies": 2}, 0.9)
     '3.44 of 10 steps ahead at most, 3 updates of the target'
+    >>> horizon_words({"steps": 76, "period": 25, "copies": 2, "reach": 10}, 0.9)
+    '9.85 of 10 steps ahead at most, 3 updates of the target'
     """
     whole = 1 / (1 - discount)
     if recipe_of(made) == "coupled":
         updates = updates_of(made)
-        far = f"{(1 - discount ** (updates + 1)) * whole:.3g} of {whole:.3g} steps ahead at most"
+        steps = made.get("reach", 1) * (updates + 1)
+        far = f"{(1 - discount**steps) * whole:.3g} of {whole:.3g} steps ahead at most"
         return f"{far}, {plural(updates, 'update')} of the target"
     beta = beta_of(made)
     return f"{1 / (1 - discount * beta):.3g} of {whole:.3g} steps ahead, beta {beta:.4g}"
@@ -97,7 +100,8 @@ def enough_steps(made: Mapping[str, Any], discount: float) -> int | None:
     if recipe_of(made) == "coupled":
         from bisimetric.learned import Settings
 
-        wanted = Settings(warm_up=made["warm_up"], period=made["period"]).settled(discount)
+        recipe = Settings(warm_up=made["warm_up"], period=made["period"])
+        wanted = recipe.settled(discount, made.get("reach", 1))
         return wanted if made["steps"] < wanted else None
     beta = beta_of(made)
     if discount == 0 or (1 - discount) >= ALL * (1 - discount * beta):

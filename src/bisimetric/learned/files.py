@@ -38,6 +38,7 @@ def save(path: str | os.PathLike[str], fit: Fit, source: str) -> None:
         **told(fit.kind, fit.discount, fit.settings, fit.keys),
         "source": source,
         "features": fit.source.scale.features,
+        "reach": fit.settings.reach(fit.source, fit.network),
         "of": fit.steps,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,

@@ -248,7 +248,8 @@ def _note(record: dict[str, Any]) -> str:
 
 def _stalled(fit: Fit, patience: int) -> bool:
     """Whether the losses have not become smaller for any seed, among the records that count."""
-    settled = fit.settings.settled(fit.discount)
+    reach = fit.settings.reach(fit.source, fit.network)
+    settled = fit.settings.settled(fit.discount, reach)
     losses = fit.history["loss"][:, fit.history["step"] > settled]
     if losses.shape[1] <= patience:
         return False

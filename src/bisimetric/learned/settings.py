@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
@@ -87,14 +87,22 @@ class Settings:
         )
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
-        each = self.batch // network.actions
-        if isinstance(source, States) and source.finite:
-            if listed(source, each):
-                return of_states(source, network, discount, self.batch, self.ahead)
-            states, pairs = len(source.points), network.actions * max(each, 2) ** 2
-            if states <= MANY and states**2 <= self.period * pairs:
-                return of_tables(source, network, discount, self.batch, self.ahead)
+        if self._tabled(source, network):
+            all_alike = listed(source, self.batch // network.actions)
+            of_all = of_states if all_alike else of_tables
+            return of_all(source, network, discount, self.batch, self.ahead)
         return of_batches(source, network, discount, self.batch)
+
+    def reach(self, source: Source, network: Any) -> int:
+        return self.ahead if self._tabled(source, network) else 1
+
+    def _tabled(self, source: Source, network: Any) -> TypeGuard[States]:
+        """Whether the targets of all pairs are kept."""
+        if not (isinstance(source, States) and source.finite):
+            return False
+        each, states = self.batch // network.actions, len(source.points)
+        cheap = states**2 <= self.period * network.actions * max(each, 2) ** 2
+        return listed(source, each) or (states <= MANY and cheap)
 
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
@@ -102,8 +110,8 @@ class Settings:
         fall = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
         return (self.learning_rate if rate is None else rate) * rise * fall
 
-    def settled(self, discount: float) -> int:
-        updates = 1 if discount == 0 else math.ceil(math.log(CLOSE) / math.log(discount))
+    def settled(self, discount: float, reach: int = 1) -> int:
+        updates = 1 if discount == 0 else math.ceil(math.log(CLOSE) / math.log(discount) / reach)
         return self.warm_up + updates * self.period
 
 

@@ -59,7 +59,10 @@ class Recipe(Protocol):
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         """The learning rate at one of so many steps; `rate` takes the place of its own."""
 
-    def settled(self, discount: float) -> int:
+    def reach(self, source: Source, network: Any) -> int:
+        """Steps by which an update of the target looks further ahead."""
+
+    def settled(self, discount: float, reach: int = 1) -> int:
         """The step from which no more than a hundredth of the horizon is missing."""
 
 

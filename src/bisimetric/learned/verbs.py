@@ -81,6 +81,7 @@ def learned(
     made = {
         "method": "learned",
         **files.told(kind, rate, settings, done.keys),
+        "reach": settings.reach(fed, done.network),
         "steps": int(done.state.step),
         "seconds": round(time.perf_counter() - began, 3),
         "device": where.platform,

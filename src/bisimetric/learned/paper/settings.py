@@ -59,7 +59,10 @@ class Settings:
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         return jnp.float32(self.learning_rate) if rate is None else rate
 
-    def settled(self, discount: float) -> int:
+    def reach(self, source: Source, network: Any) -> int:
+        return 1
+
+    def settled(self, discount: float, reach: int = 1) -> int:
         missing = CLOSE * (1 - discount)
         updates = 1 if self.rate == 0 else math.ceil(math.log(missing) / math.log(self.rate))
         return updates * self.period
