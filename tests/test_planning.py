@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from bisimetric import MDP, NotConverged, planning, worlds
 from strategies import deterministic_mdps
@@ -93,6 +94,32 @@ def test_greedy_for_given_values() -> None:
     V = planning.optimal_values(mdp)
     np.testing.assert_array_equal(planning.greedy_policy(mdp, V)[:2], [0, 1])
     np.testing.assert_array_equal(np.asarray(V), V.values)
+
+
+def unavailable(*_: object) -> None:
+    raise AssertionError("not this solver")
+
+
+def test_no_factors_where_all_is_near_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bisimetric.planning.linalg.spsolve", unavailable)
+    mdp = worlds.load("random", states=6000, actions=3, successors=5)
+    V = planning.optimal_values(mdp)
+    assert V.error <= 1e-9
+    assert np.abs(planning.action_values(mdp, V).max(axis=1) - V.values).max() <= 2 * V.error
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e300, 1e-300])
+def test_a_long_chain_is_solved_directly(scale: float) -> None:
+    states = 3000
+    here = np.arange(states)
+    ahead = np.minimum(here + 1, states - 1)
+    P = sparse.csr_array((np.full(2 * states, 0.5), (np.tile(here, 2), np.append(here, ahead))))
+    chain = MDP(P, np.append(np.zeros(states - 1), scale)[:, None], discount=0.999)
+    V = planning.optimal_values(chain, tol=scale)
+    assert V.error <= 1e-8 * scale
+    # Of one step, half stays: V(s) = discount / (2 - discount) V(s + 1).
+    ratios = V.values[-1000:-1] / V.values[-999:]
+    np.testing.assert_allclose(ratios, 0.999 / 1.001, rtol=1e-6)
 
 
 def test_what_float64_cannot_prove_is_said() -> None:
