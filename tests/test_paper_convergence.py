@@ -199,6 +199,11 @@ class TestReproduce:
             convergence.reproduce(tmp_path / "file")
         assert (tmp_path / "file").read_text() == "old"
 
+    def test_refuses_a_folder_as_a_file_before_it_measures(self, tmp_path: Path) -> None:
+        (tmp_path / "convergence.json").mkdir()
+        with pytest.raises(IsADirectoryError, match=r"convergence.json: it is a folder"):
+            convergence.reproduce(tmp_path)
+
 
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -215,7 +220,7 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> N
     with pytest.raises(InputError, match=message):
         convergence.measured("on_policy", **options)
     with pytest.raises(InputError, match=message):
-        convergence.reproduce(tmp_path, **options)
+        convergence.reproduce(tmp_path / "new", **options)
     assert list(tmp_path.iterdir()) == []
 
 

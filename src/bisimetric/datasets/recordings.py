@@ -89,6 +89,8 @@ def record(
     ):
         if value is not None:
             whole(where, what, value, least)
+    if not isinstance(same_start, bool | np.bool_ | None):
+        raise InputError(f"{where}: same_start is {same_start!r} and must be True or False.")
     several = hasattr(found, "single_action_space")
     if several:
         for what, wanted in (("same_start", same_start), ("max_episode_steps", max_episode_steps)):

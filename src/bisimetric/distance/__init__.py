@@ -187,10 +187,8 @@ class Distance:
             sure = f"a lower bound; {proven}{to}"
         elif self.estimate is not None:
             sure = f"an estimate, off by about {self.estimate:.2g}"
-        return (
-            f"Distance({self.kind}, {self.mdp.num_states} states, "
-            f"largest {self.values.max():.6g}, {sure})"
-        )
+        states = "1 state" if self.mdp.num_states == 1 else f"{self.mdp.num_states} states"
+        return f"Distance({self.kind}, {states}, largest {self.values.max():.6g}, {sure})"
 
 
 def _moved(values: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:

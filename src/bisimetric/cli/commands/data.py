@@ -18,6 +18,10 @@ from bisimetric.cli.policies import read_policy
 from bisimetric.errors import InputError
 
 _FLAGS = ("steps", "episodes", "key", "policy", "max_episode_steps")
+_NOT_HERE = {
+    "environment": "name it as the first word",
+    "state_of": "that is a function; use it in Python",
+}
 
 
 def rollout(
@@ -63,6 +67,9 @@ def rollout(
     for flag in _FLAGS:
         if flag in given:
             raise InputError(f"--set {flag}={given[flag]}: use --{flag.replace('_', '-')} instead.")
+    for name, remedy in _NOT_HERE.items():
+        if name in given:
+            raise InputError(f"--set {name}={given[name]}: {remedy}.")
     limits: dict[str, Any] = {}
     if steps is not None or episodes is None:
         limits["steps"] = count("--steps", steps or "10k", least=1)
