@@ -17,6 +17,8 @@ UNIT = 2.0**-53
 """The unit roundoff of float64."""
 MOST_ROUNDS = 10_000
 """Rounds of policy iteration, which needs a few; more mean that rounding goes in circles."""
+MOST_SWEEPS, AT_REST = 256, 4
+"""Of value iteration before that, at most, and those that change no action when it is at rest."""
 REFINEMENTS, COARSE, MOST_STEPS = 8, 1e-6, 200
 """Of the linear solver: how often what is left is solved for, to which share, in how many steps."""
 
@@ -42,7 +44,8 @@ def optimal_values(mdp: MDP, *, tol: float = 1e-6) -> Values:
     >>> optimal_values(mdp).values
     array([4., 5.])
     """
-    _, V = _policy_iteration(mdp)
+    # Where evaluating a policy is cheap, it need not start from a good one.
+    _, V = _policy_iteration(mdp, _first(mdp) if mdp.is_deterministic else _rested(mdp))
     return _proven("optimal_values", V, action_values(mdp, V).max(axis=1), mdp, tol)
 
 
@@ -71,7 +74,7 @@ def greedy_policy(
     """
     if values is not None:
         return np.asarray(action_values(mdp, values).argmax(axis=1))
-    policy, V = _policy_iteration(mdp)
+    policy, V = _policy_iteration(mdp, _first(mdp))
     # |V^pi - V*| <= |V^pi - V| + |V - V*|, and each residual proves one half.
     best = action_values(mdp, V)
     _proven("greedy_policy", V, best.max(axis=1), mdp, tol / 2)
@@ -94,9 +97,26 @@ def action_values(mdp: MDP, values: ArrayLike | Values) -> NDArray[np.float64]:
     return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
 
 
-def _policy_iteration(mdp: MDP) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _first(mdp: MDP) -> NDArray[np.int64]:
+    return np.asarray(np.argmax(mdp.R if mdp.available is None else mdp.available, axis=1))
+
+
+def _rested(mdp: MDP) -> NDArray[np.int64]:
+    """What is greedy after some value iteration: news of a goal travel a step a sweep, cheaply."""
+    V, policy, unchanged = np.zeros(mdp.num_states), np.zeros(mdp.num_states, np.int64), 0
+    for _ in range(MOST_SWEEPS):
+        Q = action_values(mdp, V)
+        V, before, policy = Q.max(axis=1), policy, Q.argmax(axis=1)
+        unchanged = unchanged + 1 if (policy == before).all() else 0
+        if unchanged == AT_REST:
+            break
+    return policy
+
+
+def _policy_iteration(
+    mdp: MDP, policy: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     everyone = np.arange(mdp.num_states)
-    policy = np.argmax(mdp.R if mdp.available is None else mdp.available, axis=1)
     for _ in range(MOST_ROUNDS):
         V = _evaluate(mdp.under(policy))
         Q = action_values(mdp, V)
