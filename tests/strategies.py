@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
@@ -15,11 +17,24 @@ REWARDS = st.one_of(
 )
 
 
+def _masks(states: int, actions: int) -> st.SearchStrategy[Any]:
+    """Which actions states have, (S, A), at least one each."""
+    kept = st.lists(st.booleans(), min_size=actions, max_size=actions).filter(any)
+    return st.lists(kept, min_size=states, max_size=states).map(np.array)
+
+
 @st.composite
 def deterministic_mdps(
-    draw: st.DrawFn, max_states: int = 6, max_actions: int = 3, discounts: list[float] = DISCOUNTS
+    draw: st.DrawFn,
+    max_states: int = 6,
+    max_actions: int = 3,
+    discounts: list[float] = DISCOUNTS,
+    available: bool = False,
 ) -> MDP:
-    """One to `max_states` states; perhaps zero rewards, equal rows, an absorbing state."""
+    """One to `max_states` states; perhaps zero rewards, equal rows, an absorbing state.
+
+    With `available`, some states lack some actions.
+    """
     states = draw(st.integers(1, max_states))
     actions = draw(st.integers(1, max_actions))
     size = states * actions
@@ -34,7 +49,8 @@ def deterministic_mdps(
         n[-1], R[-1] = n[0], R[0]
     elif planted == "absorbing":
         n[-1], R[-1] = states - 1, 0.0
-    return MDP.deterministic(n, R, discount=draw(st.sampled_from(discounts)))
+    has = draw(_masks(states, actions)) if available else None
+    return MDP.deterministic(n, R, discount=draw(st.sampled_from(discounts)), available=has)
 
 
 PLANTED = ["absorbing", "equal rows", "split mass", "tiny", "zero rewards"]
@@ -78,8 +94,7 @@ def stochastic_mdps(
         R[:] = 0.0
     mask = np.ones((states, actions), bool)
     if available:
-        kept = st.lists(st.booleans(), min_size=actions, max_size=actions).filter(any)
-        mask = np.array(draw(st.lists(kept, min_size=states, max_size=states)))
+        mask = draw(_masks(states, actions))
     if "absorbing" in planted:
         P[-1], R[-1] = np.eye(states)[-1], 0.0
     if "equal rows" in planted or "split mass" in planted:

@@ -55,6 +55,24 @@ def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
 
 
 @quick
+@given(deterministic_mdps(discounts=[0.0, 0.3, 0.9], available=True))
+def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) -> None:
+    differ = (mdp.has[:, None] != mdp.has[None]).any(axis=2)
+    ahead, gaps = mdp.next_state, np.abs(mdp.R[:, None] - mdp.R[None])
+    truth = np.zeros(differ.shape)
+    for _ in range(400):
+        worth = gaps + mdp.discount * truth[ahead[:, None], ahead[None]]
+        most = np.where(mdp.has[:, None], worth, 0.0).max(axis=2)
+        truth = np.where(differ, mdp.farthest, most)
+    for d in (exact.bisimulation(mdp), in_large_style(mdp), in_large_style(mdp, dtype="float32")):
+        np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-12)
+        assert d.made["method"] != "policy iteration over couplings"
+        if mdp.discount > 0:
+            classes = relation.bisimulation(mdp)
+            assert np.array_equal(d.values == 0, classes[:, None] == classes[None])
+
+
+@quick
 @given(deterministic_mdps())
 def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
     for d in (exact.bisimulation(mdp), in_large_style(mdp)):
@@ -215,8 +233,10 @@ def test_relabelling_states_changes_nothing(mdp: MDP, random: object) -> None:
 @given(deterministic_mdps())
 def test_scaling_rewards_scales_distances(mdp: MDP) -> None:
     d = exact.bisimulation(mdp)
-    e = exact.bisimulation(mdp.replace(R=4.0 * mdp.R + 1.0), tol=4e-6)
-    np.testing.assert_allclose(e.values, 4 * d.values, rtol=0, atol=4 * d.error + e.error)
+    scaled = 4.0 * mdp.R + 1.0
+    e = exact.bisimulation(mdp.replace(R=scaled), tol=4e-6)
+    rounded = 2 * planning.UNIT * np.abs(scaled).max() / (1 - mdp.discount)
+    np.testing.assert_allclose(e.values, 4 * d.values, rtol=0, atol=4 * d.error + e.error + rounded)
 
 
 # The paper's examples.

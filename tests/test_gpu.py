@@ -184,6 +184,16 @@ def test_what_a_device_is_not_for(given: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_states_that_lack_actions() -> None:
+    mdp = worlds.load("random", states=40, actions=3, discount=0.9)
+    has = np.random.default_rng(0).random((40, 3)) < 0.7
+    mdp = mdp.replace(available=has | (np.arange(3) == 0))
+    here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
+    np.testing.assert_allclose(there.values, here.values, rtol=0, atol=here.error + there.error)
+    assert (there.values == mdp.farthest).any()
+
+
+@pytest.mark.usefixtures("gpu")
 def test_mdps_that_the_gpu_does_not_take() -> None:
     branching = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
     with pytest.raises(InputError, match=r"states of this MDP branch.* leave device out"):

@@ -15,7 +15,7 @@ from bisimetric import relation
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact import branching
-from bisimetric.exact.deterministic.problem import LARGE, Problem
+from bisimetric.exact.deterministic.problem import LARGE, Problem, steps_of
 from bisimetric.exact.table import Request, Table, proven_error, require_memory
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
@@ -63,7 +63,8 @@ def solved(
         copied = table_bytes
         spread = 2 * dynamics.discount * _spread(dynamics, classes, lax)
         dynamics = relation.quotient(dynamics, classes)
-    functional = dynamics.is_deterministic and dynamics.available is None
+    # d_lax lets a state answer with what it has; d~ asks for the same.
+    functional = dynamics.is_deterministic and (dynamics.available is None or not lax)
     if functional:
         table = _functional(request, dynamics, solver, states, copied)
     else:
@@ -79,14 +80,16 @@ def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied:
     require_memory(request.kind, states, work + copied)
     if solver.toy:
         _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
+    steps = steps_of(mdp)
     problem = Problem(
-        np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
-        np.ascontiguousarray(mdp.R.T),
+        np.ascontiguousarray(steps.successor, dtype=np.uint32),
+        np.ascontiguousarray(steps.reward),
         mdp.discount,
         _least(request, mdp),
         request.dtype,
     )
-    return solver.solve(problem)
+    table = solver.solve(problem)
+    return dataclasses.replace(table, residual=table.residual + steps.doubt)
 
 
 def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:

@@ -31,11 +31,10 @@ def solver_on(
     """The solver `here`, of the processor, or that of `exact.gpu` with the name `there`."""
     if device != "gpu":
         return here
-    if not dynamics.is_deterministic or dynamics.available is not None:
-        what = "branch" if not dynamics.is_deterministic else "lack actions"
+    if not dynamics.is_deterministic:
         raise InputError(
-            f"exact.{request.kind}: states of this MDP {what}, and device='gpu' is for "
-            "deterministic MDPs with all actions everywhere; leave device out."
+            f"exact.{request.kind}: states of this MDP branch, and device='gpu' is for "
+            "deterministic MDPs; leave device out."
         )
     from bisimetric.exact.gpu import cuda, levels, rising
 

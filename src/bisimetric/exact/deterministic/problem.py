@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT
+
 LARGE = 256
 """States above which a table is worth all cores."""
 
@@ -36,3 +39,50 @@ class Problem:
     @property
     def num_actions(self) -> int:
         return int(self.successor.shape[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """The steps of a deterministic MDP in which every state has every action.
+
+    Attributes:
+        successor, reward: (A, S).
+        doubt: by how much F(d) may be off, since a reward was rounded.
+    """
+
+    successor: NDArray[np.integer]
+    reward: NDArray[np.float64]
+    doubt: float
+
+
+def steps_of(mdp: MDP) -> Steps:
+    """The steps of a deterministic MDP; where states lack actions, others with the same d~.
+
+    An action that a state lacks becomes a step on the spot that pays the least reward. Of two
+    states that both lack it, discount * d(s, t) is no more than d(s, t), so it has no say. States
+    that lack different actions are at the largest distance D that there is, and nothing that one of
+    them has is worth more: further actions see to that, one for each binary digit of the number of
+    the set of actions. They pay 0 or D, and lead to the same state from everywhere.
+
+    >>> has = [[True, True], [True, False]]
+    >>> two = MDP.deterministic([[0, 1], [1, 0]], [[0, 4], [2, 9]], discount=0.5, available=has)
+    >>> steps_of(two).successor.tolist(), steps_of(two).reward.tolist()
+    ([[0, 1], [1, 1], [0, 0]], [[0.0, 2.0], [4.0, 0.0], [8.0, 0.0]])
+    """
+    successor, reward = mdp.next_state.T, mdp.R.T
+    if mdp.available is None:
+        return Steps(successor, reward, 0.0)
+    has = mdp.available.T
+    # On the spot, lacking actions lead already.
+    reward = np.where(has, reward, reward[has].min())
+    some = has.any(axis=1)
+    sets, number = np.unique(mdp.available, axis=0, return_inverse=True)
+    digits = (number.reshape(-1) >> np.arange((len(sets) - 1).bit_length())[:, None]) & 1
+    # Also where all rewards are equal, states that have other actions are not alike.
+    far = mdp.farthest or float(np.finfo(np.float32).tiny)
+    return Steps(
+        np.concatenate([successor[some], np.zeros(digits.shape, successor.dtype)]),
+        np.concatenate([reward[some], far * digits]),
+        # A difference, a quotient, and 1 - discount in it: three roundings of D.
+        4 * UNIT * mdp.farthest + (far - mdp.farthest),
+    )

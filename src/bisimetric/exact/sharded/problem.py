@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bisimetric import relation
 from bisimetric.errors import InputError
+from bisimetric.exact.deterministic.problem import steps_of
 from bisimetric.exact.sharded.layout import ordered
 from bisimetric.exact.table import Request
 from bisimetric.mdp import MDP
@@ -26,6 +27,7 @@ class Problem:
         place: (S,), the row and column of each state of the whole MDP.
         states: (C,), one state of the whole MDP for each row.
         least: the largest rise that is small enough.
+        doubt: by how much F(d) may be off; see `steps_of`.
     """
 
     successor: NDArray[np.int32]
@@ -34,6 +36,7 @@ class Problem:
     place: NDArray[np.int64]
     states: NDArray[np.int64]
     least: float
+    doubt: float
 
     @property
     def num_states(self) -> int:
@@ -59,11 +62,6 @@ def stated(request: Request, mdp: MDP) -> Problem:
             f"{kind}: {where} has several successors, and rows are moved along single ones only; "
             f"use exact.{request.kind}, sampled or learned for stochastic MDPs."
         )
-    if mdp.available is not None:
-        raise InputError(
-            f"{kind}: states of this MDP lack actions, and rows are moved along all of them; use "
-            f"exact.{request.kind}."
-        )
     if not mdp.farthest < float(np.finfo(request.dtype).max):
         raise InputError(
             f"{kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that "
@@ -71,15 +69,16 @@ def stated(request: Request, mdp: MDP) -> Problem:
         )
     classes = relation.bisimulation(mdp)
     first = relation.representatives(classes)
-    next_state, rewards = classes[mdp.next_state[first]].T, mdp.R[first].T
-    order = ordered(next_state)
+    steps = steps_of(relation.quotient(mdp, classes))
+    order = ordered(steps.successor)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return Problem(
-        np.ascontiguousarray(rank[next_state[:, order]], dtype=np.int32),
-        np.ascontiguousarray(rewards[:, order]),
+        np.ascontiguousarray(rank[steps.successor[:, order]], dtype=np.int32),
+        np.ascontiguousarray(steps.reward[:, order]),
         mdp.discount,
         rank[classes],
         first[order],
         max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest),
+        steps.doubt,
     )

@@ -162,7 +162,7 @@ def _doubled(run: Run) -> Solved:
 
 
 def _proven(run: Run, tally: Tally, how: dict[str, Any]) -> Solved:
-    residual = max(run.problem.discount * tally.up, tally.down, 0.0) + FLUSHED
+    residual = max(run.problem.discount * tally.up, tally.down, 0.0) + run.problem.doubt + FLUSHED
     if run.layout.dtype == np.float32:
         residual += SINGLE * tally.largest + float(np.finfo(np.float32).tiny)
     counted = {name: number for name, number in run.progress.items() if number}
