@@ -73,6 +73,23 @@ def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) ->
 
 
 @quick
+@given(deterministic_mdps(discounts=[0.0, 0.3, 0.9], available=True))
+def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> None:
+    ahead, truth = mdp.next_state, np.zeros((mdp.num_states,) * 2)
+    gaps = np.abs(mdp.R[:, None, :, None] - mdp.R[None, :, None, :])
+    mine, theirs = mdp.has[:, None, :, None], mdp.has[None, :, None, :]
+    for _ in range(400):
+        worth = gaps + mdp.discount * truth[ahead[:, None, :, None], ahead[None, :, None, :]]
+        there = np.where(theirs, worth, np.inf).min(axis=3, where=mine, initial=np.inf)
+        back = np.where(mine, worth, np.inf).min(axis=2, where=theirs, initial=np.inf)
+        answers = [np.where(np.isfinite(each), each, 0.0).max(axis=2) for each in (there, back)]
+        truth = np.maximum(*answers)
+    d = exact.lax(mdp)
+    np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-12)
+    assert d.made["method"] != "policy iteration over couplings"
+
+
+@quick
 @given(deterministic_mdps())
 def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
     for d in (exact.bisimulation(mdp), in_large_style(mdp)):

@@ -63,9 +63,7 @@ def solved(
         copied = table_bytes
         spread = 2 * dynamics.discount * _spread(dynamics, classes, lax)
         dynamics = relation.quotient(dynamics, classes)
-    # d_lax lets a state answer with what it has; d~ asks for the same.
-    functional = dynamics.is_deterministic and (dynamics.available is None or not lax)
-    if functional:
+    if dynamics.is_deterministic:
         table = _functional(request, dynamics, solver, states, copied)
     else:
         table = _branching(request, dynamics, states, copied)
@@ -80,7 +78,7 @@ def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied:
     require_memory(request.kind, states, work + copied)
     if solver.toy:
         _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
-    steps = steps_of(mdp)
+    steps = steps_of(mdp, lax=request.kind == "lax")
     problem = Problem(
         np.ascontiguousarray(steps.successor, dtype=np.uint32),
         np.ascontiguousarray(steps.reward),

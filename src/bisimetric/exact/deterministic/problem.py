@@ -55,10 +55,13 @@ class Steps:
     doubt: float
 
 
-def steps_of(mdp: MDP) -> Steps:
-    """The steps of a deterministic MDP; where states lack actions, others with the same d~.
+def steps_of(mdp: MDP, *, lax: bool = False) -> Steps:
+    """The steps of a deterministic MDP; where states lack actions, others with the same distance.
 
-    An action that a state lacks becomes a step on the spot that pays the least reward. Of two
+    In d_lax a state answers with what it has, and an action that it has twice changes nothing: one
+    that it lacks becomes a copy of its first.
+
+    In d~ an action that a state lacks becomes a step on the spot that pays the least reward. Of two
     states that both lack it, discount * d(s, t) is no more than d(s, t), so it has no say. States
     that lack different actions are at the largest distance D that there is, and nothing that one of
     them has is worth more: further actions see to that, one for each binary digit of the number of
@@ -73,6 +76,10 @@ def steps_of(mdp: MDP) -> Steps:
     if mdp.available is None:
         return Steps(successor, reward, 0.0)
     has = mdp.available.T
+    if lax:
+        first, everyone = has.argmax(axis=0), np.arange(mdp.num_states)
+        successor = np.where(has, successor, successor[first, everyone])
+        return Steps(successor, np.where(has, reward, reward[first, everyone]), 0.0)
     # On the spot, lacking actions lead already.
     reward = np.where(has, reward, reward[has].min())
     some = has.any(axis=1)
