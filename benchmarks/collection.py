@@ -1,9 +1,9 @@
 """How fast experience of games is collected here: `python benchmarks/collection.py [GAME]`.
 
 Against the bare vector environment of ALE with as many games on the same cores, which is given
-actions that are ready; in one run, in turns, the best of some. What it takes to start the consoles
-is left out. Steps a second of the processor, all cores together, are told too: where others use the
-machine, that is the fairer number.
+actions that are ready; in one run, in turns, of which the best counts. What it takes to start the
+consoles is left out. Steps a second of the processor, all cores together, are told too: where
+others use the machine, that is the fairer number.
 
 An agent that costs nothing plays; with `--agent shipped` the one that comes with the package does,
 and the time of its network counts, but for compiling it.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse import linalg
+from threadpoolctl import ThreadpoolController
 
 from bisimetric.errors import NotConverged
 from bisimetric.mdp import MDP
@@ -151,8 +153,7 @@ def _solved(system: sparse.csr_array, R: NDArray[np.float64]) -> NDArray[np.floa
     for _ in range(REFINEMENTS):
         # Squares of huge rewards overflow; then the direct solver has it.
         with np.errstate(over="ignore", invalid="ignore"):
-            step, _ = linalg.bicgstab(system, left, rtol=COARSE, atol=0.0, maxiter=MOST_STEPS)
-            refined = np.asarray(V + step)
+            refined = V + solving_step(system, left, share=COARSE, steps=MOST_STEPS)
             rest = R - system @ refined
         small = (longest + 4) * UNIT * float(np.abs(R).max() + np.abs(refined).max())
         if np.abs(rest).max() <= small:
@@ -161,6 +162,25 @@ def _solved(system: sparse.csr_array, R: NDArray[np.float64]) -> NDArray[np.floa
             break
         V, left = refined, rest
     return np.asarray(linalg.spsolve(system.tocsc(), R)).reshape(R.shape)
+
+
+def solving_step(
+    system: Any, left: NDArray[np.float64], *, share: float, steps: int, small: float = 0.0
+) -> NDArray[np.float64]:
+    """x with system @ x = left, to a share of what is left or to `small`, in some steps at most.
+
+    By BiCGSTAB on one thread: several gain nothing here, wait for each other on a busy machine, and
+    round differently from run to run.
+    """
+    with _libraries().limit(limits=1, user_api="blas"):
+        found, _ = linalg.bicgstab(system, left, rtol=share, atol=small, maxiter=steps)
+    return np.asarray(found)
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    """The libraries in this process that have threads of their own."""
+    return ThreadpoolController()
 
 
 def _largest(mdp: MDP, V: NDArray[np.float64]) -> float:

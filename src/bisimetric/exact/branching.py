@@ -7,7 +7,6 @@ Pollatschek & Avi-Itzhak (1969), Algorithms for stochastic games with geometrica
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import linalg
-from threadpoolctl import ThreadpoolController
 
 from bisimetric import planning
 from bisimetric.exact import couplings
@@ -226,22 +224,14 @@ def _worth_for_ever(
 
     operator: Any = linalg.LinearOperator((pairs, pairs), matvec=system, dtype=np.float64)
     left = gap - system(guess)
-    # One thread: several gain nothing here, wait for each other on a busy machine, and round
-    # differently from run to run.
-    with _libraries().limit(limits=1, user_api="blas"):
-        step, _ = linalg.bicgstab(operator, left, rtol=COARSE, atol=small / 8, maxiter=MOST_STEPS)
-    found = np.asarray(guess + step)
+    found = guess + planning.solving_step(
+        operator, left, share=COARSE, steps=MOST_STEPS, small=small / 8
+    )
     if np.abs(gap - system(found)).max() < np.abs(left).max():
         return found
     for _ in range(MOST_STEPS):
         guess = gap + discount * (ahead @ guess)
     return guess
-
-
-@functools.cache
-def _libraries() -> ThreadpoolController:
-    """The libraries in this process that have threads of their own."""
-    return ThreadpoolController()
 
 
 def _unit(mdp: MDP) -> float:

@@ -13,7 +13,6 @@ from scipy import sparse
 
 from bisimetric import relation
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError
 from bisimetric.exact import branching
 from bisimetric.exact.deterministic.problem import LARGE, Problem, steps_of
 from bisimetric.exact.table import Request, Table, proven_error, require_memory
@@ -83,7 +82,7 @@ def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied:
         np.ascontiguousarray(steps.successor, dtype=np.uint32),
         np.ascontiguousarray(steps.reward),
         mdp.discount,
-        _least(request, mdp),
+        request.least(mdp),
         request.dtype,
     )
     table = solver.solve(problem)
@@ -95,7 +94,7 @@ def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
     lax = request.kind == "lax"
     require_memory(request.kind, states, branching.memory_needed(mdp, lax=lax) + copied)
     _compile_branching()
-    table = branching.solve(mdp, _least(request, mdp), lax=lax)
+    table = branching.solve(mdp, request.least(mdp), lax=lax)
     values = table.values.astype(request.dtype)
     if mdp.discount > 0:
         # States of different classes are not at distance 0, however small it is.
@@ -104,16 +103,6 @@ def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
     # A table that is rounded to float32 differs from its residual's by that rounding, twice.
     moved = float(np.abs(values - table.values).max()) * (1 + mdp.discount)
     return dataclasses.replace(table, values=values, residual=table.residual + moved)
-
-
-def _least(request: Request, mdp: MDP) -> float:
-    """The residual to reach: half of what is allowed, if rounding lets it."""
-    if not mdp.farthest <= float(np.finfo(request.dtype).max):
-        raise InputError(
-            f"exact.{request.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
-            f"distances that {request.dtype} cannot hold; scale the rewards down."
-        )
-    return max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest)
 
 
 def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:

@@ -50,6 +50,15 @@ class Request:
     dtype: np.dtype[Any]
     began: float
 
+    def least(self, mdp: MDP, room: str = "exact") -> float:
+        """The residual to reach: half of what is allowed, if rounding lets it."""
+        if not mdp.farthest < float(np.finfo(self.dtype).max):
+            raise InputError(
+                f"{room}.{self.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
+                f"distances that {self.dtype} cannot hold; scale the rewards down."
+            )
+        return max(self.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest)
+
     def answer(
         self,
         values: NDArray[np.floating],

@@ -87,11 +87,10 @@ class Settings:
         )
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
-        if self._tabled(source, network):
-            all_alike = listed(source, self.batch // network.actions)
-            of_all = of_states if all_alike else of_tables
-            return of_all(source, network, discount, self.batch, self.ahead)
-        return of_batches(source, network, discount, self.batch)
+        if not self._tabled(source, network):
+            return of_batches(source, network, discount, self.batch)
+        of_all = of_states if listed(source, self.batch // network.actions) else of_tables
+        return of_all(source, network, discount, self.batch, self.ahead)
 
     def reach(self, source: Source, network: Any) -> int:
         return self.ahead if self._tabled(source, network) else 1

@@ -26,7 +26,7 @@ from bisimetric import exact, sampled, views, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.files import check_writable, written_beside
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, checked_discount
 from bisimetric.progress import bar, digits
 from bisimetric.sampled.samplers import SAMPLERS
 from bisimetric.views.convergence import interval
@@ -124,8 +124,7 @@ def reproduce(
         raise NotADirectoryError(f"cannot save into {target}: it is a file; name a folder.")
     options: dict[str, Any] = {"keys": keys, "steps": steps, "goal": goal, "discount": discount}
     _check(keys, steps, goal)
-    for world in WORLDS.values():
-        worlds.load(world, discount=discount)
+    checked_discount(discount)
     target.mkdir(parents=True, exist_ok=True)
     for name in ("convergence.png", "convergence.json"):
         check_writable(target / name)

@@ -18,10 +18,11 @@ from bisimetric.cli.policies import read_policy
 from bisimetric.errors import InputError
 
 _FLAGS = ("steps", "episodes", "key", "policy", "max_episode_steps")
-_NOT_HERE = {
+_ELSEWHERE = {flag: f"use --{flag.replace('_', '-')} instead" for flag in _FLAGS} | {
     "environment": "name it as the first word",
     "state_of": "that is a function; use it in Python",
 }
+"""What datasets.rollout takes that is no option, and how it is told."""
 
 
 def rollout(
@@ -64,10 +65,7 @@ def rollout(
     if output.suffix != ".npz":
         raise InputError(f"cannot save transitions as {output}; the name must end in .npz.")
     given = options_of(options)
-    for flag in _FLAGS:
-        if flag in given:
-            raise InputError(f"--set {flag}={given[flag]}: use --{flag.replace('_', '-')} instead.")
-    for name, remedy in _NOT_HERE.items():
+    for name, remedy in _ELSEWHERE.items():
         if name in given:
             raise InputError(f"--set {name}={given[name]}: {remedy}.")
     limits: dict[str, Any] = {}

@@ -14,7 +14,6 @@ from bisimetric.exact.deterministic.problem import steps_of
 from bisimetric.exact.sharded.layout import ordered
 from bisimetric.exact.table import Request
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +61,7 @@ def stated(request: Request, mdp: MDP) -> Problem:
             f"{kind}: {where} has several successors, and rows are moved along single ones only; "
             f"use exact.{request.kind}, sampled or learned for stochastic MDPs."
         )
-    if not mdp.farthest < float(np.finfo(request.dtype).max):
-        raise InputError(
-            f"{kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that "
-            f"{request.dtype} cannot hold; scale the rewards down."
-        )
+    least = request.least(mdp, "exact.sharded")
     classes = relation.bisimulation(mdp)
     first = relation.representatives(classes)
     steps = steps_of(relation.quotient(mdp, classes))
@@ -79,6 +74,6 @@ def stated(request: Request, mdp: MDP) -> Problem:
         mdp.discount,
         rank[classes],
         first[order],
-        max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest),
+        least,
         steps.doubt,
     )

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import linalg
-from threadpoolctl import threadpool_limits
 
 from bisimetric.exact.table import proven_error
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
-from bisimetric.planning import UNIT
+from bisimetric.planning import UNIT, solving_step
 from bisimetric.progress import bar, compiling, digits
 from bisimetric.uses.transfer import couplings
 from bisimetric.uses.transfer.couplings import Answers, rows_of
@@ -136,11 +135,7 @@ class _Run:
 
         operator: Any = linalg.LinearOperator((pairs, pairs), matvec=system, dtype=np.float64)
         left = answers.gap - system(self.image)
-        # Several threads would round differently from run to run.
-        with threadpool_limits(1, user_api="blas"):
-            step, _ = linalg.bicgstab(
-                operator, left, rtol=COARSE, atol=small / 8, maxiter=MOST_STEPS
-            )
+        step = solving_step(operator, left, share=COARSE, steps=MOST_STEPS, small=small / 8)
         found = np.asarray(np.maximum(self.image + step, 0.0))
         if np.abs(answers.gap - system(found)).max() < np.abs(left).max():
             return found
