@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bisimetric"
 TREE = (
     "errors",
+    "rounding",
     "memory",
     "files",
     "progress",

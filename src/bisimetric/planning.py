@@ -13,10 +13,10 @@ from scipy.sparse import linalg
 from threadpoolctl import ThreadpoolController
 
 from bisimetric.errors import NotConverged
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, InducedChain, induce_chain
+from bisimetric.rounding import TINY
+from bisimetric.rounding import UNIT as UNIT
 
-UNIT = 2.0**-53
-"""The unit roundoff of float64."""
 MOST_ROUNDS = 10_000
 """Rounds of policy iteration, which needs a few; more mean that rounding goes in circles."""
 MOST_SWEEPS, AT_REST = 256, 4
@@ -54,13 +54,16 @@ def optimal_values(mdp: MDP, *, tol: float = 1e-6) -> Values:
 def policy_values(mdp: MDP, policy: ArrayLike, *, tol: float = 1e-6) -> Values:
     """V^pi(s) = R^pi(s) + discount * sum_s' P^pi(s)(s') V^pi(s'), to a proven error.
 
+    R^pi and P^pi are those of `MDP.under`; their rounding is part of the error.
+
     >>> mdp = MDP.deterministic([[1, 0], [1, 0]], [[0, 2], [1, 3]], discount=0.5)
     >>> policy_values(mdp, [0, 0]).values
     array([1., 2.])
     """
-    chain = mdp.under(policy)
-    V = _evaluate(chain)
-    return _proven("policy_values", V, action_values(chain, V)[:, 0], chain, tol)
+    chain = induce_chain(mdp, policy)
+    V = _evaluate(chain.mdp)
+    image = action_values(chain.mdp, V)[:, 0]
+    return _proven("policy_values", V, image, chain.mdp, tol, chain)
 
 
 def greedy_policy(
@@ -146,7 +149,8 @@ def _solved(system: sparse.csr_array, R: NDArray[np.float64]) -> NDArray[np.floa
     """V with system V = R, up to rounding.
 
     Refined by BiCGSTAB, whose steps are cheap; directly where that does not get there, as on long
-    chains. The factors of a graph in which all is near to all would fill a whole table.
+    chains. The factors of a graph in which all is near to all would fill a whole table. Where the
+    system is singular in float64, the last refinement is returned; its residual tells.
     """
     V, left = np.zeros(R.shape), R
     longest = int(np.diff(system.indptr).max())
@@ -161,7 +165,11 @@ def _solved(system: sparse.csr_array, R: NDArray[np.float64]) -> NDArray[np.floa
         if not np.abs(rest).max() < np.abs(left).max() / 2:
             break
         V, left = refined, rest
-    return np.asarray(linalg.spsolve(system.tocsc(), R)).reshape(R.shape)
+    try:
+        found = np.asarray(linalg.splu(system.tocsc()).solve(R)).reshape(R.shape)
+    except RuntimeError:  # singular in float64, with a discount next to 1
+        return V
+    return found if np.isfinite(found).all() else V
 
 
 def solving_step(
@@ -188,22 +196,38 @@ def _largest(mdp: MDP, V: NDArray[np.float64]) -> float:
 
 
 def _proven(
-    what: str, V: NDArray[np.float64], image: NDArray[np.float64], mdp: MDP, tol: float
+    what: str,
+    V: NDArray[np.float64],
+    image: NDArray[np.float64],
+    mdp: MDP,
+    tol: float,
+    chain: InducedChain | None = None,
 ) -> Values:
-    """Values with the error that their residual proves, the rounding of the image included."""
+    """Values with the error that their residual proves, the rounding of the image included.
+
+    That of a sum is relative to its terms, or at most TINY per operation where it underflows. A
+    `chain` has a rounding of its own.
+    """
     longest = int(np.diff(mdp.P.indptr).max())
-    rounding = (2 * longest + 6) * UNIT * _largest(mdp, V)
+    rounding = (2 * longest + 6) * (UNIT * _largest(mdp, V) + TINY)
+    if chain is not None:
+        rounding += chain.value_error(float(np.abs(V).max()))
     error = (float(np.abs(image - V).max()) + rounding) / (1 - mdp.discount) * (1 + 8 * UNIT)
+    if not np.isfinite(error):
+        error = np.inf
     values = Values(V, error)
     if not error <= tol:
+        finite = np.isfinite(error)
+        remedy = f"pass tol={_rounded_up(error):g} or more" if finite else "scale the rewards down"
         raise NotConverged(
             f"planning.{what}: float64 proves an error of {error:.2g} here and not tol={tol:g}; "
-            f"pass tol={_rounded_up(error):g} or more.",
+            f"{remedy}.",
             values,
         )
     return values
 
 
 def _rounded_up(error: float) -> float:
+    """The error with one digit, rounded up."""
     digit = 10.0 ** np.floor(np.log10(error))
-    return float(np.ceil(error / digit) * digit)
+    return float(np.ceil(error / digit) * digit) if digit > 0 else error

@@ -16,7 +16,7 @@ from bisimetric.distance import Distance
 from bisimetric.exact import branching
 from bisimetric.exact.deterministic.problem import LARGE, Problem, steps_of
 from bisimetric.exact.table import Request, Table, proven_error, require_memory
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, InducedChain
 from bisimetric.planning import UNIT
 from bisimetric.progress import compiling
 
@@ -43,15 +43,15 @@ def solved(
     mdp: MDP,
     solver: Solver,
     *,
-    of: MDP | None = None,
+    chain: InducedChain | None = None,
     policy: NDArray[Any] | None = None,
 ) -> Distance:
-    """The distance that was asked for, of `mdp` or of the chain `of` that a policy makes of it.
+    """The distance that was asked for, of `mdp` or of the `chain` that a policy induces.
 
     States in one class of the relation are at distance 0 and share their rows, so the problem is
     solved on one state a class and copied out.
     """
-    dynamics = mdp if of is None else of
+    dynamics = mdp if chain is None else chain.mdp
     lax, states = request.kind == "lax", dynamics.num_states
     table_bytes = states**2 * request.dtype.itemsize
     require_memory(request.kind, states, table_bytes)
@@ -66,7 +66,10 @@ def solved(
         table = _functional(request, dynamics, solver, states, copied)
     else:
         table = _branching(request, dynamics, states, copied)
-    error = proven_error(table.residual + spread * table.largest, table.largest, dynamics.discount)
+    residual = table.residual + spread * table.largest
+    if chain is not None:
+        residual += chain.pair_error(table.largest + table.residual)
+    error = proven_error(residual, table.largest, dynamics.discount)
     values = table.values[np.ix_(classes, classes)] if copied else table.values
     return request.answer(values, error, mdp, policy, {**table.how, "classes": members})
 

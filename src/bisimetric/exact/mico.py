@@ -14,7 +14,7 @@ from scipy import sparse
 from bisimetric.distance import Distance
 from bisimetric.exact.deterministic import sweeps
 from bisimetric.exact.table import Table, given_policy, proven_error, request, require_memory
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, induce_chain
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling, digits
 
@@ -39,7 +39,7 @@ def mico(
     pay off (Smith 1968); the rest are sweeps U <- F(U). With D = F(U) - U, F(U) differs from the
     true table by discount / (1 - discount) times something between min D and max D (MacQueen
     1966): in a chain that mixes those soon meet. A last sweep puts the answer back into the
-    equation for `error`. The rows of P are taken as divided by their sums.
+    equation for `error`. Rows of P and of the policy are divided by their sums (`MDP.under`).
 
     Args:
         policy: (S,) actions or (S, A) probabilities; default: the policy that the world comes
@@ -56,7 +56,8 @@ def mico(
     """
     asked = request("mico", tol, dtype)
     checked = given_policy("mico", mdp, policy)
-    chain = mdp.under(checked)
+    induced = induce_chain(mdp, checked)
+    chain = induced.mdp
     # Two tables, and the powers of P that _square allows.
     require_memory("mico", chain.num_states, chain.num_states**2 * (2 * asked.dtype.itemsize + 4))
     _compile_once(asked.dtype)
@@ -67,6 +68,7 @@ def mico(
     # a few are for the gap, the discount, the sum and the difference.
     longest = int(np.diff(P.indptr).max())
     residual = table.residual + (4 * longest + 4) * UNIT * table.largest
+    residual += induced.pair_error(table.largest + table.residual)
     error = proven_error(residual, table.largest, chain.discount)
     return asked.answer(table.values, error, mdp, checked, table.how)
 

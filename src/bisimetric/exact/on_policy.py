@@ -15,7 +15,7 @@ from bisimetric.exact.deterministic import doubling
 from bisimetric.exact.devices import check_device, solver_on
 from bisimetric.exact.queries import Answer
 from bisimetric.exact.table import given_policy, request
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, induce_chain
 from bisimetric.successors import Policy, Successors
 
 
@@ -51,7 +51,8 @@ def on_policy(
 
     d^pi(s, t) = |R^pi(s) - R^pi(t)| + discount * W1(d^pi)(P^pi(s), P^pi(t))
 
-    with R^pi and P^pi those of the chain that the policy makes; |V^pi(s) - V^pi(t)| <= d^pi(s, t).
+    with R^pi and P^pi those of the chain that the policy induces (`MDP.under`), whose rounding is
+    part of the error; |V^pi(s) - V^pi(t)| <= d^pi(s, t).
     Where the chain is deterministic every pair has one successor, so the first k terms of the sum
     double in one pass (`exact/deterministic/doubling.py`). Otherwise it is found by policy
     iteration over couplings (`exact/branching.py`).
@@ -78,7 +79,7 @@ def on_policy(
         )
     if not isinstance(mdp, MDP):
         raise InputError("exact.on_policy: Successors need pairs=[(s, t), ...] to start from.")
-    chain = mdp.under(policy)
+    chain = induce_chain(mdp, policy)
     wanted = request("on_policy", tol, dtype)
-    solver = solver_on(device, wanted, chain, Solver(doubling.solve, 2, 0.5), "levels")
-    return solved(wanted, mdp, solver, of=chain, policy=policy)
+    solver = solver_on(device, wanted, chain.mdp, Solver(doubling.solve, 2, 0.5), "levels")
+    return solved(wanted, mdp, solver, chain=chain, policy=policy)

@@ -14,14 +14,12 @@ from bisimetric import memory
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP, checked_policy
-from bisimetric.planning import UNIT
+from bisimetric.rounding import TINY, UNIT
 
 if TYPE_CHECKING:
     from bisimetric.exact.queries.answers import Answer
 
 DEFAULT_TOL = 1e-6
-TINY = 2.0**-1074
-"""The smallest number above 0."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +67,7 @@ class Request:
     ) -> Distance:
         """The distance, or NotConverged with it where its error is larger than was asked for."""
         made = self.made({**how, "dtype": str(self.dtype)})
+        error = bound_by_diameter(error, values, mdp)
         distance = Distance(values, error, self.kind, mdp, policy, made)
         self.refuse_larger(error, distance)
         return distance
@@ -127,6 +126,16 @@ def proven_error(residual: float, largest: float, discount: float) -> float:
     largest F(d), or TINY below the normal numbers; one more is for the difference.
     """
     return (residual + 4 * (UNIT * largest + TINY)) / (1 - discount) * (1 + 8 * UNIT)
+
+
+def bound_by_diameter(error: float, values: NDArray[np.floating], mdp: MDP) -> float:
+    """The smaller of a proven error and the diameter bound D = reward range / (1 - discount).
+
+    True distances lie in [0, D]. Where the values do too, none of them is off by more than D.
+    """
+    # A difference, 1 - discount and a quotient: three roundings.
+    diameter = mdp.farthest * (1 + 8 * UNIT) + TINY
+    return diameter if error > diameter and values.max() <= diameter else error
 
 
 def require_memory(kind: str, states: int, needed: float) -> None:

@@ -25,8 +25,16 @@ from bisimetric.mdp.checks import (
     stacked,
     with_steps_on_the_spot,
 )
+from bisimetric.mdp.induced_chain import InducedChain, induce_chain
 
-__all__ = ["MDP", "PROBABILITY_TOL", "checked_discount", "checked_policy"]
+__all__ = [
+    "MDP",
+    "PROBABILITY_TOL",
+    "InducedChain",
+    "checked_discount",
+    "checked_policy",
+    "induce_chain",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -233,27 +241,16 @@ class MDP:
         return dataclasses.replace(self, **changes)
 
     def under(self, policy: ArrayLike) -> MDP:
-        """The Markov chain that a policy makes of this MDP, as an MDP with one action.
+        """The Markov chain that a policy induces, as an MDP with one action.
 
-        R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a).
+        R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a), with pi(.|s) and
+        P(s, a) divided by their sums. `induce_chain` also bounds the rounding.
 
         >>> mdp = MDP.deterministic([[1, 0], [1, 0]], [[0, 2], [1, 3]], discount=0.5)
         >>> mdp.under([[0.5, 0.5], [1.0, 0.0]]).R.ravel()
         array([1., 1.])
         """
-        checked = checked_policy(self, policy)
-        states, actions = self.R.shape
-        everyone = np.arange(states)
-        if checked.ndim == 1:
-            P, R = self.P[everyone * actions + checked], self.R[everyone, checked]
-        else:
-            s, a = np.nonzero(checked)
-            shape = (states, states * actions)
-            weights = sparse.csr_array((checked[s, a], (s, s * actions + a)), shape)
-            P, R = weights @ self.P, (checked * self.R).sum(axis=1)
-        return dataclasses.replace(
-            self, P=sparse.csr_array(P), R=R[:, None], actions=None, policy=None, available=None
-        )
+        return induce_chain(self, policy).mdp
 
     def __repr__(self) -> str:
         kind = "deterministic" if self.is_deterministic else f"{self.P.nnz} transitions"

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from bisimetric.distance import Distance
 from bisimetric.exact.sharded.joining import jax_package
 from bisimetric.exact.table import given_policy, request
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, induce_chain
 
 
 def on_policy(
@@ -50,4 +50,6 @@ def on_policy(
     policy = given_policy("on_policy", mdp, policy)
     wanted = request("on_policy", tol, dtype)
     options = Options(output, checkpoint, every, device, block, limit, about or {})
-    return answered(wanted, mdp, mdp.under(policy), policy, options)
+    chain = induce_chain(mdp, policy)
+    # Where every state has one successor, the chain's rounding is that of its rewards alone.
+    return answered(wanted, mdp, chain.mdp, policy, options, rounding=chain.pair_error(0.0))

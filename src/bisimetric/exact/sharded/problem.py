@@ -26,7 +26,7 @@ class Problem:
         place: (S,), the row and column of each state of the whole MDP.
         states: (C,), one state of the whole MDP for each row.
         least: the largest rise that is small enough.
-        doubt: by how much F(d) may be off; see `steps_of`.
+        doubt: by how much F(d) may be off; see `steps_of` and `InducedChain.pair_error`.
     """
 
     successor: NDArray[np.int32]
@@ -51,7 +51,7 @@ class Problem:
         return found.hexdigest()[:16]
 
 
-def stated(request: Request, mdp: MDP) -> Problem:
+def stated(request: Request, mdp: MDP, rounding: float = 0.0) -> Problem:
     """The problem that an MDP or the chain of a policy poses; refuses what has no rows to move."""
     kind = f"exact.sharded.{request.kind}"
     if not mdp.is_deterministic:
@@ -75,5 +75,5 @@ def stated(request: Request, mdp: MDP) -> Problem:
         rank[classes],
         first[order],
         least,
-        steps.doubt,
+        steps.doubt + rounding,
     )

@@ -58,8 +58,10 @@ def answered(
     chain: MDP,
     policy: NDArray[Any] | None,
     options: Options,
+    *,
+    rounding: float = 0.0,
 ) -> Distance:
-    """The distance that was asked for, of the dynamics `chain`."""
+    """The distance that was asked for, of the dynamics `chain`, whose rewards are rounded."""
     where = f"exact.sharded.{request.kind}"
     _check_numbers(where, options)
     group = joined(options.device)
@@ -68,7 +70,7 @@ def answered(
     )
     with watched(group, remedy), jax.enable_x64(True):
         group.together(lambda: _check_output(where, options))
-        problem = group.together(lambda: stated(request, chain))
+        problem = group.together(lambda: stated(request, chain, rounding))
         _agree(where, group, request, problem, options)
         layout = layout_of(group, problem.num_states, request.dtype, options.block)
         checkpoint = _checkpoint(options, request, problem)
