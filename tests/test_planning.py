@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bisimetric import MDP, NotConverged, planning, worlds
+from bisimetric import MDP, InputError, NotConverged, exact, planning, worlds
 from strategies import deterministic_mdps
 
 
@@ -127,3 +128,26 @@ def test_what_float64_cannot_prove_is_said() -> None:
         planning.optimal_values(worlds.load("mirrored-rooms"), tol=1e-16)
     assert isinstance(caught.value.partial, planning.Values)
     assert 1e-16 < caught.value.partial.error < 1e-10
+
+
+@pytest.mark.parametrize("discount", [0.1, 0.3, 0.7])
+def test_the_error_covers_sums_that_underflow(discount: float) -> None:
+    # Of V = r + discount * V, float64 loses the second term: r is its smallest number.
+    tiny = 2.0**-1074
+    mdp = MDP.deterministic([[0], [1]], [[tiny], [0.0]], discount=discount)
+    true = Fraction(tiny) / (1 - Fraction(discount))
+    for V in (planning.optimal_values(mdp), planning.policy_values(mdp, [0, 0])):
+        assert abs(Fraction(float(V.values[0])) - true) <= Fraction(V.error)
+
+
+def test_values_that_float64_cannot_hold_are_an_input_error() -> None:
+    P = [[[0.5, 0.5]], [[0, 1]]]
+    mdp = MDP.from_matrices(P, [[1e308], [-1e308]], discount=0.5)
+    for compute in (
+        planning.optimal_values,
+        planning.greedy_policy,
+        lambda mdp: planning.policy_values(mdp, [0, 0]),
+        exact.mico,
+    ):
+        with pytest.raises(InputError, match="scale the rewards down"):
+            compute(mdp)

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 from threadpoolctl import ThreadpoolController
 
-from bisimetric.errors import NotConverged
+from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP, InducedChain, induce_chain
 from bisimetric.rounding import TINY
 from bisimetric.rounding import UNIT as UNIT
@@ -46,6 +46,7 @@ def optimal_values(mdp: MDP, *, tol: float = 1e-6) -> Values:
     >>> optimal_values(mdp).values
     array([4., 5.])
     """
+    _require_range("optimal_values", mdp)
     # Where evaluating a policy is cheap, it need not start from a good one.
     _, V = _policy_iteration(mdp, _first(mdp) if mdp.is_deterministic else _rested(mdp))
     return _proven("optimal_values", V, action_values(mdp, V).max(axis=1), mdp, tol)
@@ -60,6 +61,7 @@ def policy_values(mdp: MDP, policy: ArrayLike, *, tol: float = 1e-6) -> Values:
     >>> policy_values(mdp, [0, 0]).values
     array([1., 2.])
     """
+    _require_range("policy_values", mdp)
     chain = induce_chain(mdp, policy)
     V = _evaluate(chain.mdp)
     image = action_values(chain.mdp, V)[:, 0]
@@ -79,6 +81,7 @@ def greedy_policy(
     """
     if values is not None:
         return np.asarray(action_values(mdp, values).argmax(axis=1))
+    _require_range("greedy_policy", mdp)
     policy, V = _policy_iteration(mdp, _first(mdp))
     # |V^pi - V*| <= |V^pi - V| + |V - V*|, and each residual proves one half.
     best = action_values(mdp, V)
@@ -100,6 +103,18 @@ def action_values(mdp: MDP, values: ArrayLike | Values) -> NDArray[np.float64]:
     """
     Q = mdp.R + mdp.discount * (mdp.shares @ np.asarray(values)).reshape(mdp.R.shape)
     return Q if mdp.available is None else np.where(mdp.available, Q, -np.inf)
+
+
+def _require_range(what: str, mdp: MDP) -> None:
+    """Raises InputError where a value function may exceed the largest float64."""
+    with np.errstate(over="ignore"):
+        largest = float(np.abs(mdp.R).max()) / (1 - mdp.discount)
+    # Sums of a value and a reward stay finite too.
+    if not largest < float(np.finfo(np.float64).max) / 4:
+        raise InputError(
+            f"planning.{what}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make values that "
+            "float64 cannot hold; scale the rewards down."
+        )
 
 
 def _first(mdp: MDP) -> NDArray[np.int64]:

@@ -58,6 +58,7 @@ def mico(
     checked = given_policy("mico", mdp, policy)
     induced = induce_chain(mdp, checked)
     chain = induced.mdp
+    asked.require_range(chain)
     # Two tables, and the powers of P that _square allows.
     require_memory("mico", chain.num_states, chain.num_states**2 * (2 * asked.dtype.itemsize + 4))
     _compile_once(asked.dtype)

@@ -50,12 +50,16 @@ class Request:
 
     def least(self, mdp: MDP, room: str = "exact") -> float:
         """The residual to reach: half of what is allowed, if rounding lets it."""
+        self.require_range(mdp, room)
+        return max(self.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest)
+
+    def require_range(self, mdp: MDP, room: str = "exact") -> None:
+        """Raises InputError where the diameter bound is no finite number of the table's type."""
         if not mdp.farthest < float(np.finfo(self.dtype).max):
             raise InputError(
                 f"{room}.{self.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
                 f"distances that {self.dtype} cannot hold; scale the rewards down."
             )
-        return max(self.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.farthest)
 
     def answer(
         self,
