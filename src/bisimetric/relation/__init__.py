@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, refuse_label_actions
 from bisimetric.relation.lumping import WHOLE, arrivals, lumped
 from bisimetric.relation.quotients import quotient, representatives
 from bisimetric.relation.refinement import refined
@@ -91,6 +91,7 @@ def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     >>> lax(mdp), bisimulation(mdp)
     (array([0, 0, 1]), array([0, 1, 2]))
     """
+    refuse_label_actions("relation.lax", mdp)
     P, R = mdp.P, mdp.R
     if mdp.available is not None:
         # In place of an action that a state lacks, its first one again: the set is the same.

@@ -22,7 +22,7 @@ from bisimetric.exact.queries.answers import Answer, Kind
 from bisimetric.exact.queries.grounds import Asked, Known, excerpt
 from bisimetric.exact.queries.reach import Ground, Reach, joined, parted
 from bisimetric.exact.table import Request, proven_error
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, refuse_label_actions
 from bisimetric.memory import fits
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling
@@ -286,7 +286,11 @@ def _stand(kind: Kind, source: MDP | Successors, policy: Any) -> Known | Asked:
     if kind != "on_policy":
         if policy is not None:
             raise InputError(f"exact.{kind}: takes no policy; use exact.on_policy.")
-        return Known(source) if isinstance(source, MDP) else Asked(source)
+        if not isinstance(source, MDP):
+            return Asked(source)
+        if kind == "lax":
+            refuse_label_actions("exact.lax", source)
+        return Known(source)
     if isinstance(source, Successors):
         if policy is None:
             raise InputError(
