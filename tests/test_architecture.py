@@ -22,6 +22,7 @@ TREE = (
     "mdp",
     "successors",
     "planning",
+    "transport",
     "transitions",
     "explanation",
     "distance",

@@ -89,7 +89,7 @@ def test_a_union_keeps_them_where_they_are() -> None:
 
 @pytest.mark.parametrize("given", [[2], [-1], [0, 0], [0.5], ["x"], 3, [None], [float("inf")]])
 def test_what_they_must_be(given: Any) -> None:
-    with pytest.raises(InputError, match="label_actions are .* distinct actions from 0 to 1"):
+    with pytest.raises(InputError, match=r"label_actions are .* distinct actions from 0 to 1"):
         MDP.deterministic([[0, 0]], [[0, 1]], discount=0.5, label_actions=given)
 
 
