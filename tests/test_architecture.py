@@ -23,6 +23,7 @@ TREE = (
     "mdp",
     "successors",
     "planning",
+    "transport",
     "transitions",
     "explanation",
     "distance",

@@ -350,3 +350,13 @@ def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
 def test_bad_requests_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, TableTooLarge), match=message):
         exact.bisimulation(random_mdp(5, 1, 2, key=0), **options)
+
+
+def test_small_rewards_beside_huge_ones() -> None:
+    """In the unit of the largest distance the small ones are below the normal numbers."""
+    P = np.full((2, 2, 2), 0.5)
+    mdp = MDP.from_matrices(P, [[1e300, 0.0], [1e300, 1.2345e-20]], discount=0.5)
+    d = exact.bisimulation(mdp, tol=1e-6)
+    truth = Fraction(1.2345e-20)
+    assert abs(Fraction(d(0, 1)) - truth) > Fraction(1e-24)
+    assert abs(Fraction(d(0, 1)) - truth) <= Fraction(d.error)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bisimetric.exact import transport
+from bisimetric import transport
 from oracles import transport as by_programme
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from bisimetric.errors import InputError
@@ -12,6 +13,7 @@ from bisimetric.mdp import PROBABILITY_TOL, checked_discount
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 Policy = Callable[[Any], Any]
+Number = float | Fraction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,7 +25,8 @@ class Successors:
 
     Attributes:
         step: step(state, action) gives (reward, successor), (reward, {successor: probability})
-            or (reward, [(probability, successor), ...]).
+            or (reward, [(probability, successor), ...]). Probabilities that sum to 1 only nearly
+            are divided by their sum. A `fractions.Fraction` is not rounded.
         actions: the actions of every state, or a function from a state to those that it has.
         discount: in [0, 1).
         reward_range: (low, high) of all rewards, or None where nobody knows. With it no distance
@@ -67,6 +70,14 @@ class Successors:
 
     def outcome(self, state: Hashable, action: Hashable) -> tuple[float, dict[Hashable, float]]:
         """The reward of a step and the probability, above 0, of each successor; checked."""
+        reward, successors = self.exact_outcome(state, action)
+        rounded = {successor: float(p) for successor, p in successors.items()}
+        return float(reward), {successor: p for successor, p in rounded.items() if p > 0}
+
+    def exact_outcome(
+        self, state: Hashable, action: Hashable
+    ) -> tuple[Number, dict[Hashable, Number]]:
+        """`outcome` without rounding: a number is a float, or a fraction such as a mean."""
         what = f"step({state!r}, {action!r})"
         given: Any = self.step(state, action)
         if not isinstance(given, tuple | list) or len(given) != 2:
@@ -79,7 +90,9 @@ class Successors:
     def under(self, policy: Policy) -> Successors:
         """The Markov chain of a policy, which gives a state's action or {action: probability}.
 
-        Rewards and successors are averaged, as in `MDP.under`.
+        R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a), where pi(s) and each
+        P(s, a) are divided by their sums, as in `MDP.under`. The sums are exact: `exact_outcome`
+        gives them as fractions, and `outcome` rounds each number once.
 
         >>> coin = Successors(lambda x, a: (a, x + a), actions=(0, 1), discount=0.9)
         >>> coin.under(lambda x: {0: 0.5, 1: 0.5}).outcome(3, "policy")
@@ -90,23 +103,24 @@ class Successors:
                 f"Successors: the policy is {policy!r} and must be a function from a state to an "
                 "action or to {action: probability}."
             )
-        low, high = self.reward_range or (-math.inf, math.inf)
 
-        def averaged(state: Hashable, _: Hashable) -> tuple[float, dict[Hashable, float]]:
-            reward: float = 0.0
-            mixed: dict[Hashable, float] = {}
-            for action, weight in self._weights(policy, state).items():
-                here, successors = self.outcome(state, action)
-                reward += weight * here
-                total = sum(successors.values())
-                for successor, probability in successors.items():
-                    mixed[successor] = mixed.get(successor, 0.0) + weight * probability / total
-            # An average lies in the range; rounded, it may lie beside it.
-            return min(max(reward, low), high), mixed
+        def average(state: Hashable, _: Hashable) -> tuple[Number, dict[Hashable, Number]]:
+            chosen = self._chosen(policy, state)
+            reward, mixed = Fraction(0), dict[Hashable, Number]()
+            for action, weight in zip(chosen, normalised(chosen.values()), strict=True):
+                here, successors = self.exact_outcome(state, action)
+                shares = normalised(successors.values())
+                if len(chosen) == 1:
+                    return here, dict(zip(successors, shares, strict=True))
+                reward += weight * Fraction(here)
+                for successor, share in zip(successors, shares, strict=True):
+                    mixed[successor] = mixed.get(successor, Fraction(0)) + weight * share
+            return reward, mixed
 
-        return dataclasses.replace(self, step=averaged, actions=("policy",))
+        return dataclasses.replace(self, step=average, actions=("policy",))
 
-    def _weights(self, policy: Policy, state: Hashable) -> dict[Hashable, float]:
+    def _chosen(self, policy: Policy, state: Hashable) -> dict[Hashable, Number]:
+        """The actions that a policy takes in a state, with their probabilities as given."""
         chosen = policy(state)
         what = f"policy({state!r})"
         if isinstance(chosen, dict):
@@ -120,10 +134,9 @@ class Successors:
                     f"Successors: {what} takes {action!r}, which the state lacks; it has "
                     f"{_listed(has)}."
                 )
-        total = sum(weights.values())
-        return {action: weight / total for action, weight in weights.items()}
+        return weights
 
-    def _checked_reward(self, what: str, given: Any) -> float:
+    def _checked_reward(self, what: str, given: Any) -> Number:
         reward = _number(given)
         if not math.isfinite(reward):
             raise InputError(f"Successors: the reward of {what} is {given!r} and must be finite.")
@@ -131,7 +144,7 @@ class Successors:
             low, high = self.reward_range
             if not low <= reward <= high:
                 raise InputError(
-                    f"Successors: the reward of {what} is {reward:g} and lies outside "
+                    f"Successors: the reward of {what} is {float(reward):g} and lies outside "
                     f"reward_range=({low:g}, {high:g})."
                 )
         return reward
@@ -146,7 +159,25 @@ class Successors:
         return f"Successors({count}, discount {self.discount}{rewards})"
 
 
-def _checked_successors(what: str, given: Any) -> dict[Hashable, float]:
+def normalised(masses: Iterable[Number]) -> list[Fraction]:
+    """Positive numbers divided by their exact sum.
+
+    >>> normalised([0.5, 0.25])
+    [Fraction(2, 3), Fraction(1, 3)]
+    """
+    weights = proportional(masses)
+    total = sum(weights)
+    return [Fraction(weight, total) for weight in weights]
+
+
+def proportional(masses: Iterable[Number]) -> list[int]:
+    """Integers in exactly the proportion of the given numbers."""
+    ratios = [mass.as_integer_ratio() for mass in masses]
+    common = math.lcm(*(denominator for _, denominator in ratios))
+    return [numerator * (common // denominator) for numerator, denominator in ratios]
+
+
+def _checked_successors(what: str, given: Any) -> dict[Hashable, Number]:
     """{successor: probability}, from any of the forms that a step may give."""
     if isinstance(given, dict):
         return _distribution(what, ((p, successor) for successor, p in given.items()))
@@ -160,8 +191,8 @@ def _checked_successors(what: str, given: Any) -> dict[Hashable, float]:
     return {_hashable(f"{what} gave the successor", given): 1.0}
 
 
-def _distribution(what: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable, float]:
-    found: dict[Hashable, float] = {}
+def _distribution(what: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable, Number]:
+    found: dict[Hashable, Number] = {}
     for given, outcome in entries:
         probability = _number(given)
         if not (math.isfinite(probability) and probability >= 0):
@@ -171,7 +202,9 @@ def _distribution(what: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable,
             )
         if probability > 0:
             key = _hashable(f"{what} gave", outcome)
-            found[key] = found.get(key, 0.0) + probability
+            found[key] = (
+                Fraction(found[key]) + Fraction(probability) if key in found else probability
+            )
     total = math.fsum(found.values())
     if abs(total - 1) > PROBABILITY_TOL:
         raise InputError(
@@ -215,11 +248,12 @@ def _hashable(what: str, given: Any) -> Hashable:
     return given  # type: ignore[no-any-return]
 
 
-def _number(given: Any) -> float:
+def _number(given: Any) -> Number:
     try:
-        return float(given)
-    except (TypeError, ValueError):
+        rounded = float(given)
+    except (TypeError, ValueError, OverflowError):
         return math.nan
+    return given if isinstance(given, Fraction) else rounded
 
 
 def _listed(actions: Sequence[Hashable]) -> str:

@@ -66,6 +66,7 @@ def _contents(distance: Distance) -> dict[str, Any]:
         "features": mdp.features,
         "world_policy": mdp.policy,
         "available": mdp.available,
+        "label_actions": mdp.label_actions or None,
         "policy": distance.policy,
     }
     if coverage is not None:
@@ -158,6 +159,7 @@ def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
         features=found.get("features"),
         policy=found.get("world_policy"),
         available=found.get("available"),
+        label_actions=tuple(found.get("label_actions", np.empty(0)).tolist()),
     )
 
 

@@ -53,10 +53,12 @@ def bisimulation(
 
     d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * W1(d~)(P(s, a), P(t, a))
 
-    with W1 the least cost of moving one distribution onto the other; |V*(s) - V*(t)| <= d~(s, t),
-    and d~(s, t) = 0 iff s and t are bisimilar. In a deterministic MDP W1 is the distance of the two
-    successors, and d~ the optimal value function of the pair graph (`exact/deterministic`). In
-    others, policy iteration over actions and couplings finds it (`exact/branching.py`). States
+    with W1 the least cost of moving one distribution onto the other; |V*(s) - V*(t)| <= d~(s, t).
+    At a discount above 0, d~(s, t) = 0 iff s and t are bisimilar; at 0 only the rewards count. An
+    entry of 0 proves no more than that d~(s, t) is at most the error. In a deterministic MDP W1 is
+    the distance of the two successors, and d~ the optimal value function of the pair graph
+    (`exact/deterministic`). In others, policy iteration over actions and couplings finds it
+    (`exact/branching.py`). States
     whose available actions differ are at the largest possible distance, the range of the rewards
     divided by 1 - discount.
 

@@ -20,9 +20,10 @@ from bisimetric.exact import couplings
 from bisimetric.exact.couplings import Memory, Model
 from bisimetric.exact.table import Table
 from bisimetric.exact.threads import in_parts
-from bisimetric.exact.transport import Costs
 from bisimetric.mdp import MDP
 from bisimetric.progress import bar, digits
+from bisimetric.rounding import TINY
+from bisimetric.transport import Costs
 
 PATIENCE = 8
 """Rounds that may pass without a smaller residual."""
@@ -44,7 +45,7 @@ def solve(mdp: MDP, least: float, *, lax: bool = False) -> Table:
     The table begins at |V(s) - V(t)|, a lower bound, with states numbered by V, so that the first
     couplings are optimal for it.
     """
-    unit = _unit(mdp)
+    unit = _unit(mdp.farthest)
     mdp = mdp.replace(R=mdp.R / unit)
     V = planning.optimal_values(mdp, tol=math.inf).values
     order = np.argsort(V, kind="stable")
@@ -65,7 +66,7 @@ def solve_explored(
     `codes` are s * S + t of the pairs, t < s, in rising order; other pairs of different states are
     taken to be `beyond` apart.
     """
-    unit = _unit(mdp)
+    unit = _unit(max(mdp.farthest, beyond))
     mdp = mdp.replace(R=mdp.R / unit)
     model = _numbered(mdp, np.arange(mdp.num_states), lax)
     table = np.zeros((1, 1 + len(codes)))
@@ -107,8 +108,11 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
                 residual, largest = run.sweep(thorough=True)
                 if residual <= small:
                     # Sums over a row, and dividing it by its sum, take a rounding a term.
-                    rounding = (4 * run.model.support + 8) * planning.UNIT * largest
-                    doubt = run.model.discount * (run.doubt + rounding)
+                    # Below the normal numbers, where small rewards may be in this unit, a rounding
+                    # is TINY / 2: of each term, and of both rewards.
+                    terms = 4 * run.model.support + 8
+                    rounding = terms * (planning.UNIT * largest + TINY)
+                    doubt = run.model.discount * (run.doubt + rounding) + TINY
                     return residual + doubt, largest, rounds
             rounds += 1
             without_gain = 0 if residual < best else without_gain + 1
@@ -234,14 +238,14 @@ def _worth_for_ever(
     return guess
 
 
-def _unit(mdp: MDP) -> float:
+def _unit(farthest: float) -> float:
     """A power of two near the largest possible distance.
 
     What is remembered of a move is a float32, whose range is narrow; to divide by a power of two
-    rounds nothing.
+    rounds nothing but what falls below the normal numbers.
     """
-    exponent = math.frexp(mdp.farthest)[1]
-    return 1.0 if mdp.farthest == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))
+    exponent = math.frexp(farthest)[1]
+    return 1.0 if farthest == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))
 
 
 def _numbered(mdp: MDP, order: NDArray[np.int64], lax: bool) -> Model:

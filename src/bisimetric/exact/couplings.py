@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.exact import transport
+from bisimetric import transport
 from bisimetric.planning import UNIT
 
 NO_MOVE = 2**32 - 1

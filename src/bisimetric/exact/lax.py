@@ -14,7 +14,7 @@ from bisimetric.exact.classes import Solver, solved
 from bisimetric.exact.deterministic import game
 from bisimetric.exact.queries import Answer
 from bisimetric.exact.table import request
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, refuse_label_actions
 from bisimetric.successors import Successors
 
 
@@ -45,6 +45,9 @@ def lax(
     the Hausdorff distance between the actions of s and those of t: an action may be answered by
     any action that the other state has. |V*(s) - V*(t)| <= d_lax(s, t) <= d~(s, t).
 
+    Actions that encode labels of states (`MDP.label_actions`) must not be answered by others, so
+    that an MDP with them raises an `InputError`.
+
     Args:
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the table, float64 or float32.
@@ -58,4 +61,5 @@ def lax(
         return queries.answered("lax", mdp, pairs, tol=tol, max_pairs=max_pairs)
     if not isinstance(mdp, MDP):
         raise InputError("exact.lax: Successors need pairs=[(s, t), ...] to start from.")
+    refuse_label_actions("exact.lax", mdp)
     return solved(request("lax", tol, dtype), mdp, Solver(game.solve, 1, 6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from bisimetric import planning
 from bisimetric.explanation import couplings, paths
+from bisimetric.explanation.bisimilarity import are_bisimilar
 from bisimetric.explanation.choices import Choices
 from bisimetric.explanation.records import Explanation, Match, Proof, Step
 from bisimetric.explanation.text import unseen_in
@@ -41,6 +43,8 @@ def explain(
     choices = Choices(dynamics, values, kind, _played(policy), proof.known, proof.complete)
     follow = paths.follow if dynamics.is_deterministic else couplings.follow
     way = follow(choices, states)
+    gap, gap_error = _value_gap(mdp, policy, states) if proof.complete else (None, 0.0)
+    rounded = choices.played is not None and bool((choices.played < 0).any())
     return Explanation(
         mdp=mdp,
         kind=kind,
@@ -50,8 +54,10 @@ def explain(
         steps=way.steps,
         loop=way.loop,
         total=way.total,
-        value_gap=_value_gap(mdp, policy, states) if proof.complete else None,
+        value_gap=gap,
+        value_gap_error=gap_error,
         apart=way.apart,
+        bisimilar=way.loop is None and not rounded and are_bisimilar(choices, way.end),
     )
 
 
@@ -62,10 +68,13 @@ def _played(policy: NDArray[Any] | None) -> NDArray[Any] | None:
     return np.where(np.count_nonzero(policy, axis=1) == 1, policy.argmax(axis=1), -1)
 
 
-def _value_gap(mdp: MDP, policy: NDArray[Any] | None, states: tuple[int, int]) -> float:
-    loose = 1e-3 * max(1.0, float(np.ptp(mdp.R))) / (1 - mdp.discount)
+def _value_gap(
+    mdp: MDP, policy: NDArray[Any] | None, states: tuple[int, int]
+) -> tuple[float, float]:
+    """abs(V(s) - V(t)), and a bound on its error: as small as float64 lets it be."""
     if policy is not None:
-        V = planning.policy_values(mdp, policy, tol=loose)
+        V = planning.policy_values(mdp, policy, tol=math.inf)
     else:
-        V = planning.optimal_values(mdp, tol=loose)
-    return abs(float(V.values[states[0]] - V.values[states[1]]))
+        V = planning.optimal_values(mdp, tol=math.inf)
+    gap = abs(float(V.values[states[0]] - V.values[states[1]]))
+    return gap, 0.0 if states[0] == states[1] else 2 * V.error + planning.UNIT * gap

@@ -18,6 +18,7 @@ class Way(NamedTuple):
     steps: tuple[Step, ...]
     loop: int | None
     total: float
+    end: tuple[int, int]
     apart: tuple[int, int] | None
 
 
@@ -42,8 +43,8 @@ class Choices:
     complete: bool = True
 
     @property
-    def zero_is_alike(self) -> bool:
-        """Whether states at distance 0 behave alike; draws may just not tell them apart yet."""
+    def zero_is_near(self) -> bool:
+        """Whether states at distance 0 are near; draws may just not tell them apart yet."""
         return self.known is None
 
     def sets_differ(self, pair: tuple[int, int]) -> bool:

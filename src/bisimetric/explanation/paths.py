@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bisimetric.explanation.choices import Choices, Way, attained
@@ -30,10 +32,10 @@ def follow(choices: Choices, states: tuple[int, int]) -> Way:
         steps.append(Step(pair, actions, gap, weight * gap, after, weight=weight))
         pair, weight = after, weight * mdp.discount
     loop = seen.get(pair)
-    total = sum(step.adds for step in steps)
     if loop is not None:
-        once = sum(step.adds for step in steps[loop:])
-        total += once / (1 - mdp.discount ** (len(steps) - loop)) - once
+        once = math.fsum(step.adds for step in steps[loop:])
+        rest = once / (1 - mdp.discount ** (len(steps) - loop))
+        total = math.fsum([*(step.adds for step in steps[:loop]), rest])
     else:
-        total += weight * float(values[pair])
-    return Way(tuple(steps), loop, total, pair if choices.sets_differ(pair) else None)
+        total = math.fsum([*(step.adds for step in steps), weight * float(values[pair])])
+    return Way(tuple(steps), loop, total, pair, pair if choices.sets_differ(pair) else None)

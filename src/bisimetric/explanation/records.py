@@ -88,8 +88,9 @@ class Explanation:
     returns to an earlier pair, and then the steps from `loop` on repeat for ever. Where successors
     branch, each step shows their coupling, and the next step follows the match that adds most,
     matches of states at distance 0 from its own taken together.
-    Put together, d(s, t) = `total` to within the distance's error; in a table from draws that has
-    not converged, `total` may be the larger one.
+    Put together, `total` is within twice the distance's error of d(s, t): couplings are found to
+    rounding, like those of the table. In a table from draws that has not converged, `total` may be
+    the larger one.
 
     Attributes:
         steps: the path, one step each.
@@ -100,8 +101,11 @@ class Explanation:
         proof: what is proven of it.
         value_gap: abs(V(s) - V(t)), V* or V^pi, which the distance bounds; None where not all of
             the MDP is known.
+        value_gap_error: a proven bound on the error of `value_gap`.
         apart: the pair at the end of the steps whose states have different actions, and are
             therefore as far apart as states can be; else None.
+        bisimilar: whether the states after the last step (without steps: the two states) are proven
+            to be bisimilar. If not, they may still be: then their distance is at most the error.
     """
 
     mdp: MDP
@@ -114,6 +118,8 @@ class Explanation:
     total: float
     value_gap: float | None
     apart: tuple[int, int] | None = None
+    value_gap_error: float = 0.0
+    bisimilar: bool = False
 
     @property
     def error(self) -> float:

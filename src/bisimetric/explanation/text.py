@@ -30,7 +30,7 @@ def lines(why: Explanation) -> Iterator[str]:
         yield f"{_different_actions(why, why.apart)}: the largest possible distance"
     elif not why.steps:
         yield _no_step(why)
-        if why.states[0] == why.states[1] or why.proof.known is None:
+        if why.states[0] == why.states[1] or why.bisimilar:
             return
     elif why.steps[0].coupling:
         yield from _couplings(why)
@@ -72,19 +72,27 @@ def unseen_in(state: str, known: NDArray[np.bool_], action_name: Callable[[int],
 def _no_step(why: Explanation) -> str:
     if why.states[0] == why.states[1]:
         return "they are the same state"
-    if why.proof.known is None:
+    if why.bisimilar:
         return "they behave alike: no step tells them apart"
+    if why.proof.known is None:
+        return "no step that adds to it was found" + _up_to_error(why)
     return _alike(why, why.states)
 
 
+def _up_to_error(why: Explanation) -> str:
+    return f": it is at most the error, {why.error:.2g}" if math.isfinite(why.error) else ""
+
+
 def _alike(why: Explanation, pair: tuple[int, int]) -> str:
-    """Why a pair at distance 0 is there."""
+    """What is known of a pair at distance 0."""
     a, b = (why.mdp.name(s) for s in pair)
     known = why.proof.known
     if a == b:
         return f"both are in {a}"
     if known is None:
-        return f"{a} and {b} behave alike"
+        if why.bisimilar:
+            return f"{a} and {b} behave alike"
+        return f"{a} and {b} add nothing" + (", up to the error" if why.error > 0 else "")
     if not why.proof.complete and not (known[pair[0]] & known[pair[1]]).any():
         return f"no action was seen in both {a} and {b}"
     return f"no draw so far tells {a} and {b} apart"
@@ -114,9 +122,15 @@ def _meaning(why: Explanation) -> str:
     under = "the policy" if why.kind in ("on_policy", "mico") else "the best policy"
     values = f"their values under {under} differ by"
     if math.isfinite(why.error):
-        known = "" if why.value_gap is None else f"; they differ by {why.value_gap:.6g}"
+        known = "" if why.value_gap is None else f"; they differ by {_value_gap(why)}"
         return f"so {values} at most {why.distance + why.error:.6g}{known}"
-    return f"{values} {why.value_gap:.6g}; the true distance is at least that"
+    return f"{values} {_value_gap(why)}; the true distance is at least that"
+
+
+def _value_gap(why: Explanation) -> str:
+    """The gap, with its error where that can be seen."""
+    seen = why.value_gap_error > 1e-6 * max(why.value_gap or 0.0, why.distance)
+    return f"{why.value_gap:.6g}" + (f", up to {why.value_gap_error:.1g}" if seen else "")
 
 
 def _different_actions(why: Explanation, pair: tuple[int, int]) -> str:
@@ -246,7 +260,8 @@ def _end(why: Explanation) -> str:
     like = why.steps[why.loop].states
     if after == like:
         return back
-    return f"{back}, for {first} and {second} are like {' and '.join(map(why.mdp.name, like))}"
+    there = " and ".join(map(why.mdp.name, like))
+    return f"{back}, for {first} and {second} are at distance 0 from {there}"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], *, left: int) -> Iterator[str]:

@@ -14,6 +14,7 @@ from bisimetric.mdp.checks import (
     PROBABILITY_TOL,
     checked_available,
     checked_discount,
+    checked_label_actions,
     checked_names,
     checked_policy,
     checked_rows,
@@ -21,6 +22,7 @@ from bisimetric.mdp.checks import (
     floats,
     frozen,
     integers,
+    refuse_label_actions,
     refuse_non_finite,
     stacked,
     with_steps_on_the_spot,
@@ -34,6 +36,7 @@ __all__ = [
     "checked_discount",
     "checked_policy",
     "induce_chain",
+    "refuse_label_actions",
 ]
 
 
@@ -55,6 +58,8 @@ class MDP:
         policy: the policy that the world comes with, (S,) or (S, A), or None.
         available: (S, A), whether a state has an action, or None where every state has them all.
             An action that a state lacks is kept as a step on the spot that pays 0, and never taken.
+        label_actions: the actions that encode labels of states and are no actions to take, as from
+            `worlds.from_prism(observe=...)`. d_lax, which matches any actions, raises for them.
 
     >>> mdp = MDP.deterministic([[1], [1]], [[0.0], [1.0]], discount=0.5)
     >>> mdp
@@ -73,6 +78,7 @@ class MDP:
     features: NDArray[np.float64] | None = None
     policy: NDArray[Any] | None = None
     available: NDArray[np.bool_] | None = None
+    label_actions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         rewards = np.array(self.R, dtype=np.float64)
@@ -95,6 +101,7 @@ class MDP:
         put(self, "discount", discount)
         put(self, "names", checked_names("state", self.names, states))
         put(self, "actions", checked_names("action", self.actions, actions))
+        put(self, "label_actions", checked_label_actions(self.label_actions, actions))
         put(self, "positions", checked_rows("positions", self.positions, states, width=2))
         put(self, "features", checked_rows("features", self.features, states))
         if self.policy is not None:
@@ -107,7 +114,7 @@ class MDP:
         """An MDP in which action a leads from state s to `next_state[s, a]` for certain.
 
         `next_state` and `rewards` are (S, A); `about` are `names`, `actions`, `positions`,
-        `features`, `policy` and `available`.
+        `features`, `policy`, `available` and `label_actions`.
 
         >>> MDP.deterministic([[0], [7]], [[0], [0]], discount=0.9)
         Traceback (most recent call last):

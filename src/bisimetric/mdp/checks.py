@@ -94,6 +94,32 @@ def checked_available(
     return None if mask.all() else frozen(mask)
 
 
+def checked_label_actions(given: Sequence[int], actions: int) -> tuple[int, ...]:
+    try:
+        found = tuple(int(action) for action in given)
+        valid = all(a == action for a, action in zip(found, given, strict=True))
+    except (TypeError, ValueError, OverflowError):
+        found, valid = (), False
+    if not valid or len(set(found)) < len(found) or not all(0 <= a < actions for a in found):
+        raise InputError(
+            f"MDP: label_actions are {given!r} and must be distinct actions from 0 to "
+            f"{actions - 1}."
+        )
+    return found
+
+
+def refuse_label_actions(where: str, mdp: MDP) -> None:
+    """Raises where actions that encode labels would be matched with other actions."""
+    if mdp.label_actions:
+        names = ", ".join(map(mdp.action_name, mdp.label_actions[:4]))
+        more = ", ..." if len(mdp.label_actions) > 4 else ""
+        raise InputError(
+            f"{where}: the actions {names}{more} encode labels of states, and must not be matched "
+            "with other actions; use bisimulation, which compares each label with itself, or an "
+            "MDP without observed labels."
+        )
+
+
 def with_steps_on_the_spot(P: Any, available: NDArray[np.bool_]) -> sparse.csr_array:
     """P with a step on the spot in place of each action that a state lacks."""
     states = len(available)

@@ -93,7 +93,13 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
         R, reward_error = _average(checked, mdp.R)
         mass_error = _mass_error(mdp, P)
     chain = dataclasses.replace(
-        mdp, P=sparse.csr_array(P), R=R[:, None], actions=None, policy=None, available=None
+        mdp,
+        P=sparse.csr_array(P),
+        R=R[:, None],
+        actions=None,
+        policy=None,
+        available=None,
+        label_actions=(),
     )
     return InducedChain(chain, reward_error, mass_error)
 

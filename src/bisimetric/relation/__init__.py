@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, refuse_label_actions
 from bisimetric.relation.lumping import WHOLE, arrivals, lumped
 from bisimetric.relation.quotients import quotient, representatives
 from bisimetric.relation.refinement import refined
@@ -34,9 +34,10 @@ def bisimulation(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
         s ~ t  iff  for all a:  R(s, a) = R(t, a)  and  P(s, a)(C) = P(t, a)(C) for all classes C
 
     States whose available actions differ are never alike. Classes are numbered by first
-    appearance; two states have the same number iff d~(s, t) = 0. See Givan, Dean & Greig (2003),
-    Equivalence notions and model minimization in Markov decision processes, Artificial
-    Intelligence 147.
+    appearance. At a discount above 0 the true d~ is 0 within a class and above 0 between classes;
+    a computed one may be below its error there, and at discount 0 only the first rewards count.
+    See Givan, Dean & Greig (2003), Equivalence notions and model minimization in Markov decision
+    processes, Artificial Intelligence 147.
 
     Rewards are compared exactly, as floats. Probabilities count as equal within `tol`; as that is
     not transitive, those of a class are sorted and parted where neighbours lie more than `tol`
@@ -84,13 +85,15 @@ def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     as sets over the available actions, where [P(s, a)] holds the probabilities of the classes:
     each action of s is matched by an action of t in reward and dynamics at once, and each of t by
     one of s. See Taylor, Precup & Panangaden (2009), Bounding performance loss in approximate MDP
-    homomorphisms, NIPS 21. Two states have the same number iff d_lax(s, t) = 0. For `tol` see
-    `bisimulation`.
+    homomorphisms, NIPS 21. What d_lax says of these classes, and `tol`: see `bisimulation`. Raises
+    an `InputError` where actions encode labels (`MDP.label_actions`), which must not be matched
+    with others.
 
     >>> mdp = MDP.deterministic([[2, 0], [1, 2], [2, 2]], [[1, 0], [0, 1], [0, 0]], discount=0.9)
     >>> lax(mdp), bisimulation(mdp)
     (array([0, 0, 1]), array([0, 1, 2]))
     """
+    refuse_label_actions("relation.lax", mdp)
     P, R = mdp.P, mdp.R
     if mdp.available is not None:
         # In place of an action that a state lacks, its first one again: the set is the same.

@@ -67,6 +67,7 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         features=of_first(mdp.features),
         policy=of_first(mdp.policy),
         available=of_first(mdp.available),
+        label_actions=mdp.label_actions,
     )
 
 

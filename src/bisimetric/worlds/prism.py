@@ -68,7 +68,8 @@ def from_prism(
     that stays where it is and pays 1 where the label holds. So states that differ in it are at
     least 1 / (1 - discount) apart; without rewards, (1 - discount) d is the usual distance of
     labelled chains, 1 where labels differ and else the discounted one of the successors. By
-    default no label counts; where there are no rewards, all but "init" and "deadlock" do.
+    default no label counts; where there are no rewards, all but "init" and "deadlock" do. These
+    actions are `MDP.label_actions`; d_lax, which would match them with others, raises for them.
 
     Probabilities that sum to 1 within 1e-5, as PRISM allows, are scaled to do so.
     """
@@ -118,6 +119,7 @@ def from_prism(
         names=tuple(read_states(files["sta"], transitions)) if files["sta"] else None,
         actions=(*actions, *(f"label {name}" for name in observed)),
         available=np.hstack([available, np.ones_like(held)]),
+        label_actions=tuple(range(len(actions), len(actions) + len(observed))),
     )
 
 

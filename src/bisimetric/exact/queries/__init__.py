@@ -22,7 +22,7 @@ from bisimetric.exact.queries.answers import Answer, Kind
 from bisimetric.exact.queries.grounds import Asked, Known, excerpt
 from bisimetric.exact.queries.reach import Ground, Reach, joined, parted
 from bisimetric.exact.table import Request, proven_error
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, induce_chain, refuse_label_actions
 from bisimetric.memory import fits
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling
@@ -61,6 +61,9 @@ def answered(
     D / 2. Hence e_0 <= discount^k D / 2 at the pairs asked for. (Where states may differ in their
     actions, which in d~ puts them D apart, pairs of depth k count as D; then e_0 <= discount^k D.)
 
+    Where no bound D is known (`Successors` without `reward_range`) the search ends only when
+    nothing is left, and no mass is too small to be explored: a tiny one may lead to a huge reward.
+
     Args:
         kind: "bisimulation", "on_policy" or "lax".
         pairs: (s, t), ids or names of an MDP, states of a successor function.
@@ -97,13 +100,12 @@ def answered(
     reach, ground = _explored(search, stand, np.unique(joined(s, t)[s != t]))
 
     farthest = stand.farthest_met()
+    _refuse_infinite(kind, farthest)
     beyond = min(beyond, farthest)
     least = max(wanted * (1 - discount) * (0.5 if reach.complete else EDGE), 8 * UNIT * farthest)
     solve = _solved_as_graph if ground.widest == 1 else _solved_with_couplings
     inner, values, residual, largest, how = solve(search, stand, reach, ground, least, beyond)
-    error = _proven(reach, ground, residual, max(largest, beyond), farthest, discount)
-    if not reach.complete:
-        error += discount**reach.depth * beyond * (1 + 8 * UNIT)
+    error = _proven(stand, reach, ground, residual, largest, farthest, beyond)
     searched = {"explored": reach.expanded, "depth": reach.depth, "complete": reach.complete}
     found = _looked_up(s, t, inner, values, beyond)
     made = request.made({**how, **searched})
@@ -174,20 +176,41 @@ def _solved_with_couplings(
 
 
 def _proven(
+    stand: Known | Asked,
     reach: Reach,
     ground: Ground,
     residual: float,
     largest: float,
     farthest: float,
-    discount: float,
+    beyond: float,
 ) -> float:
-    """The error of the pairs that were explored, as far as the search went.
+    """The error of the pairs asked for, from the residual of the equation as it was rounded.
 
-    Mass that was left aside as dust may travel anywhere, at most `farthest`; where rows are
-    divided by their sums, some more is added for the rounding.
+    - A mean reward is off by at most `reward_error`, in s and in t, and so is every bound on
+      distances that comes from the rewards, twice, over 1 - discount.
+    - A mass m that is left aside, or is rounded away, may travel anywhere and counts as `beyond`
+      or as nothing where it should count as a distance of at most D: that costs at most m D.
+      Left aside are the differences that `reach.dust` adds up. Rounded: a row of n shares is
+      summed (n - 1 roundings) and divided by the sum (one), after each share was rounded (one),
+      so that its shares are off by at most (n + 1) UNIT in all, and 2 (n + 1) <= 4 n for s and t.
+      The solver allows for this too, but at the distances that it explored; mass that is rounded
+      away may lead to others.
+    - Rows that are off by `mass_error` in total variation move W1 by D times that, for s and t.
+    - Where the search was ended by the discount: see `answered`. A power is rounded to one of the
+      numbers beside it, also below the normal numbers.
     """
-    dust = reach.dust + (4 * ground.widest * UNIT if ground.widest > 1 else 0.0)
-    return proven_error(residual + discount * dust * farthest, largest, discount)
+    discount = stand.discount
+    if not reach.complete or stand.may_differ:
+        largest = max(largest, beyond)
+    D = (max(farthest, largest) + 2 * stand.reward_error / (1 - discount)) * (1 + 8 * UNIT)
+    aside = reach.dust + (4 * ground.widest * UNIT if ground.widest > 1 else 0.0)
+    residual += discount * aside * D
+    residual += 2 * stand.reward_error + 2 * discount * stand.mass_error * D
+    error = proven_error(residual, largest, discount)
+    if not reach.complete:
+        power = math.nextafter(discount**reach.depth, 1.0)
+        error += power * max(beyond, D - beyond) * (1 + 8 * UNIT)
+    return error
 
 
 def _looked_up(
@@ -211,14 +234,24 @@ def _depth_that_suffices(beyond: float, discount: float, small: float) -> int:
     """The least k with discount^k * beyond <= small; a huge number where there is none."""
     if beyond <= small:
         return 0
-    if math.isinf(beyond):
+    if math.isinf(beyond) or small == 0:
         return 2**62
     if discount == 0:
         return 1
-    depth = max(1, math.ceil(math.log(small / beyond) / math.log(discount)) - 1)
+    # A quotient of the two may be too small for a float; the difference of logarithms never is.
+    steps = (math.log(small) - math.log(beyond)) / math.log(discount)
+    depth = max(1, math.ceil(steps) - 1)
     while discount**depth * beyond > small:
         depth += 1
     return depth
+
+
+def _refuse_infinite(kind: Kind, farthest: float) -> None:
+    if math.isinf(farthest):
+        raise InputError(
+            f"exact.{kind}: the range of the rewards makes distances that float64 cannot hold; "
+            "scale the rewards down."
+        )
 
 
 def _refuse_too_many(search: _Search, reach: Reach, ground: Ground) -> None:
@@ -253,7 +286,11 @@ def _stand(kind: Kind, source: MDP | Successors, policy: Any) -> Known | Asked:
     if kind != "on_policy":
         if policy is not None:
             raise InputError(f"exact.{kind}: takes no policy; use exact.on_policy.")
-        return Known(source) if isinstance(source, MDP) else Asked(source)
+        if not isinstance(source, MDP):
+            return Asked(source)
+        if kind == "lax":
+            refuse_label_actions("exact.lax", source)
+        return Known(source)
     if isinstance(source, Successors):
         if policy is None:
             raise InputError(
@@ -264,7 +301,8 @@ def _stand(kind: Kind, source: MDP | Successors, policy: Any) -> Known | Asked:
     policy = source.policy if policy is None else policy
     if policy is None:
         raise InputError("exact.on_policy: this MDP comes with no policy; pass one.")
-    return Known(source.under(policy))
+    chain = induce_chain(source, policy)
+    return Known(chain.mdp, reward_error=chain.reward_error, mass_error=chain.mass_error)
 
 
 def _checked_request(kind: Kind, source: Any, tol: float | None, max_pairs: int | None) -> Request:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,21 @@ from scipy import sparse
 from bisimetric.errors import InputError
 from bisimetric.exact.queries.reach import Ground, parted
 from bisimetric.mdp import MDP
-from bisimetric.successors import Successors
+from bisimetric.successors import Successors, proportional
 
 FIRST_ROOM = 64
 
 
 class Known:
-    """An MDP: every row is known, and the largest possible distance, `farthest`."""
+    """An MDP: every row is known, and the largest possible distance, `farthest`.
 
-    def __init__(self, mdp: MDP) -> None:
+    Attributes:
+        reward_error: how far its rewards may be from the ones that are meant, such as R^pi.
+        mass_error: the same for its rows, in total variation.
+    """
+
+    def __init__(self, mdp: MDP, *, reward_error: float = 0.0, mass_error: float = 0.0) -> None:
+        self.reward_error, self.mass_error = reward_error, mass_error
         states, actions = mdp.R.shape
         P = mdp.P
         shape = (states, actions)
@@ -37,6 +45,7 @@ class Known:
             _read_only(mdp.shares.data),
             _read_only(mdp.has),
             int(np.diff(P.indptr).max()),
+            np.empty(0, np.int64),
         )
 
     def state(self, which: Any) -> int:
@@ -53,7 +62,15 @@ class Known:
 
 
 class Asked:
-    """A successor function: a state gets an id when it is met, and rows when they are needed."""
+    """A successor function: a state gets an id when it is met, and rows when they are needed.
+
+    Its rows are rounded once, each number to the nearest float. Without a bound on distances no
+    mass may be left aside, so that the exact shares are numbered too.
+
+    Attributes:
+        reward_error: how far the rewards that were met are from the exact ones, such as R^pi.
+        mass_error: 0; how shares are rounded is in what every row is allowed (`queries._proven`).
+    """
 
     def __init__(self, source: Successors) -> None:
         self.source = source
@@ -73,13 +90,14 @@ class Asked:
         self._has, self._reward = np.zeros(shape, np.bool_), np.zeros(shape)
         self._met, self._rows = np.zeros(FIRST_ROOM, np.bool_), np.zeros(FIRST_ROOM, np.bool_)
         self._successors = np.zeros(FIRST_ROOM, np.int32)
-        self._share, self._probability = np.zeros(FIRST_ROOM), np.zeros(FIRST_ROOM)
+        self._share, self._exact = np.zeros(FIRST_ROOM), np.zeros(FIRST_ROOM, np.int64)
+        self._numbers: dict[tuple[int, int], int] = {}
         self._entries, self._widest = 0, 1
+        self.reward_error, self.mass_error = 0.0, 0.0
 
     @property
     def probability(self) -> NDArray[np.float64]:
-        """The probabilities as they were given, beside those of the ground, which sum to 1."""
-        return self._probability
+        return self._share
 
     @property
     def reward(self) -> NDArray[np.float64]:
@@ -124,6 +142,7 @@ class Asked:
             _read_only(self._share[: self._entries]),
             _read_only(self._has[:count]),
             self._widest,
+            _read_only(self._exact[: self._entries if self.farthest is None else 0]),
         )
 
     def farthest_met(self) -> float:
@@ -131,7 +150,8 @@ class Asked:
         if self.farthest is not None:
             return self.farthest
         taken = self._reward[self._has & self._rows[:, None]]
-        return float(np.ptp(taken)) / (1 - self.discount) if len(taken) else 0.0
+        with np.errstate(over="ignore"):
+            return float(np.ptp(taken)) / (1 - self.discount) if len(taken) else 0.0
 
     def _meet(self, i: int) -> None:
         """Finds out which actions a state has."""
@@ -149,23 +169,31 @@ class Asked:
         for action, a in self._actions.items():
             if not has[a]:
                 continue
-            reward, outcome = self.source.outcome(state, action)
-            found = sorted((self.state(successor), p) for successor, p in outcome.items())
-            # From the left, as a sparse matrix sums its rows.
-            total: float = 0.0
-            for _, probability in found:
-                total += probability
+            reward, outcome = self.source.exact_outcome(state, action)
+            weights = proportional(outcome.values())
+            total = sum(weights)
+            found = sorted(zip(map(self.state, outcome), weights, strict=True))
             begin, end = self._entries, self._entries + len(found)
             while end > len(self._successors):
-                for name in ("_successors", "_share", "_probability"):
+                for name in ("_successors", "_share", "_exact"):
                     setattr(self, name, _doubled(getattr(self, name)))
-            for at, (successor, probability) in enumerate(found, begin):
+            for at, (successor, weight) in enumerate(found, begin):
                 self._successors[at] = successor
-                self._probability[at] = probability
-                self._share[at] = probability / total
-            self._first[i, a], self._last[i, a], self._reward[i, a] = begin, end, reward
+                self._share[at] = weight / total
+                if self.farthest is None:
+                    self._exact[at] = self._number(weight, total)
+            self._first[i, a], self._last[i, a] = begin, end
+            self._reward[i, a] = rounded = float(reward)
+            if reward != rounded:
+                off = float(abs(Fraction(reward) - Fraction(rounded)))
+                self.reward_error = max(self.reward_error, math.nextafter(off, math.inf))
             self._entries, self._widest = end, max(self._widest, len(found))
         self._rows[i] = True
+
+    def _number(self, weight: int, total: int) -> int:
+        """A number for weight / total, the same for equal fractions."""
+        shared = math.gcd(weight, total)
+        return self._numbers.setdefault((weight // shared, total // shared), len(self._numbers))
 
 
 def excerpt(

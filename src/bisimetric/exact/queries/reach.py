@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from bisimetric.planning import UNIT
 
 DUST = 32 * UNIT
-"""Probabilities that differ by no more are taken for equal; what that may cost is in the error."""
+"""Probabilities that differ by no more are taken for equal, where distances have a known bound.
+
+What that may cost is in the error."""
 FREE = -1
 BITS = 32
 LOWER = 2**BITS - 1
@@ -33,6 +35,7 @@ class Ground(NamedTuple):
     share: NDArray[Any]
     has: NDArray[Any]  # (S, A), whether a state has an action
     widest: int  # the most successors of a row
+    exact: NDArray[Any]  # equal numbers where exact shares are; empty: within DUST they are equal
 
 
 class Reach:
@@ -149,6 +152,8 @@ def _expand(
                     tally[0] = max(tally[0], dust)
                     for i in range(n):
                         for j in range(m):
+                            if x[i] == y[j]:
+                                continue
                             pair = (max(x[i], y[j]) << BITS) | min(x[i], y[j])
                             slot = place(slots, found, pair)
                             if slots[slot] != FREE:
@@ -181,24 +186,28 @@ def _apart(ground: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: Any) -> Any:
     dust = 0.0
     p, p_end = ground.first[s, a], ground.last[s, a]
     q, q_end = ground.first[t, b], ground.last[t, b]
-    states, share = ground.states, ground.share
+    states, share, exact = ground.states, ground.share, ground.exact
     while p < p_end or q < q_end:
-        excess = 0.0
+        same = False
         if q == q_end or (p < p_end and states[p] < states[q]):
-            here, excess = states[p], share[p]
+            here, excess, above, below = states[p], share[p], True, False
             p += 1
         elif p == p_end or states[q] < states[p]:
-            here, excess = states[q], -share[q]
+            here, excess, above, below = states[q], -share[q], False, True
             q += 1
         else:
             here, excess = states[p], share[p] - share[q]
+            # Shares that round to one number may differ either way.
+            above, below = excess >= 0, excess <= 0
+            same = exact.size > 0 and exact[p] == exact[q]
             p, q = p + 1, q + 1
-        if abs(excess) <= DUST:
+        if exact.size == 0 and abs(excess) <= DUST:
             dust += abs(excess)
-        elif excess > 0:
+            same = True
+        if above and not same:
             x[n] = here
             n += 1
-        else:
+        if below and not same:
             y[m] = here
             m += 1
     return n, m, dust

@@ -34,14 +34,16 @@ function ending(why) {
     return `The rest of the path adds ${digits(rest, 4)}: ${digits(total, 6)} in all.`;
   return end[0] === end[1]
     ? `Then both are in ${one}: ${digits(total, 6)} in all.`
-    : `Then ${one} and ${two} are at distance 0: ${digits(total, 6)} in all.`;
+    : `Then ${one} and ${two} are at distance 0, up to the error: ${digits(total, 6)} in all.`;
 }
 
 function noStep(why) {
   const { first, second } = why.selection;
   if (first === second) return "They are the same state.";
   if (why.d.steps.known) return "No step that was seen tells them apart.";
-  return "They behave alike: no step tells them apart.";
+  return why.d.error === null
+    ? "The table has them at distance 0."
+    : `No step that adds to it was found: it is at most the error, ${digits(why.d.error, 2)}.`;
 }
 
 // Where the steps add up to another number than the one in the table.

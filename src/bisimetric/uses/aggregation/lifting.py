@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.exact import transport
+from bisimetric import transport
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
 from bisimetric.uses.aggregation.groups import Groups

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, NotConverged
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, refuse_label_actions
 from bisimetric.planning import UNIT, Values
 from bisimetric.uses.proofs import difference, proven
 from bisimetric.uses.tables import checked_table
@@ -95,6 +95,9 @@ def transfer(
         raise InputError(
             f"uses.transfer: rule is {rule!r} and must be one of {', '.join(get_args(Rule))}."
         )
+    for mdp in (source, target):
+        # Whatever the distance, the rules match any actions of the two.
+        refuse_label_actions("uses.transfer", mdp)
     known = _known(source, target, d)
     if proof and not math.isfinite(known.error):
         raise InputError(

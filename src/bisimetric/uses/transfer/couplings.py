@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.exact import transport
+from bisimetric import transport
 from bisimetric.planning import UNIT
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from bisimetric import exact
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, refuse_label_actions
 
 APART = 3
 """Columns from the last of the source's map to the first of the target's."""
@@ -73,6 +73,13 @@ def paired(source: MDP, target: MDP) -> MDP:
         positions=_positions(source, target),
         features=_features(source, target),
         available=available,
+        label_actions=tuple(
+            {
+                int(place[action])
+                for mdp, place in zip(*both, strict=True)
+                for action in mdp.label_actions
+            }
+        ),
     )
 
 
@@ -87,6 +94,7 @@ def lax(pair: MDP, *, tol: float | None = None) -> Distance:
     >>> round(lax(pair)(0, 1), 6), round(exact.lax(pair)(0, 1), 6)
     (2.0, 2.0)
     """
+    refuse_label_actions("uses.transfer", pair)
     if pair.available is None or not pair.is_deterministic:
         return exact.lax(pair, tol=tol)
     everyone = np.arange(pair.num_states)[:, None]

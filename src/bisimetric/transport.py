@@ -140,6 +140,29 @@ def send(room, n, m):
     ints[ORDER, 0] = 0
 
 
+@njit(cache=True)
+def coupling(states, share, second, costs):
+    """An optimal coupling of two distributions, without the mass that both share.
+
+    The first is `states[:second]`, in rising order, with the masses `share[:second]`; the other is
+    the rest. Returns the states that mass moves from, those that it moves to, and how much.
+    """
+    room = space(max(second, len(states) - second))
+    n, m = reduce(room, states, share, 0, second, second, len(states))
+    if n == 0 or m == 0:
+        return states[:0], states[:0], share[:0]
+    north_west(room, n, m)
+    send(room, n, m)
+    improve(room, n, m, gather(room, costs, n, m))
+    source, target = np.empty(n + m - 1, np.int64), np.empty(n + m - 1, np.int64)
+    for v in range(1, n + m):
+        u = room.ints[PARENT, v]
+        i, j = (v, u - n) if v < n else (u, v - n)
+        source[v - 1], target[v - 1] = room.ints[X, i], room.ints[Y, j]
+    moved = room.reals[FLOW, 1 : n + m] > 0
+    return source[moved], target[moved], room.reals[FLOW, 1 : n + m][moved]
+
+
 @njit(cache=True, inline="always")
 def place(codes, states, x, y):
     """Where the pair of two different states is among the pairs, or -1."""
