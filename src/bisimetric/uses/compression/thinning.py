@@ -131,7 +131,7 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
     # Kept steps stand for themselves, also those that repeat a state and an action.
     assigned = pairs.first[stands][pairs.member]
     assigned[kept] = kept
-    lost, lost_error = (None, math.nan) if values is None else _lost(values, d, pairs, stands)
+    lost, lost_error = (None, math.nan) if values is None else _lost(values, d, pairs, assigned)
     return Compressed(
         thinned,
         kept,
@@ -187,7 +187,9 @@ def _repeated(pairs: Pairs, chosen: NDArray[np.int64], number: int) -> NDArray[n
     return np.argsort(turn, kind="stable")[:number]
 
 
-def _lost(values: str, d: Distance, pairs: Pairs, stands: NDArray[np.int64]) -> tuple[float, float]:
+def _lost(
+    values: str, d: Distance, pairs: Pairs, assigned: NDArray[np.int64]
+) -> tuple[float, float]:
     """The largest real difference between a step and the one that stands for it, and its error."""
     mdp, states = d.mdp, pairs.states
     if values == "V^pi" and d.policy is not None:
@@ -198,5 +200,6 @@ def _lost(values: str, d: Distance, pairs: Pairs, stands: NDArray[np.int64]) -> 
     if values == "Q*":
         V = action_values(mdp, V)
         worth = V.values[states, pairs.actions]
-    lost = float(np.abs(worth - worth[stands]).max())
+    member = pairs.member
+    lost = float(np.abs(worth[member] - worth[member[assigned]]).max())
     return lost, difference_error(V, V, lost)
