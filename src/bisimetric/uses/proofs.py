@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT, Values
+
+TINY = 2.0**-1074
+"""The smallest number above 0: what a product below the normal numbers may lose."""
 
 ROUNDING = 1e-9
 """The share by which a bound is raised, far more than the rounding of its sums."""
@@ -25,6 +31,77 @@ def proven(d: Any) -> float:
     if not isinstance(d, Distance) or (d.coverage is not None and not d.coverage.lived.all()):
         return math.inf
     return d.error
+
+
+def add_up(*terms: Any) -> Any:
+    """The sum of numbers or arrays, never below the exact sum; exact where nothing is rounded.
+
+    >>> add_up(1.0, 2.0**-60) > 1, add_up(1.0, 2.0, 0.0)
+    (True, 3.0)
+    """
+    total: Any = terms[0]
+    for term in terms[1:]:
+        with np.errstate(invalid="ignore", over="ignore"):
+            rounded = np.add(total, term)
+            # What the sum lost in rounding, to the bit (Knuth's two-sum).
+            back = rounded - total
+            lost = (total - (rounded - back)) + (term - back)
+            total = np.where(lost > 0, np.nextafter(rounded, np.inf), rounded)
+    return total if np.ndim(total) else float(total)
+
+
+def scale_up(factor: float, numbers: Any) -> Any:
+    """The product of a factor and numbers, both at least 0, never below the exact one.
+
+    >>> scale_up(0.5, 2.0**-1074) == 2.0**-1074, scale_up(0.5, 0.0)
+    (True, 0.0)
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.multiply(factor, numbers)
+        raised = np.where(np.multiply(numbers, factor > 0), np.nextafter(product, np.inf), 0.0)
+    return raised if np.ndim(raised) else float(raised)
+
+
+def round_up(number: Fraction) -> float:
+    """The least float that is not below a number.
+
+    >>> round_up(Fraction(1, 2)), round_up(Fraction(1, 10)) > Fraction(1, 10)
+    (0.5, True)
+    """
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return math.inf
+    return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)
+
+
+def diameter_bound(mdp: MDP) -> float:
+    """The range of R / (1 - discount), rounded up: no two values differ by more.
+
+    >>> diameter_bound(MDP.deterministic([[0, 0]], [[1, 3]], discount=0.5))
+    4.0
+    """
+    paid = mdp.R if mdp.available is None else mdp.R[mdp.available]
+    largest, least = Fraction(float(paid.max())), Fraction(float(paid.min()))
+    return round_up((largest - least) / (1 - Fraction(mdp.discount)))
+
+
+def difference_error(one: Values, other: Values, largest: float) -> float:
+    """How far differences of two values, none above `largest`, may be from the true ones."""
+    return float(add_up(one.error, other.error, scale_up(UNIT, abs(largest))))
+
+
+def action_values(mdp: MDP, values: Values) -> Values:
+    """Q (S, A) of values V, to within a proven error of what the true values make.
+
+    With n the most entries of a row: normalising it takes n units of rounding, the sum another n,
+    and the discount and the reward a few.
+    """
+    longest = int(np.diff(mdp.P.indptr).max())
+    largest = float(np.abs(mdp.R).max() + np.abs(values.values).max())
+    rounding = (2 * longest + 8) * (UNIT * largest + TINY)
+    error = add_up(scale_up(mdp.discount, values.error), rounding)
+    return Values(planning.action_values(mdp, values), error)
 
 
 def difference(mdp: MDP, other: MDP) -> str | None:

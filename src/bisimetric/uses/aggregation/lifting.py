@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric import transport
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, induce_chain
 from bisimetric.planning import UNIT
 from bisimetric.uses.aggregation.groups import Groups
 from bisimetric.uses.aggregation.solving import Small
+from bisimetric.uses.proofs import TINY
 
 
 class Lifting(NamedTuple):
@@ -21,11 +22,15 @@ class Lifting(NamedTuple):
 
     Attributes:
         policy: (S,), the actions.
-        unlike: (S,), delta(s), how unlike each is to what the representative of the state does.
+        unlike: (S,), delta(s), how unlike each is to what the representative of the state does, by
+            the given table; rounding is included, and the error of the table is not.
+        identical: (S,), whether the state is its own representative and takes the very action that
+            is taken there, so that delta(s) is 0.
     """
 
     policy: NDArray[np.int64]
     unlike: NDArray[np.float64]
+    identical: NDArray[np.bool_]
 
 
 def lifted(
@@ -35,19 +40,23 @@ def lifted(
     small: Small,
     kind: str | None,
     pi: NDArray[Any] | None,
+    error: float = 0.0,
 ) -> Lifting:
     """The policy of the classes, for the states.
 
     Under d_lax and distances of a policy it is the action that is most like it; else the same one,
-    or where a state lacks that, again the one that is most like it.
+    or where a state lacks that, again the one that is most like it. The distances of the table are
+    within `error` of the true ones.
     """
     labels, first = groups.labels, groups.representatives
-    chain = mdp.under(pi) if pi is not None else None
-    if chain is None:
-        taken = first * mdp.num_actions + small.policy
+    rounding = 0.0
+    if pi is None or pi.ndim == 1:
+        taken = first * mdp.num_actions + (small.policy if pi is None else pi[first])
         rewards, rows = np.ravel(mdp.R)[taken], mdp.shares[taken]
     else:
-        rewards, rows = chain.R[first, 0], chain.shares[first]
+        chain = induce_chain(mdp, pi)
+        rewards, rows = chain.mdp.R[first, 0], chain.mdp.shares[first]
+        rounding = chain.reward_error
     same = np.zeros(mdp.R.shape, np.bool_)
     if small.policy.ndim == 1:
         same[np.arange(mdp.num_states), small.policy[labels]] = True
@@ -55,13 +64,23 @@ def lifted(
     if kind != "lax" and pi is None:
         lacks = ~(same & mdp.has).any(axis=1, keepdims=True)
         wanted &= same | lacks
-    unlike = likenesses(mdp, table, rewards[labels], sparse.csr_array(rows[labels]), wanted)
+    unlike = likenesses(
+        mdp,
+        table,
+        rewards[labels],
+        sparse.csr_array(rows[labels]),
+        wanted,
+        error=error if np.isfinite(error) else 0.0,
+        rounding=rounding,
+    )
     least = unlike.min(axis=1, keepdims=True)
     # Among those that are most like it the same action is preferred, then the first.
     best = np.asarray(unlike <= least)
     policy = np.where((best & same).any(axis=1), same.argmax(axis=1), best.argmax(axis=1))
     everyone = np.arange(mdp.num_states)
-    return Lifting(policy.astype(np.int64), unlike[everyone, policy])
+    certain = small.policy.ndim == 1
+    identical = (first[labels] == everyone) & same[everyone, policy] & certain
+    return Lifting(policy.astype(np.int64), unlike[everyone, policy], identical)
 
 
 def likenesses(
@@ -70,6 +89,9 @@ def likenesses(
     rewards: NDArray[np.float64],
     rows: sparse.csr_array,
     wanted: NDArray[np.bool_],
+    *,
+    error: float = 0.0,
+    rounding: float = 0.0,
 ) -> NDArray[np.float64]:
     """How unlike each action of a state is to a given step, (S, A):
 
@@ -79,9 +101,14 @@ def likenesses(
         table: (S, S), the distances d; those of a state and itself count as 0.
         rewards, rows: the step, (S,) and (S, S); each row sums to 1, its states in rising order.
         wanted: (S, A), where to work it out; elsewhere delta is infinite.
+        error: of the table, for the size of the true distances; delta itself is that of the table.
+        rounding: how far the given rewards may be from the exact ones.
 
     W1 is the cost of a coupling, an upper bound even where that is not the best one, and what is
-    rounded is added.
+    rounded is added. With n the most entries of a row: the entries of a mixed row have a relative
+    rounding of 2 A + 2 n + 6 units, those of a row of P of n + 1; the flows of a tree miss their
+    marginals by the rounding of at most 4 subtractions per node, of which there are 2 n; and so
+    much mass may have to go as far as two states can be apart. Gap, products and sums add 2 n + 4.
     """
     gaps = np.abs(rewards[:, None] - mdp.R)
     if mdp.is_deterministic and rows.nnz == mdp.num_states:
@@ -91,7 +118,8 @@ def likenesses(
     else:
         found = gaps + mdp.discount * _moved(mdp, table, rows, wanted)
     longest = max(int(np.diff(mdp.P.indptr).max()), int(np.diff(rows.indptr).max()))
-    found += (8 * longest + 16) * UNIT * (float(table.max()) + float(gaps.max()))
+    farthest = float(table.max()) + error + float(gaps.max())
+    found += (16 * longest + 4 * mdp.num_actions + 32) * (UNIT * farthest + TINY) + rounding
     return np.where(wanted & mdp.has, found, np.inf)
 
 

@@ -17,7 +17,7 @@ from bisimetric.uses.aggregation.lifting import lifted
 from bisimetric.uses.aggregation.promises import Source, promises
 from bisimetric.uses.aggregation.record import Aggregation
 from bisimetric.uses.aggregation.solving import solved
-from bisimetric.uses.proofs import difference, proven
+from bisimetric.uses.proofs import diameter_bound, difference, difference_error, proven
 from bisimetric.uses.tables import checked_table
 
 WHERE = "uses.aggregate"
@@ -46,15 +46,18 @@ def aggregate(
         |V(s) - V'([s])|    <=  max r / (1 - discount)          `promised_gap` is at most this
         V(s) - V^policy(s)  <=  2 max r / (1 - discount)^2      `promised` is at most this
 
-    Both are worked out state by state, which is tighter, and hold with the error of d and of all
-    that is computed; `uses/aggregation/promises.py` proves them. What d is decides what V is:
+    but for errors and rounding. Both are worked out state by state, which is tighter, and hold with
+    the error of d and of all that is computed; `uses/aggregation/promises.py` proves them. What d
+    is decides what V is:
 
     - d~: V*. A state does what its class does.
     - d_lax: V*. Actions may have other names in other states: a state takes the action b that is
       most like the action a of its representative t, with the least |R(t, a) - R(s, b)| +
       discount * W1(d)(P(t, a), P(s, b)).
     - d^pi and MICo: V^pi. The aggregated MDP keeps the policy pi of its representatives, and a
-      state takes the action that is most like what its representative does.
+      state takes the action b that is most like what its representative t does, with the least
+      delta = |R^pi(t) - R(s, b)| + discount * W1(d)(P^pi(t), P(s, b)). If pi mixes actions, delta
+      is above 0 also where s is t, and the second bound is (max r + max delta) / (1 - discount).
     - a plain table (S, S), or distances without a proof (sampled, learned): V^pi where d knows a
       policy, else V*. There is no promise, and the loss is measured only.
 
@@ -84,21 +87,24 @@ def aggregate(
         )
     groups = grouped(WHERE, table, radius, clusters, rule, key)
     small = solved(mdp, groups, pi)
-    lifting = lifted(mdp, table, groups, small, kind, pi)
+    lifting = lifted(mdp, table, groups, small, kind, pi, error)
     promised = promised_gap = math.inf
     if math.isfinite(error):
         source = Source(mdp, kind, error, pi)
         promised_gap, promised = promises(source, groups, small, lifting, followed=measure)
-    lost = gap = math.nan
+    lost = gap = lost_error = gap_error = math.nan
     if measure:
         V = (
             planning.optimal_values(mdp, tol=math.inf)
             if pi is None
             else planning.policy_values(mdp, pi, tol=math.inf)
-        ).values
-        kept = planning.policy_values(mdp, lifting.policy, tol=math.inf).values
-        lost = max(float((V - kept).max()), 0.0)
-        gap = float(np.abs(V - small.values.values[groups.labels]).max())
+        )
+        kept = planning.policy_values(mdp, lifting.policy, tol=math.inf)
+        apart = V.values - kept.values
+        lost = max(float(apart.max()), 0.0)
+        lost_error = difference_error(V, kept, float(np.abs(apart).max()))
+        gap = float(np.abs(V.values - small.values.values[groups.labels]).max())
+        gap_error = difference_error(V, small.values, gap)
     return Aggregation(
         groups.labels,
         groups.representatives,
@@ -114,7 +120,9 @@ def aggregate(
         lost,
         promised_gap,
         gap,
-        mdp.farthest,
+        diameter_bound(mdp),
+        lost_error,
+        gap_error,
     )
 
 

@@ -43,20 +43,32 @@ t_[s]: how unlike they are. |V*(x) - V*(y)| <= d(x, y), so |Q*(t, a_c) - Q*(s, b
 - Under d_lax b minimises delta, which is then at most d_lax(s, t), as in Taylor, Precup &
   Panangaden (2009), Bounding performance loss in approximate MDP homomorphisms, NIPS 21. Another
   action of s may be as like a_c as b is, so a margin does not help.
-- For d^pi a_c is what pi does in t, which loses nothing of V^pi: r(s) + delta(s) is a bound, and 0
-  where b is what pi does in s. If pi is deterministic, delta(s) <= d^pi(s, t).
+- For d^pi and MICo the step that is lifted is that of pi in t, with the reward R^pi(t) and the
+  distribution P^pi(t), so that
 
-By the performance difference lemma V* - V^policy is the discounted sum of these regrets along the
-policy: at most the value of its chain with their bounds for rewards; at most
-2 max r / (1 - discount)^2; and no more than any policy can lose, the range of R / (1 - discount).
+      delta(s) = |R^pi(t) - R(s, b)| + discount * W1(d)(P^pi(t), P(s, b)),
 
-The error of d is added to r and, times the discount, to delta; the errors of solved values and of
-rounding are added to e.
+  and pi loses nothing of V^pi in t: r(s) + delta(s) is a bound. It is 0 where b is all that pi does
+  in s. If pi is deterministic, delta(s) <= d(s, t). If pi mixes actions, no such bound exists, not
+  even where s is t itself and r(s) = 0: a mixture is unlike each action that it is made of, by
+  distances of d, and the error of d counts there as it does elsewhere.
+
+By the performance difference lemma V - V^policy is the discounted sum of these regrets along the
+policy: at most the value of its chain with their bounds for rewards; unless pi mixes actions, at
+most 2 max r / (1 - discount)^2; and no more than any policy can lose, the range of R / (1 -
+discount).
+
+**Errors.** Distances are known to within the error of d, which is added to r(s) unless s is t, and,
+times the discount, to delta(s) unless s is t and b is what is done there for certain: then r or
+delta are 0 by definition. The values of the aggregated MDP are known to within `values.error`, and
+so is e added to by that. Every sum and product that is rounded is rounded up, or what it may lose
+is added: see `values_off`, `_margins` and `likenesses`.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +80,7 @@ from bisimetric.planning import UNIT
 from bisimetric.uses.aggregation.groups import Groups
 from bisimetric.uses.aggregation.lifting import Lifting
 from bisimetric.uses.aggregation.solving import Small
+from bisimetric.uses.proofs import TINY, add_up, diameter_bound, round_up, scale_up
 
 
 class Source(NamedTuple):
@@ -87,30 +100,47 @@ def promises(
     Where regrets are not `followed` along the policy, which takes the solution of a linear system
     of all states, the largest counts for ever.
     """
-    away = groups.representatives[groups.labels] != np.arange(source.mdp.num_states)
-    near = groups.far + source.error * away
+    mdp, diameter = source.mdp, diameter_bound(source.mdp)
+    away = groups.representatives[groups.labels] != np.arange(mdp.num_states)
+    near = np.where(away, np.minimum(add_up(groups.far, source.error), diameter), 0.0)
     off = values_off(source, groups, small, near)
-    unlike = lifting.unlike + source.mdp.discount * source.error * away
-    regrets = regrets_at_most(source, groups, small, lifting.policy, near + unlike, off)
-    return float(off.max()), _loss(source.mdp, lifting.policy, regrets, followed)
+    unlike = add_up(lifting.unlike, scale_up(mdp.discount, source.error))
+    unlike = np.where(lifting.identical, 0.0, unlike)
+    regrets = regrets_at_most(source, groups, small, lifting.policy, add_up(near, unlike), off)
+    promised = _loss(mdp, lifting.policy, np.clip(regrets, 0.0, diameter), followed)
+    return min(float(off.max()), diameter), min(promised, diameter)
 
 
 def values_off(
     source: Source, groups: Groups, small: Small, near: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """e(s) >= |V(s) - V'([s])|, (S,), from r(s), (S,), which includes the error of the distance."""
+    """e(s) >= |V(s) - V'([s])|, (S,), from r(s), (S,), which includes the error of the distance.
+
+    V' are the solved values: no farther than their error from the exact ones, which are no farther
+    than the range of R / (1 - discount) from any value.
+    """
     worst = small.mdp.replace(R=small.ahead(near))
     more = (
         planning.optimal_values(worst, tol=math.inf)
         if source.policy is None
         else planning.policy_values(worst, small.policy, tol=math.inf)
     )
-    found = near + (more.values + more.error)[groups.labels]
+    found = add_up(near, add_up(more.values, more.error)[groups.labels])
+    # With n the most entries of a row: the rows of P' are sums of rounded probabilities, 4 n + 4
+    # units off the exact ones, which counts for V' and for e; what r is ahead, another 2 n + 4.
+    rounding = _rounding(small, float(found.max())) / (1 - small.mdp.discount) * (1 + 8 * UNIT)
+    exactly = np.minimum(add_up(found, rounding), diameter_bound(source.mdp))
+    return np.asarray(add_up(exactly, small.values.error))
+
+
+def _rounding(small: Small, largest: float) -> float:
+    """What one backup in the aggregated MDP may lose in rounding, beside numbers up to `largest`.
+
+    At most 6 n + 8 units of what is summed, with n the most entries of a row.
+    """
     longest = int(np.diff(small.rows.indptr).max())
-    largest = float(np.abs(small.mdp.R).max() + np.abs(small.values.values).max() + found.max())
-    # Sums over rows, those of P' included, have a rounding a term; each counts for ever.
-    rounding = (4 * longest + 16) * UNIT * largest / (1 - small.mdp.discount)
-    return np.minimum(found + small.values.error + rounding, source.mdp.farthest)
+    summed = float(np.abs(small.mdp.R).max() + np.abs(small.values.values).max() + largest)
+    return (8 * longest + 32) * (UNIT * summed + TINY)
 
 
 def regrets_at_most(
@@ -122,33 +152,40 @@ def regrets_at_most(
     off: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """V(s) - Q(s, b) at most, (S,), from r(s) + delta(s) and e(s), (S,)."""
-    mdp, pi, found = source.mdp, source.policy, unlike
-    if pi is None:
-        better = _margins(small, off)[groups.labels]
-        found = unlike + np.maximum(better, 0.0)
-        if source.kind == "bisimulation":
-            alike = (mdp.has == mdp.has[groups.representatives[groups.labels]]).all(axis=1)
-            found = np.where(alike, unlike + better, found)
-    elif pi.ndim == 1:
-        found = np.where(policy == pi, 0.0, unlike)
-    return np.clip(found, 0.0, mdp.farthest)
+    mdp, pi = source.mdp, source.policy
+    if pi is not None:
+        taken = pi if pi.ndim == 1 else np.where((pi > 0).sum(axis=1) == 1, pi.argmax(axis=1), -1)
+        return np.where(policy == taken, 0.0, unlike)
+    better = _margins(small, off)[groups.labels]
+    found = add_up(unlike, np.maximum(better, 0.0))
+    if source.kind == "bisimulation":
+        alike = (mdp.has == mdp.has[groups.representatives[groups.labels]]).all(axis=1)
+        found = np.where(alike, add_up(unlike, better), found)
+    return np.asarray(found)
 
 
 def _margins(small: Small, off: NDArray[np.float64]) -> NDArray[np.float64]:
     """m(c), (classes,): how much better than a_c another action may be, or -inf."""
-    mdp, unsure = small.mdp, small.ahead(off)
+    mdp = small.mdp
+    # Q' is that of rounded rows of P', and e is a sum of them: both are as far off as a backup.
+    unsure = add_up(small.ahead(off), _rounding(small, float(off.max())))
     Q = planning.action_values(mdp, small.values)
     taken = np.arange(mdp.num_actions) == small.policy[:, None]
-    others = np.where(taken, -np.inf, Q + unsure).max(axis=1)
-    return np.asarray(others - (Q - unsure)[taken])
+    others = np.where(taken, -np.inf, add_up(Q, unsure)).max(axis=1)
+    return np.asarray(add_up(others, add_up(-Q, unsure)[taken]))
 
 
 def _loss(
     mdp: MDP, policy: NDArray[np.int64], regrets: NDArray[np.float64], followed: bool
 ) -> float:
-    most = float(regrets.max()) / (1 - mdp.discount) * (1 + 4 * UNIT)
-    if followed and most > 0:
+    if not regrets.any():
+        return 0.0
+    largest = float(regrets.max())
+    if not math.isfinite(largest):
+        return math.inf
+    most = round_up(Fraction(largest) / (1 - Fraction(mdp.discount)))
+    if followed:
         paid = mdp.replace(R=np.broadcast_to(regrets[:, None], mdp.R.shape))
         lost = planning.policy_values(paid, policy, tol=math.inf)
-        most = min(most, float(lost.values.max()) + lost.error)
-    return min(most, mdp.farthest)
+        most = min(most, float(add_up(lost.values.max(), lost.error)))
+    return most

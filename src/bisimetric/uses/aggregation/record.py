@@ -37,6 +37,9 @@ class Aggregation:
         promised_gap: no value of a class is farther from that of a state, |V - V'|.
         gap: the largest of these differences, measured; or NaN.
         most: no policy loses more than this, the range of the rewards / (1 - discount).
+        loss_error: a proven bound on the error of `loss`, which may exceed `promised` by so much;
+            or NaN.
+        gap_error: a proven bound on the error of `gap`; or NaN.
     """
 
     labels: NDArray[np.int64]
@@ -54,6 +57,8 @@ class Aggregation:
     promised_gap: float
     gap: float
     most: float
+    loss_error: float = math.nan
+    gap_error: float = math.nan
 
     def __post_init__(self) -> None:
         for array in (self.labels, self.representatives, self.policy, self.diameters):
@@ -77,8 +82,10 @@ class Aggregation:
         states, largest = len(self.labels), int(np.bincount(self.labels).max())
         yield f"classes    {len(self):,} of {states:,} states, the largest of {largest:,}"
         yield f"radius     {self.radius:.4g}, the farthest that a state is from its representative"
-        yield f"values     {_beside(self.promised_gap, self.gap)}: how far V' is off {self.of}"
-        yield f"loss       {_beside(self.promised, self.loss)}: what the policy loses of {self.of}"
+        gap = _beside(self.promised_gap, self.gap, self.gap_error)
+        yield f"values     {gap}: how far V' is off {self.of}"
+        loss = _beside(self.promised, self.loss, self.loss_error)
+        yield f"loss       {loss}: what the policy loses of {self.of}"
         if math.isinf(self.promised):
             yield "note       nothing is proven of these distances, so nothing is promised"
         elif self.promised >= self.most > 0:
@@ -98,12 +105,14 @@ class Aggregation:
         )
 
 
-def _beside(promised: float, measured: float) -> str:
-    """What was measured, beside what was promised.
+def _beside(promised: float, measured: float, error: float = math.nan) -> str:
+    """What was measured, with its error, beside what was promised.
 
-    >>> _beside(2.0, 0.5), _beside(math.inf, 0.5), _beside(2.0, math.nan)
-    ('0.5, at most 2 promised', '0.5, no promise', 'not measured, at most 2 promised')
+    >>> _beside(2.0, 0.5, 1e-15), _beside(math.inf, 0.5), _beside(2.0, math.nan)
+    ('0.5 (error 1e-15), at most 2 promised', '0.5, no promise', 'not measured, at most 2 promised')
     """
     found = "not measured" if math.isnan(measured) else f"{measured:.4g}"
+    if not math.isnan(error):
+        found += f" (error {error:.2g})"
     bound = "no promise" if math.isinf(promised) else f"at most {promised:.4g} promised"
     return f"{found}, {bound}"

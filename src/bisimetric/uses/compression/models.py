@@ -14,9 +14,10 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.mdp.rewards import mean_rewards
+from bisimetric.planning import UNIT
 from bisimetric.transitions import END, Transitions
 from bisimetric.uses.compression.pairs import Pairs, distinct
-from bisimetric.uses.proofs import ROUNDING
+from bisimetric.uses.proofs import ROUNDING, action_values, add_up, difference_error
 
 WHERE = "uses.compression.models"
 
@@ -33,6 +34,7 @@ class Solved:
         promised: (S,), at least as large as V*(s) - V^pi(s) in d.mdp; infinite where nothing is
             proven.
         lost: (S,), V*(s) - V^pi(s) in d.mdp, as it is.
+        lost_error: a proven bound on the error of `lost`.
     """
 
     model: MDP
@@ -40,6 +42,7 @@ class Solved:
     policy: NDArray[np.int64]
     promised: NDArray[np.float64]
     lost: NDArray[np.float64]
+    lost_error: float = math.nan
 
 
 def solved(steps: Transitions, d: Distance) -> Solved:
@@ -70,7 +73,8 @@ def solved(steps: Transitions, d: Distance) -> Solved:
     if known and d.kind == "bisimulation" and math.isfinite(d.error):
         off = _misfit(model, truth, source, best)
         promised = _promised(model, borrowed + d.error + off, policy, truth)
-    return Solved(model, borrowed, policy, promised, lost)
+    lost_error = difference_error(best, followed, float(lost.max()))
+    return Solved(model, borrowed, policy, promised, lost, lost_error)
 
 
 def _completed(
@@ -120,11 +124,18 @@ def _completed(
 def _misfit(
     model: MDP, truth: MDP, source: NDArray[np.int64], best: planning.Values
 ) -> NDArray[np.float64]:
-    """How far the model of (t, a) is from the truth there, in values, (S, A)."""
+    """How far the model of (t, a) is from the truth there, in values, (S, A).
+
+    With n the most entries of a row, normalising both rows takes n + 1 units of rounding each, and
+    their difference and its sum n more.
+    """
     size, actions = truth.R.shape
     takes = (source * actions + np.arange(actions)).ravel()
     span = float(np.ptp(best.values)) + 2 * best.error
     moved = abs(model.shares - truth.shares[takes]).sum(axis=1).reshape(size, actions) / 2
+    longest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (model, truth))
+    if longest > 1:
+        moved += (3 * longest + 8) * UNIT
     paid = np.abs(model.R - truth.R.ravel()[takes].reshape(size, actions))
     return np.where(model.has, paid + truth.discount * span * moved, 0.0)
 
@@ -132,18 +143,21 @@ def _misfit(
 def _promised(
     model: MDP, delta: NDArray[np.float64], policy: NDArray[np.int64], truth: MDP
 ) -> NDArray[np.float64]:
-    """A bound on what the policy loses in the truth, state by state."""
+    """A bound on what the policy loses in the truth, state by state.
+
+    delta and E are sums of numbers at least 0, whose rounding `ROUNDING` exceeds.
+    """
     ahead = planning.optimal_values(model, tol=math.inf)
-    delta = np.where(model.has, delta, 0.0)
+    delta = np.where(model.has, (1 + ROUNDING) * delta, 0.0)
     unsure = model.replace(R=delta)
     drift = planning.optimal_values(unsure, tol=math.inf)
-    Q = planning.action_values(model, ahead)
-    E = planning.action_values(unsure, drift.values + drift.error)
+    Q = action_values(model, ahead)
+    E = (1 + ROUNDING) * planning.action_values(unsure, drift.values + drift.error) + Q.error
     everyone = np.arange(len(policy))
-    high = np.where(model.has, Q + E, -np.inf)
+    high = np.where(model.has, add_up(Q.values, E), -np.inf)
     high[everyone, policy] = -np.inf
-    low = Q[everyone, policy] - E[everyone, policy]
-    regret = np.maximum(high.max(axis=1) - low + 2 * ahead.error, 0.0)
+    low = -add_up(-Q.values, E)[everyone, policy]
+    regret = np.maximum(add_up(high.max(axis=1), -low), 0.0)
     chain = truth.under(policy).replace(R=regret[:, None])
     total = planning.policy_values(chain, np.zeros(len(policy), np.int64), tol=math.inf)
     return np.asarray((1 + ROUNDING) * (total.values + total.error))

@@ -16,7 +16,7 @@ from bisimetric.errors import InputError, whole
 from bisimetric.transitions import Transitions
 from bisimetric.uses.compression.pairs import Pairs, distinct
 from bisimetric.uses.covering import k_centre
-from bisimetric.uses.proofs import ROUNDING
+from bisimetric.uses.proofs import ROUNDING, action_values, difference_error
 
 WHERE = "uses.compress"
 VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}
@@ -44,6 +44,7 @@ class Compressed:
         lost: the largest such difference that there really is; None where nothing is proven.
             Both are about the values of d.mdp.
         made: what was asked for, and the seconds.
+        lost_error: a proven bound on the error of `lost`; NaN where nothing is proven.
     """
 
     transitions: Transitions
@@ -57,6 +58,7 @@ class Compressed:
     promised: float
     lost: float | None
     made: dict[str, Any]
+    lost_error: float = math.nan
 
     def __repr__(self) -> str:
         return (
@@ -129,6 +131,7 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
     # Kept steps stand for themselves, also those that repeat a state and an action.
     assigned = pairs.first[stands][pairs.member]
     assigned[kept] = kept
+    lost, lost_error = (None, math.nan) if values is None else _lost(values, d, pairs, assigned)
     return Compressed(
         thinned,
         kept,
@@ -139,8 +142,9 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
         len(pairs.first),
         values,
         (1 + ROUNDING) * (radius + error) if values else math.inf,
-        None if values is None else _lost(values, d, pairs, stands),
+        lost,
         {"keep": keep, "seconds": time.perf_counter() - started},
+        lost_error,
     )
 
 
@@ -183,13 +187,19 @@ def _repeated(pairs: Pairs, chosen: NDArray[np.int64], number: int) -> NDArray[n
     return np.argsort(turn, kind="stable")[:number]
 
 
-def _lost(values: str, d: Distance, pairs: Pairs, stands: NDArray[np.int64]) -> float:
-    """The largest real difference between a step and the one that stands for it, in d.mdp."""
+def _lost(
+    values: str, d: Distance, pairs: Pairs, assigned: NDArray[np.int64]
+) -> tuple[float, float]:
+    """The largest real difference between a step and the one that stands for it, and its error."""
     mdp, states = d.mdp, pairs.states
     if values == "V^pi" and d.policy is not None:
-        worth = planning.policy_values(mdp, d.policy, tol=math.inf).values[states]
+        V = planning.policy_values(mdp, d.policy, tol=math.inf)
     else:
         V = planning.optimal_values(mdp, tol=math.inf)
-        Q = planning.action_values(mdp, V)
-        worth = V.values[states] if values == "V*" else Q[states, pairs.actions]
-    return float(np.abs(worth - worth[stands]).max())
+    worth = V.values[states]
+    if values == "Q*":
+        V = action_values(mdp, V)
+        worth = V.values[states, pairs.actions]
+    member = pairs.member
+    lost = float(np.abs(worth[member] - worth[member[assigned]]).max())
+    return lost, difference_error(V, V, lost)

@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric.distance import Distance
 from bisimetric.errors import InputError, whole
+from bisimetric.planning import UNIT
 from bisimetric.uses.covering import k_centre
 from bisimetric.uses.proofs import ROUNDING, proven
 from bisimetric.uses.tables import states_table
@@ -69,8 +71,12 @@ def around(d: Any, number: int, *, form: Form = "clusters") -> Features:
         near = np.maximum(2 * cover.radius - table[:, cover.centres].astype(np.float64), 0.0)
         near[np.arange(len(near)), cover.assigned] += cover.radius == 0
         values = near / near.sum(axis=1, keepdims=True)
-    reach = cover.radius * (1 if form == "clusters" else 2)
-    return Features(values, cover.centres, cover.radius, (1 + ROUNDING) * (reach + proven(d)))
+    reach = cover.radius * (1 if form == "clusters" else 2) + proven(d)
+    if form == "radial" and isinstance(d, Distance):
+        # Rounded shares of k representatives sum to 1 within k + 1 units, of V.
+        largest = float(np.abs(d.mdp.R).max()) / (1 - d.mdp.discount)
+        reach += (len(cover.centres) + 1) * UNIT * largest
+    return Features(values, cover.centres, cover.radius, (1 + ROUNDING) * reach)
 
 
 def predicted(features: ArrayLike, values: ArrayLike, states: ArrayLike | None = None) -> Any:

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, whole
 from bisimetric.mdp import MDP
+from bisimetric.planning import UNIT
 from bisimetric.uses.embedding.spectra import NOTHING, leading
 from bisimetric.uses.embedding.stress import distortion, signed, smacof, steepest, turned
-from bisimetric.uses.proofs import ROUNDING
+from bisimetric.uses.proofs import ROUNDING, TINY
 from bisimetric.uses.tables import states_table
 
 WHERE = "uses.embed"
@@ -66,7 +67,8 @@ class Embedding:
 
         |V(s) - V(t)| <= d(s, t) + error <= min(shrink * |x_s - x_t|, |x_s - x_t| + largest_gap)
         + error, with V = V^pi for an on-policy distance and V* otherwise. So V is Lipschitz in the
-        coordinates, with the constant `shrink`, where d is exact. Ids broadcast.
+        coordinates, with the constant `shrink`, where d is exact. What |x_s - x_t| may have lost in
+        rounding when `shrink` and `largest_gap` were measured is added to it. Ids broadcast.
 
         >>> from bisimetric import exact, worlds
         >>> found = embed(exact.on_policy(worlds.load("mirrored-rooms-policy", discount=0.9)))
@@ -79,11 +81,15 @@ class Embedding:
                 "that `exact` made."
             )
         first, second = self._point(s), self._point(t)
-        apart = np.linalg.norm(first - second, axis=-1)
+        # Divided by the widest coordinate, so that no square overflows or vanishes.
+        widest = float(np.nanmax(np.abs(self.coordinates), initial=0.0))
+        scale, dimensions = widest or 1.0, self.coordinates.shape[1]
+        apart = scale * np.linalg.norm((first - second) / scale, axis=-1)
+        unsure = apart + (4 * dimensions + 16) * UNIT * (widest + self.largest_gap)
         with np.errstate(invalid="ignore"):
-            near = np.where(apart > 0, self.shrink * apart, np.inf)
-        least = np.minimum(near, apart + self.largest_gap)
-        return np.where(np.equal(s, t), 0.0, (1 + ROUNDING) * (least + self.error))
+            near = np.where(apart > 0, self.shrink * unsure, np.inf)
+        least = np.minimum(near, unsure + self.largest_gap)
+        return np.where(np.equal(s, t), 0.0, (1 + ROUNDING) * (least + self.error) + TINY)
 
     def _point(self, states: ArrayLike) -> NDArray[np.float64]:
         """The coordinates of states, given by id."""

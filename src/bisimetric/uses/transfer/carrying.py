@@ -13,8 +13,14 @@ from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP, refuse_label_actions
-from bisimetric.planning import UNIT, Values
-from bisimetric.uses.proofs import difference, proven
+from bisimetric.uses.proofs import (
+    action_values,
+    add_up,
+    diameter_bound,
+    difference,
+    proven,
+    scale_up,
+)
 from bisimetric.uses.tables import checked_table
 from bisimetric.uses.transfer import pairing
 from bisimetric.uses.transfer.matching import matched
@@ -105,23 +111,23 @@ def transfer(
             "proves nothing; use exact.lax(uses.paired(source, target))."
         )
     V = planning.optimal_values(source, tol=math.inf)
-    Q = planning.action_values(source, V)
+    Q = action_values(source, V)
     best = planning.greedy_policy(source, V)
     across = known.table[: source.num_states]
     nearest = across[:, source.num_states :].argmin(axis=0)
     asked = nearest * source.num_actions + best[nearest]
-    found = matched(source, target, across, Q, asked, known.compared)
+    found = matched(source, target, across, Q.values, asked, known.compared)
     proven = math.isfinite(known.error)
-    off = source.discount * V.error + found.error + _rounding(source, V)
+    off = add_up(Q.error, found.error)
     if proven:
-        off += source.discount * known.error
+        off = add_up(off, scale_up(source.discount, known.error))
     if rule == "optimistic":
         choice = by_imitation(source, target, best)
     else:
         choice = by_bounds(rule, target, found, asked, off)
-    promised = found.up.max(axis=1) + off - choice.lower
+    promised = add_up(found.up.max(axis=1), off, -choice.lower)
     if proven:
-        promised = np.minimum(promised, target.farthest * (1 + 4 * UNIT))
+        promised = np.minimum(promised, diameter_bound(target))
     else:
         promised = np.full(target.num_states, math.inf)
     uniform = target.has / target.has.sum(axis=1, keepdims=True)
@@ -196,10 +202,3 @@ def _known(source: MDP, target: MDP, d: Any) -> _Known:
 def _named(mdp: MDP) -> str:
     names = [mdp.action_name(a) for a in range(min(mdp.num_actions, SHOWN_ACTIONS))]
     return ", ".join(names) + (", ..." if mdp.num_actions > SHOWN_ACTIONS else "")
-
-
-def _rounding(mdp: MDP, V: Values) -> float:
-    """How much rounding may change an action value, or its sum with a delta."""
-    longest = int(np.diff(mdp.P.indptr).max())
-    largest = float(np.abs(mdp.R).max() + np.abs(V.values).max())
-    return (2 * longest + 8) * UNIT * largest

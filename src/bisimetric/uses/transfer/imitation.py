@@ -21,6 +21,7 @@ from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
 from bisimetric.planning import UNIT, solving_step
 from bisimetric.progress import bar, compiling, digits
+from bisimetric.uses.proofs import TINY
 from bisimetric.uses.transfer import couplings
 from bisimetric.uses.transfer.couplings import Answers, rows_of
 
@@ -100,7 +101,9 @@ class _Run:
                 residual, largest, doubt = self.sweep()
                 rounds += 1
                 shown.at(digits(residual, least, largest), f"round {rounds}")
-        rounding = (4 * support + 8) * UNIT * largest
+        # Normalised rows, flows that miss their marginals, and sums: as in `matching`.
+        farthest = max(largest, float(self.table.max()))
+        rounding = (12 * support + 32) * (UNIT * farthest + TINY)
         error = proven_error(residual + discount * (doubt + rounding), largest, discount)
         values = self.table[:, self.shape[0] :].copy()
         return Imitation(values, self.answers.action.reshape(self.shape), error)

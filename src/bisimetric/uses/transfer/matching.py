@@ -12,6 +12,7 @@ from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
 from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling
+from bisimetric.uses.proofs import TINY, add_up
 from bisimetric.uses.transfer import couplings
 from bisimetric.uses.transfer.couplings import rows_of
 
@@ -104,7 +105,8 @@ class _Distances:
         self.source, self.target = source, target
         self.shares = target.shares
         self.certain = source.is_deterministic or target.is_deterministic
-        self.largest = self.doubt = 0.0
+        # Rounded masses may have to go as far as any two states are apart.
+        self.largest, self.doubt = float(d[:, source.num_states :].max()), 0.0
         if self.certain:
             # Where one side is certain there is one coupling, and its cost is a mean.
             self.ahead = source.shares @ d[:, source.num_states :].astype(np.float64)
@@ -136,10 +138,11 @@ class _Distances:
     def error(self) -> float:
         """How far the deltas so far may be from those that the table makes.
 
-        Sums over two rows, and dividing them by their sums, take a rounding a term; a few more are
-        for the gap, the discount, the sum, and that with an action value. A match that is nearer
-        may be worse by a `TIE`.
+        With n the most entries of a row: dividing two rows by their sums takes n + 1 units each,
+        the flows of a coupling miss their marginals by at most 8 n, and sums over them take 2 n; a
+        few more are for the gap, the discount, the sum, and that with an action value. A match
+        that is nearer may be worse by a `TIE`.
         """
         widest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (self.source, self.target))
-        rounding = (4 * widest + 12) * UNIT
-        return self.target.discount * self.doubt + (rounding + TIE) * self.largest
+        rounding = (12 * widest + 32) * (UNIT * self.largest + TINY)
+        return float(add_up(self.target.discount * self.doubt, rounding, TIE * self.largest))

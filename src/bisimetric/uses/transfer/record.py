@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
 from bisimetric.planning import Values
+from bisimetric.uses.proofs import diameter_bound, difference_error
 from bisimetric.uses.transfer.rules import Rule
 
 
@@ -68,7 +69,7 @@ class Transfer:
     @property
     def error(self) -> float:
         """A proven bound on the error of `loss`."""
-        return self.optimal.error + self.carried.error
+        return difference_error(self.optimal, self.carried, self.most)
 
     @property
     def largest_promised(self) -> float:
@@ -83,7 +84,7 @@ class Transfer:
     @property
     def most(self) -> float:
         """No policy loses more than this, the range of the target's rewards / (1 - discount)."""
-        return self.target.farthest
+        return diameter_bound(self.target)
 
     def lines(self) -> Iterator[str]:
         """The numbers, one topic a line."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
+from bisimetric.uses.proofs import TINY, add_up, scale_up
 from bisimetric.uses.transfer.imitation import imitation
 from bisimetric.uses.transfer.matching import TIE, Matched
 
@@ -49,27 +50,43 @@ def by_bounds(
     each = np.arange(target.num_states)
     policy = worth.argmax(axis=1)
     best = found.low.max(axis=1)
-    short = best - found.low[each, policy]
+    short = add_up(best, -found.low[each, policy])
     paid = target.replace(R=np.broadcast_to(short[:, None], target.R.shape))
     along = planning.policy_values(paid, policy, tol=math.inf)
-    lower = best - along.values - along.error - _for_ever(off, target.discount)
+    lower = -add_up(-best, along.values, along.error, _for_ever(off, target.discount))
     match = np.broadcast_to(match, target.R.shape)
     return Choice(policy, match[each, policy], delta[each, policy], lower)
 
 
 def by_imitation(source: MDP, target: MDP, best: NDArray[np.int64]) -> Choice:
-    """The choice of the optimistic rule: each t imitates the s with the largest V1 - d_o."""
+    """The choice of the optimistic rule: each t imitates the s with the largest V1 - d_o.
+
+    Let V be V1 of the policy `best` as computed, to within v, and d be d_o as computed, whose
+    residual proves its error e: the answer b of t to s costs at most d(s, t) + (1 - discount) e.
+    With L(t) = max_s V(s) - (1 + TIE) d(s, t), attained by s, the policy's backup of L is
+
+        R2(t, b) + discount * E L(y)
+            >=  V1(s) - discount * v - (1 + TIE) (d(s, t) + (1 - discount) e)
+            >=  L(t) - (1 + discount) v - (1 + TIE) (1 - discount) e,
+
+    so that its values are L or more, less (1 + discount) / (1 - discount) v and (1 + TIE) e. TIE
+    prefers the nearest of equals, and costs nothing but that. L is rounded by a unit of the product
+    and one of the difference, which is added to v.
+    """
     followed = planning.policy_values(source, best, tol=math.inf)
     alike = imitation(source, best, target, tol=ALIKE * (1 - source.discount))
     worth = followed.values[:, None] - (1 + TIE) * alike.values
     each, like = np.arange(target.num_states), worth.argmax(axis=0)
     largest = float(np.abs(followed.values).max() + alike.values.max())
-    off = followed.error + alike.error + (4 * UNIT + TIE) * largest
+    off = add_up(followed.error, 3 * (UNIT * largest + TINY))
+    lower = -add_up(
+        -worth[like, each], _for_ever(off, target.discount), scale_up(1 + 2 * TIE, alike.error)
+    )
     return Choice(
         alike.actions[like, each],
         like * source.num_actions + best[like],
         alike.values[like, each],
-        worth[like, each] - _for_ever(off, target.discount),
+        lower,
     )
 
 
@@ -77,6 +94,7 @@ def _for_ever(off: float, discount: float) -> float:
     """What errors cost a lower bound L of the values of a policy.
 
     Where L and low(t, pi(t)) are within `off` of what they stand for, the policy's backup of L is
-    at least L less (1 + discount) * off, and its values are L less this / (1 - discount).
+    at least L less (1 + discount) * off, and its values are L less this / (1 - discount). Rounded
+    up: four operations, each by a unit.
     """
-    return (1 + discount) / (1 - discount) * off * (1 + 8 * UNIT)
+    return (1 + discount) / (1 - discount) * off * (1 + 8 * UNIT) + TINY

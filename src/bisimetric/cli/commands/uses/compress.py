@@ -108,7 +108,8 @@ def _lines(
         yield "promise    none: nothing is proven of this distance for these steps"
     else:
         about = f"{found.values} of a step and of the kept one differ by at most"
-        yield f"promise    {about} {found.promised:.6g}; really {found.lost:.6g}"
+        really = f"{found.lost:.6g} (error {found.lost_error:.2g})"
+        yield f"promise    {about} {found.promised:.6g}; really {really}"
     yield f"seconds    {found.made['seconds']:.3g}"
 
 
