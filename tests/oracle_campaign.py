@@ -1,0 +1,265 @@
+"""Checks the library against the oracle on generated cases, and prints every violation.
+
+    python tests/oracle_campaign.py --cases 5000 --seed 1
+    python tests/oracle_campaign.py --seed 17 --cases 1 --only exact.mico
+
+Properties run in a process of their own, so that one that hangs is found, ended and counted. A
+line `property seed=n: ...` is reproduced by the second form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import functools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+LIMIT = 20.0  # seconds per property and case
+START = 120.0  # seconds for imports and compilation
+
+
+@dataclasses.dataclass(frozen=True)
+class Property:
+    """A check, which cases it is for, and that one case in `every` runs it."""
+
+    check: Callable[..., Iterator[str]]
+    every: int = 1
+    restricted: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@functools.cache
+def properties() -> dict[str, Property]:
+    """All properties by name."""
+    import oracle_properties as checks
+
+    found: dict[str, Property] = {}
+
+    def add(name: str, check: Any, *given: Any, every: int = 1, **options: Any) -> None:
+        restricted = options.pop("restricted", {})
+        found[name] = Property(functools.partial(check, *given, **options), every, restricted)
+
+    partial = functools.partial
+    single = {"deterministic": True}
+    whole = {"deterministic": True, "lacking": False}
+    for kind in checks.KINDS:
+        table = partial(checks.tables, kind=kind)
+        add(f"exact.{kind}", table)
+        add(f"exact.{kind} tol=1e3", table, tol=1e3)
+        add(f"exact.{kind} tol=1e-3", table, tol=1e-3, every=2)
+        add(f"exact.{kind} tol=1e-300", table, tol=1e-300, every=2)
+        add(f"exact.{kind} float32", table, dtype="float32", every=2)
+        add(f"exact.{kind} float32 tol=1e3", table, dtype="float32", tol=1e3, every=4)
+        aggregate = partial(checks.aggregate, kind=kind)
+        add(f"uses.aggregate {kind}", aggregate, tol=None, every=2)
+        add(f"uses.aggregate {kind} tol=20", aggregate, tol=20.0, every=2)
+        add(f"uses.compress {kind}", partial(checks.compress, kind=kind), every=4)
+        wide = partial(checks.wide_rows, kind=kind)
+        add(f"wide rows {kind} 40", wide, width=40, discount=0.9, every=8)
+        add(f"wide rows {kind} 250", wide, width=250, discount=0.2, every=200)
+        add(f"wide rows {kind} 567", wide, width=567, discount=0.5, every=1000)
+        if kind == "mico":
+            continue
+        pairs = partial(checks.pairs_of_mdp, kind=kind)
+        add(f"pairs {kind}", pairs)
+        add(f"pairs {kind} tol=1e3", pairs, tol=1e3, every=2)
+        implicit = partial(checks.pairs_of_successors, kind=kind)
+        add(f"Successors {kind}", implicit, ranged=False)
+        add(f"Successors {kind} reward_range", implicit, ranged=True)
+        add(f"Successors {kind} reward_range tol=1e3", implicit, ranged=True, tol=1e3, every=2)
+        add(f"relation.{kind}", partial(checks.relations, kind=kind))
+    for kind in ("bisimulation", "on_policy"):
+        draws = partial(checks.sampled_tables, kind=kind)
+        add(f"sampled.{kind} mdp", draws, recorded=False, every=4, restricted=whole)
+        add(f"sampled.{kind} transitions", draws, recorded=True, every=4, restricted=whole)
+        gpu = partial(checks.gpu, kind=kind)
+        add(f"gpu {kind}", gpu, every=10, restricted=single)
+        add(f"gpu {kind} float32", gpu, every=10, dtype="float32", restricted=single)
+        processes = partial(checks.sharded, kind=kind)
+        add(f"exact.sharded.{kind}", processes, every=50, restricted=single)
+        add(f"exact.sharded.{kind} tol=1e3", processes, every=100, tol=1e3, restricted=single)
+    for rule in ("optimistic", "nearest", "pessimistic", "hopeful"):
+        add(f"uses.transfer {rule}", checks.transfer, rule=rule, every=6)
+    add("planning.optimal_values", checks.optimal_values)
+    add("planning.optimal_values tol=1e3", checks.optimal_values, tol=1e3, every=2)
+    add("planning.policy_values", checks.policy_values)
+    add("planning.policy_values tol=1e-300", checks.policy_values, tol=1e-300, every=2)
+    add("planning.greedy_policy", checks.greedy_policy)
+    add("planning.greedy_policy tol=1e3", checks.greedy_policy, tol=1e3, every=2)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A violated property: `what` is "violation", "warning", "hang" or the name of an error."""
+
+    name: str
+    seed: int
+    what: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.name} seed={self.seed}: {self.what}: {self.detail}"
+
+
+def check(name: str, seed: int) -> list[Finding]:
+    """One property of one case, in this process."""
+    import oracle_properties as checks
+
+    held = properties()[name]
+    subject = _subject(seed, tuple(sorted(held.restricted.items())))
+    found = []
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            found += [Finding(name, seed, "violation", text) for text in held.check(subject)]
+        except checks.oracle.Undecided as stop:
+            found.append(Finding(name, seed, "undecided", str(stop)))
+        except Exception as stop:
+            where = traceback.extract_tb(stop.__traceback__)[-1]
+            text = f"{stop} ({Path(where.filename).name}:{where.lineno})"
+            found.append(Finding(name, seed, type(stop).__name__, text))
+    for each in heard:
+        text = f"{each.category.__name__}: {each.message} ({Path(each.filename).name})"
+        found.append(Finding(name, seed, "warning", text))
+    return found
+
+
+@functools.lru_cache(2)
+def _subject(seed: int, restricted: tuple[tuple[str, Any], ...]) -> Any:
+    import oracle_properties as checks
+
+    return checks.Subject(seed, **dict(restricted))
+
+
+class Worker:
+    """A process that checks what it is told, and may be ended."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        answers: queue.Queue[str] = queue.Queue()
+
+        def read(process: subprocess.Popen[str]) -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                answers.put(line)
+            answers.put("")
+
+        threading.Thread(target=read, args=(self._process,), daemon=True).start()
+        self._answers = answers
+        self._fresh: set[str] = set()
+
+    def check(self, name: str, seed: int) -> list[Finding]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([name, seed]) + "\n")
+        self._process.stdin.flush()
+        # The first call of a property may compile.
+        limit = LIMIT if name in self._fresh else START
+        try:
+            line = self._answers.get(timeout=limit)
+        except queue.Empty:
+            self.end()
+            self._start()
+            return [Finding(name, seed, "hang", f"more than {limit:.0f} s")]
+        if not line:
+            code = self._process.wait()
+            self._start()
+            return [Finding(name, seed, "crash", f"exit status {code}")]
+        self._fresh.add(name)
+        return [Finding(**each) for each in json.loads(line)]
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def work() -> None:
+    """Answers lines [name, seed] with findings, until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed is no answer
+    for line in sys.stdin:
+        found = check(*json.loads(line))
+        answers.write(json.dumps([dataclasses.asdict(each) for each in found]) + "\n")
+        answers.flush()
+
+
+@dataclasses.dataclass
+class Report:
+    """How often each property was checked, what was found, and the seconds that took."""
+
+    checked: collections.Counter[str]
+    seconds: collections.Counter[str]
+    findings: list[Finding]
+
+    def print(self) -> None:
+        failed = collections.Counter((each.name, each.what) for each in self.findings)
+        for name, count in self.checked.items():
+            what = ", ".join(f"{n} {w}" for (other, w), n in failed.items() if other == name)
+            mean = 1000 * self.seconds[name] / count
+            print(f"{name:45} {count:7} checked {mean:7.1f} ms  {what or 'held'}")
+        print(f"{sum(self.checked.values())} checks, {len(self.findings)} findings")
+
+
+def campaign(
+    cases: int, seed: int, only: str | None = None, seconds: float | None = None, *, tell: bool
+) -> Report:
+    """Checks the properties (those whose name begins with `only`) of `cases` seeds from `seed`."""
+    report = Report(collections.Counter(), collections.Counter(), [])
+    worker, begun = Worker(), time.monotonic()
+    try:
+        for case in range(seed, seed + cases):
+            for place, (name, held) in enumerate(properties().items()):
+                skipped = (case + place) % held.every if only is None else not name.startswith(only)
+                if skipped:
+                    continue
+                start = time.monotonic()
+                found = worker.check(name, case)
+                report.seconds[name] += time.monotonic() - start  # type: ignore[assignment]
+                report.checked[name] += 1
+                report.findings += found
+                for each in found if tell else []:
+                    print(each, flush=True)
+            if seconds is not None and time.monotonic() - begun > seconds:
+                break
+    finally:
+        worker.end()
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="properties whose name begins with this")
+    parser.add_argument("--seconds", type=float, help="no new case after so long")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work()
+        return 0
+    report = campaign(given.cases, given.seed, given.only, given.seconds, tell=True)
+    report.print()
+    return bool(report.findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
