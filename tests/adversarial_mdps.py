@@ -59,9 +59,14 @@ class Case:
 
 
 def generate(
-    seed: int, *, max_states: int = 6, deterministic: bool | None = None, lacking: bool = True
+    seed: int,
+    *,
+    max_states: int = 6,
+    deterministic: bool | None = None,
+    lacking: bool = True,
+    drawn: bool = True,
 ) -> Case:
-    """The case of a seed; `deterministic` and `lacking` restrict what it may be."""
+    """The case of a seed; without `drawn` its policy is one of actions, not of probabilities."""
     rng = np.random.default_rng(seed)
     states = int(rng.integers(1, max_states + 1))
     actions = int(rng.integers(1, 4))
@@ -78,7 +83,8 @@ def generate(
         _plant_copy(rng, P, rewards, available, single)
     discount = float(rng.choice(DISCOUNTS))
     policy = _policy(rng, states, actions, available)
-    return Case(P, rewards, discount, available, policy)
+    case = Case(P, rewards, discount, available, policy)
+    return case if drawn else dataclasses.replace(case, policy=case.actions)
 
 
 def _row(rng: np.random.Generator, states: int, single: bool) -> Row:

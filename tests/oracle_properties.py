@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -16,9 +16,20 @@ import numpy as np
 
 import high_precision as oracle
 from adversarial_mdps import Case, generate, generate_star
-from bisimetric import MDP, Distance, NotConverged, Successors, Transitions
-from bisimetric import exact, planning, relation, sampled, uses
-from high_precision import BITS, Enclosure, closed_forms
+from bisimetric import (
+    MDP,
+    Distance,
+    NotConverged,
+    Successors,
+    Transitions,
+    exact,
+    planning,
+    relation,
+    sampled,
+    uses,
+)
+from high_precision import Enclosure, closed_forms
+from high_precision.numbers import as_float
 
 Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
 KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax", "mico")
@@ -137,10 +148,6 @@ def exceeds(units: int, radius: int, bound: float) -> bool:
     return not math.isinf(bound) and units - radius > oracle.rounded(bound)
 
 
-def as_float(units: int) -> float:
-    return float(Fraction(units, 1 << BITS))
-
-
 def tables(subject: Subject, kind: Kind, **options: Any) -> Violations:
     yield from check_table(subject.distance(kind, **options), subject.truth(kind))
 
@@ -162,7 +169,9 @@ def _check_answer(answer: Any, truth: Enclosure) -> Violations:
             return
 
 
-def pairs_of_successors(subject: Subject, kind: Kind, *, ranged: bool, **options: Any) -> Violations:
+def pairs_of_successors(
+    subject: Subject, kind: Kind, *, ranged: bool, **options: Any
+) -> Violations:
     case = subject.case
     has = case.available or [[True] * case.num_actions] * case.num_states
     if case.available is not None and kind == "bisimulation" and not ranged:
@@ -222,13 +231,15 @@ def relations(subject: Subject, kind: Kind) -> Violations:
     find: Any = getattr(relation, kind)
     labels = find(subject.mdp, *given)
     truth, slack = subject.truth(kind), _slack(subject)
+    # Where all rewards are equal, states with different actions are at distance 0, too.
+    tells = kind == "lax" or subject.case.available is None or subject.model.diameter() > 0
     for s in range(subject.case.num_states):
         for t in range(s):
             if labels[s] == labels[t] and truth.centres[s, t] > slack + truth.radius:
                 yield f"{s} and {t} are in one class, at distance {truth[s, t]!r}"
                 return
             apart = labels[s] != labels[t] and not truth.is_positive((s, t))
-            if apart and kind != "on_policy" and subject.case.discount >= 0.5:
+            if apart and tells and kind != "on_policy" and subject.case.discount >= 0.5:
                 yield f"{s} and {t} are at distance 0, in different classes"
                 return
     if kind == "on_policy":
@@ -268,8 +279,8 @@ def aggregate(subject: Subject, kind: Kind, tol: float | None) -> Violations:
     d = subject.distance(kind, tol=tol)
     rng = subject.rng
     clusters = int(rng.integers(1, subject.case.num_states + 1))
-    rule: Any = rng.choice(["incremental", "complete", "medoids"])
-    found = proven(lambda: uses.aggregate(subject.mdp, d, clusters=clusters, rule=str(rule)))
+    rule: Any = str(rng.choice(["incremental", "complete", "medoids"]))
+    found = proven(lambda: uses.aggregate(subject.mdp, d, clusters=clusters, rule=rule))
     if not isinstance(found, uses.Aggregation):
         return  # Planning did not converge.
     V = subject.values_bounded_by(kind)
@@ -346,6 +357,8 @@ def sampled_tables(subject: Subject, kind: Kind, *, recorded: bool) -> Violation
         )  # fmt: skip
         options["discount"] = case.discount
     if kind == "bisimulation":
+        if recorded and not _share_an_action(ids, taken):
+            return  # No pair can be compared, and that is refused.
         d = proven(lambda: sampled.bisimulation(source, **options))
         truth = subject.truth("bisimulation")
     else:
@@ -360,6 +373,12 @@ def sampled_tables(subject: Subject, kind: Kind, *, recorded: bool) -> Violation
             if not (truth.above((s, t), float(low)) and truth.below((s, t), float(high))):
                 yield f"bounds({s}, {t}) = [{low!r}, {high!r}], true {truth[s, t]!r}"
                 return
+
+
+def _share_an_action(states: Sequence[int], actions: Sequence[int]) -> bool:
+    """Whether two states took the same action."""
+    taken = set(zip(states, actions, strict=True))
+    return len({a for _, a in taken}) < len(taken)
 
 
 def sharded(subject: Subject, kind: Kind, **options: Any) -> Violations:

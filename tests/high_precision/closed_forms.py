@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -27,7 +28,7 @@ def star_distance(
         for x, mass in row.masses.items():
             jump[Fraction(rewards[x])] += sign * Fraction(mass, row.total)
     area, height = Fraction(0), Fraction(0)
-    for left, right in zip(points, points[1:], strict=False):
+    for left, right in itertools.pairwise(points):
         height += jump[left]
         area += abs(height) * (right - left)
     return abs(Fraction(start[0]) - Fraction(start[1])) + g * area / (1 - g)

@@ -131,11 +131,11 @@ class _Iteration:
     ) -> None:
         self.top, self.bottom = discount.as_integer_ratio()
         self.options = options
-        self.d = {pair: 0 for pair in options} | fixed
+        self.d = dict.fromkeys(options, 0) | fixed
         self.number = {pair: i for i, pair in enumerate(options)}
 
     def sweep(self, held: dict[Pair, int] | None = None) -> tuple[dict[Pair, int], int]:
-        """Plays F at every pair, one option each where held; the options taken, and the residual."""
+        """Applies F at every pair, to one option each where held: options taken, and residual."""
         worths: dict[int, tuple[int, Coefficients]] = {}
         self.gains, self.rows, taken = [], [], {}
         for pair, options in self.options.items():

@@ -1,4 +1,4 @@
-"""Numbers with `BITS` binary digits after the point, held as integers; enclosures; linear systems."""
+"""Numbers with `BITS` binary digits after the point, as integers; enclosures; linear systems."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from fractions import Fraction
 # The least float is 2^-1074, so that every float is an integer of these units.
 BITS = 1400
 ONE = 1 << BITS
-# A residual of so few units is what rounding down leaves.
-REST = 64
+# Below this many units a residual is what rounding leaves; divided by the least 1 - discount,
+# 2^-53, it is still far below the least float.
+REST = 1 << 128
 
 
 class Undecided(RuntimeError):  # noqa: N818 - reads as a statement
@@ -53,13 +54,13 @@ class Enclosure:
 
     def below(self, index: tuple[int, ...], bound: float) -> bool:
         """Whether the true number may be at most `bound`."""
-        if math.isinf(bound):
+        if not math.isfinite(bound):
             return bound > 0
         return self.centres[index] - self.radius <= rounded(bound)
 
     def above(self, index: tuple[int, ...], bound: float) -> bool:
         """Whether the true number may be at least `bound`."""
-        if math.isinf(bound):
+        if not math.isfinite(bound):
             return bound < 0
         return self.centres[index] + self.radius >= rounded(bound)
 
@@ -78,7 +79,7 @@ def as_float(units: int) -> float:
     try:
         return float(Fraction(units, ONE))
     except OverflowError:
-        return math.copysign(math.inf, units)
+        return math.inf if units > 0 else -math.inf
 
 
 def ratio(a: int, b: int) -> float:

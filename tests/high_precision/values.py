@@ -24,7 +24,7 @@ def optimal_values(mdp: Model) -> Enclosure:
         gains = [image - value for image, value in zip(images, V, strict=True)]
         residual = max(map(abs, gains))
         if residual <= REST:
-            centres = {(s,): value for s, value in enumerate(V)}
+            centres: dict[tuple[int, ...], int] = {(s,): value for s, value in enumerate(V)}
             return enclosed(centres, residual, mdp.discount)
         rows = [
             {
