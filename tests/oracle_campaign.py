@@ -18,6 +18,7 @@ import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -284,6 +285,8 @@ def main() -> int:
     if given.worker:
         work()
         return 0
+    # So that the worker ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     report = campaign(given.cases, given.seed, given.only, given.seconds, given.limit, tell=True)
     report.print()
     return bool(report.findings)
