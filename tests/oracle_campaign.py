@@ -174,11 +174,13 @@ class Worker:
 
         def read(process: subprocess.Popen[str]) -> None:
             assert process.stdout is not None
-            for line in process.stdout:
-                answers.put(line)
+            with process.stdout:
+                for line in process.stdout:
+                    answers.put(line)
             answers.put("")
 
-        threading.Thread(target=read, args=(self._process,), daemon=True).start()
+        self._reader = threading.Thread(target=read, args=(self._process,), daemon=True)
+        self._reader.start()
         self._answers = answers
 
     def check(self, name: str, seed: int) -> list[Finding]:
@@ -191,7 +193,7 @@ class Worker:
             self._start()
             return [Finding(name, seed, "hang", f"more than {self.limit:.0f} s")]
         if not line:
-            code = self._process.wait()
+            code = self.end()
             self._start()
             return [Finding(name, seed, "crash", f"exit status {code}")]
         return [Finding(**each) for each in json.loads(line)]
@@ -207,9 +209,14 @@ class Worker:
                 return None
         return None
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """Ends the process, if it has not ended, and gives its exit status."""
+        assert self._process.stdin is not None
         self._process.kill()
-        self._process.wait()
+        code = self._process.wait()
+        self._reader.join()
+        self._process.stdin.close()
+        return code
 
 
 def work() -> None:

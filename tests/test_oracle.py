@@ -49,7 +49,7 @@ def test_a_campaign() -> None:
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy", "lax", "mico"])
 @pytest.mark.parametrize(("width", "discount"), [(250, 0.2), (567, 0.5)])
 def test_wide_rows(kind: str, width: int, discount: float) -> None:
-    for seed in range(2):
+    for seed in range(4):
         check: Any = oracle_properties.wide_rows
         assert not list(check(Subject(seed), kind, width, discount))
 

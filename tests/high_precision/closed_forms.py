@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from high_precision.models import normalise
+from high_precision.numbers import ONE, rounded
 
 
 def star_distance(
@@ -44,11 +45,10 @@ def star_mico(
     """MICo of the two states: the mean of |r(x) - r(y)| / (1 - discount) over independent x, y."""
     g = Fraction(discount)
     p, q = normalise(first), normalise(second)
-    pays = {x: Fraction(rewards[x]) for x in p.masses.keys() | q.masses.keys()}
+    pays = {x: rounded(rewards[x]) for x in p.masses.keys() | q.masses.keys()}
     total = sum(
-        mass * other * abs(pays[x] - pays[y])
+        mass * sum(other * abs(pays[x] - pays[y]) for y, other in q.masses.items())
         for x, mass in p.masses.items()
-        for y, other in q.masses.items()
     )
     gap = abs(Fraction(start[0]) - Fraction(start[1]))
-    return gap + g * Fraction(total) / (p.total * q.total) / (1 - g)
+    return gap + g * Fraction(total, p.total * q.total * ONE) / (1 - g)
