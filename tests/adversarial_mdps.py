@@ -207,10 +207,16 @@ def generate_star(seed: int, width: int, discount: float) -> Star:
     rng = np.random.default_rng(seed)
     shared = int(rng.integers(0, 3))
     number = 2 * width - shared
-    kind = rng.integers(3)
-    rewards = [rng.random(number), rng.integers(0, 2, number), 0.1 * rng.integers(0, 9, number)][
-        kind
-    ]
+    # The last kind has states that differ by little, so that none are merged, at distances that
+    # are all but equal, so that the roundings of a sum over them do not cancel.
+    close = (np.arange(number) < width) * rng.random() + np.arange(number) * 2.0**-52
+    rewards = [
+        rng.random(number),
+        rng.integers(0, 2, number),
+        0.1 * rng.integers(0, 9, number),
+        close,
+        close,
+    ][rng.integers(5)]
     rows = []
     for first in (2, 2 + width - shared):
         weights = np.ones(width) if rng.random() < 0.5 else 0.5 + rng.random(width)
