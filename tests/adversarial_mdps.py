@@ -144,7 +144,7 @@ def _plant_copy(
     single: bool,
 ) -> None:
     """Makes the last state a copy of the first, exactly or nearly."""
-    kind = rng.integers(4)
+    kind = rng.integers(6)
     P[-1] = [dict(row) for row in P[0]]
     R[-1] = list(R[0])
     last = len(P) - 1
@@ -157,6 +157,12 @@ def _plant_copy(
         R[-1][0] = math.nextafter(R[-1][0], math.inf)
     elif kind == 2:
         R[-1][0] += 1e-12
+    elif kind in (4, 5) and not single:
+        # A mass that is negligible, but for where it leads.
+        for row in P[-1]:
+            tiny, there = float(rng.choice(TINY)), int(rng.integers(len(P)))
+            row[max(row, key=row.__getitem__)] -= tiny
+            row[there] = row.get(there, 0.0) + tiny
     elif kind == 3 and not single:
         # Split mass: what leads to the first state may lead to its copy.
         for row in P[-1]:
@@ -179,6 +185,16 @@ def _policy(
         found = _probabilities(rng, [int(a) for a in support])
         policy.append([found.get(a, 0.0) for a in range(actions)])
     return policy
+
+
+def generate_hidden_reward(seed: int) -> Case:
+    """States 0 and 1 stay and pay the same; a tiny mass leads from 1 to 2, which pays much."""
+    rng = np.random.default_rng(seed)
+    tiny = float(rng.choice([mass for mass in TINY if mass < 1e-13]))
+    reward = float(rng.choice([1.0, 1e15, 1e30, 1e300]))
+    P = [[{0: 1.0}], [{1: 1.0 - tiny, 2: tiny}], [{2: 1.0}]]
+    discount = float(rng.choice([0.5, 0.9, 0.99]))
+    return Case(P, [[0.0], [0.0], [reward]], discount, None, [0, 0, 0])
 
 
 @dataclasses.dataclass(frozen=True)

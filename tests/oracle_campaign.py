@@ -88,6 +88,9 @@ def properties() -> dict[str, Property]:
         add(f"Successors {kind}", implicit, ranged=False)
         add(f"Successors {kind} reward_range", implicit, ranged=True)
         add(f"Successors {kind} reward_range tol=1e3", implicit, ranged=True, tol=1e3, every=2)
+        hidden = partial(checks.hidden_reward, kind=kind)
+        add(f"hidden reward {kind}", hidden, ranged=False, every=4)
+        add(f"hidden reward {kind} reward_range", hidden, ranged=True, every=4)
         add(f"relation.{kind}", partial(checks.relations, kind=kind))
     for kind in ("bisimulation", "on_policy"):
         draws = partial(checks.sampled_tables, kind=kind)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 import high_precision as oracle
-from adversarial_mdps import Case, generate, generate_star
+from adversarial_mdps import Case, generate, generate_hidden_reward, generate_star
 from bisimetric import (
     MDP,
     Distance,
@@ -42,6 +43,7 @@ class Subject:
     def __init__(self, seed: int, **restricted: Any) -> None:
         self.seed = seed
         self.case: Case = generate(seed, **restricted)
+        self.asked: list[tuple[int, int]] | None = None
         self._truths: dict[Kind, Enclosure] = {}
 
     @property
@@ -153,9 +155,17 @@ def tables(subject: Subject, kind: Kind, **options: Any) -> Violations:
 
 
 def pairs_of_mdp(subject: Subject, kind: Kind, **options: Any) -> Violations:
-    states = range(subject.case.num_states)
-    asked = [(s, t) for s in states for t in states]
+    asked = _asked(subject)
     yield from _check_answer(subject.distance(kind, pairs=asked, **options), subject.truth(kind))
+
+
+def _asked(subject: Subject) -> list[tuple[int, int]]:
+    """All pairs, or one of them, from which others are reached or not."""
+    if subject.asked is not None:
+        return subject.asked
+    pairs = list(itertools.product(range(subject.case.num_states), repeat=2))
+    rng = subject.rng
+    return pairs if rng.random() < 0.4 else [pairs[int(rng.integers(len(pairs)))]]
 
 
 def _check_answer(answer: Any, truth: Enclosure) -> Violations:
@@ -190,12 +200,19 @@ def pairs_of_successors(
             return choice
         return {a: mass for a, mass in enumerate(choice) if mass}
 
-    states = range(case.num_states)
-    asked = [(s, t) for s in states for t in range(s + 1)]
+    asked = _asked(subject)
     given = (policy,) if kind == "on_policy" else ()
     solve: Any = getattr(exact, kind)
     answer = proven(lambda: solve(implicit, *given, pairs=asked, **options))
     yield from _check_answer(answer, subject.truth(kind))
+
+
+def hidden_reward(subject: Subject, kind: Kind, *, ranged: bool) -> Violations:
+    """A query that reaches a large reward by a negligible mass only."""
+    hidden = Subject(subject.seed)
+    hidden.case, hidden.asked = generate_hidden_reward(subject.seed), [(0, 1)]
+    yield from pairs_of_mdp(hidden, kind)
+    yield from pairs_of_successors(hidden, kind, ranged=ranged)
 
 
 def optimal_values(subject: Subject, **options: Any) -> Violations:

@@ -168,6 +168,17 @@ def test_wasserstein_of_a_line() -> None:
     assert distances.wasserstein(d, p, q) == 1 << BITS
 
 
+def test_strategies_that_go_astray_are_held() -> None:
+    # Both players at once lead to negative tables here.
+    successors = [[3, 2], [4, 2], [1, 2], [0, 3], [3, 2]]
+    P = [[{x: 1.0} for x in row] for row in successors]
+    slight = 0.30000000000099997
+    R = [[0.3, 0.3], [slight, 0.300000001], [0.3, 0.3], [0.299999999999, 0.3], [0.3, 0.3]]
+    found = oracle.lax(oracle.model(P, R, 0.9999))
+    assert near(found, (0, 4), 0)
+    assert found.is_positive((0, 1))
+
+
 def test_a_claim_that_lies_is_noticed() -> None:
     truth = Enclosure({(0, 1): oracle.rounded(1.0)}, 5)
     assert truth.excess((0, 1), 1.0, 0.0) == 0

@@ -139,7 +139,8 @@ class _Iteration:
         worths: dict[int, tuple[int, Coefficients]] = {}
         self.gains, self.rows, taken = [], [], {}
         for pair, options in self.options.items():
-            best, best_coefficients = -1, Coefficients()
+            best: int | None = None
+            best_coefficients = Coefficients()
             for i, option in enumerate(options):
                 if held is not None and held[pair] != i:
                     continue
@@ -149,8 +150,9 @@ class _Iteration:
                 found, coefficients = min(
                     (worths[id(each)] for each in option), key=lambda worth: worth[0]
                 )
-                if found > best:
+                if best is None or found > best:
                     best, best_coefficients, taken[pair] = found, coefficients, i
+            assert best is not None
             self.gains.append(best - self.d[pair])
             self.rows.append({self.number[key]: c for key, c in best_coefficients.items()})
         return taken, max(map(abs, self.gains), default=0)
