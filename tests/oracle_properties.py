@@ -163,7 +163,8 @@ def _asked(subject: Subject) -> list[tuple[int, int]]:
     """All pairs, or one of them, from which others are reached or not."""
     if subject.asked is not None:
         return subject.asked
-    pairs = list(itertools.product(range(subject.case.num_states), repeat=2))
+    states = range(subject.case.num_states)
+    pairs = list(itertools.product(states, states))
     rng = subject.rng
     return pairs if rng.random() < 0.4 else [pairs[int(rng.integers(len(pairs)))]]
 
