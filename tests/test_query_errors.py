@@ -283,16 +283,40 @@ def test_a_policy_that_almost_sums_to_1_is_divided_by_its_sum() -> None:
 def test_the_rounding_of_a_chain_is_in_the_error(
     reward_error: float, mass_error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rewards moved by `reward_error` and rows by `mass_error`: the distance stays in reach."""
-    moved, gamma = 1.0 - 2 * reward_error, 0.5
-    P = [[[0.0, 0.0, 1.0 - mass_error, mass_error]], [[0.0, 0.0, mass_error, 1.0 - mass_error]]]
-    P += [[[0.0, 0.0, 1.0, 0.0]], [[0.0, 0.0, 0.0, 1.0]]]
-    mdp = MDP.from_matrices(P, [[0.0], [moved], [0.0], [1.0]], discount=gamma)
+    """Two absorbing states, moved together by as much as is allowed."""
+    stay, low = 1.0 - mass_error, reward_error
+    mdp = MDP.from_matrices(
+        [[[stay, mass_error]], [[mass_error, stay]]], [[low], [1.0 - low]], discount=0.5
+    )
     errors = {"reward_error": reward_error, "mass_error": mass_error}
     monkeypatch.setattr(grounds.Known.__init__, "__kwdefaults__", errors)
     answer = found("bisimulation", mdp, (0, 1))
-    assert abs(answer(0, 1) - 2.0) <= answer.error  # |0 - 1| + 0.5 * 2
-    assert answer.error >= 2 * reward_error + gamma * 2 * mass_error
+    off = 2.0 - answer(0, 1)  # 1 + 0.5 d = d
+    assert answer.error / 2 < off <= answer.error
+
+
+def test_the_distance_of_states_with_different_actions_is_rounded() -> None:
+    source = Successors(
+        lambda x, a: (0.0, x),
+        actions=lambda x: ["stay", "go"][: x + 1],
+        discount=0.9,
+        reward_range=(0, 1),
+    )
+    answer = found("bisimulation", source, (0, 1))
+    off = abs(Fraction(answer(0, 1)) - 1 / (1 - Fraction(0.9)))
+    assert 0 < off <= Fraction(answer.error)
+
+
+def test_pairs_beyond_the_search_are_in_the_error() -> None:
+    source = Successors(
+        lambda x, a: (float(x > 0), x + (x > 0) - (x < 0)),
+        actions=["on"],
+        discount=0.5,
+        reward_range=(0, 1),
+    )
+    answer = answered("bisimulation", source, [(1, -1)], tol=0.01)
+    assert not answer.made["complete"]
+    assert answer.error / 2 < abs(answer(1, -1) - 2.0) <= answer.error
 
 
 def test_a_search_that_the_discount_ends_says_what_is_beyond() -> None:

@@ -186,8 +186,10 @@ def _proven(
 ) -> float:
     """The error of the pairs asked for, from the residual of the equation as it was rounded.
 
-    - A mean reward is off by at most `reward_error`, in s and in t, and so is every bound on
-      distances that comes from the rewards, twice, over 1 - discount.
+    With F the exact operator and d the fixed point of the rounded one, |d - d*| <=
+    |F(d) - d| / (1 - discount), so that distances of the rounded chain, at most D, are enough here.
+
+    - A mean reward is off by at most `reward_error`, in s and in t.
     - A mass m that is left aside, or is rounded away, may travel anywhere and counts as `beyond`
       or as nothing where it should count as a distance of at most D: that costs at most m D.
       Left aside are the differences that `reach.dust` adds up. Rounded: a row of n shares is
@@ -196,20 +198,21 @@ def _proven(
       The solver allows for this too, but at the distances that it explored; mass that is rounded
       away may lead to others.
     - Rows that are off by `mass_error` in total variation move W1 by D times that, for s and t.
-    - Where the search was ended by the discount: see `answered`. A power is rounded to one of the
-      numbers beside it, also below the normal numbers.
+    - States with different actions are `beyond` apart, which has three roundings.
+    - Where the search was ended by the discount: see `answered`. `beyond` has three roundings, and
+      the power is one of the two floats beside the true one: that is less than 8 UNIT of it, but
+      below the normal numbers, where the next float is above it.
     """
     discount = stand.discount
-    if not reach.complete or stand.may_differ:
+    if stand.may_differ:
         largest = max(largest, beyond)
-    D = (max(farthest, largest) + 2 * stand.reward_error / (1 - discount)) * (1 + 8 * UNIT)
+    D = max(farthest, largest) * (1 + 8 * UNIT)
     aside = reach.dust + (4 * ground.widest * UNIT if ground.widest > 1 else 0.0)
     residual += discount * aside * D
     residual += 2 * stand.reward_error + 2 * discount * stand.mass_error * D
     error = proven_error(residual, largest, discount)
     if not reach.complete:
-        power = math.nextafter(discount**reach.depth, 1.0)
-        error += power * max(beyond, D - beyond) * (1 + 8 * UNIT)
+        error += math.nextafter(discount**reach.depth, 1.0) * beyond * (1 + 8 * UNIT)
     return error
 
 

@@ -186,7 +186,8 @@ class Asked:
             self._reward[i, a] = rounded = float(reward)
             if reward != rounded:
                 off = float(abs(Fraction(reward) - Fraction(rounded)))
-                self.reward_error = max(self.reward_error, math.nextafter(off, math.inf))
+                # Rounded itself: `proven_error` adds more than UNIT of it, and more than TINY.
+                self.reward_error = max(self.reward_error, off)
             self._entries, self._widest = end, max(self._widest, len(found))
         self._rows[i] = True
 
