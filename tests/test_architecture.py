@@ -18,6 +18,7 @@ TREE = (
     "errors",
     "memory",
     "files",
+    "interrupts",
     "progress",
     "mdp",
     "successors",

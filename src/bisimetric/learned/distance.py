@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, near_names, whole
+from bisimetric.interrupts import jit
 from bisimetric.learned import files
 from bisimetric.learned.losses import LOSSES, Kind, over_pairs
 from bisimetric.learned.making import of_transitions
@@ -261,7 +262,7 @@ def symmetric(network: Any, parameters: Parameters, x: Array, y: Array) -> Array
     return jnp.maximum(network.table(parameters, x, y), network.table(parameters, y, x).T)
 
 
-_symmetric = jax.jit(symmetric, static_argnums=0)
+_symmetric = jit(symmetric, static_argnums=0)
 
 
 def _judge(
@@ -293,4 +294,4 @@ def _judge(
     )
 
 
-_judged = jax.jit(_judge, static_argnums=(0, 1, 2))
+_judged = jit(_judge, static_argnums=(0, 1, 2))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import Diverged, InputError, whole
 from bisimetric.files import check_writable
+from bisimetric.interrupts import jit
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
 from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
@@ -147,7 +148,7 @@ def fit(
     mesh = mesh_of(len(chosen), devices, share=share)
     how = (network, steps, chosen, state, history, rates, mesh)
     reached = Fit(kind, discount, settings, source, *how)
-    measured = None if measure is None else jax.jit(jax.vmap(measure))
+    measured = None if measure is None else jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
         with bar(1.0, f"learning {kind}") as progress:
@@ -194,7 +195,7 @@ def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
     )
 
 
-@jax.jit
+@jit
 def _finite(state: State, loss: Array) -> Array:
     """Whether the loss of each seed is finite, and all that it keeps."""
     found = jnp.isfinite(loss)
@@ -203,7 +204,7 @@ def _finite(state: State, loss: Array) -> Array:
     return found
 
 
-@jax.jit
+@jit
 def _stuck(before: State, after: State, loss: Array) -> Array:
     """Whether no step changed any weight of a seed, though it has something to learn."""
     found = loss > 0
@@ -217,7 +218,7 @@ def _stuck(before: State, after: State, loss: Array) -> Array:
 def _silent(fit: Fit) -> bool:
     """Whether the output of all networks is 0 for all pairs of a batch."""
 
-    @jax.jit
+    @jit
     def largest(parameters: Any, key: Array) -> Array:
         x = fit.source.batch(key, fit.settings.batch).x
         tables = jax.vmap(fit.network.table, in_axes=(0, None, None))

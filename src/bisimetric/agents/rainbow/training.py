@@ -29,6 +29,7 @@ from bisimetric.errors import InputError, whole
 from bisimetric.files import check_writable
 from bisimetric.games.environments import Games
 from bisimetric.games.names import game
+from bisimetric.interrupts import jit
 from bisimetric.memory import require_memory
 from bisimetric.progress import bar
 
@@ -219,7 +220,7 @@ class _Run:
         record.losses.append(loss)
 
 
-@functools.partial(jax.jit, static_argnames="network")
+@functools.partial(jit, static_argnames="network")
 def acted(
     network: Network,
     parameters: Parameters,
@@ -235,14 +236,14 @@ def acted(
     return jnp.where(jax.random.uniform(two, best.shape) < share, anything, best)
 
 
-@functools.partial(jax.jit, static_argnames="settings", donate_argnames="replay")
+@functools.partial(jit, static_argnames="settings", donate_argnames="replay")
 def stored(settings: Settings, replay: Replay, row: Row) -> Replay:
     """The replay with one more row."""
     return added(replay, row, settings.ahead)
 
 
 @functools.partial(
-    jax.jit, static_argnames=("network", "settings"), donate_argnames=("learner", "replay")
+    jit, static_argnames=("network", "settings"), donate_argnames=("learner", "replay")
 )
 def improved(
     network: Network,
