@@ -20,6 +20,7 @@ from bisimetric.files import check_writable
 from bisimetric.interrupts import jit
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
+from bisimetric.learned.memory import require_training_memory
 from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
 from bisimetric.learned.numbers import number
 from bisimetric.learned.settings import Settings
@@ -130,9 +131,10 @@ def fit(
         check_writable(checkpoint)
     kept = checkpoint is not None or resume is not None
     fingerprint = files.fingerprint(source) if kept else ""
-    seeds = jnp.stack([jax.random.key(key) for key in chosen])
     network = settings.network_of(source, kind, discount)
     refuse_other_than_numbers(network, source.scale.features)
+    require_training_memory(kind, source, settings, network, len(chosen))
+    seeds = jnp.stack([jax.random.key(key) for key in chosen])
     state = training.started(settings, network, source.scale.features, seeds)
     history: Metrics = {}
     if resume is not None:

@@ -57,6 +57,12 @@ class Recipe(Protocol):
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner: ...
 
+    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
+        """The rows that pass through the network for one batch, and the numbers held beside them.
+
+        Both at least: pairs of rows, targets of all pairs, and the ids that are drawn.
+        """
+
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         """The learning rate at one of so many steps; `rate` takes the place of its own."""
 

@@ -20,8 +20,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bisimetric.errors import InputError, NotConverged, TableTooLarge
-from bisimetric.interrupts import jit
 from bisimetric.exact.sharded.joining import join, quiet
+from bisimetric.interrupts import jit
 
 ROWS = "rows"
 """The axis of the devices, along which the rows of a table are split."""
