@@ -153,4 +153,5 @@ if __name__ == "__main__":
     name, where, when = sys.argv[1:]
     arrange_death(when)
     result = PARTS[name](Path(where), (Path(where) / KEPT[name]).is_file())
-    np.savez(Path(where) / "result.npz", **{key: np.asarray(each) for key, each in result.items()})
+    arrays: dict[str, Any] = {key: np.asarray(each) for key, each in result.items()}
+    np.savez(Path(where) / "result.npz", **arrays)

@@ -41,7 +41,7 @@ def jit(function: Callable[P, T], **options: Any) -> Callable[P, T]:
     XLA compiles in a thread of its own, and JAX leaves it running when an interrupt ends the wait
     for it. If the interpreter then exits, the compiler reads devices that have been freed, which
     is a segmentation fault. Only tracing, compiling and starting the computation delay an
-    interrupt; waiting for its result does not.
+    interrupt; waiting for its result does not. `lower` is that of `jax.jit`.
 
     Args:
         function: what to compile.
@@ -60,4 +60,5 @@ def jit(function: Callable[P, T], **options: Any) -> Callable[P, T]:
             found: T = compiled(*args, **kwargs)
         return found
 
+    call.lower = compiled.lower  # type: ignore[attr-defined]
     return call
