@@ -47,7 +47,8 @@ def measured(source: Any, settings: Any, kind: Any, keys: int, steps: int) -> tu
         "of": steps,
     }
     plan = training.planned(0, steps, settings.period)
-    lowered = training._compiled.lower(
+    program: Any = training._compiled
+    lowered = program.lower(
         state, source, jnp.int32(steps), settings, network, kind, DISCOUNT, plan
     )
     analysis: Any = lowered.compile().memory_analysis()

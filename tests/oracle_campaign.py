@@ -141,8 +141,8 @@ def check(name: str, seed: int) -> list[Finding]:
         except Undecided as stop:
             found.append(Finding(name, seed, "undecided", str(stop)))
         except InputError as stop:
-            # Distances beyond the largest float are refused, in as many words.
-            if "make distances that float" not in str(stop):
+            # Distances and values beyond the largest float are refused, in as many words.
+            if not re.search("makes? (distances|values) that float", str(stop)):
                 found.append(Finding(name, seed, "InputError", str(stop)))
         except Exception as stop:
             where = traceback.extract_tb(stop.__traceback__)[-1]

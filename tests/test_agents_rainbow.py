@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("ale_py")
 
 import jax.numpy as jnp  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from bisimetric.agents import rainbow  # noqa: E402
 from bisimetric.agents.rainbow import learning, replay  # noqa: E402
@@ -237,3 +240,45 @@ def test_a_replay_larger_than_memory_is_refused_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(jax, "devices", lambda: [Card()])
     with pytest.raises(TableTooLarge, match=r"needs 6.59 GiB of memory and 2 GiB are free; lower"):
         rainbow.train("Pong", steps=100)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 10**9, "count": 10**9}, "1,000,000,000 games at once need"),
+        ({"count": 100, "reuse": 10**6, "batch": 10**8}, "a batch of 100,000,000 steps needs"),
+    ],
+)
+def test_games_and_batches_larger_than_memory_are_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TableTooLarge, match=f"rainbow.train: {message}"):
+        rainbow.train("Pong", steps=100, settings=rainbow.Settings(**change))
+
+
+def test_a_damaged_agent_is_refused(tmp_path: Path) -> None:
+    shipped = Path(rainbow.__file__).parents[1] / "trained" / "Pong.safetensors"
+    tensors = load_file(shipped)
+    with safe_open(shipped, framework="numpy") as opened:
+        about = json.loads(opened.metadata()["about"])
+    file = tmp_path / "agent.safetensors"
+
+    def refused(change: dict[str, Any], metadata: dict[str, str]) -> str:
+        save_file({**tensors, **change}, file, metadata=metadata)
+        with pytest.raises(InputError) as found:
+            rainbow.load(file)
+        assert str(file) in str(found.value)
+        return str(found.value)
+
+    plain = {"about": json.dumps(about)}
+    broken = np.array(tensors["head.bias"])
+    broken[3] = np.nan
+    assert "head.bias holds NaN or infinity" in refused({"head.bias": broken}, plain)
+    assert "its checksum does not match" in refused({}, {**plain, "sha256": "0" * 64})
+    for wrong in (True, "6", None, 6.0, -1):
+        said = refused({}, {"about": json.dumps({**about, "actions": wrong})})
+        assert f"its actions is {wrong} and must be an integer" in said
+    about.pop("actions")
+    assert "it has no actions" in refused({}, {"about": json.dumps(about)})
+    whole = tensors["head.bias"].astype(np.int32)
+    assert "missing or not" in refused({"head.bias": whole}, plain)

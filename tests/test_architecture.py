@@ -19,6 +19,7 @@ TREE = (
     "rounding",
     "memory",
     "files",
+    "interrupts",
     "progress",
     "mdp",
     "successors",

@@ -127,10 +127,15 @@ def test_a_network_is_not_loaded_for_another_world(tmp_path: Path) -> None:
     [
         ({"kind": "lax"}, "its kind is 'lax'"),
         ({"network": [9]}, "its weights do not fit its network"),
-        ({"network": None}, "NoneType"),
+        ({"network": None}, "its network is None and must be a list of widths"),
+        ({"network": [True]}, "its network is .True. and must be a list of widths"),
+        ({"discount": False}, "its discount is False and must be a number"),
+        ({"ends": 1}, "its ends is 1 and must be a boolean"),
         ({"discount": 1.5}, "discount is 1.5"),
-        ({"shape": 3}, "int"),
-        ({"names": None, "made": None}, "NoneType"),
+        ({"shape": 3}, "its shape is 3 and must be a list of integers"),
+        ({"shape": [3]}, "its shape is .3. and its shift has 2"),
+        ({"names": ["a"]}, "its names are 1 and must be one per state"),
+        ({"names": None, "made": None}, "its made is None and must be an object"),
     ],
 )
 def test_a_damaged_network_is_refused(tmp_path: Path, change: Any, message: str) -> None:
@@ -150,7 +155,7 @@ def test_a_damaged_network_is_refused(tmp_path: Path, change: Any, message: str)
     assert Learned.load(file).discount == 0.5
     save_file(load_file(file), file, metadata={"about": json.dumps(about | change)})
     with pytest.raises(
-        InputError, match=f"{file} is no learned distance of bisimetric .*{message}"
+        InputError, match=f"{file} is (cut short or )?no learned distance of bisimetric .*{message}"
     ):
         Learned.load(file)
     tensors = load_file(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -103,3 +104,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise IsADirectoryError(f"cannot write {target}: it is a folder; name a file in it.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"cannot write {target}: the folder {folder} is not writable.")
+
+
+def compute_checksum(text: str, arrays: Mapping[str, Any]) -> str:
+    """SHA-256 of a text and of named arrays: their types, shapes and bytes.
+
+    >>> import numpy as np
+    >>> compute_checksum("", {"a": np.zeros(2)}) == compute_checksum("", {"a": np.zeros((2, 1))})
+    False
+    """
+    import numpy as np
+
+    hashed = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        hashed.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        hashed.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return hashed.hexdigest()

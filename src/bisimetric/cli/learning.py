@@ -116,5 +116,5 @@ def label_of(path: Path) -> dict[str, Any] | None:
             header = json.loads(file.read(size)) if size <= HEADER else {}
         about = json.loads(header["__metadata__"]["about"])
         return about if str(about["format"]).startswith(FORMATS) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -223,19 +223,23 @@ class Saved:
 def read(path: Path, label: Mapping[str, Any]) -> Saved:
     """A file of `learned` by its label."""
     from bisimetric.learned import files
-    from bisimetric.learned.distance import FORMAT
+    from bisimetric.learned.distance import Learned
 
     if label["format"] == files.RUN:
         tensors, about = files.read(path, files.RUN, "learning run")
-        made, what = {**about, "steps": int(tensors[".step"].max())}, "a training run to go on with"
+        made = {**about, "steps": files.steps_of(path, tensors)}
+        what = "a training run to go on with"
         features = about.get("features")
         if features is None:
-            features = tensors[".parameters[0]['weights']"].shape[1] // 2
+            weights = tensors.get(".parameters[0]['weights']")
+            features = 0 if weights is None or weights.ndim < 2 else weights.shape[1] // 2
+        history = files.history_in(tensors)
     else:
-        tensors, about = files.read(path, FORMAT, "learned distance")
-        made, what = about["made"], "a distance that a network learned"
-        features = len(tensors["shift"]) + bool(about["ends"])
-    return Saved(path, what, made, features, files.history_in(tensors))
+        found = Learned.load(path)
+        made, what = found.made, "a distance that a network learned"
+        features = found.scale.features
+        history = found.history
+    return Saved(path, what, made, features, history)
 
 
 def file_lines(found: Saved) -> Iterator[str]:

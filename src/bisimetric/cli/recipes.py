@@ -204,7 +204,7 @@ def steps_in(run: Path, training: Training | PaperTraining) -> int:
             f"{run} follows --recipe {found} and here it is {training.recipe}; resume it with the "
             "same, or start anew."
         )
-    return int(tensors[".step"].max())
+    return files.steps_of(run, tensors)
 
 
 def in_flags(message: str, words: Sequence[str] = ()) -> str:

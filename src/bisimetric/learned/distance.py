@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, near_names, whole
+from bisimetric.interrupts import jit
 from bisimetric.learned import files
 from bisimetric.learned.losses import LOSSES, Kind, over_pairs
 from bisimetric.learned.making import of_transitions
@@ -169,6 +170,11 @@ class Learned:
         """Reads what `save` wrote; `mdp` is that whose states it was learned from."""
         tensors, about = files.read(path, FORMAT, "learned distance")
         points = tensors.get("points")
+        if points is not None and (points.ndim != 2 or points.dtype.kind != "f"):
+            raise InputError(
+                f"{path} is damaged: its points are {points.dtype} of shape {points.shape} and "
+                "must be one row of numbers per state; train it anew."
+            )
         if mdp is not None and (points is None or len(points) != mdp.num_states):
             found = "none" if points is None else len(points)
             raise InputError(
@@ -181,16 +187,28 @@ class Learned:
             scale = Scale(
                 tensors["shift"],
                 tensors["width"],
-                bool(about["ends"]),
+                about["ends"],
                 None if shape is None else tuple(shape),
             )
-            start = network.init(jax.random.key(0), scale.features)
-            leaves, tree = jax.tree.flatten(start)
-            weights = [jnp.asarray(tensors[name]) for name in files.named(start)]
-            if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in weights]:
-                raise ValueError("its weights do not fit its network")
+            if getattr(network, "copies", 1) > len(tensors):
+                raise ValueError(f"its copies are {network.copies} and its weights are fewer")
+            # Shapes only: what a damaged file claims to be large is not allocated.
+            start = jax.eval_shape(lambda key: network.init(key, scale.features), jax.random.key(0))
+            places, tree = jax.tree_util.tree_flatten_with_path(start)
+            weights = []
+            for place, leaf in places:
+                array = tensors[jax.tree_util.keystr(place)]
+                if array.shape != leaf.shape or array.dtype != leaf.dtype:
+                    raise ValueError("its weights do not fit its network")
+                weights.append(jnp.asarray(array))
             if about["kind"] not in LOSSES:
                 raise ValueError(f"its kind is {about['kind']!r}")
+            if shape is not None and math.prod(shape) != len(scale.shift):
+                raise ValueError(f"its shape is {shape} and its shift has {len(scale.shift)}")
+            if points is not None and points.shape[1] != len(scale.shift):
+                raise ValueError(f"its points have {points.shape[1]} features")
+            if names is not None and (points is None or len(names) != len(points)):
+                raise ValueError(f"its names are {len(names)} and must be one per state")
             discount = checked_discount(about["discount"])
             return cls(
                 about["kind"],
@@ -204,7 +222,7 @@ class Learned:
                 files.history_in(tensors),
                 None if names is None else tuple(names),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except files.DAMAGED as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path} is no learned distance of bisimetric ({what}).") from None
 
@@ -261,7 +279,7 @@ def symmetric(network: Any, parameters: Parameters, x: Array, y: Array) -> Array
     return jnp.maximum(network.table(parameters, x, y), network.table(parameters, y, x).T)
 
 
-_symmetric = jax.jit(symmetric, static_argnums=0)
+_symmetric = jit(symmetric, static_argnums=0)
 
 
 def _judge(
@@ -293,4 +311,4 @@ def _judge(
     )
 
 
-_judged = jax.jit(_judge, static_argnums=(0, 1, 2))
+_judged = jit(_judge, static_argnums=(0, 1, 2))

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric.errors import InputError
-from bisimetric.files import written_beside
+from bisimetric.files import compute_checksum, written_beside
 from bisimetric.learned.losses import Kind
+from bisimetric.learned.metadata import check_metadata
 from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
 from bisimetric.learned.networks.pairs import PairNetwork
 from bisimetric.learned.sources import Source, States
@@ -62,7 +63,7 @@ def restored(
     tensors, about = read(path, RUN, "learning run")
     for name, here in told(kind, discount, settings, keys).items():
         # After a divergence one goes on with a smaller one.
-        if about.get(name) != here and name != "learning_rate":
+        if json.dumps(about.get(name)) != json.dumps(here) and name != "learning_rate":
             raise InputError(
                 f"{path} is of another run: its {name} is {about.get(name)} and here it is {here}; "
                 f"resume it with the same {name}, or start anew."
@@ -74,6 +75,11 @@ def restored(
             raise InputError(
                 f"{path} is of another network: its {name} is {found} and here it is {leaf.shape}; "
                 "resume it with the same network and features, or start anew."
+            )
+        if tensors[name].dtype != leaf.dtype:
+            raise InputError(
+                f"{path} is damaged: its {name} is {tensors[name].dtype} and must be {leaf.dtype}; "
+                "resume another file, or start anew."
             )
     if about.get("source") != source:
         raise InputError(
@@ -88,8 +94,17 @@ def restored(
     tree = jax.tree.structure(_plain(start))
     arrays = [jax.numpy.asarray(tensors[name], leaf.dtype) for name, leaf in wanted.items()]
     plain: State = jax.tree.unflatten(tree, arrays)
+    steps_of(path, tensors)
     state = plain._replace(key=jax.random.wrap_key_data(plain.key))
     return state, history_in(tensors)
+
+
+def steps_of(path: str | os.PathLike[str], tensors: dict[str, NDArray[Any]]) -> int:
+    """How many steps a saved run has taken."""
+    step = tensors.get(".step")
+    if step is None or step.shape != () or step.dtype != np.int32 or step < 0:
+        raise InputError(f"{path} is damaged: it does not say how many steps it took; start anew.")
+    return int(step)
 
 
 def history_in(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
@@ -168,32 +183,84 @@ def named(tree: Any) -> dict[str, NDArray[Any]]:
     return {jax.tree_util.keystr(place): np.asarray(leaf) for place, leaf in leaves}
 
 
+CHECKSUM = "sha256"
+"""The name of the checksum beside the metadata of a file."""
+
+
 def write(path: str | os.PathLike[str], tensors: dict[str, Any], about: dict[str, Any]) -> None:
+    """Write tensors and metadata with their checksum; the file appears whole or not at all."""
     from safetensors.numpy import save_file
 
     whole = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    if (wrong := _first_not_finite(whole)) is not None:
+        raise InputError(
+            f"cannot write {path}: {wrong} holds NaN or infinity; train with a smaller "
+            "learning rate."
+        )
+    text = json.dumps(about)
+    metadata = {"about": text, CHECKSUM: compute_checksum(text, whole)}
     with written_beside(path) as beside:
-        save_file(whole, beside, metadata={"about": json.dumps(about)})
+        save_file(whole, beside, metadata=metadata)
 
 
 def read(
     path: str | os.PathLike[str], wanted: str, what: str
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read the tensors and the metadata of a file of the format `wanted`.
+
+    A checksum must match. Files without one are older; of these, as of all, every tensor but the
+    history must be finite, and the metadata must be of the right types.
+
+    Raises:
+        InputError: where the file is damaged or of another format; it is named.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get("about", "{}"))
+            metadata = file.metadata() or {}
+            text = metadata.get("about", "{}")
+            about = json.loads(text)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if about.get("format") != wanted:
             raise ValueError(f"its format is {about.get('format')!r}")
+        others = metadata.keys() - {"about"}
+        if others and metadata.get(CHECKSUM) != compute_checksum(text, tensors):
+            raise ValueError("its checksum does not match: it was changed after it was saved")
+        if (wrong := _first_not_finite(tensors)) is not None:
+            raise ValueError(f"its {wrong} holds NaN or infinity")
+        _check_history(history_in(tensors))
+        check_metadata(about)
     except FileNotFoundError:
         raise FileNotFoundError(f"cannot read {path}: there is no such file.") from None
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
-    except (SafetensorError, ValueError, AttributeError) as error:
+    except (SafetensorError, *DAMAGED) as error:
         raise InputError(f"{path} is cut short or no {what} of bisimetric ({error}).") from None
     return tensors, about
+
+
+DAMAGED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+"""What damaged metadata or tensors may raise."""
+
+
+def _check_history(history: dict[str, NDArray[Any]]) -> None:
+    """Raise a ValueError unless every metric is floats, one per recorded step."""
+    step = history.get("step", np.zeros(0))
+    if step.ndim != 1 or not np.isfinite(step).all():
+        raise ValueError("its history has steps that are no numbers")
+    for name, array in history.items():
+        if array.dtype != np.float64 or array.ndim not in (1, 2) or array.shape[-1] != len(step):
+            raise ValueError(f"its history of {name} is {array.dtype} of shape {array.shape}")
+
+
+def _first_not_finite(tensors: dict[str, NDArray[Any]]) -> str | None:
+    """The first tensor with NaN or infinity; a history may have gaps, which are NaN."""
+    for name, array in tensors.items():
+        number = name.startswith(HISTORY) or array.dtype.kind != "f" or np.isfinite(array).all()
+        if not number:
+            return name
+    return None
 
 
 def _plain(state: State) -> State:

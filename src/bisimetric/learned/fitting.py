@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import Diverged, InputError, whole
 from bisimetric.files import check_writable
+from bisimetric.interrupts import jit
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
+from bisimetric.learned.memory import require_training_memory
 from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
 from bisimetric.learned.numbers import number
 from bisimetric.learned.settings import Settings
@@ -129,9 +131,10 @@ def fit(
         check_writable(checkpoint)
     kept = checkpoint is not None or resume is not None
     fingerprint = files.fingerprint(source) if kept else ""
-    seeds = jnp.stack([jax.random.key(key) for key in chosen])
     network = settings.network_of(source, kind, discount)
     refuse_other_than_numbers(network, source.scale.features)
+    require_training_memory(kind, source, settings, network, len(chosen))
+    seeds = jnp.stack([jax.random.key(key) for key in chosen])
     state = training.started(settings, network, source.scale.features, seeds)
     history: Metrics = {}
     if resume is not None:
@@ -147,7 +150,7 @@ def fit(
     mesh = mesh_of(len(chosen), devices, share=share)
     how = (network, steps, chosen, state, history, rates, mesh)
     reached = Fit(kind, discount, settings, source, *how)
-    measured = None if measure is None else jax.jit(jax.vmap(measure))
+    measured = None if measure is None else jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
         with bar(1.0, f"learning {kind}") as progress:
@@ -194,7 +197,7 @@ def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
     )
 
 
-@jax.jit
+@jit
 def _finite(state: State, loss: Array) -> Array:
     """Whether the loss of each seed is finite, and all that it keeps."""
     found = jnp.isfinite(loss)
@@ -203,7 +206,7 @@ def _finite(state: State, loss: Array) -> Array:
     return found
 
 
-@jax.jit
+@jit
 def _stuck(before: State, after: State, loss: Array) -> Array:
     """Whether no step changed any weight of a seed, though it has something to learn."""
     found = loss > 0
@@ -217,7 +220,7 @@ def _stuck(before: State, after: State, loss: Array) -> Array:
 def _silent(fit: Fit) -> bool:
     """Whether the output of all networks is 0 for all pairs of a batch."""
 
-    @jax.jit
+    @jit
     def largest(parameters: Any, key: Array) -> Array:
         x = fit.source.batch(key, fit.settings.batch).x
         tables = jax.vmap(fit.network.table, in_axes=(0, None, None))

@@ -103,6 +103,17 @@ class Settings:
         cheap = states**2 <= self.period * network.actions * max(each, 2) ** 2
         return listed(source, each) or (states <= MANY and cheap)
 
+    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
+        each = max(self.batch // network.actions, 2)
+        drawn = network.actions * each
+        pairs = (network.copies + 1) * network.actions * each**2
+        if not self._tabled(source, network):
+            return drawn, pairs
+        states = len(source.points)
+        if listed(source, self.batch // network.actions):
+            return states, network.actions * states**2 + 2 * self.batch
+        return drawn, pairs + network.actions * states**2
+
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
         share = jnp.clip((step - self.warm_up) / jnp.maximum(steps - self.warm_up, 1), 0.0, 1.0)

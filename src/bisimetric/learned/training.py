@@ -12,6 +12,7 @@ import optax
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
+from bisimetric.interrupts import jit
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks.kernels import platform
 from bisimetric.learned.networks.pairs import Parameters
@@ -56,6 +57,12 @@ class Recipe(Protocol):
 
     def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner: ...
 
+    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
+        """The rows that pass through the network for one batch, and the numbers held beside them.
+
+        Both at least: pairs of rows, targets of all pairs, and the ids that are drawn.
+        """
+
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         """The learning rate at one of so many steps; `rate` takes the place of its own."""
 
@@ -79,7 +86,7 @@ class State(NamedTuple):
 AXES = State(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds in each
 
 
-@functools.partial(jax.jit, static_argnames=("settings", "network", "features"))
+@functools.partial(jit, static_argnames=("settings", "network", "features"))
 def started(settings: Recipe, network: Any, features: int, keys: Array) -> State:
     """The state before the first step, for each of the keys (n,)."""
 
@@ -136,9 +143,7 @@ def advanced(
     return _compiled(state, source, jnp.int32(of), rates, *how)
 
 
-@functools.partial(
-    jax.jit, static_argnames=("settings", "network", "kind", "discount", "plan", "mesh")
-)
+@functools.partial(jit, static_argnames=("settings", "network", "kind", "discount", "plan", "mesh"))
 def _compiled(
     state: State,
     source: Source,

@@ -196,8 +196,10 @@ class Run:
                 f"sampled.{self.kind}: rewards and discount make distances that float64 cannot "
                 "hold; scale the rewards down."
             )
-        error = proven_error(rise, largest, self.discount)
-        return Bound(rise, error, proven_error(0.0, largest, self.discount))
+        # Two rewards differ in each step, and each may be off.
+        off = 2 * self.source.known.reward_error
+        error = proven_error(rise + off, largest, self.discount)
+        return Bound(rise, error, proven_error(off, largest, self.discount))
 
     def coverage(self) -> Coverage:
         """What was seen, and what the table can mean."""

@@ -14,7 +14,7 @@ from bisimetric.exact.table import given_policy
 from bisimetric.mdp import MDP, checked_discount
 from bisimetric.sampled.experience import Experience, known_of, model_of, require_tables
 from bisimetric.sampled.gathering import gathered
-from bisimetric.sampled.known import Known, of_model
+from bisimetric.sampled.known import Known, of_model, reward_error_of
 from bisimetric.sampled.samplers import Sampler, Trajectories
 from bisimetric.transitions import DISCOUNT, Transitions
 
@@ -119,7 +119,12 @@ def opened(
             f"sampled.on_policy: the policy takes several actions in state {mdp.name(s)}, and "
             "sampled pairs need one that takes one; use exact.on_policy."
         )
-    return Source(verb, of_model(chain, verb, weights), mdp.discount, followed, mdp)
+    # The rows as they were given: normalising them rounds too.
+    rows = followed if policy is None else np.asarray(policy)
+    known = dataclasses.replace(
+        of_model(chain, verb, weights), reward_error=reward_error_of(mdp, rows, chain)
+    )
+    return Source(verb, known, mdp.discount, followed, mdp)
 
 
 def of_experience(

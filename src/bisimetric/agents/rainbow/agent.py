@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from bisimetric.agents.rainbow.network import FEATURES, FRAMES, SIDE, Network, Parameters
 from bisimetric.games.protocol import Seen
+from bisimetric.interrupts import jit
 
 
 class RainbowAgent:
@@ -54,8 +54,8 @@ class RainbowAgent:
         return Seen(found[:, 0].astype(np.int64), found[:, 2:], found[:, 1]), memory
 
 
-@functools.partial(jax.jit, static_argnames="network")
-def seen(network: Network, parameters: Parameters, observations: NDArray[np.uint8]) -> Array:
+@functools.partial(jit, static_argnames="network")
+def seen(network: Network, parameters: Parameters, observations: NDArray[np.uint8]) -> jax.Array:
     """(n, 2 + k): the greedy actions, the largest values, and the features.
 
     In one array, since each one that is fetched from an accelerator takes its time.

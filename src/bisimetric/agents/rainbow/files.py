@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,14 +36,18 @@ def resumed(path: str | os.PathLike[str], start: Training) -> Training:
     tensors, about = read(path, RUN, "Rainbow run")
     for name in ("game", "key", "settings"):
         here = _told(start)[name]
-        if about.get(name) != here:
+        if json.dumps(about.get(name)) != json.dumps(here):
             raise InputError(
                 f"{path} is of another run: its {name} is {about.get(name)} and here it is {here}; "
                 f"resume it with the same {name}, or start anew."
             )
+    _require(path, about, ("steps", "seconds"))
     wanted = named(start.learner)
     if any(
-        name not in tensors or tensors[name].shape != each.shape for name, each in wanted.items()
+        name not in tensors
+        or tensors[name].shape != each.shape
+        or tensors[name].dtype != each.dtype
+        for name, each in wanted.items()
     ):
         raise InputError(f"{path} is of another network; start anew.")
     leaves = [jnp.asarray(tensors[name], each.dtype) for name, each in wanted.items()]
@@ -50,7 +55,7 @@ def resumed(path: str | os.PathLike[str], start: Training) -> Training:
     return dataclasses.replace(
         start,
         learner=learner,
-        steps=int(about["steps"]),
+        steps=about["steps"],
         seconds=float(about["seconds"]),
         history=history_in(tensors),
     )
@@ -72,14 +77,15 @@ def save(
 def load(path: str | os.PathLike[str]) -> RainbowAgent:
     """An agent from its file; what was said about it is its `made`."""
     tensors, about = read(path, AGENT, "Rainbow agent")
+    _require(path, about, ("game", "actions"))
     history = history_in(tensors)
-    network = Network(int(about["actions"]))
+    network = Network(about["actions"])
     parameters = {}
     for layer, shape in network.shapes().items():
         wanted = {"kernel": shape, "bias": shape[-1:]}
         for part, size in wanted.items():
             found = tensors.get(f"{layer}.{part}")
-            if found is None or found.shape != size:
+            if found is None or found.shape != size or found.dtype.kind != "f":
                 raise InputError(
                     f"{path} is no whole agent: {layer}.{part} is missing or not {size}; fetch it "
                     "again, or train it anew."
@@ -90,6 +96,14 @@ def load(path: str | os.PathLike[str]) -> RainbowAgent:
     return RainbowAgent(
         f"rainbow of {about['game']}", network, parameters, made=about, history=history
     )
+
+
+def _require(
+    path: str | os.PathLike[str], about: Mapping[str, Any], fields: tuple[str, ...]
+) -> None:
+    for name in fields:
+        if name not in about:
+            raise InputError(f"{path} is damaged: it has no {name}; fetch it again, or train anew.")
 
 
 def _told(run: Training) -> dict[str, Any]:

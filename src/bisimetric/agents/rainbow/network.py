@@ -56,6 +56,14 @@ class Network:
             channels = out
         return found | {"dense": (FLAT, FEATURES), "head": (FEATURES, self.actions * self.atoms)}
 
+    def count_activations(self) -> int:
+        """How many numbers all layers give for one observation."""
+        side, total = SIDE, 0
+        for _, stride, channels in CONVOLUTIONS.values():
+            side = -(-side // stride)
+            total += side * side * channels
+        return total + FEATURES + self.actions * self.atoms
+
     def init(self, key: Array) -> Parameters:
         """Uniform weights of variance 1 / (3 fan-in), and biases of 0."""
         scaled = jax.nn.initializers.variance_scaling(3**-0.5, "fan_in", "uniform")

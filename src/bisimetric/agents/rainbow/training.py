@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from bisimetric.agents.rainbow import files, learning
 from bisimetric.agents.rainbow.agent import RainbowAgent
 from bisimetric.agents.rainbow.learning import Learner
-from bisimetric.agents.rainbow.network import Network, Parameters
+from bisimetric.agents.rainbow.network import FRAMES, Network, Parameters
 from bisimetric.agents.rainbow.replay import FRAME, Replay, Row, added, empty
 from bisimetric.agents.rainbow.settings import Settings
 from bisimetric.errors import InputError, whole
 from bisimetric.files import check_writable
 from bisimetric.games.environments import Games
 from bisimetric.games.names import game
+from bisimetric.interrupts import jit
+from bisimetric.learned.memory import free_device_memory
 from bisimetric.memory import require_memory
 from bisimetric.progress import bar
 
@@ -99,6 +101,7 @@ def train(
     if checkpoint is not None:
         check_writable(checkpoint)
     network = Network(len(played.actions))
+    _check_room(network, settings)
     begun, kept = jax.random.split(jax.random.key(key))
     reached = Training(
         played.name,
@@ -117,7 +120,6 @@ def train(
             f"{where}: {resume} holds {reached.steps:,} steps and {steps:,} are asked for, those "
             "included; ask for more."
         )
-    _check_room(settings)
     first = reached
     saved = time.perf_counter()
     run = _Run(first, Games(played, settings.count, key=key + first.steps), kept)
@@ -219,7 +221,7 @@ class _Run:
         record.losses.append(loss)
 
 
-@functools.partial(jax.jit, static_argnames="network")
+@functools.partial(jit, static_argnames="network")
 def acted(
     network: Network,
     parameters: Parameters,
@@ -235,14 +237,14 @@ def acted(
     return jnp.where(jax.random.uniform(two, best.shape) < share, anything, best)
 
 
-@functools.partial(jax.jit, static_argnames="settings", donate_argnames="replay")
+@functools.partial(jit, static_argnames="settings", donate_argnames="replay")
 def stored(settings: Settings, replay: Replay, row: Row) -> Replay:
     """The replay with one more row."""
     return added(replay, row, settings.ahead)
 
 
 @functools.partial(
-    jax.jit, static_argnames=("network", "settings"), donate_argnames=("learner", "replay")
+    jit, static_argnames=("network", "settings"), donate_argnames=("learner", "replay")
 )
 def improved(
     network: Network,
@@ -272,11 +274,23 @@ def longer(history: History, record: dict[str, float]) -> History:
     return {name: np.append(history.get(name, []), value) for name, value in record.items()}
 
 
-def _check_room(settings: Settings) -> None:
+def _check_room(network: Network, settings: Settings) -> None:
+    """Raise TableTooLarge where the replay, the games or a batch cannot fit."""
     steps = settings.length * settings.count
-    # What a device has free; nothing is told by a processor, whose memory is the machine's.
-    told = jax.devices()[0].memory_stats() or {}
-    free = told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
+    free = free_device_memory()
+    require_memory(
+        f"rainbow.train: {settings.count:,} games at once need",
+        float(settings.count * FRAMES * FRAME),
+        "lower the count of the Settings",
+    )
+    # What is seen and what is seen later as bytes; the first as floats, through all layers.
+    each = (2 + 4) * FRAMES * FRAME + 4 * network.count_activations()
+    require_memory(
+        f"rainbow.train: a batch of {settings.batch:,} steps needs",
+        float(settings.batch * each),
+        "lower the batch of the Settings",
+        free,
+    )
     require_memory(
         f"rainbow.train: a replay of {steps:,} steps needs",
         float(steps * (FRAME + 16)),

@@ -27,7 +27,7 @@ from bisimetric.cli.recipes import (
     in_flags,
     steps_in,
 )
-from bisimetric.errors import Diverged, InputError
+from bisimetric.errors import Diverged, InputError, TableTooLarge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -132,6 +132,8 @@ def _learn(
     except InputError as error:
         said = in_shell_words(str(error), solve)
         raise InputError(in_flags(said, [program(), *words])) from None
+    except TableTooLarge as error:
+        raise TableTooLarge(in_flags(str(error))) from None
     except Diverged as error:
         raise Diverged(in_flags(str(error)), error.partial) from None
     found = dataclasses.replace(found, made={**found.made, **about})

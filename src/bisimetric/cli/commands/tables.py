@@ -91,9 +91,16 @@ def _show_network(
     from bisimetric.cli import networks, report
 
     found = networks.read(path, label)
-    report.say(networks.file_lines(found))
+    try:
+        lines, title = list(networks.file_lines(found)), found.title
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"{path} does not say how it was learned ({what}); Learned.load reads its network."
+        ) from None
+    report.say(lines)
     if curve is not None:
         from bisimetric import views
 
-        views.save(views.training_curve(found.history, title=found.title), curve)
+        views.save(views.training_curve(found.history, title=title), curve)
     report.say(report.saved_lines([curve]))

@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bisimetric.errors import InputError, NotConverged, TableTooLarge
 from bisimetric.exact.sharded.joining import join, quiet
+from bisimetric.interrupts import jit
 
 ROWS = "rows"
 """The axis of the devices, along which the rows of a table are split."""
@@ -84,10 +85,18 @@ class Group:
         """How arrays lie that every device holds whole."""
         return NamedSharding(self.mesh, PartitionSpec())
 
+    def jit(self, function: Any, **options: Any) -> Any:
+        """`jax.jit`; of a single process, an interrupt does not abandon the compiler.
+
+        With several, a call may wait for a process that has gone, and an interrupt must end that;
+        see `watched` for how such a process exits.
+        """
+        return (jit if self.count == 1 else jax.jit)(function, **options)
+
     def connect(self) -> None:
         """Lets all devices find each other, once, by a sum that is not used; a collective."""
         one = jax.make_array_from_callback((self.devices,), self.split(), lambda _: np.ones(1))
-        jax.block_until_ready(jax.jit(jnp.sum, out_shardings=self.everywhere())(one))
+        jax.block_until_ready(self.jit(jnp.sum, out_shardings=self.everywhere())(one))
 
     def hear(self, said: Any) -> list[Any]:
         """What every process says, in their order; a collective."""

@@ -202,7 +202,7 @@ class Programs:
             mapped = jax.shard_map(
                 local, mesh=self.group.mesh, in_specs=takes, out_specs=gives, check_vma=False
             )
-            compiled = jax.jit(mapped, donate_argnums=donate, keep_unused=True)
+            compiled = self.group.jit(mapped, donate_argnums=donate, keep_unused=True)
             self._cached[name] = _waiting(compiled) if self._patient else compiled
         return self._cached[name]
 

@@ -111,7 +111,7 @@ def _blocks(group: Group, count: int) -> Callable[..., Any]:
         out_specs=EVERYWHERE,
         check_vma=False,
     )
-    return jax.jit(mapped)
+    return group.jit(mapped)
 
 
 def require_disk(where: str, folder: Path, needed: float) -> None:

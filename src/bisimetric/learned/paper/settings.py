@@ -56,6 +56,13 @@ class Settings:
         learner = of_states if listed(source, self.batch) else of_batches
         return learner(source, network, kind, discount, self.batch, self.period, self.rate)
 
+    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
+        rows = len(source.reward) if listed(source, self.batch) else self.batch
+        hidden = getattr(network, "hidden", (1,))
+        # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
+        deep = len(hidden) > 1 or getattr(network, "activation", "relu") != "relu"
+        return rows, rows**2 * (max(hidden) if deep else 1) + 2 * self.batch
+
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         return jnp.float32(self.learning_rate) if rate is None else rate
 

@@ -1,0 +1,84 @@
+"""Training that cannot fit into memory is refused before anything is allocated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from bisimetric.cli import main
+from bisimetric.errors import TableTooLarge
+from bisimetric.learned import Settings, fit, of_mdp, paper
+from bisimetric.learned.memory import count_weights
+from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
+from bisimetric.learned.networks.pairs import PairNetwork
+from twins import STATES, TRIANGLE
+
+HUGE = 10**9
+NOISY = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, most=0.3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(batch=10 * HUGE), "a batch of 10,000,000,000 needs .* lower the batch of"),
+        (Settings(MetricNetwork((HUGE,))), "a network of .* weights .* give fewer hidden units"),
+        (Settings(MetricNetwork((HUGE, 10**30))), "a network of .* weights with the optimiser"),
+        (Settings(MetricNetwork(groups=HUGE)), "a network of .* weights with the optimiser"),
+        (Settings(MetricNetwork(size=HUGE)), "a network of .* weights with the optimiser"),
+        (Settings(MetricNetwork(waves=HUGE)), "a network of .* weights with the optimiser"),
+        (Settings(FreeNetwork((100 * HUGE,))), "a network of .* weights with the optimiser"),
+        (Settings(copies=HUGE), "a network of .* weights with the optimiser"),
+        (paper.Settings(batch=100 * HUGE), "a batch of 100,000,000,000 needs"),
+        (paper.Settings(network=(10 * HUGE,)), "a network of .* weights with the optimiser"),
+        (paper.Settings(network=(10**6, 10**6)), "a network of .* weights with the optimiser"),
+    ],
+)
+@pytest.mark.parametrize("source", [STATES, NOISY])
+def test_sizes_that_cannot_fit_are_refused(settings: Any, message: str, source: Any) -> None:
+    with pytest.raises(TableTooLarge, match=f"^learned.bisimulation: {message}"):
+        fit("bisimulation", source, discount=0.5, steps=1, settings=settings)
+
+
+def test_a_batch_of_pairs_is_refused_where_its_rows_fit() -> None:
+    with pytest.raises(TableTooLarge, match=r"a batch of 10,000,000 needs \d+ TiB"):
+        fit("bisimulation", NOISY, discount=0.5, steps=1, settings=paper.Settings(batch=10**7))
+
+
+def test_many_seeds_are_refused() -> None:
+    wide = paper.Settings(network=(10**5,))
+    with pytest.raises(TableTooLarge, match=r"100,000 networks of 800,001 weights .* state need"):
+        fit("bisimulation", STATES, discount=0.5, steps=1, settings=wide, keys=range(10**5))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        PairNetwork((5, 4)),
+        Coupled(MetricNetwork((5, 4), groups=3, size=2), 3, 1.0, 1.0, 3),
+        Coupled(MetricNetwork((5,), waves="drawn"), 2, 1.0, 1.0, 2),
+        Coupled(FreeNetwork((7,)), 2, 1.0, 1.0, 1),
+    ],
+)
+def test_weights_are_counted_as_they_are_made(network: Any) -> None:
+    made = jax.eval_shape(lambda key: network.init(key, 2), jax.random.key(0))
+    size = sum(leaf.size for leaf in jax.tree.leaves(made))
+    assert count_weights(network, 2)[0] == size
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        (("--batch", "1000000000000"), "lower --batch."),
+        (("--hidden", "1000000000"), "give fewer --hidden units, copies or keys."),
+        (("--recipe", "paper", "--hidden", "10000000000"), "give fewer --hidden units, copies"),
+    ],
+)
+def test_the_command_line_says_which_flag(
+    flags: tuple[str, ...], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["learned", "bisimulation", "pessimism", *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert remedy in line
