@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "bisimetric"
 TREE = (
     "errors",
     "memory",
+    "archives",
     "files",
     "progress",
     "mdp",

@@ -299,7 +299,7 @@ def test_files_without_coverage_have_none(tmp_path: Path) -> None:
         ({}, {"met": None}, "met is None"),
         ({}, {"met": 13}, "met is 13 and must be at most pairs"),
         ({}, {"rounding": -1.0}, "rounding is -1.0"),
-        ({}, {"error": "much"}, "could not convert string to float"),
+        ({}, {"error": "much"}, "must be a number"),
         ({"known": np.ones((4, 2))}, {}, "known is float64"),
         ({"known": np.ones((4, 1), bool)}, {}, r"has shape \(4, 1\) and must be \(4, 2\)"),
         ({"determined": np.eye(3, dtype=bool)}, {}, "determined has shape"),
