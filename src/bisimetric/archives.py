@@ -6,12 +6,13 @@ anything is allocated; only plain numbers and text are read, and nothing is unpi
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import errno
 import gzip
-import io
 import math
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -33,6 +34,12 @@ SLACK = 1024
 
 LONGEST_HEADER = 10_000
 """Bytes of a .npy header, which NumPy itself limits so."""
+
+MOST_AXES = 32
+"""Axes that an array may have."""
+
+PLAIN = re.compile(r"[<>|=]?(\?|b1|i[1248]|u[1248]|f[248]|[SU]\d{1,8})")
+"""The types of plain numbers and text, by NumPy's short names."""
 
 CHUNK = 2**20
 """Bytes read at a time."""
@@ -122,6 +129,12 @@ def read_gzip_array(path: str | os.PathLike[str], rows: int | None = None) -> ND
         return read_array(os.fspath(path), file, size, rows)
 
 
+def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array in a .npy file; a ValueError says what is wrong with it."""
+    with open(path, "rb") as file:
+        return read_array(os.fspath(path), file, os.path.getsize(path))
+
+
 def read_array(where: str, file: Stream, size: float, rows: int | None = None) -> NDArray[Any]:
     """The array of plain numbers or text in a .npy stream, which holds at most `size` bytes.
 
@@ -147,26 +160,26 @@ def read_array(where: str, file: Stream, size: float, rows: int | None = None) -
 
 
 def _header(file: Stream) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, order and type that a .npy stream declares."""
-    from numpy.lib import format as npy
+    """Shape, order and type that a .npy stream declares: of plain numbers or text."""
+    import numpy as np
 
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    version = npy.read_magic(io.BytesIO(file.read(npy.MAGIC_LEN)))
-    if version not in read:
-        raise ValueError(f"its version {version} is not read here")
-    length = file.read(2 * version[0])
-    count = int.from_bytes(length, "little")
+    start = file.read(8)
+    if start[:6] != b"\x93NUMPY" or start[6:] not in (b"\x01\x00", b"\x02\x00"):
+        raise ValueError("it is no array of NumPy")
+    count = int.from_bytes(file.read(2 * start[6]), "little")
     if count > LONGEST_HEADER:
         raise ValueError(f"its header is {count:,} bytes long")
     try:
-        shape, by_columns, dtype = read[version](io.BytesIO(length + file.read(count)))
-    except (TypeError, SyntaxError, RecursionError, MemoryError, OverflowError):
+        declared = ast.literal_eval(file.read(count).decode("latin1").strip())
+        shape, by_columns, kind = (declared[name] for name in ("shape", "fortran_order", "descr"))
+        sizes = isinstance(shape, tuple) and all(type(each) is int for each in shape)
+    except (ValueError, TypeError, SyntaxError, KeyError, RecursionError, MemoryError):
         raise ValueError("its header is damaged") from None
-    if any(isinstance(each, bool) or each < 0 for each in shape) or len(shape) > 32:
-        raise ValueError(f"it declares the shape {shape}")
-    if dtype.kind not in "biufcSU" or dtype.hasobject or dtype.subdtype is not None:
-        raise ValueError(f"it holds {dtype}, and must hold plain numbers or text")
-    return shape, by_columns, dtype
+    if not sizes or min(shape, default=0) < 0 or len(shape) > MOST_AXES:
+        raise ValueError(f"it declares the shape {str(shape)[:80]}")
+    if not isinstance(kind, str) or PLAIN.fullmatch(kind) is None:
+        raise ValueError(f"it holds {str(kind)[:80]!r}, and must hold plain numbers or text")
+    return shape, by_columns is True, np.dtype(kind)
 
 
 def _exactly(where: str, file: Stream, count: int) -> bytearray:

@@ -205,6 +205,12 @@ def _checked(
     sizes = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"{where}: its arrays have different lengths, {sizes}.")
+    counted = np.asarray(added)
+    if counted.ndim or counted.dtype.kind not in "iu":
+        raise InputError(
+            f"{where}: add_count is {counted.dtype} of shape {counted.shape} and must be one whole "
+            "number."
+        )
     if not sizes["terminal"] or whole(where, "add_count", added) == 0:
         raise InputError(f"{where}: the memory is empty.")
     for name, kinds in {"action": "biu", "reward": "biuf", "terminal": "biuf"}.items():

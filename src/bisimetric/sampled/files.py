@@ -75,7 +75,7 @@ def saved(path: str | os.PathLike[str], run: Run) -> tuple[int, dict[str, NDArra
             raise ValueError("its table holds something else than finite numbers, at least 0")
         _check_memory(arrays, run.source.known)
         steps = operator.index(about["steps"])
-        if steps < 0:
+        if not 0 <= steps < 2**62:
             raise ValueError(f"its steps are {steps}")
         return steps, arrays
     except InputError:
