@@ -94,7 +94,13 @@ class Zip:
                     "QR-DQN, PPO or A2C with a CnnPolicy, saved by model.save."
                 )
         self.used |= {*names}
-        return self.weights[names[0]], self.weights[names[1]]
+        weight, bias = (self.weights[each] for each in names)
+        if weight.ndim < 2 or tuple(bias.shape) != tuple(weight.shape[:1]):
+            raise InputError(
+                f"{self.where}: its layers do not fit one another: {name} has weights of shape "
+                f"{tuple(weight.shape)} and biases of shape {tuple(bias.shape)}."
+            )
+        return weight, bias
 
     def layers(self, name: str) -> list[tuple[Any, Any]]:
         """The layers `name.0`, `name.2` and so on: activations stand between them."""
