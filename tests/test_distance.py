@@ -211,7 +211,7 @@ def test_every_truncation_is_refused(rooms: Distance, tmp_path: Path) -> None:
         ({"values": np.zeros((31, 31), int)}, "finite numbers"),
         ({"rewards": np.zeros(5)}, "no distance file"),
         ({"rows": np.zeros(125, int)}, "no distance file"),
-        ({"successors": np.full(124, 77)}, "no valid sparse matrix"),
+        ({"successors": np.full(124, 77)}, "columns of its sparse matrix"),
     ],
 )
 def test_foreign_files_are_refused(

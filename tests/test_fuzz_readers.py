@@ -33,6 +33,7 @@ KEPT: dict[str, list[int]] = {
     "covered_distance": [47],
     "stored_distance": [51],
     "sampled_run": [28],
+    "matrices": [1731],
     "dopamine_replay": [5, 17, 81],
     "policy": [111, 122],
 }

@@ -204,3 +204,19 @@ def _check_bytes(flat: NDArray[Any]) -> None:
         codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
             raise ValueError("it holds text that is not Unicode")
+
+
+def check_csr(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], columns: int
+) -> None:
+    """A ValueError where the arrays of a sparse matrix (CSR) lead outside of it.
+
+    SciPy's own check leaves out a matrix whose last row pointer is not above 0.
+    """
+    pointers = indptr.astype("int64")
+    if len(data) != len(indices) or not len(pointers) or pointers[0] != 0:
+        raise ValueError("its sparse matrix has arrays of different lengths")
+    if (pointers[1:] < pointers[:-1]).any() or pointers[-1] != len(data):
+        raise ValueError("the row pointers of its sparse matrix do not rise to its length")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+        raise ValueError("the columns of its sparse matrix lie outside of it")

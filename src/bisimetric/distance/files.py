@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric.archives import check_csr
 from bisimetric.distance import stored
 from bisimetric.distance.coverage import Coverage
 from bisimetric.errors import InputError
@@ -164,6 +165,7 @@ def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
     for name, kinds in {"successors": "iu", "rows": "iu", "probabilities": "f"}.items():
         if found[name].ndim != 1 or found[name].dtype.kind not in kinds:
             raise ValueError(f"its {name} are {found[name].dtype} of shape {found[name].shape}")
+    check_csr(found["probabilities"], found["successors"], found["rows"], states)
     P = sparse.csr_array(
         (found["probabilities"], found["successors"], found["rows"]), (states * actions, states)
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric.archives import check_csr
 from bisimetric.errors import InputError
 from bisimetric.files import UNREADABLE, archive, name_input_errors
 from bisimetric.mdp import MDP
@@ -264,6 +265,7 @@ def _stacked(where: str, found: dict[str, NDArray[Any]], first: str) -> list[spa
             "least one state and action."
         )
     try:
+        check_csr(found["data"], found["indices"], found["indptr"], states)
         stack = sparse.csr_array(tuple(found[name] for name in STACK), shape=(rows, states))
         stack.check_format(full_check=True)
     except ValueError as error:
