@@ -17,7 +17,7 @@ test: lint ## linters, types and all tests (a few minutes on two cores)
 	$(BIN)/python -m pytest -n auto
 
 test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, with PyTorch, in a .venv-sb3 of their own
-	.venv-sb3/bin/python -m pytest tests/test_agents_stable_baselines.py
+	.venv-sb3/bin/python -m pytest tests/test_agents_stable_baselines.py tests/test_agents_hostile_zips.py
 
 test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, which is installed where it can be
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \

@@ -18,6 +18,7 @@ TREE = (
     "errors",
     "rounding",
     "memory",
+    "archives",
     "files",
     "interrupts",
     "progress",

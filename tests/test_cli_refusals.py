@@ -71,14 +71,107 @@ def test_bad_input_is_one_line(run: Run, words: str, complaint: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["", "exat", "exact", "exact lax", "exact lax pessimism --foo", "show a --nearest many"],
+    ("words", "complaint"),
+    [
+        ("", "a command is missing: one of worlds, exact, "),
+        ("exat", "unknown argument exat; did you mean 'exact'"),
+        ("exact", "one of bisimulation, on-policy, lax, mico; see `bisimetric exact --help`."),
+        ("exact bisimulaton", "did you mean 'bisimulation'? See `bisimetric exact --help`."),
+        ("exact lax", "missing WORLD_OR_FILE; see `bisimetric exact lax --help`."),
+        ("rollout", "missing ENVIRONMENT and -o DATA.npz"),
+        ("exact lax pessimism --foo", "unknown argument --foo; see `bisimetric exact lax --help`"),
+        ("exact lax pessimism --disount 0.9", "--disount, 0.9; did you mean --discount? See "),
+        ("exact lax pessimism extra", "unknown argument extra"),
+        ("exact lax pessimism --dtype half", "--dtype is 'half' and must be one of 'float64', "),
+        ("exact lax pessimism --discount", "--discount needs a value"),
+        ("exact lax pessimism --discount abc", "--discount: 'abc' is no number"),
+        ("exact lax pessimism --discount None", "--discount: 'None' is no number"),
+        ("exact lax pessimism --tol None", "--tol: 'None' is no number"),
+        ("exact lax pessimism --pairs s", "--pairs needs 2 values"),
+        ("show a --nearest many", "--nearest: 'many' is no whole number; see `bisimetric show"),
+    ],
 )
-def test_a_command_line_that_cannot_be_parsed(run: Run, words: str) -> None:
-    code, out, err = run(*words.split())
-    assert (code, out) == (2, "")
-    assert err
-    assert "Traceback" not in err
+@pytest.mark.parametrize("boxes", [True, False], ids=["unicode", "ascii"])
+def test_a_command_line_that_cannot_be_parsed(
+    run: Run, words: str, complaint: str, boxes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = "40" if boxes else "200"
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("tyro._fmtlib._should_use_utf8_drawing_chars", lambda: boxes)
+    refused(run(*words.split()), complaint)
+    assert os.environ["COLUMNS"] == columns
+
+
+def test_an_empty_word_is_no_default(run: Run) -> None:
+    refused(run("rollout", "FrozenLake-v1", "-o", "d.npz", "--steps", ""), "--steps is empty")
+    refused(run("rollout", "FrozenLake-v1", "-o", "d.npz", "--episodes", ""), "--episodes is empty")
+    refused(run("exact", "lax", "pessimism", "--discount", ""), "--discount: '' is no number")
+
+
+def test_more_steps_than_the_memory_holds_are_refused(run: Run, tmp_path: Path) -> None:
+    for flag in ("--steps", "--episodes"):
+        words = ("rollout", "FrozenLake-v1", "-o", "d.npz", flag, "1e18")
+        refused(run(*words), "FrozenLake-v1: 1,000,000,000,000,000,000 steps need", "PiB")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "open-grid rows={}",
+        "open-grid columns={}",
+        "random states={}",
+        "random actions={}",
+        "random successors={}",
+        "random states=1000000000000 actions=1",
+        "MiniGrid-Empty-5x5-v0 size={}",
+        "FrozenLake-v1 map_name={}",
+    ],
+)
+def test_whole_numbers_of_23_digits_are_refused(run: Run, words: str) -> None:
+    name, *options = words.format("9" * 23).split()
+    refused(run("exact", "lax", name, "--set", *options), name)
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "folder"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "exact bisimulation random -o {}",
+        "exact lax random --plot {}",
+        "relation lax random -o {}",
+        "sharded bisimulation random -o {}",
+        "sampled bisimulation random --steps 10 -o {}",
+        "sampled bisimulation random --steps 10 --checkpoint {}",
+        "learned bisimulation random -o {}",
+        "rollout FrozenLake-v1 -o {}",
+        "uses aggregate d.npz -o {}",
+        "uses embed d.npz -o {}",
+        "uses compress t.npz d.npz --keep 0.5 -o {}",
+        "explore d.npz -o {}",
+        "show d.npz --plot {}",
+    ],
+)
+def test_outputs_that_are_no_regular_file_are_refused_before_the_work_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, what: str
+) -> None:
+    from bisimetric import Distance, datasets
+
+    path = tmp_path / "out.png"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to(os.devnull)
+    else:
+        path.mkdir()
+    before = os.lstat(path).st_mode
+    if not words.startswith("sharded"):
+        monkeypatch.setattr(worlds, "load", never)
+    monkeypatch.setattr(Distance, "load", never)
+    monkeypatch.setattr(datasets, "rollout", never)
+    refused(run(*words.format("out.png").split()), "out.png", "folder" if what == "folder" else "")
+    assert os.lstat(path).st_mode == before
+    assert os.listdir(tmp_path) == ["out.png"]
 
 
 @pytest.mark.parametrize("content", ["0 1 x", "0 1 2", ""], ids=["words", "short", "empty"])

@@ -69,14 +69,19 @@ def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
             "(QR-DQN): was it trained on another game?"
         )
     network = networks[outputs]
+    with np.errstate(over="ignore"):
+        single = {
+            name: {part: np.asarray(each, np.float32) for part, each in layer.items()}
+            for name, layer in found.items()
+        }
     for name, shape in network.shapes().items():
-        _check(path, LAYERS[name], found[name], shape)
+        _check(path, LAYERS[name], single[name], shape)
     return RainbowAgent(
         os.path.basename(path),
         network,
         {
-            name: {part: jnp.asarray(each, jnp.float32) for part, each in layer.items()}
-            for name, layer in found.items()
+            name: {part: jnp.asarray(each) for part, each in layer.items()}
+            for name, layer in single.items()
         },
     )
 

@@ -6,15 +6,18 @@ list, and stands for a class of this file. Any other name ends the reading.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
+import pickletools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError
+from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.memory import require_memory
 
 Tree = dict[str, "Tree | NDArray[Any]"]
 
@@ -79,7 +82,8 @@ class Numbers:
     def fill(self, raw: Any, kind: Any, shape: Any, order: Any) -> None:
         if isinstance(kind, Type) and kind.code and isinstance(raw, bytes | bytearray):
             flat = np.frombuffer(bytes(raw), kind.code)
-            self.array = flat.reshape(shape, order="F" if order == "F" else "C")
+            whole = flat.reshape(shape, order="F" if order == "F" else "C")
+            self.array = whole.astype(whole.dtype.newbyteorder("="), copy=False)
 
 
 class Buffer(Numbers):
@@ -135,8 +139,12 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
     {'layer': {'bias': array([0, 1, 2])}}
     """
     try:
+        needed = os.path.getsize(path)
+        require_memory(f"{path}: it needs", needed, "is it from a trusted source?")
         with open(path, "rb") as file:
-            found = Reader(file).load()
+            raw = file.read()
+        _check_memo(raw)
+        found = Reader(io.BytesIO(raw)).load()
         return _plain(found) if isinstance(found, Mapping) else {}
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
@@ -145,11 +153,20 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
             f"{path} names code, {named}, where only arrays and containers are read; nothing of it "
             "was run: take a file from a source you trust, that holds parameters alone."
         ) from None
+    except TableTooLarge:
+        raise
     except Exception:
         # A damaged pickle fails in any way: it is a programme that was cut or changed.
         raise InputError(
             f"{path} is cut short or no pickle of arrays; copy it once more from where it was made."
         ) from None
+
+
+def _check_memo(raw: bytes) -> None:
+    """Refuses numbers of remembered objects beyond what there are: memory is taken up to them."""
+    for count, (code, number, _) in enumerate(pickletools.genops(raw)):
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (number or 0) <= count:
+            raise ValueError(f"{code.name} {number}")
 
 
 def _plain(found: Mapping[Any, Any]) -> Tree:

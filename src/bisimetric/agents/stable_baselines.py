@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 import io
-import json
+import math
 import os
-import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.archives import open_member, open_zip
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE
+from bisimetric.files import MALFORMED, UNREADABLE, parse_object
 from bisimetric.games.protocol import Seen
 
 INSTALL = "pip install 'bisimetric[sb3]'"
@@ -40,6 +41,9 @@ CRITICS = ("q_net", "quantile_net")
 
 UNUSED = ("q_net_target.", "quantile_net_target.", "features_extractor.")
 """Weights that copy others: the targets, and an extractor that actor and critic have too."""
+
+LARGEST = 2**22
+"""Numbers in an observation, at most: a hundred times as many as Atari's."""
 
 Look = Callable[[Any], tuple[Any, Any, Any]]
 """From observations (n, *shape) to the actions, the features and the values of them, as tensors."""
@@ -90,7 +94,13 @@ class Zip:
                     "QR-DQN, PPO or A2C with a CnnPolicy, saved by model.save."
                 )
         self.used |= {*names}
-        return self.weights[names[0]], self.weights[names[1]]
+        weight, bias = (self.weights[each] for each in names)
+        if weight.ndim < 2 or tuple(bias.shape) != tuple(weight.shape[:1]):
+            raise InputError(
+                f"{self.where}: its layers do not fit one another: {name} has weights of shape "
+                f"{tuple(weight.shape)} and biases of shape {tuple(bias.shape)}."
+            )
+        return weight, bias
 
     def layers(self, name: str) -> list[tuple[Any, Any]]:
         """The layers `name.0`, `name.2` and so on: activations stand between them."""
@@ -117,13 +127,15 @@ def load(path: str | os.PathLike[str]) -> StableBaselinesAgent:
         num_actions = int(opened.settings["action_space"]["n"])
         space = opened.settings["observation_space"]
         shape = tuple(int(each) for each in space.get("_shape", space.get("shape")))
-    except (KeyError, TypeError, ValueError, AttributeError):
+        if num_actions < 1 or not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
+            raise ValueError
+    except MALFORMED:
         raise InputError(
             f"{path}: it does not say how many actions it has, or what it sees; it must be an "
             "agent with discrete actions that sees frames."
         ) from None
     _check_classes(opened)
-    kinds = [each for each in CRITICS if f"{each}.{each}.0.bias" in opened.weights]
+    kinds = [each for each in CRITICS if f"{each}.{each}.0.weight" in opened.weights]
     look = _critic(opened, kinds[0], num_actions) if kinds else _actor(opened, num_actions)
     others = [
         name for name in opened.weights if name not in opened.used and not name.startswith(UNUSED)
@@ -135,7 +147,7 @@ def load(path: str | os.PathLike[str]) -> StableBaselinesAgent:
         )
     try:
         return StableBaselinesAgent(os.path.basename(path), look, num_actions, shape)
-    except (RuntimeError, ValueError, MemoryError):
+    except (RuntimeError, ValueError, TypeError, IndexError, MemoryError):
         raise InputError(
             f"{path}: its layers do not fit one another, observations of shape {shape}, and "
             f"{num_actions} actions."
@@ -147,24 +159,60 @@ def _opened(path: str | os.PathLike[str]) -> Zip:
     torch = _torch(str(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        with zipfile.ZipFile(path) as file:
-            settings = json.loads(file.read("data"))
-            raw = io.BytesIO(file.read("policy.pth"))
-    except OSError as error:
-        raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
+        with open_zip(path) as file:
+            settings, raw = (_member(path, file, name) for name in ("data", "policy.pth"))
+        about = parse_object(settings)
     except UNREADABLE:
         raise InputError(
             f"{path} is cut short or no zip of Stable-Baselines3; write it with model.save."
         ) from None
     try:
-        weights = torch.load(raw, map_location=device, weights_only=True)
-        weights = {name: each.to(torch.float32) for name, each in weights.items()}
-    except (*UNREADABLE, pickle.UnpicklingError, AttributeError, TypeError):
+        _check_stored(raw)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(io.BytesIO(raw), map_location=device, weights_only=True)
+    except Exception:
+        # A damaged pickle fails in any way: it is a programme that was cut or changed.
         raise InputError(
             f"{path}: its policy.pth is damaged or holds code where only tensors are read; nothing "
             "of it was run: take a file from a source you trust, written by model.save."
         ) from None
-    return Zip(str(path), weights, settings if isinstance(settings, dict) else {})
+    return Zip(str(path), _weights(path, torch, found), about)
+
+
+def _member(path: str | os.PathLike[str], file: zipfile.ZipFile, name: str) -> bytes:
+    with open_member(path, file, file.getinfo(name)) as opened:
+        return opened.read()
+
+
+def _check_stored(raw: bytes) -> None:
+    """Refuses a file of PyTorch whose records are compressed, which PyTorch never writes."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as file:
+        for info in file.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(raw):
+                raise ValueError(f"{info.filename} is compressed")
+
+
+def _weights(path: str | os.PathLike[str], torch: Any, found: Any) -> dict[str, Any]:
+    """The tensors of a file as float32, each finite and no larger than what is stored of it."""
+    if not isinstance(found, Mapping):
+        raise InputError(f"{path}: its policy.pth holds {type(found).__name__}, and no weights.")
+    weights = {}
+    for name, each in found.items():
+        plain = (
+            isinstance(name, str)
+            and torch.is_tensor(each)
+            and each.layout == torch.strided
+            and each.device.type in ("cpu", "cuda")
+            and each.is_floating_point()
+            and each.numel() * each.element_size() <= each.untyped_storage().nbytes()
+        )
+        if not plain:
+            raise InputError(f"{path}: its weights {name!r} are no plain tensor of floats.")
+        weights[name] = each.to(torch.float32)
+        if not bool(torch.isfinite(weights[name]).all()):
+            raise InputError(f"{path}: its weights {name!r} hold numbers that are not finite.")
+    return weights
 
 
 def _check_classes(opened: Zip) -> None:
@@ -173,7 +221,7 @@ def _check_classes(opened: Zip) -> None:
     module = policy.get("__module__", OWN[0]) if isinstance(policy, Mapping) else OWN[0]
     extractor = str(opened.option("features_extractor_class", EXTRACTOR))
     for what, found, known in (
-        ("policy is of the module", str(module), module.startswith(OWN)),
+        ("policy is of the module", str(module), str(module).startswith(OWN)),
         ("features come from", extractor, EXTRACTOR in extractor),
     ):
         if not known:

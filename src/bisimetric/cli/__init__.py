@@ -37,6 +37,7 @@ from bisimetric.cli.commands.uses import (
     transfer,
 )
 from bisimetric.cli.interrupts import interrupted
+from bisimetric.cli.parsing import ParseError, parse_errors
 from bisimetric.errors import Diverged, InputError, NotConverged
 
 DESCRIPTION = """How alike are two states of a Markov decision process, by how they behave?
@@ -94,7 +95,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code; parsing may raise SystemExit instead.
+    """Runs one command line and returns its exit code; `--help` raises SystemExit instead.
 
     0 is success, 1 a claim of the paper that fails its check, 2 bad input, 130 an interrupt.
     """
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")
-    except (InputError, NotConverged, Diverged) as error:
+    except (InputError, NotConverged, Diverged, ParseError) as error:
         return _refuse(str(error))
     except MemoryError as error:
         return _refuse(str(error) or "the memory is full; try a smaller world or --dtype float32.")
@@ -123,12 +124,13 @@ def _run(given: list[str]) -> int:
         print(f"bisimetric {__version__}")
         return 0
     try:
-        job: Callable[[], int | None] = _application().cli(
-            prog="bisimetric",
-            description=DESCRIPTION,
-            args=given,
-            config=(tyro.conf.PositionalMetavarFromFieldName,),
-        )
+        with parse_errors(given, COMMANDS):
+            job: Callable[[], int | None] = _application().cli(
+                prog="bisimetric",
+                description=DESCRIPTION,
+                args=given,
+                config=(tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
+            )
     except SystemExit as stop:
         if not stop.code and {"-h", "--help"} & set(given):
             print(_examples(given))

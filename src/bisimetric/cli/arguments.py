@@ -212,7 +212,7 @@ def count(option: str, word: str, *, least: int = 0) -> int:
             return int(number)
     except ArithmeticError:
         pass
-    raise InputError(f"{option} is {word} and must be {COUNT}, at least {least}.")
+    raise InputError(f"{option} is {word or 'empty'} and must be {COUNT}, at least {least}.")
 
 
 def check_outputs(*paths: Path | None) -> None:

@@ -57,6 +57,8 @@ def read_policy(path: Path, others: str = "") -> NDArray[Any]:
     """The numbers of a policy file, whole ones as such; `others` may be given in its place."""
     import numpy as np
 
+    from bisimetric.archives import read_npy
+
     if not path.is_file():
         raise InputError(
             f"--policy {path}: there is no such file; use {others}a .npy or .txt file with one "
@@ -64,12 +66,13 @@ def read_policy(path: Path, others: str = "") -> NDArray[Any]:
         )
     try:
         if path.suffix == ".npy":
-            return _whole(np.asarray(np.load(path, allow_pickle=False)))
+            return _whole(read_npy(path))
         with warnings.catch_warnings():
             # An empty file is an array of no actions: the check of policies says it better.
             warnings.simplefilter("ignore", UserWarning)
             return _whole(np.loadtxt(path, ndmin=1))
     except (ValueError, EOFError) as error:
+        error = ValueError(" ".join(str(error).split()))
         raise InputError(
             f"--policy {path} cannot be read as numbers, one action a state ({error})."
         ) from None
@@ -79,6 +82,6 @@ def _whole(numbers: NDArray[Any]) -> NDArray[Any]:
     """Floats that are all whole as integers, others as they are."""
     import numpy as np
 
-    if numbers.dtype.kind == "f" and (np.abs(numbers) < 2**31).all():
+    if numbers.dtype.kind == "f" and (np.abs(numbers.astype(np.float64)) < 2**31).all():
         return numbers.astype(np.int64) if (numbers % 1 == 0).all() else numbers
     return numbers

@@ -103,7 +103,7 @@ class Numbers:
     def arguments(self, recipe: str, network: str | None = None) -> dict[str, Any]:
         """What `learned.bisimulation` and the others are called with."""
         numbers = {
-            "steps": count("--steps", self.steps or STEPS[recipe], least=1),
+            "steps": count("--steps", STEPS[recipe] if self.steps is None else self.steps, least=1),
             "every": count("--every", self.every, least=1),
         }
         self._check(recipe, network)

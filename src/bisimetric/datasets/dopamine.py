@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from bisimetric.archives import read_gzip_array
 from bisimetric.datasets.checks import told
 from bisimetric.errors import InputError, whole
-from bisimetric.files import UNREADABLE
+from bisimetric.files import UNREADABLE, name_input_errors
 from bisimetric.mdp.checks import frozen
 from bisimetric.memory import require_memory
 from bisimetric.transitions import Transitions
@@ -69,6 +67,13 @@ def from_dopamine(
     if limit is not None:
         limit = whole("from_dopamine", "limit", limit, 1)
     memory = _given(source) if isinstance(source, Mapping) else _opened(Path(source), checkpoint)
+    with name_input_errors(memory.where):
+        return _transitions(memory, stack, limit, num_actions)
+
+
+def _transitions(
+    memory: Memory, stack: int, limit: int | None, num_actions: int | None
+) -> Transitions:
     order = _order(memory)
     ends = memory.terminal[order] > 0
     places, frames = _chosen(memory, order, ends, stack, limit)
@@ -106,7 +111,7 @@ def _order(memory: Memory) -> NDArray[np.int64]:
     """The rows of a ring, oldest first; once it is full, that is where it is written next."""
     size = len(memory.terminal)
     rows = np.arange(min(memory.added, size))
-    return (rows + memory.added) % size if memory.added > size else rows
+    return (rows + memory.added % size) % size if memory.added > size else rows
 
 
 def _chosen(
@@ -124,6 +129,11 @@ def _chosen(
     while True:
         reach = order[: whole[count - 1] + 1 + stack]
         frames = memory.frames(int(reach.max()) + 1)
+        if frames.dtype.kind not in "biuf" or not (frames.ndim and frames.size):
+            raise InputError(
+                f"{memory.where}: its frames are {frames.dtype} of shape {frames.shape} and must "
+                "be numbers."
+            )
         if len(frames) <= reach.max():
             raise InputError(f"{memory.where}: it has {len(frames)} frames, fewer than actions.")
         blank = ~np.asarray(frames.reshape(len(frames), -1).any(axis=1))[reach]
@@ -195,8 +205,22 @@ def _checked(
     sizes = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"{where}: its arrays have different lengths, {sizes}.")
+    counted = np.asarray(added)
+    if counted.ndim or counted.dtype.kind not in "iu":
+        raise InputError(
+            f"{where}: add_count is {counted.dtype} of shape {counted.shape} and must be one whole "
+            "number."
+        )
     if not sizes["terminal"] or whole(where, "add_count", added) == 0:
         raise InputError(f"{where}: the memory is empty.")
+    for name, kinds in {"action": "biu", "reward": "biuf", "terminal": "biuf"}.items():
+        found = arrays[name]
+        if found.ndim != 1 or found.dtype.kind not in kinds:
+            wanted = "numbers" if "f" in kinds else "whole numbers"
+            raise InputError(
+                f"{where}: {name} is {found.dtype} of shape {found.shape} and must be {wanted}, "
+                "one per entry."
+            )
     action, reward, terminal = (arrays[name] for name in ENTRIES[1:4])
     return Memory(where, action, reward, terminal, int(added), frames)
 
@@ -204,18 +228,6 @@ def _checked(
 def _read(path: Path, count: int | None) -> NDArray[Any]:
     """A compressed .npy file, or its first `count` rows: frames are most of what there is."""
     try:
-        with gzip.open(path, "rb") as file:
-            version = npy.read_magic(file)
-            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, by_columns, dtype = header(file)
-            if by_columns or dtype.hasobject:
-                raise ValueError(f"it holds {dtype}, and must hold numbers row by row")
-            if count is not None:
-                shape = (min(count, shape[0]), *shape[1:])
-            wanted = math.prod(shape) * dtype.itemsize
-            data = file.read(wanted)
-            if len(data) < wanted:
-                raise EOFError("it ends early")
-        return np.frombuffer(data, dtype).reshape(shape)
+        return read_gzip_array(path, count)
     except (*UNREADABLE, OSError) as error:
         raise InputError(f"{path}: cannot be read ({error}).") from None

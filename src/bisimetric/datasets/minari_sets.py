@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bisimetric.datasets.actions import Actions
 from bisimetric.datasets.checks import told
 from bisimetric.datasets.observations import Observer, StateOf, discrete, rows
 from bisimetric.errors import InputError, near_names
+from bisimetric.files import name_input_errors
 from bisimetric.mdp.checks import frozen
 from bisimetric.progress import bar
 from bisimetric.transitions import Transitions
@@ -49,10 +51,11 @@ def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions
     actions = Actions(dataset.action_space, where)
     parts: list[dict[str, Any]] = []
     with bar(1.0, where) as progress:
-        for number, episode in enumerate(dataset.iterate_episodes()):
+        for number, episode in enumerate(_episodes(where, dataset)):
             if len(episode.rewards):
-                parts.append(_read(episode, observer, actions))
-            progress.at((number + 1) / dataset.total_episodes)
+                with name_input_errors(where):
+                    parts.append(_read(episode, observer, actions))
+            progress.at((number + 1) / max(1, dataset.total_episodes))
     if not parts:
         raise InputError(f"{where}: has no steps.")
     columns: dict[str, Any] = {
@@ -71,6 +74,21 @@ def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions
         ),
         **observer.about(),
     )
+
+
+def _episodes(where: str, dataset: Any) -> Iterator[Any]:
+    """The episodes of a data set, one by one, as its storage gives them."""
+    episodes = iter(dataset.iterate_episodes())
+    while True:
+        try:
+            episode = next(episodes)
+        except StopIteration:
+            return
+        except Exception as error:
+            # Minari raises what its storage raises, of which there are several.
+            why = " ".join(str(error).split())
+            raise InputError(f"{where}: its episodes cannot be read ({why}).") from None
+        yield episode
 
 
 def _loaded(name: str) -> Any:

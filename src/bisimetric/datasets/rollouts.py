@@ -13,12 +13,15 @@ from bisimetric.datasets.observations import StateOf
 from bisimetric.datasets.recordings import Recording, record
 from bisimetric.datasets.walks import Limits, Step
 from bisimetric.errors import InputError, whole
+from bisimetric.memory import require_memory
 from bisimetric.progress import bar
 from bisimetric.transitions import Transitions
 
 Policy = Callable[[Any], Any] | ArrayLike | None
 OFTEN = 256
 """Steps between two movements of the bar."""
+STEP_BYTES, COPIES = 400, 3
+"""Bytes of a step in memory besides its observation, and how often that is held."""
 
 
 def rollout(
@@ -91,12 +94,25 @@ def rollout(
     with bar(1.0, f"steps in {recording.where}") as progress:
         ended = 0
         for step in recording.steps:
+            if not kept:
+                _require_memory(recording.where, step, steps, episodes)
             kept.append(step)
             ended += step.terminated or step.truncated
             if len(kept) % OFTEN == 0:
                 done = max(len(kept) / (steps or np.inf), ended / (episodes or np.inf))
                 progress.at(done, f"{len(kept):,} taken")
     return recording.transitions(kept)
+
+
+def _require_memory(where: str, first: Step, steps: int | None, episodes: int | None) -> None:
+    """Refuses more steps than the memory holds; an episode has at least one."""
+    fewest = min(each for each in (steps, episodes) if each is not None)
+    observed = np.asarray(first.before.array).nbytes
+    require_memory(
+        f"{where}: {fewest:,} steps need",
+        fewest * (STEP_BYTES + COPIES * observed),
+        "take fewer, or use datasets.stream",
+    )
 
 
 def stream(

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric.archives import check_csr
 from bisimetric.distance import stored
 from bisimetric.distance.coverage import Coverage
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, written_beside
+from bisimetric.files import MALFORMED, UNREADABLE, archive, parse_object, written_beside
 from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
@@ -97,20 +98,23 @@ def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distanc
             "`bisimetric exact ... -o`."
         ) from None
     try:
-        about = json.loads(str(found["about"]))
+        about = parse_object(str(found["about"]))
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
+        made, estimate = about["made"], about.get("estimate")
+        if not isinstance(made, dict):
+            raise ValueError(f"its 'made' is {made!r} and must be an object")
         return make(
             _table(found) if rows is None else _stored(rows, found),
             _bound(about["error"]),
             about["kind"],
             _mdp(found, about["discount"]),
             found.get("policy"),
-            about["made"],
-            None if about.get("estimate") is None else float(about["estimate"]),
+            made,
+            None if estimate is None else _finite("estimate", estimate),
             _coverage(found, about),
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except MALFORMED as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"{path} is no distance file of bisimetric ({what}); make one with "
@@ -124,18 +128,32 @@ def _number(bound: float) -> float | None:
 
 
 def _bound(number: Any) -> float:
-    return math.inf if number is None else float(number)
+    return math.inf if number is None else _finite("error", number)
+
+
+def _finite(name: str, number: Any) -> float:
+    """A number of the metadata as a float."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(f"its {name} is {number!r} and must be a number")
+    if not math.isfinite(number):
+        raise ValueError(f"its {name} is {number} and must be finite")
+    return float(number)
 
 
 def _table(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     values = found["values"]
     if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
         raise ValueError("its table holds something else than finite numbers")
+    if values.size == 0:
+        raise ValueError("its table is empty")
     return values
 
 
 def _stored(rows: Any, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
-    place, (s, t) = found["place"], map(int, found["farthest"])
+    place, farthest = found["place"], found["farthest"]
+    if place.ndim != 1 or not place.size or {place.dtype.kind, farthest.dtype.kind} - {*"iu"}:
+        raise ValueError("its states have no place in its rows")
+    s, t = map(int, farthest)
     if rows.dtype not in (np.float32, np.float64) or rows.shape != (int(place.max()) + 1,) * 2:
         raise ValueError(f"its rows are {rows.shape} of {rows.dtype}, and its states want others")
     if not (place.min() >= 0 and 0 <= s < len(place) and 0 <= t < len(place)):
@@ -145,6 +163,10 @@ def _stored(rows: Any, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
 
 def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
     states, actions = found["rewards"].shape
+    for name, kinds in {"successors": "iu", "rows": "iu", "probabilities": "f"}.items():
+        if found[name].ndim != 1 or found[name].dtype.kind not in kinds:
+            raise ValueError(f"its {name} are {found[name].dtype} of shape {found[name].shape}")
+    check_csr(found["probabilities"], found["successors"], found["rows"], states)
     P = sparse.csr_array(
         (found["probabilities"], found["successors"], found["rows"]), (states * actions, states)
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
+from bisimetric.files import parse_object
 from bisimetric.memory import require_memory
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ KEPT = 8
 """Rows that stay in memory after they were read."""
 AT_ONCE = 2**26
 """Bytes of rows that are read together where all are wanted."""
+LONGEST = 2**20
+"""Bytes of metadata that are read."""
+MOST_PADDING = 2**20
+"""Rows that a file of a table may have beyond those of the table."""
 
 
 class StoredTable(np.lib.mixins.NDArrayOperatorsMixin):
@@ -121,13 +126,7 @@ class StoredTable(np.lib.mixins.NDArrayOperatorsMixin):
         return found.astype(np.int64) % max(len(self), 1)
 
     def _checked_rows(self, which: int | slice) -> NDArray[Any]:
-        rows = np.asarray(self._rows[which])
-        if not np.isfinite(rows).all():
-            raise InputError(
-                "Distance: rows of the stored table are missing or hold no finite numbers; make it "
-                "again."
-            )
-        return rows
+        return read_rows(self._rows, which)
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
@@ -153,11 +152,72 @@ def create(
 
 def opened(path: Path, mode: str) -> zarr.Array[Any]:
     """A table on the disk, to be read or written row by row."""
+    package = zarr_package()
     try:
-        found: zarr.Array[Any] = zarr_package().open_array(path, mode=mode)
-    except (FileNotFoundError, ValueError, KeyError) as error:
-        raise InputError(f"{path} is no table of rows ({error}); make it again.") from None
+        _check_metadata(path)
+        found: zarr.Array[Any] = package.open_array(path, mode=mode, zarr_format=3)
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Zarr takes metadata apart piece by piece, and each piece fails in its own way.
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path} is no table of rows ({why}); make it again.") from None
     return found
+
+
+def read_rows(rows: Any, which: int | slice) -> NDArray[Any]:
+    """Some rows of a table on the disk, all of them finite numbers."""
+    try:
+        found = np.asarray(rows[which])
+    except MemoryError:
+        raise
+    except Exception as error:
+        # A damaged file fails in Zarr, in its codecs or in NumPy, each in its own way.
+        raise InputError(
+            f"{_path(rows)}: rows of the stored table cannot be read ({error}); make it again."
+        ) from None
+    if not np.isfinite(found).all():
+        raise InputError(
+            f"{_path(rows)}: rows of the stored table are missing or hold no finite numbers; make "
+            "it again."
+        )
+    return found
+
+
+def _path(rows: Any) -> str:
+    return str(getattr(getattr(rows, "store", None), "root", "Distance"))
+
+
+def _check_metadata(path: Path) -> None:
+    """Refuses metadata of other arrays than `create` makes, before Zarr acts on them.
+
+    Codecs are programs that metadata name: only those of plain rows are let through.
+    """
+    with open(path / "zarr.json", "rb") as file:
+        about = parse_object(file.read(LONGEST))
+    shape, kind = about["shape"], about["data_type"]
+    if kind not in ("float32", "float64"):
+        raise ValueError(f"its numbers are {kind!r}")
+    if not (isinstance(shape, list) and len(shape) == 2 and shape[0] == shape[1]):
+        raise ValueError(f"its shape is {shape!r}")
+    grid, [codec] = about["chunk_grid"], about["codecs"]
+    inner = codec["configuration"]
+    shard, chunk = grid["configuration"]["chunk_shape"], inner["chunk_shape"]
+    for rows in (shape, shard, chunk):
+        if not all(type(each) is int and each > 0 for each in rows) or rows[1:] != shape[1:]:
+            raise ValueError(f"its rows are {rows!r} of {shape!r}")
+    if shard[0] > 2 * shape[0] + MOST_PADDING or shard[0] % chunk[0]:
+        raise ValueError(f"its files have {shard[0]} rows, read by {chunk[0]}")
+    require_memory(
+        f"{path}: a piece of its table needs",
+        chunk[0] * shape[1] * np.dtype(kind).itemsize,
+        "is it from a trusted source?",
+    )
+    names = [each["name"] for each in (*inner["codecs"], *inner["index_codecs"])]
+    if codec["name"] != "sharding_indexed" or names != ["bytes", "bytes", "crc32c"]:
+        raise ValueError("its rows are encoded otherwise")
+    if about.get("storage_transformers"):
+        raise ValueError("its rows are transformed")
 
 
 def zarr_package() -> Any:

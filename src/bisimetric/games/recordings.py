@@ -66,6 +66,11 @@ class Episode:
     made: dict[str, Any]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.game, str) or not isinstance(self.made, dict):
+            raise InputError(
+                f"Episode: game is {self.game!r} and made {type(self.made).__name__}; they must be "
+                "a name and a dict."
+            )
         for name, (dimensions, kind) in ROWS.items():
             array = getattr(self, name)
             if array.ndim != dimensions or len(array) != len(self) or array.dtype.kind != kind:
@@ -74,8 +79,31 @@ class Episode:
                     f"{dimensions} dimensions and {len(self)} rows, one a frame."
                 )
             frozen(array)
-        if self.palette.shape != (256, 3):
-            raise InputError(f"Episode: the palette is {self.palette.shape} and must be (256, 3).")
+            if kind == "f" and not np.isfinite(array).all():
+                raise InputError(f"Episode: {name} hold numbers that are not finite.")
+        if len(self) == 0:
+            raise InputError("Episode: there are no frames; give at least one.")
+        if self.palette.shape != (256, 3) or self.palette.dtype != np.uint8:
+            raise InputError(
+                f"Episode: the palette is {self.palette.dtype} of shape {self.palette.shape} and "
+                "must be uint8, (256, 3)."
+            )
+        if self.screens.dtype != np.uint8:
+            raise InputError(f"Episode: screens are {self.screens.dtype} and must be uint8.")
+        if self.episode[0] != 0 or not np.isin(np.diff(self.episode), (0, 1)).all():
+            raise InputError("Episode: episode must number the games from 0, in a row.")
+        self._check_levels()
+
+    def _check_levels(self) -> None:
+        found = self.levels
+        if found is None:
+            return
+        inside = found.ndim == 1 and found.dtype.kind == "i"
+        if not (inside and ((found >= 0) & (found < len(self))).all()):
+            raise InputError(
+                f"Episode: levels are {found.dtype} of shape {found.shape} and must be frames, "
+                f"from 0 to {len(self) - 1}."
+            )
 
     def __repr__(self) -> str:
         return f"Episode({self.game}, {len(self):,} frames, scores {self.scores.tolist()})"

@@ -32,7 +32,15 @@ def checked_discount(discount: float) -> float:
 def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
     """A policy of `mdp` as (S,) actions or (S, A) probabilities, or a clear error."""
     states, actions = mdp.R.shape
-    given = np.asarray(policy)
+    try:
+        given = np.asarray(policy)
+    except (TypeError, ValueError):  # Rows of different lengths.
+        raise InputError(
+            f"policy is no array of numbers and must be ({states},) actions or ({states}, "
+            f"{actions}) probabilities, all rows of one length."
+        ) from None
+    if given.dtype.kind not in "biufO":
+        raise InputError(f"policy is {given.dtype} and must be numbers.")
     if given.shape == (states,):
         chosen = integers("policy", given)
         outside = np.flatnonzero((chosen < 0) | (chosen >= actions))

@@ -12,9 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bisimetric
-from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, compute_checksum, written_beside
-from bisimetric.sampled.experience import COLUMNS, Experience
+from bisimetric.errors import InputError, whole
+from bisimetric.files import (
+    MALFORMED,
+    UNREADABLE,
+    archive,
+    compute_checksum,
+    parse_object,
+    written_beside,
+)
+from bisimetric.sampled.experience import COLUMNS, END, Experience
+from bisimetric.sampled.known import Known
 from bisimetric.sampled.samplers import described
 
 if TYPE_CHECKING:
@@ -70,15 +78,16 @@ def saved(path: str | os.PathLike[str], run: Run) -> tuple[int, dict[str, NDArra
             found = arrays[name]
             if (found.shape, found.dtype) != (here.shape, here.dtype):
                 raise ValueError(f"its {name} has shape {found.shape}")
-        if not np.isfinite(arrays["values"]).all():
-            raise ValueError("its table holds something else than finite numbers")
+        if not (np.isfinite(arrays["values"]).all() and (arrays["values"] >= 0).all()):
+            raise ValueError("its table holds something else than finite numbers, at least 0")
+        _check_memory(arrays, run.source.known)
         steps = operator.index(about["steps"])
-        if steps < 0:
+        if not 0 <= steps < 2**62:
             raise ValueError(f"its steps are {steps}")
         return steps, arrays
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise _no_run(path, error) from None
 
 
@@ -88,17 +97,60 @@ def saved_experience(path: str | os.PathLike[str]) -> Experience:
     try:
         if about["data"] is None:
             raise InputError(f"{path} is of a run on a model, and no stream can go on with it.")
-        steps, living, groups = about["data"]
+        steps, living, groups = (whole(str(path), "data", each) for each in about["data"])
         columns = {name: arrays[f"seen_{name}"] for name in COLUMNS}
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+        _check_columns(columns, living, groups)
+        names: dict[str, Any] = {"positions": arrays.get("called_positions")}
+        for name in ("names", "actions"):
+            found = arrays.get(f"called_{name}")
+            names[name] = None if found is None else tuple(found.tolist())
+        return Experience(**columns, steps=steps, living=living, groups=groups, names=names)
+    except InputError:
+        raise
+    except MALFORMED as error:
         raise _no_run(path, error) from None
-    names: dict[str, Any] = {"positions": arrays.get("called_positions")}
-    for name in ("names", "actions"):
-        found = arrays.get(f"called_{name}")
-        names[name] = None if found is None else tuple(found.tolist())
-    return Experience(**columns, steps=steps, living=living, groups=groups, names=names)
+
+
+def _check_columns(columns: dict[str, NDArray[Any]], living: int, groups: int) -> None:
+    """Refuses transitions whose ids lead outside of the tables: kernels look nothing up twice."""
+    lengths = {len(each) if each.ndim == 1 else -1 for each in columns.values()}
+    if len(lengths) != 1 or lengths == {-1}:
+        raise ValueError("its transitions have columns of different lengths")
+    for name, lowest, end in (
+        ("group", 0, groups),
+        ("action", 0, 2**62),
+        ("state", 0, living),
+        ("successor", END, living),
+        ("step", 0, 2**62),
+    ):
+        found = columns[name]
+        inside = found.dtype == np.int64 and ((found >= lowest) & (found < end)).all()
+        if not inside:
+            raise ValueError(f"its {name} holds ids that are none")
+    for name in ("reward", "weight"):
+        if columns[name].dtype != np.float64 or not np.isfinite(columns[name]).all():
+            raise ValueError(f"its {name} holds something else than finite numbers")
+    if (columns["weight"] < 0).any():
+        raise ValueError("its weight holds numbers below 0")
+
+
+def _check_memory(arrays: dict[str, NDArray[Any]], known: Known) -> None:
+    """Refuses the memory of a sampler that leads outside of the tables."""
+    states, none = known.states, np.zeros(0, np.int64)
+    seen, count = arrays.get("memory_seen", none), arrays.get("memory_count", none)
+    at, position = arrays.get("memory_at", none), arrays.get("memory_position", none)
+    wrong = (seen < 0).any() or (seen >= states).any() or (count < 0).any()
+    wrong |= (count > states).any() or (at < -1).any() or (position < 0).any()
+    if seen.size:
+        # Its two halves are permutations of the states, each the inverse of the other.
+        there = np.take_along_axis(seen[1], seen[0], axis=-1) if not wrong else seen[0]
+        wrong |= (there != np.arange(states)).any()
+    if at.size and known.mdp is not None:
+        wrong |= (at >= states).any()
+    if position.size:
+        wrong |= position[1] >= known.groups
+    if wrong:
+        raise ValueError("the memory of its sampler is damaged")
 
 
 def _told(run: Run) -> dict[str, Any]:
@@ -120,13 +172,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         with archive(path) as opened:
             arrays = {name: opened[name] for name in opened.files}
         told, seal = str(arrays.pop("about")), str(arrays.pop("seal"))
-        about = json.loads(told)
+        about = parse_object(told)
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
         # Kernels trust the numbers of a run without looking.
         if seal != compute_checksum(told, arrays):
             raise ValueError("it was changed after it was saved")
-    except (*UNREADABLE, TypeError) as error:
+    except (*UNREADABLE, *MALFORMED) as error:
         raise _no_run(path, error) from None
     return about, arrays
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, write_record
+from bisimetric.files import UNREADABLE, archive, parse_object, write_record
 from bisimetric.mdp.checks import frozen
 from bisimetric.transitions.joining import observed_ids
 
@@ -84,9 +84,15 @@ def holds_transitions(path: str | os.PathLike[str]) -> bool:
 def _about(path: str | os.PathLike[str], archive: Any) -> dict[str, Any]:
     """The label of an archive: a JSON text with the format."""
     try:
-        about = json.loads(str(archive["about"]))
-    except (KeyError, json.JSONDecodeError):
+        text = str(archive["about"])
+    except KeyError:
         raise refused(path, "it has no 'about'") from None
-    if not isinstance(about, dict) or "format" not in about:
+    try:
+        about = parse_object(text)
+    except json.JSONDecodeError:
+        raise refused(path, "it has no 'about'") from None
+    except ValueError:
+        about = {}
+    if "format" not in about:
         raise refused(path, "it has no 'format'")
     return about

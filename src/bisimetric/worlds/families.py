@@ -7,7 +7,13 @@ from scipy import ndimage, sparse
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
+from bisimetric.memory import require_memory
 from bisimetric.worlds.grids import FLOOR, GOAL, WALL, from_cells
+
+CELL_BYTES = 400
+"""What a cell of a grid takes while its MDP is made: its id, its four moves, its name."""
+ENTRY_BYTES = 40
+"""What a successor of a state and action takes while an MDP is made."""
 
 
 def open_grid(
@@ -35,6 +41,11 @@ def open_grid(
             "at least 0 and below 1."
         )
     size = rows * columns
+    require_memory(
+        f"world 'open-grid': {rows:,} rows of {columns:,} columns need",
+        CELL_BYTES * size,
+        "take fewer",
+    )
     count = min(round(obstacles * size), size - 1)
     blocked = np.zeros(size, dtype=bool)
     blocked[np.random.default_rng(key).permutation(size)[:count]] = True
@@ -73,6 +84,11 @@ def random_mdp(
             f"world 'random': option successors is {successors} and must be at most the "
             f"{states} states."
         )
+    require_memory(
+        f"world 'random': {states:,} states with {actions:,} actions need",
+        ENTRY_BYTES * states * actions * successors,
+        "take fewer",
+    )
     rng = np.random.default_rng(key)
     if successors == 1:
         next_state = rng.integers(states, size=(states, actions))

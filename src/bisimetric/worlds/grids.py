@@ -37,6 +37,11 @@ def grid(text: str, *, discount: float = 0.99) -> MDP:
     array([[-1., -1., -1.,  1.],
            [-1., -1.,  0., -1.]])
     """
+    if not isinstance(text, str):
+        raise InputError(
+            f"grid: the text is {type(text).__name__} and must be a str; join its lines, or use "
+            "read_grid for a file."
+        )
     return from_cells(_cells(text, "grid"), discount=discount)
 
 

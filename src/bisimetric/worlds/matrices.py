@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric.archives import check_csr
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive
+from bisimetric.files import UNREADABLE, archive, name_input_errors
 from bisimetric.mdp import MDP
 from bisimetric.worlds.notes import expected_rewards
 
@@ -54,9 +55,14 @@ def read_matrices(
     where = os.fspath(path)
     if first not in (None, *ORDERS):
         raise InputError(f"{where}: option first is {first!r} and must be actions or states.")
-    found = _arrays(where)
-    own = found.get("discount", np.float64(DISCOUNT))
-    given = float(own) if discount is None and own.size == 1 else discount
+    with name_input_errors(where):
+        return _from_file(where, _arrays(where), discount, first)
+
+
+def _from_file(
+    where: str, found: dict[str, NDArray[Any]], discount: float | None, first: str | None
+) -> MDP:
+    given = _discount(where, found.get("discount")) if discount is None else discount
     about = {name: found[name] for name in ABOUT if name in found}
     R = found["R"]
     if "P" in found:
@@ -72,6 +78,17 @@ def read_matrices(
         return _from_actions(_by_action("P", P), R, given, where, about)
     actions = _stacked(where, found, first or "states")
     return _from_actions(actions, R, given, where, about)
+
+
+def _discount(where: str, own: NDArray[Any] | None) -> float:
+    """The discount in a file, or the usual one where it has none."""
+    if own is None:
+        return DISCOUNT
+    if own.shape != () or own.dtype.kind not in "iuf":
+        raise InputError(
+            f"{where}: discount is {own.dtype} of shape {own.shape} and must be one number."
+        )
+    return float(own)
 
 
 def _from_actions(
@@ -184,7 +201,9 @@ def _arrays(where: str) -> dict[str, NDArray[Any]]:
                     "(or data, indices and indptr) and R."
                 )
             wanted = names & {"P", "R", "discount", *STACK, *ABOUT}
-            return {name: opened[name] for name in wanted}
+            found = {name: opened[name] for name in sorted(wanted)}
+            _check_kinds(where, found)
+            return found
     except FileNotFoundError:
         raise InputError(f"{where}: there is no such file; check the path.") from None
     except InputError:
@@ -196,6 +215,23 @@ def _arrays(where: str) -> dict[str, NDArray[Any]]:
             f"{where}: is cut short or no .npz file of plain arrays ({error}); save one with "
             "numpy.savez(path, P=..., R=...)."
         ) from None
+
+
+def _check_kinds(where: str, found: dict[str, NDArray[Any]]) -> None:
+    """Refuses arrays of other types than their use."""
+    for name, array in found.items():
+        if name in ("names", "actions"):
+            fine, wanted = array.ndim == 1, "a list of names"
+        elif name in ("indices", "indptr"):
+            fine, wanted = array.ndim == 1 and array.dtype.kind in "iu", "whole numbers, (n,)"
+        elif name == "data":
+            fine, wanted = array.ndim == 1 and array.dtype.kind in "biuf", "numbers, (n,)"
+        else:
+            fine, wanted = name == "discount" or array.dtype.kind in "biuf", "numbers"
+        if not fine:
+            raise InputError(
+                f"{where}: {name} is {array.dtype} of shape {array.shape} and must be {wanted}."
+            )
 
 
 def _order(where: str, shape: tuple[int, ...], first: str | None) -> str:
@@ -223,7 +259,13 @@ def _stacked(where: str, found: dict[str, NDArray[Any]], first: str) -> list[spa
     R = found["R"]
     states = R.shape[-1] if R.ndim == 3 else len(np.atleast_1d(R))
     rows = len(found["indptr"]) - 1
+    if not (rows > 0 and states > 0 and R.ndim > 0):
+        raise InputError(
+            f"{where}: indptr has shape {found['indptr'].shape} and R {R.shape}; there must be at "
+            "least one state and action."
+        )
     try:
+        check_csr(found["data"], found["indices"], found["indptr"], states)
         stack = sparse.csr_array(tuple(found[name] for name in STACK), shape=(rows, states))
         stack.check_format(full_check=True)
     except ValueError as error:

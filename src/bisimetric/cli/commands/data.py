@@ -70,7 +70,7 @@ def rollout(
             raise InputError(f"--set {name}={given[name]}: {remedy}.")
     limits: dict[str, Any] = {}
     if steps is not None or episodes is None:
-        limits["steps"] = count("--steps", steps or "10k", least=1)
+        limits["steps"] = count("--steps", "10k" if steps is None else steps, least=1)
     if episodes is not None:
         limits["episodes"] = count("--episodes", episodes, least=1)
     table = None if policy is None else read_policy(policy)

@@ -70,10 +70,10 @@ def _read(path: Path) -> Any:
         from bisimetric.distance import Distance
 
         return Distance.load(path)
-    import numpy as np
+    from bisimetric.archives import read_npy
 
     try:
-        return np.load(path, allow_pickle=False)
+        return read_npy(path)
     except (ValueError, EOFError) as error:
         raise InputError(f"{path} is no .npy file of numbers ({error}).") from None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from bisimetric.errors import InputError
 from bisimetric.exact.sharded.group import Group, agreed
 from bisimetric.exact.sharded.layout import Layout
 from bisimetric.exact.sharded.rows import read_rows, require_disk, write_rows
-from bisimetric.files import written_beside
+from bisimetric.files import parse_object, written_beside
 
 MANIFEST = "manifest.json"
 TABLES = "table-[0-9]*"
+TABLE = r"table-\d+"
 FORMAT = "bisimetric sharded run, version 1"
 
 
@@ -98,14 +100,19 @@ class Checkpoint:
         if not path.is_file():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_object(path.read_bytes())
             if found["format"] != FORMAT:
-                raise ValueError(found["format"])
+                raise ValueError(f"its format is {found['format']!r}")
             name, progress = found["table"], found["progress"]
-            if not (isinstance(name, str) and isinstance(progress, dict)):
-                raise TypeError("its table")
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is no manifest of a run ({error}); remove it.") from None
+            if not (isinstance(name, str) and re.fullmatch(TABLE, name)):
+                raise ValueError(f"its table is {name!r}")
+            if not isinstance(progress, dict) or not all(
+                type(each) is int and each >= 0 for each in progress.values()
+            ):
+                raise ValueError(f"its progress is {progress!r}")
+        except (ValueError, KeyError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path} is no manifest of a run ({why}); remove it.") from None
         for what, wanted in self.run.items():
             if found.get(what) != wanted:
                 raise InputError(

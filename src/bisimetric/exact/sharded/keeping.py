@@ -11,12 +11,14 @@ import jax
 from numpy.typing import NDArray
 
 from bisimetric.distance import Distance, files, stored
+from bisimetric.errors import InputError
 from bisimetric.exact.sharded.group import Group
 from bisimetric.exact.sharded.layout import Layout
 from bisimetric.exact.sharded.problem import Problem
 from bisimetric.exact.sharded.rising import Solved
 from bisimetric.exact.sharded.rows import gathered, write_rows
 from bisimetric.exact.table import Request, proven_error
+from bisimetric.files import name_write_errors, resolve_target
 from bisimetric.mdp import MDP
 
 ARCHIVE = ".npz"
@@ -64,12 +66,14 @@ def _write(
     error: float, made: dict[str, Any],
 ) -> None:  # fmt: skip
     """Writes the folder of a table beside its place, each process its rows; then puts it there."""
+    path = store_target(path)
     beside = path.with_name(f".{path.name}.part")
 
     def emptied() -> None:
         if group.index == 0:
             shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir()
+            with name_write_errors(path, path.parent):
+                beside.mkdir()
 
     def finished() -> None:
         if group.index == 0:
@@ -77,12 +81,13 @@ def _write(
             rows: Any = stored.opened(beside / stored.VALUES, "r")
             values: Any = stored.StoredTable(rows, problem.place, (s, t))
             answer = Distance(values, error, asked.request.kind, asked.mdp, asked.policy, made)
-            files.write_beside_rows(answer, beside, problem.place, (s, t))
-            _put(beside, path)
+            with name_write_errors(path, path.parent):
+                files.write_beside_rows(answer, beside, problem.place, (s, t))
+                _put(beside, path)
 
     try:
         group.together(emptied)
-        write_rows(group, layout, solved.table, beside / stored.VALUES)
+        write_rows(group, layout, solved.table, beside / stored.VALUES, path)
         group.together(finished)
     except BaseException:
         if group.index == 0:
@@ -90,8 +95,21 @@ def _write(
         raise
 
 
+def store_target(path: Path) -> Path:
+    """The folder that a stored table at `path` replaces: where its symbolic links lead.
+
+    A stored table and a regular file are replaced, and anything else is refused.
+    """
+    if not path.is_dir():
+        return resolve_target(path)
+    if not stored.is_store(path):
+        raise InputError(f"{path} is a folder, and no stored table; name another place.")
+    return path.resolve()
+
+
 def _put(beside: Path, path: Path) -> None:
     """Puts a finished folder in its place, and takes away what it replaces."""
+    store_target(path)
     old = path.with_name(f".{path.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if path.is_file():

@@ -17,23 +17,28 @@ from bisimetric.errors import InputError
 from bisimetric.exact.sharded.group import ROWS, Group
 from bisimetric.exact.sharded.layout import Layout, gigabytes
 from bisimetric.exact.sharded.programs import EVERYWHERE, SPLIT, first_of
+from bisimetric.files import name_write_errors
 
 
-def write_rows(group: Group, layout: Layout, table: jax.Array, path: Path) -> None:
+def write_rows(
+    group: Group, layout: Layout, table: jax.Array, path: Path, target: Path | None = None
+) -> None:
     """Writes a table into an empty folder, a file at a time; where one fails, all raise its error.
 
-    All processes must see the folder.
+    All processes must see the folder. Errors name `target`, where it will be moved to, if given.
     """
+    named = path if target is None else target
 
     def create() -> None:
         if group.index == 0:
-            stored.create(
-                path,
-                states=layout.states,
-                dtype=layout.dtype,
-                chunk=layout.chunk,
-                shard=layout.shard,
-            )
+            with name_write_errors(named, path.parent):
+                stored.create(
+                    path,
+                    states=layout.states,
+                    dtype=layout.dtype,
+                    chunk=layout.chunk,
+                    shard=layout.shard,
+                )
 
     def write() -> None:
         rows = stored.opened(path, "r+")
@@ -42,8 +47,9 @@ def write_rows(group: Group, layout: Layout, table: jax.Array, path: Path) -> No
             for start in range(0, layout.height, layout.shard):
                 end = min(layout.states, low + start + layout.shard)
                 if low + start < end:
-                    piece = part.data[start : end - low]
-                    rows[low + start : end] = np.asarray(piece)
+                    piece = np.asarray(part.data[start : end - low])
+                    with name_write_errors(named, path.parent):
+                        rows[low + start : end] = piece
 
     group.together(create)
     group.together(write)
@@ -60,17 +66,20 @@ def read_rows(group: Group, layout: Layout, path: Path) -> jax.Array:
 
     rows = group.together(opened)
 
+    def checked(which: slice) -> NDArray[Any]:
+        try:
+            return stored.read_rows(rows, which)
+        except InputError as error:
+            why = str(error).rpartition(": ")[2].partition(";")[0]
+            raise InputError(f"{path} is not whole: {why}; remove it, and start from 0.") from None
+
     def own(index: tuple[slice, ...] | None) -> NDArray[Any]:
         low = first_of(index)
         part = np.zeros((layout.height, layout.states), layout.dtype)
         for start in range(0, layout.height, layout.shard):
             end = min(layout.states, low + start + layout.shard)
             if low + start < end:
-                part[start : end - low] = rows[low + start : end]
-        if not np.isfinite(part).all():
-            raise InputError(
-                f"{path} is not whole: some of its rows are missing; remove it, and start from 0."
-            )
+                part[start : end - low] = checked(slice(low + start, end))
         return part
 
     shape = (layout.devices * layout.height, layout.states)

@@ -10,15 +10,14 @@ from typing import Any
 
 import jax
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 import bisimetric
-from bisimetric.distance import Distance, stored
+from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact.sharded.checkpoints import Checkpoint
 from bisimetric.exact.sharded.group import Group, joined, watched
-from bisimetric.exact.sharded.keeping import ARCHIVE, Asked, kept
+from bisimetric.exact.sharded.keeping import ARCHIVE, Asked, kept, store_target
 from bisimetric.exact.sharded.layout import (
     BLOCK,
     LARGE_BLOCK,
@@ -33,6 +32,7 @@ from bisimetric.exact.sharded.rows import require_disk
 from bisimetric.exact.table import Request, require_memory
 from bisimetric.files import check_writable
 from bisimetric.mdp import MDP
+from bisimetric.memory import available_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +98,10 @@ def _check_output(where: str, options: Options) -> None:
     path = options.path
     if path is None:
         return
-    if not path.is_dir():
-        check_writable(path)
-    elif not stored.is_store(path):
-        raise InputError(f"{where}: {path} is a folder, and no stored table; name another place.")
+    try:
+        (check_writable if path.suffix == ARCHIVE else store_target)(path)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def layout_of(group: Group, states: int, dtype: np.dtype[Any], block: int | None = None) -> Layout:
@@ -156,7 +156,7 @@ def _free(group: Group, options: Options) -> tuple[float, str]:
         )
         return float(min(group.hear(least if np.isfinite(least) else 1e30))), "free"
     # The processes of a machine share its memory.
-    share = psutil.virtual_memory().available / (group.neighbours * len(group.own))
+    share = available_memory() / (group.neighbours * len(group.own))
     return float(min(group.hear(share))), "free"
 
 
