@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sb3 test-browser lint format bench clean
+.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,8 +13,16 @@ help: ## this list
 demo: .venv/.installed ## the three distances on the paper's 31 states: checked, drawn, saved in demo/
 	@$(BIN)/bisimetric demo --output demo
 
-test: lint ## linters, types and all tests (a few minutes on two cores)
-	$(BIN)/python -m pytest -n auto
+test: lint ## linters, types and all tests that take seconds (about five minutes on two cores)
+	$(BIN)/python -m pytest -n auto -m "not slow" --ignore=tests/browser
+
+test-slow: .venv/.installed-dev ## the tests that take longer
+	$(BIN)/python -m pytest -n auto -m slow --ignore=tests/browser
+
+# Numba's cache holds one version's code. Matplotlib 3.8 calls functions that Pyparsing has renamed.
+test-minimum: .venv-minimum/.installed ## `make test` with the oldest versions that pyproject.toml allows, in a .venv-minimum
+	NUMBA_CACHE_DIR=.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto -m "not slow" --ignore=tests/browser \
+	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, with PyTorch, in a .venv-sb3 of their own
 	.venv-sb3/bin/python -m pytest tests/test_agents_stable_baselines.py tests/test_agents_hostile_zips.py
@@ -26,6 +34,9 @@ test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, wh
 	  then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; \
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
 	$(BIN)/python -m pytest tests/browser
+
+mutate: .venv/.installed-dev ## mutation testing of what proves errors and bounds; MUTATE="--line exact/table.py:60" and others
+	$(BIN)/python tools/mutate.py $(MUTATE)
 
 lint: .venv/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check
@@ -40,7 +51,7 @@ bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 clean: ## remove everything that was made here, .venv included
-	rm -rf .venv .venv-peers .venv-sb3 demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-minimum .venv-peers .venv-sb3 demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -63,6 +74,12 @@ $(BIN)/python:
 .venv-sb3/.installed: pyproject.toml tests/sb3.txt
 	$(PYTHON) -m venv .venv-sb3
 	.venv-sb3/bin/python -m pip install --quiet --requirement tests/sb3.txt --editable .
+	@touch $@
+
+.venv-minimum/.installed: pyproject.toml tools/minimum_versions.py
+	$(PYTHON) -m venv .venv-minimum
+	$(PYTHON) tools/minimum_versions.py > .venv-minimum/versions.txt
+	.venv-minimum/bin/python -m pip install --quiet --requirement .venv-minimum/versions.txt --editable '.[test]'
 	@touch $@
 
 .venv/.installed-dev: pyproject.toml | $(BIN)/python

@@ -105,6 +105,10 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
             # Below the grain of F, whose sums have as many roundings as terms, nothing can fall.
             small = max(least, (8 * run.model.support + 128) * planning.UNIT * largest)
             if residual <= small:
+                # In exact arithmetic a sweep that skips trees within their `safe` drift is as good:
+                # reduced costs, sums of at most n + m costs, moved by less than their least one.
+                # What float32 rounds in `safe` is far below MARGIN, and the rounding of the reduced
+                # costs is in the doubt of the sweep that computed them. So this sweep is slack.
                 residual, largest = run.sweep(thorough=True)
                 if residual <= small:
                     # Sums over a row, and dividing it by its sum, take a rounding a term.

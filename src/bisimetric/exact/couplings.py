@@ -112,7 +112,10 @@ def _worth(model, memory, room, costs, pair, s, t, move, a, b, drift, thorough, 
     if n > 1 and m > 1 and (thorough or not drift < memory.safe[at]):
         largest = transport.gather(room, costs, n, m)
         least, longest = transport.improve(room, n, m, largest)
-        # Weak duality: no coupling costs less by more than the reduced costs are off.
+        # Weak duality, whatever the potentials: no coupling costs less by more than reduced costs
+        # are off, per unit of mass. Outside the tree they are at least -LOOSE * largest, or `least`
+        # where pivots ran out. In the tree they are 0 but for rounding: each of at most 2 * support
+        # pivots rounds the potentials and flows that it changes; 16 more are for computing them.
         doubt = (transport.LOOSE + (4 * model.support + 16) * UNIT) * (largest + 2 * longest)
         doubt = max(doubt, doubt - least)
         # A reduced cost is a sum of at most n + m costs.

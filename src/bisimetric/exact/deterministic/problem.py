@@ -90,6 +90,8 @@ def steps_of(mdp: MDP, *, lax: bool = False) -> Steps:
     return Steps(
         np.concatenate([successor[some], np.zeros(digits.shape, successor.dtype)]),
         np.concatenate([reward[some], far * digits]),
-        # A difference, a quotient, and 1 - discount in it: three roundings of D.
+        # A difference, a quotient, and 1 - discount in it: three roundings of D. They are slack:
+        # F(d) is D at least here, and an action that pays D leads to distance 0, so its worth needs
+        # none of the three roundings that `proven_error` allows. The second term is not slack.
         4 * UNIT * mdp.farthest + (far - mdp.farthest),
     )
