@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation
-from bisimetric.exact import branching, couplings, transport
+from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, transport
+from bisimetric.exact import branching, couplings
 from bisimetric.exact.table import proven_error
-from bisimetric.exact.transport import Costs
 from bisimetric.planning import UNIT
+from bisimetric.transport import Costs
 from rationals import transport as transport_cost
 from rationals import worth
 

@@ -39,7 +39,7 @@ TESTS = {
     "exact/mico.py": ("test_mico*", "test_rounding_terms*"),
     "exact/queries": ("test_queries*", "test_reach*"),
     "exact/sharded": ("test_sharded*",),
-    "exact/transport.py": ("test_transport*", "test_stochastic*", "test_rounding_terms*"),
+    "transport.py": ("test_transport*", "test_stochastic*", "test_rounding_terms*"),
     "mdp": ("test_mdp*", "test_planning*", "test_quotient*"),
     "planning.py": ("test_planning*", "test_rounding_terms*"),
     "relation": ("test_relation*", "test_quotient*", "test_rounding_terms*"),

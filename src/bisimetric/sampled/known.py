@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,29 +170,6 @@ def of_model(mdp: MDP, verb: str, weights: Any = None) -> Known:
         apart=apart,
         mdp=mdp,
     )
-
-
-def reward_error_of(mdp: MDP, policy: NDArray[Any], chain: MDP) -> float:
-    """The largest error of the rewards of a chain, against sum_a pi(a|s) R(s, a) / sum_a pi(a|s).
-
-    Computed in rationals and rounded up, so that it holds however the chain was made.
-
-    >>> mdp = MDP.deterministic([[0, 0]], [[9e15, -1e15]], discount=0.9)
-    >>> policy = np.array([[0.1, 0.9]])
-    >>> chain = MDP.deterministic([[0]], [[0.0]], discount=0.9)
-    >>> round(reward_error_of(mdp, policy, chain), 4)
-    0.0278
-    """
-    if policy.ndim == 1:
-        return 0.0
-    worst = Fraction(0)
-    for weights, rewards, rounded in zip(policy, mdp.R, chain.R[:, 0].tolist(), strict=True):
-        (taken,) = np.nonzero(weights)
-        shares = [Fraction(each) for each in weights[taken].tolist()]
-        paid = [Fraction(each) for each in rewards[taken].tolist()]
-        total = sum((p * r for p, r in zip(shares, paid, strict=True)), Fraction(0))
-        worst = max(worst, abs(total / sum(shares, Fraction(0)) - Fraction(rounded)))
-    return math.nextafter(float(worst), math.inf) if worst else 0.0
 
 
 def checked_weights(verb: str, weights: Any, mdp: MDP) -> NDArray[np.float64]:

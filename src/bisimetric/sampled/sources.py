@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.exact.table import given_policy
-from bisimetric.mdp import MDP, checked_discount
+from bisimetric.mdp import MDP, checked_discount, induce_chain
 from bisimetric.sampled.experience import Experience, known_of, model_of, require_tables
 from bisimetric.sampled.gathering import gathered
-from bisimetric.sampled.known import Known, of_model, reward_error_of
+from bisimetric.sampled.known import Known, of_model
 from bisimetric.sampled.samplers import Sampler, Trajectories
 from bisimetric.transitions import DISCOUNT, Transitions
 
@@ -108,7 +108,8 @@ def opened(
     if verb == "bisimulation":
         return Source(verb, of_model(mdp, verb, weights), mdp.discount, None, mdp)
     followed = given_policy("on_policy", mdp, policy, how="sampled")
-    chain = mdp.under(followed)
+    induced = induce_chain(mdp, followed)
+    chain = induced.mdp
     if isinstance(sampler, Trajectories) and sampler.policy is not None:
         raise InputError(
             "sampled.on_policy: the walk follows the policy itself; leave out that of Trajectories."
@@ -119,11 +120,7 @@ def opened(
             f"sampled.on_policy: the policy takes several actions in state {mdp.name(s)}, and "
             "sampled pairs need one that takes one; use exact.on_policy."
         )
-    # The rows as they were given: normalising them rounds too.
-    rows = followed if policy is None else np.asarray(policy)
-    known = dataclasses.replace(
-        of_model(chain, verb, weights), reward_error=reward_error_of(mdp, rows, chain)
-    )
+    known = dataclasses.replace(of_model(chain, verb, weights), reward_error=induced.reward_error)
     return Source(verb, known, mdp.discount, followed, mdp)
 
 
