@@ -75,6 +75,9 @@ def draw_mdp(draw: Draw, actions: int | None = None, discount: float | None = No
     actions = int(draw.integers(1, 4)) if actions is None else actions
     discount = float(draw.choice(DISCOUNTS)) if discount is None else discount
     P = draw_distributions(draw, states * actions, states).reshape(states, actions, states)
+    if ((P > 0).sum(axis=2) == 1).all():
+        # d_lax of deterministic MDPs takes a number of sweeps that grows with 1 / (1 - discount).
+        discount = min(discount, 0.99)
     R = draw_rewards(draw, (states, actions))
     if draw.random() < 0.3:
         P[-1], R[-1] = P[0], R[0]
@@ -175,7 +178,7 @@ def wrong_transfers(draw: Draw) -> Iterator[tuple[str, Any]]:
     """Bounds of `uses.transfer` that do not hold, of two MDPs, one distance, each rule."""
     source = draw_mdp(draw)
     actions = source.num_actions if draw.random() < 0.6 else None
-    target = draw_mdp(draw, actions, source.discount)
+    target = draw_mdp(draw, actions, source.discount).replace(discount=source.discount)
     pair = uses.paired(source, target)
     same = shared_actions(source, target).same and draw.random() < 0.5
     d = compute(draw, exact.bisimulation if same else exact.lax, pair)

@@ -90,7 +90,8 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     def first_value(each: MDP) -> Fraction:
         row = [Fraction(float(p)) for p in each.P.toarray()[0]]
         paid = [Fraction(float(r)) for r in R[:, 0]]
-        return sum(p * r for p, r in zip(row, paid, strict=True)) / sum(row)
+        total = sum((p * r for p, r in zip(row, paid, strict=True)), Fraction(0))
+        return total / sum(row, Fraction(0))
 
     here, there = first_value(mdp), first_value(small.mdp)
     values = 2 * R[:, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric.mdp import MDP
 from bisimetric.planning import UNIT
-from bisimetric.uses.proofs import TINY, add_up, scale_up
+from bisimetric.uses.proofs import TINY, add_up, round_up, scale_up
 from bisimetric.uses.transfer.imitation import imitation
 from bisimetric.uses.transfer.matching import TIE, Matched
 
@@ -94,7 +95,9 @@ def _for_ever(off: float, discount: float) -> float:
     """What errors cost a lower bound L of the values of a policy.
 
     Where L and low(t, pi(t)) are within `off` of what they stand for, the policy's backup of L is
-    at least L less (1 + discount) * off, and its values are L less this / (1 - discount). Rounded
-    up: four operations, each by a unit.
+    at least L less (1 + discount) * off, and its values are L less this / (1 - discount).
     """
-    return (1 + discount) / (1 - discount) * off * (1 + 8 * UNIT) + TINY
+    if not math.isfinite(off):
+        return math.inf
+    share = Fraction(discount)
+    return round_up((1 + share) / (1 - share) * Fraction(off))
