@@ -239,7 +239,7 @@ def mutation(folder: Path) -> Callable[[random.Random], Callable[[], Any]]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_zips_are_read_or_refused(tmp_path: Path) -> None:
-    counts = fuzzing.run(range(150), mutation(tmp_path), [str(tmp_path)])
+    counts = fuzzing.run([2071, *range(60)], mutation(tmp_path), [str(tmp_path)])
     assert counts["InputError"] > counts["read"] > 0
 
 

@@ -13,6 +13,8 @@ import json
 import os
 import pickle
 import random
+import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,16 @@ from bisimetric.games.recordings import Episode
 from bisimetric.sampled import Run
 from fuzzing import mutate_bytes, mutate_folder, mutate_json, mutate_text, mutate_zip
 
-QUICK = range(150)
+QUICK = range(60)
 LONG = range(1_000, 4_000)
+SLOW = ("stored_distance", "sharded_checkpoint", "rainbow_agent")
+"""Readers that take a tenth of a second per file."""
 KEPT: dict[str, list[int]] = {
     "covered_distance": [47],
     "stored_distance": [51],
     "sampled_run": [28],
     "matrices": [1731],
+    "minari_set": [5, 13, 24, 34, 36, 41, 855, 856],
     "dopamine_replay": [5, 17, 81],
     "policy": [111, 122],
 }
@@ -369,6 +374,42 @@ def sharded_checkpoint(folder: Path) -> Mutate:
     return mutate
 
 
+def minari_set(folder: Path) -> Mutate:
+    minari: Any = pytest.importorskip("minari")
+    spaces: Any = pytest.importorskip("gymnasium").spaces
+    from bisimetric.datasets import from_minari
+
+    os.environ["MINARI_DATASETS_PATH"] = str(folder / "sets")
+    buffer = minari.data_collector.EpisodeBuffer(
+        id=0,
+        observations=np.zeros((4, 2), np.float32),
+        actions=np.array([0, 1, 0]),
+        rewards=[1.0, 0.0, 2.0],
+        terminations=[False, False, True],
+        truncations=[False, False, False],
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        minari.create_dataset_from_buffers(
+            dataset_id="fuzz/random-v0",
+            buffer=[buffer],
+            observation_space=spaces.Box(-1, 1, (2,), np.float32),
+            action_space=spaces.Discrete(2),
+        )
+    shutil.copytree(folder / "sets" / "fuzz" / "random-v0", folder / "valid")
+
+    def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
+        if file.suffix == ".json" and rng.random() < 0.9:
+            return json.dumps(mutate_json(rng, json.loads(raw))).encode()
+        return mutate_bytes(rng, raw)
+
+    def mutate(rng: random.Random) -> Callable[[], Any]:
+        mutate_folder(rng, folder / "valid", folder / "sets" / "fuzz" / "random-v0", how)
+        return lambda: repr(from_minari("fuzz/random-v0"))
+
+    return mutate
+
+
 def policy(folder: Path) -> Mutate:
     from bisimetric.cli.policies import read_policy
 
@@ -399,6 +440,7 @@ READERS: dict[str, Reader] = {
     for each in (
         distance, covered_distance, stored_distance, transitions, sampled_run, matrices, prism,
         grid, dopamine_replay, dopamine_agent, rainbow_agent, episode, sharded_checkpoint, policy,
+        minari_set,
     )
 }  # fmt: skip
 
@@ -406,16 +448,24 @@ READERS: dict[str, Reader] = {
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("fuzz")
-    before = os.getcwd()
+    before, sets = os.getcwd(), os.environ.get("MINARI_DATASETS_PATH")
     os.chdir(made)
     yield made
     os.chdir(before)
+    os.environ.pop("MINARI_DATASETS_PATH", None)
+    if sets is not None:
+        os.environ["MINARI_DATASETS_PATH"] = sets
+
+
+def named(folder: Path) -> list[str]:
+    """What an error may call a file: by its path, or a data set of Minari by its id."""
+    return [str(folder), "fuzz/random-v0"]
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
-    few = range(40) if name in ("sharded_checkpoint", "rainbow_agent") else QUICK
-    counts = fuzzing.run([*KEPT.get(name, []), *few], READERS[name](folder), [str(folder)])
+    few = range(15) if name in SLOW else QUICK
+    counts = fuzzing.run([*KEPT.get(name, []), *few], READERS[name](folder), named(folder))
     # A mutation that always fails, or never, tests nothing.
     assert sum(counts.values()) - counts.get("read", 0) > 0
     assert counts.get("read", 0) > 0
@@ -424,5 +474,5 @@ def test_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_many_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
-    many = LONG[:500] if name in ("sharded_checkpoint", "rainbow_agent") else LONG
-    print(name, fuzzing.run(many, READERS[name](folder), [str(folder)]))
+    many = LONG[:500] if name in SLOW else LONG
+    print(name, fuzzing.run(many, READERS[name](folder), named(folder)))

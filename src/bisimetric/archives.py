@@ -114,7 +114,7 @@ def open_member(
     }
     if info.compress_type not in possible:
         raise ValueError(f"{info.filename} is compressed in a way that is not read here")
-    if info.file_size > possible[info.compress_type]:
+    if info.file_size > possible[info.compress_type] or info.compress_size > os.path.getsize(path):
         raise ValueError(f"{info.filename} declares more bytes than it can hold")
     require_memory(
         f"{path}: its member {info.filename} needs", info.file_size, "is it from a trusted source?"

@@ -143,7 +143,7 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
         require_memory(f"{path}: it needs", needed, "is it from a trusted source?")
         with open(path, "rb") as file:
             raw = file.read()
-        _check_memo(raw)
+        check_opcodes(raw)
         found = Reader(io.BytesIO(raw)).load()
         return _plain(found) if isinstance(found, Mapping) else {}
     except OSError as error:
@@ -162,8 +162,11 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
         ) from None
 
 
-def _check_memo(raw: bytes) -> None:
-    """Refuses numbers of remembered objects beyond what there are: memory is taken up to them."""
+def check_opcodes(raw: bytes) -> None:
+    """A ValueError where the opcodes of a pickle would take more memory than it has bytes for.
+
+    Lengths must lie within it, and numbers of remembered objects within what there are.
+    """
     for count, (code, number, _) in enumerate(pickletools.genops(raw)):
         if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (number or 0) <= count:
             raise ValueError(f"{code.name} {number}")

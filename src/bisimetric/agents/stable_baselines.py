@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.agents.pickles import check_opcodes
 from bisimetric.archives import open_member, open_zip
 from bisimetric.errors import InputError
 from bisimetric.files import MALFORMED, UNREADABLE, parse_object
@@ -186,11 +187,16 @@ def _member(path: str | os.PathLike[str], file: zipfile.ZipFile, name: str) -> b
 
 
 def _check_stored(raw: bytes) -> None:
-    """Refuses a file of PyTorch whose records are compressed, which PyTorch never writes."""
+    """Refuses a file of PyTorch whose records are compressed, or whose pickle declares too much.
+
+    PyTorch never compresses, and takes the memory that a record declares before it reads it.
+    """
     with zipfile.ZipFile(io.BytesIO(raw)) as file:
         for info in file.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(raw):
                 raise ValueError(f"{info.filename} is compressed")
+            if info.filename.endswith(".pkl"):
+                check_opcodes(file.read(info))
 
 
 def _weights(path: str | os.PathLike[str], torch: Any, found: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,19 +62,20 @@ def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions
     columns: dict[str, Any] = {
         name: frozen(np.concatenate([part[name] for part in parts])) for name in parts[0]
     }
-    return Transitions(
-        **columns,
-        num_actions=actions.count,
-        action_names=known.get("actions"),
-        made=told(
-            {
-                "dataset": dataset.id,
-                "environment": None if spec is None else spec.id,
-                "minari": getattr(dataset, "minari_version", None),
-            }
-        ),
-        **observer.about(),
-    )
+    with name_input_errors(where):
+        return Transitions(
+            **columns,
+            num_actions=actions.count,
+            action_names=known.get("actions"),
+            made=told(
+                {
+                    "dataset": dataset.id,
+                    "environment": None if spec is None else spec.id,
+                    "minari": getattr(dataset, "minari_version", None),
+                }
+            ),
+            **observer.about(),
+        )
 
 
 def _episodes(where: str, dataset: Any) -> Iterator[Any]:
@@ -97,9 +99,13 @@ def _loaded(name: str) -> Any:
         return minari.load_dataset(name, download=False)
     except Exception as error:
         # Minari raises what its storage raises, of which there are several.
-        local = list(minari.list_local_datasets())
-        if name in local:
-            raise InputError(f"Minari's {name}: cannot be read ({error}).") from None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            local = list(minari.list_local_datasets())
+        # Of a data set that is there and damaged, Minari's list only warns.
+        if name in local or any(f" {name}:" in str(each.message) for each in caught):
+            why = " ".join(str(error).split())
+            raise InputError(f"Minari's {name}: cannot be read ({why}).") from None
         near = near_names(name, local)
         there = f"there are {', '.join(local)}" if local else "there are none"
         raise InputError(
@@ -122,6 +128,13 @@ def _known(spec: Any, states: int | None) -> dict[str, Any]:
 def _read(episode: Any, observer: Observer, actions: Actions) -> dict[str, NDArray[Any]]:
     """The columns of an episode, by the fields of Transitions."""
     steps = len(episode.rewards)
+    for name in ("rewards", "terminations", "truncations"):
+        found = np.asarray(getattr(episode, name))
+        if found.shape != (steps,) or found.dtype.kind not in "biuf":
+            raise InputError(
+                f"its {name} are {found.dtype} of shape {found.shape} and must be numbers, "
+                f"({steps},)."
+            )
     observed, states = observer.see_all(rows(episode.observations, steps + 1))
     terminated = np.asarray(episode.terminations, dtype=np.bool_)
     truncated = np.asarray(episode.truncations, dtype=np.bool_) & ~terminated
