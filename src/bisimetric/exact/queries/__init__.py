@@ -215,7 +215,9 @@ def _depth_that_suffices(beyond: float, discount: float, small: float) -> int:
         return 2**62
     if discount == 0:
         return 1
-    depth = max(1, math.ceil(math.log(small / beyond) / math.log(discount)) - 1)
+    # A quotient of the two may be too small for a number.
+    log_ratio = math.log(max(small, table.TINY)) - math.log(beyond)
+    depth = max(1, math.ceil(log_ratio / math.log(discount)) - 1)
     while discount**depth * beyond > small:
         depth += 1
     return depth
