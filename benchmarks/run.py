@@ -22,6 +22,7 @@ import numba
 import numpy as np
 import psutil
 
+import neighbours as busy_cores
 from bisimetric import MDP, exact, relation, sampled, worlds
 from planted import planted
 from rivals import chain_sweeps, plain_loop, plain_updates, value_iteration
@@ -265,6 +266,17 @@ def sampling() -> Iterator[Row]:
         )
 
 
+def neighbours() -> Iterator[Row]:
+    """Exact distances beside one busy process per core, against the same on a quiet machine."""
+    for name, seen in busy_cores.run_alone().items():
+        yield (
+            f"{name}, beside one busy process per core",
+            f"{seen['busy'] / seen['quiet']:.1f} times the quiet time (wanted: at most 3)",
+            f"{seen['busy']:.2g} s against {seen['quiet']:.2g} s, medians; the longest "
+            f"{seen['longest']:.2g} s",
+        )
+
+
 def peer(script: str, *arguments: str) -> dict[str, float]:
     """What a script prints that runs in the environment of the peers."""
     if not PEERS.exists():
@@ -286,6 +298,7 @@ BENCHMARKS = {
     "lumping": lumping,
     "query": query,
     "sampling": sampling,
+    "neighbours": neighbours,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -84,3 +85,117 @@ def transport(d: list[list[Fraction]], send: Masses, take: Masses) -> Fraction:
         take[end] -= amount
         cost += amount * far["y", end]
     return cost
+
+
+Pair = tuple[int, int]
+Step = tuple[Fraction, Pair | None]
+"""A reward gap and the pair that follows; None where both states become one."""
+
+
+def solve_deterministic(mdp: MDP, kind: str) -> list[list[Fraction]]:
+    """d~ or d_lax of a deterministic MDP, exactly: strategy iteration on its pair graph.
+
+    The maximising player has one option per action in d~, and one per side and action in d_lax; the
+    minimising player chooses a step of that option. Hoffman & Karp (1966): in exact arithmetic no
+    strategy comes back.
+    """
+    discount = Fraction(mdp.discount)
+    options = {(s, t): _options(mdp, kind, s, t) for s in range(mdp.num_states) for t in range(s)}
+    option, answer = dict.fromkeys(options, 0), dict.fromkeys(options, 0)
+
+    def worth(value: dict[Pair, Fraction], step: Step) -> Fraction:
+        return step[0] + (discount * value[step[1]] if step[1] is not None else 0)
+
+    while True:
+        while True:
+            chosen = {pair: options[pair][option[pair]][answer[pair]] for pair in options}
+            value = _evaluate(chosen, discount)
+            changed = False
+            for pair, every in options.items():
+                costs = [worth(value, step) for step in every[option[pair]]]
+                if min(costs) < costs[answer[pair]]:
+                    answer[pair], changed = costs.index(min(costs)), True
+            if not changed:
+                break
+        for pair, every in options.items():
+            gains = [min(worth(value, step) for step in steps) for steps in every]
+            if max(gains) > gains[option[pair]]:
+                option[pair], answer[pair], changed = gains.index(max(gains)), 0, True
+        if not changed:
+            table = [[Fraction(0)] * mdp.num_states for _ in range(mdp.num_states)]
+            for (s, t), distance in value.items():
+                table[s][t] = table[t][s] = distance
+            return table
+
+
+def _options(mdp: MDP, kind: str, s: int, t: int) -> list[list[Step]]:
+    actions = range(mdp.num_actions)
+
+    def step(a: int, b: int) -> Step:
+        gap = abs(Fraction(float(mdp.R[s, a])) - Fraction(float(mdp.R[t, b])))
+        x, y = int(mdp.next_state[s, a]), int(mdp.next_state[t, b])
+        return gap, (max(x, y), min(x, y)) if x != y else None
+
+    if kind != "lax":
+        return [[step(a, a)] for a in actions]
+    return [[step(a, b) for b in actions] for a in actions] + [
+        [step(a, b) for a in actions] for b in actions
+    ]
+
+
+def _evaluate(chosen: dict[Pair, Step], discount: Fraction) -> dict[Pair, Fraction]:
+    """The value of one step per pair, repeated for ever."""
+    value: dict[Pair, Fraction] = {}
+    for start in chosen:
+        path: list[Pair] = []
+        pair: Pair | None = start
+        while pair is not None and pair not in value and pair not in path:
+            path.append(pair)
+            pair = chosen[pair][1]
+        if pair in path:
+            cycle = path[path.index(pair) :]
+            once = sum((discount**k * chosen[p][0] for k, p in enumerate(cycle)), Fraction(0))
+            value[cycle[0]] = once / (1 - discount ** len(cycle))
+            for p in reversed(cycle[1:]):
+                following = chosen[p][1]
+                value[p] = chosen[p][0] + discount * value[following or cycle[0]]
+        for p in reversed([p for p in path if p not in value]):
+            following = chosen[p][1]
+            ahead = value[following] if following is not None else Fraction(0)
+            value[p] = chosen[p][0] + discount * ahead
+    return value
+
+
+def solve_mico(mdp: MDP) -> list[list[Fraction]]:
+    """MICo of an MDP with one action, exactly: a linear system by elimination."""
+    states, discount = range(mdp.num_states), Fraction(mdp.discount)
+    rows = [distribution(mdp, s, 0) for s in states]
+    pairs = [(s, t) for s in states for t in range(s + 1)]
+    number = {pair: i for i, pair in enumerate(pairs)}
+    system = []
+    for s, t in pairs:
+        line = [Fraction(0)] * (len(pairs) + 1)
+        line[number[s, t]] += 1
+        for x, p in rows[s].items():
+            for y, q in rows[t].items():
+                line[number[max(x, y), min(x, y)]] -= discount * p * q
+        line[-1] = abs(Fraction(float(mdp.R[s, 0])) - Fraction(float(mdp.R[t, 0])))
+        system.append(line)
+    for i in range(len(pairs)):
+        pivot = next(k for k in range(i, len(pairs)) if system[k][i])
+        system[i], system[pivot] = system[pivot], system[i]
+        system[i] = [entry / system[i][i] for entry in system[i]]
+        for k in range(len(pairs)):
+            if k != i and system[k][i]:
+                factor = system[k][i]
+                system[k] = [a - factor * b for a, b in zip(system[k], system[i], strict=True)]
+    return [[system[number[max(s, t), min(s, t)]][-1] for t in states] for s in states]
+
+
+def largest_error(values: Any, truth: list[list[Fraction]]) -> Fraction:
+    """The largest difference of a float table from a rational one, exactly."""
+    return max(
+        abs(Fraction(float(found)) - true)
+        for row, line in zip(np.asarray(values), truth, strict=True)
+        for found, true in zip(row, line, strict=True)
+    )

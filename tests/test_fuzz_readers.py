@@ -139,7 +139,7 @@ def sampled_run(folder: Path) -> Mutate:
     path = folder / "run.npz"
 
     def sealed(members: dict[str, bytes]) -> dict[str, bytes]:
-        from bisimetric.sampled.files import _seal
+        from bisimetric.files import compute_checksum
 
         try:
             arrays = {
@@ -147,7 +147,7 @@ def sampled_run(folder: Path) -> Mutate:
             }
             told = str(arrays.pop("about"))
             arrays.pop("seal")
-            seal = _seal(told, arrays)
+            seal = compute_checksum(told, arrays)
         except Exception:
             return members
         return {**members, "seal.npy": fuzzing.npy_bytes(np.array(seal))}

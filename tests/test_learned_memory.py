@@ -32,8 +32,14 @@ NOISY = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, most=0.3)
         (Settings(FreeNetwork((100 * HUGE,))), "a network of .* weights with the optimiser"),
         (Settings(copies=HUGE), "a network of .* weights with the optimiser"),
         (paper.Settings(batch=100 * HUGE), "a batch of 100,000,000,000 needs"),
-        (paper.Settings(network=(10 * HUGE,)), "a network of .* weights with the optimiser"),
-        (paper.Settings(network=(10**6, 10**6)), "a network of .* weights with the optimiser"),
+        (
+            paper.Settings(network=PairNetwork((10 * HUGE,))),
+            "a network of .* weights with the optimiser",
+        ),
+        (
+            paper.Settings(network=PairNetwork((10**6, 10**6))),
+            "a network of .* weights with the optimiser",
+        ),
     ],
 )
 @pytest.mark.parametrize("source", [STATES, NOISY])
@@ -48,7 +54,7 @@ def test_a_batch_of_pairs_is_refused_where_its_rows_fit() -> None:
 
 
 def test_many_seeds_are_refused() -> None:
-    wide = paper.Settings(network=(10**5,))
+    wide = paper.Settings(network=PairNetwork((10**5,)))
     with pytest.raises(TableTooLarge, match=r"100,000 networks of 800,001 weights .* state need"):
         fit("bisimulation", STATES, discount=0.5, steps=1, settings=wide, keys=range(10**5))
 

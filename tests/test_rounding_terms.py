@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, transport
 from bisimetric.exact import branching, couplings
 from bisimetric.exact.table import proven_error
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 from bisimetric.transport import Costs
 from rationals import transport as transport_cost
 from rationals import worth

@@ -23,7 +23,7 @@ from bisimetric import (
     uses,
     worlds,
 )
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 from bisimetric.uses.transfer import pairing
 from bisimetric.uses.transfer.imitation import imitation
 from bisimetric.uses.transfer.matching import Matched, matched

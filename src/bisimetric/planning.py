@@ -14,8 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP, InducedChain, induce_chain
-from bisimetric.rounding import TINY
-from bisimetric.rounding import UNIT as UNIT
+from bisimetric.rounding import TINY, UNIT
 
 MOST_ROUNDS = 10_000
 """Rounds of policy iteration, which needs a few; more mean that rounding goes in circles."""

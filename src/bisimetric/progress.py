@@ -46,11 +46,11 @@ def digits(residual: float, small: float, largest: float) -> float:
     """
     if residual <= small:
         return 1.0
-    return (
-        max(0.0, math.log(largest / residual) / math.log(largest / small))
-        if largest > small
-        else 0.0
-    )
+    if not residual < largest < math.inf:
+        return 0.0
+    # Logarithms one by one, since quotients of extreme numbers are 0 or infinite.
+    most, least = math.log(largest), math.log(max(small, 2.0**-1074))
+    return (most - math.log(residual)) / (most - least) if most > least else 0.0
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 
 LOOSE = 64 * UNIT
 """A reduced cost above minus this share of the largest cost counts as not negative."""

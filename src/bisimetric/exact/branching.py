@@ -22,7 +22,7 @@ from bisimetric.exact.table import Table
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
 from bisimetric.progress import bar, digits
-from bisimetric.rounding import TINY
+from bisimetric.rounding import TINY, UNIT
 from bisimetric.transport import Costs
 
 PATIENCE = 8
@@ -103,7 +103,7 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
     with bar(1.0, "couplings: digits of the error") as shown:
         while True:
             # Below the grain of F, whose sums have as many roundings as terms, nothing can fall.
-            small = max(least, (8 * run.model.support + 128) * planning.UNIT * largest)
+            small = max(least, (8 * run.model.support + 128) * UNIT * largest)
             if residual <= small:
                 # In exact arithmetic a sweep that skips trees within their `safe` drift is as good:
                 # reduced costs, sums of at most n + m costs, moved by less than their least one.
@@ -115,7 +115,7 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
                     # Below the normal numbers, where small rewards may be in this unit, a rounding
                     # is TINY / 2: of each term, and of both rewards.
                     terms = 4 * run.model.support + 8
-                    rounding = terms * (planning.UNIT * largest + TINY)
+                    rounding = terms * (UNIT * largest + TINY)
                     doubt = run.model.discount * (run.doubt + rounding) + TINY
                     return residual + doubt, largest, rounds
             rounds += 1

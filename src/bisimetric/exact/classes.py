@@ -17,8 +17,8 @@ from bisimetric.exact import branching
 from bisimetric.exact.deterministic.problem import LARGE, Problem, steps_of
 from bisimetric.exact.table import Request, Table, proven_error, require_memory
 from bisimetric.mdp import MDP, InducedChain
-from bisimetric.planning import UNIT
 from bisimetric.progress import compiling
+from bisimetric.rounding import UNIT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric import transport
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 
 NO_MOVE = 2**32 - 1
 """The choice of a pair that has none: its states differ in the actions that they have."""

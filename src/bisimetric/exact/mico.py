@@ -7,16 +7,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 
 from bisimetric.distance import Distance
+from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.deterministic import sweeps
 from bisimetric.exact.table import Table, given_policy, proven_error, request, require_memory
 from bisimetric.mdp import MDP, induce_chain
-from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling, digits
+from bisimetric.rounding import TINY, UNIT
 
 
 def mico(
@@ -101,10 +102,13 @@ def _solve(
                 break
             power, weight = square, weight * weight
         del power
+        limit = SweepLimit(len(U))
         while True:
             low, high, largest = _step(U, spare, P, reward, discount)
             residual, small = max(-low, high), max(least, grain * largest)
             if residual <= small or number > _most_sweeps(small, largest, discount):
+                break
+            if limit.exceeds(number, residual, small):
                 break
             U, spare, number = spare, U, number + 1
             if discount * (high - low) <= small:
@@ -118,7 +122,8 @@ def _most_sweeps(small: float, largest: float, discount: float) -> float:
     """Sweeps after which only rounding can keep a residual above `small`."""
     if small >= largest or discount == 0:
         return 1
-    return 2 + 2 * math.log(small / largest) / math.log(discount)
+    # A quotient of the two may be too small for a number.
+    return 2 + 2 * (math.log(max(small, TINY)) - math.log(largest)) / math.log(discount)
 
 
 def _normalised(P: sparse.csr_array) -> sparse.csr_array:
@@ -152,12 +157,18 @@ def _step(
     tally = np.empty((len(U), 3))
     # One type for all indices: SciPy chooses it by size, and each would be compiled for.
     starts, successor = P.indptr.astype(np.int64), P.indices.astype(np.int32)
-    _rows(U, out, starts, successor, P.data, reward, weight, doubling, tally)
+
+    def rows(low: int, high: int) -> None:
+        _rows(U, out, starts, successor, P.data, reward, weight, doubling, tally, low, high)
+
+    # A row adds up the rows of its successors, then an entry of it for each successor of a column.
+    entries = int(len(U) * (P.nnz / len(U) + 1) + P.nnz / 2)
+    sweeps.by_rows(rows, len(U), entries)
     sweeps.mirror(out)
     return float(tally[:, 0].min()), float(tally[:, 1].max()), float(tally[:, 2].max())
 
 
-@njit(parallel=True, cache=True)
+@njit(cache=True, nogil=True)
 def _rows(
     U: NDArray[np.floating],
     out: NDArray[np.floating],
@@ -168,26 +179,29 @@ def _rows(
     weight: float,
     doubling: bool,
     tally: NDArray[np.float64],
+    low: int,
+    high: int,
 ) -> None:
     """The half t <= s of `_step`, in float64 whatever the table holds."""
     states = U.shape[0]
-    for i in prange(states):
+    ahead = np.empty(states)
+    for i in range(low, high):
         s = sweeps.balanced(i, states)
-        ahead = np.zeros(states)
+        ahead[:] = 0.0
         for k in range(starts[s], starts[s + 1]):
             row = U[successor[k]]
             for y in range(states):
                 ahead[y] += probability[k] * row[y]
-        low, high, largest = np.inf, -np.inf, 0.0
+        least, most, largest = np.inf, -np.inf, 0.0
         for t in range(s + 1):
             mean = 0.0
             for k in range(starts[t], starts[t + 1]):
                 mean += probability[k] * ahead[successor[k]]
             value = (U[s, t] if doubling else abs(reward[s] - reward[t])) + weight * mean
-            low, high = min(low, value - U[s, t]), max(high, value - U[s, t])
+            least, most = min(least, value - U[s, t]), max(most, value - U[s, t])
             largest = max(largest, value)
             out[s, t] = value
-        tally[s, 0], tally[s, 1], tally[s, 2] = low, high, largest
+        tally[s, 0], tally[s, 1], tally[s, 2] = least, most, largest
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from bisimetric.explanation.choices import Choices
 from bisimetric.explanation.records import Explanation, Match, Proof, Step
 from bisimetric.explanation.text import unseen_in
 from bisimetric.mdp import MDP
+from bisimetric.rounding import UNIT
 
 __all__ = ["Explanation", "Match", "Proof", "Step", "explain", "unseen_in"]
 
@@ -77,4 +78,4 @@ def _value_gap(
     else:
         V = planning.optimal_values(mdp, tol=math.inf)
     gap = abs(float(V.values[states[0]] - V.values[states[1]]))
-    return gap, 0.0 if states[0] == states[1] else 2 * V.error + planning.UNIT * gap
+    return gap, 0.0 if states[0] == states[1] else 2 * V.error + UNIT * gap

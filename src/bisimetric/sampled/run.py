@@ -18,8 +18,8 @@ from bisimetric.errors import InputError, whole
 from bisimetric.exact.table import proven_error
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT
 from bisimetric.progress import compiling
+from bisimetric.rounding import UNIT
 from bisimetric.sampled import files, samplers, updates
 from bisimetric.sampled.engines import Engine, Memory, engine_of, grown
 from bisimetric.sampled.experience import require_tables

@@ -11,10 +11,8 @@ import numpy as np
 from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT, Values
-
-TINY = 2.0**-1074
-"""The smallest number above 0: what a product below the normal numbers may lose."""
+from bisimetric.planning import Values
+from bisimetric.rounding import TINY, UNIT
 
 ROUNDING = 1e-9
 """The share by which a bound is raised, far more than the rounding of its sums."""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from bisimetric.exact.deterministic import sweeps
 from bisimetric.exact.deterministic.problem import Problem
 from bisimetric.exact.table import Table
-from bisimetric.planning import UNIT
 from bisimetric.progress import bar
+from bisimetric.rounding import UNIT
 
 
 def doublings(reward: NDArray[np.float64], discount: float, least: float) -> int:

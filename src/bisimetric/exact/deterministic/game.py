@@ -1,10 +1,12 @@
 """d_lax of a deterministic MDP: the value of a game on the pair graph.
 
 Sweeps of value iteration, in place. Now and then a leap: both players' best choices send each pair
-to one other, so what they are worth for ever is computed exactly, in one visit a pair (a Newton
-step; Pollatschek & Avi-Itzhak 1969). In games such a step may go astray, so after each one that
-gained nothing the next is twice as far away, and value iteration converges in between. The residual
-of the last table proves the error.
+to one other, so what they are worth for ever is computed exactly, in one visit per pair (a Newton
+step; Pollatschek & Avi-Itzhak 1969). In games such a step may go astray. After the first that
+gained nothing, the actions of the maximising player are held until the other's answers to them are
+optimal (Hoffman & Karp 1966): those values increase from leap to leap, at any discount. Where
+rounding spoils even that, leaps become rare, and then cease. The residual of the last table proves
+the error.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.deterministic import paths, sweeps
 from bisimetric.exact.deterministic.problem import Problem
 from bisimetric.exact.table import Table
@@ -19,18 +22,24 @@ from bisimetric.progress import bar, digits
 
 FIRST_LEAP = 12
 """Sweeps before the first leap."""
+PATIENCE = 8
+"""Leaps with optimal answers in a row that may gain nothing, before they become rarer."""
+MAX_RESPONSES = 50
+"""Rounds of policy iteration in which answers become optimal."""
 
 
 def solve(problem: Problem) -> Table:
     """The table of d_lax by sweeps and leaps."""
     states, discount = problem.num_states, problem.discount
     d = np.zeros((states, states), problem.dtype)
-    choice = np.zeros((states, states), np.uint16 if problem.num_actions < 256 else np.uint32)
+    choice = np.zeros((states, states), np.uint16 if problem.num_actions < 181 else np.uint32)
     marks = np.zeros((states, states), np.uint8)
     path = np.empty(min(max(1, states * (states - 1) // 2), 2**20), np.int64)
     # Below the grain of the table no sweep can help; the proven error then says so.
     grain = 2 * float(np.finfo(problem.dtype).eps)
     number, leaps, since, interval, before = 0, 0, 0, FIRST_LEAP, np.inf
+    leaping, respond, vain = True, False, 0
+    limit = SweepLimit(16 * states)
     with bar(1.0, "d_lax: digits of the error") as shown:
         while True:
             residual, largest = _sweep(problem, d, backward=number % 2 == 1)
@@ -41,16 +50,41 @@ def solve(problem: Problem) -> Table:
                 residual, largest = _sweep(problem, d, write=False)
                 if residual <= small:
                     break
-            elif since >= interval:
-                if residual > before * discount**since:
-                    interval *= 2
+            elif limit.exceeds(number, residual, small):
+                if not leaping:
+                    residual, largest = _sweep(problem, d, write=False)
+                    break
+                leaping, limit = False, SweepLimit(16 * states)
+            elif leaping and since >= interval:
+                vain = vain + 1 if residual > before * discount**since else 0
+                if vain and not respond:
+                    respond, interval, vain = True, 1, 0
+                elif vain == PATIENCE:
+                    interval, vain = 2 * interval, 0
                 before, since, leaps = residual, 0, leaps + 1
                 sweeps.lax_choices(d, problem.successor, problem.reward, discount, choice)
-                paths.evaluate(d, choice, marks, path, problem.successor, problem.reward, discount)
-                sweeps.mirror(d)
+                _evaluate(problem, d, choice, marks, path, respond=respond)
             shown.at(digits(residual, small, largest), f"sweep {number}")
     how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
     return Table(d, residual, largest, how)
+
+
+def _evaluate(
+    problem: Problem,
+    d: NDArray[np.floating],
+    choice: NDArray[np.unsignedinteger],
+    marks: NDArray[np.uint8],
+    path: NDArray[np.int64],
+    *,
+    respond: bool,
+) -> None:
+    """Sets d to the value of the choices; to `respond`, answers are made optimal to the actions."""
+    given = problem.successor, problem.reward, problem.discount
+    for _ in range(MAX_RESPONSES if respond else 1):
+        paths.evaluate(d, choice, marks, path, *given)
+        sweeps.mirror(d)
+        if not respond or sweeps.lax_answers(d, *given, choice, problem.least) == 0:
+            return
 
 
 def _sweep(

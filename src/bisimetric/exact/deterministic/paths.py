@@ -6,9 +6,16 @@ Pairs are numbers s * S + t with t < s; only that half of the table is read and 
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit, prange
+from typing import Any
 
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bisimetric.exact.threads import in_parts
+
+ENOUGH = 2**17
+"""Predecessors that are worth several threads: most reads of their distances miss the cache."""
 BATCH = 256
 PARTS = 4
 CHUNKS = 32
@@ -18,6 +25,19 @@ CHUNKS = 32
 @njit(inline="always")
 def lower(d, s, t):
     return d[max(s, t), min(s, t)]
+
+
+@njit(cache=True)
+def complement(discount, steps):
+    """1 - discount^steps to a few roundings, also where the power is nearly 1."""
+    return 1.0 if discount == 0.0 else -np.expm1(steps * np.log(discount))
+
+
+@njit(cache=True)
+def moves(choice, actions):
+    """The actions of s and t in a choice (side * A + action) * A + answer; s acts on side 0."""
+    action, answer = np.int64(choice) // actions % actions, np.int64(choice) % actions
+    return (action, answer) if choice < actions * actions else (answer, action)
 
 
 @njit(cache=True)
@@ -47,12 +67,15 @@ def follow(d, s, t, stamp, marks, path, successor, reward, discount, least, queu
     while True:
         if s < t:
             s, t = t, s
-        if s == t or marks[s, t] == stamp or length == path.shape[0]:
+        if s == t or marks[s, t] == stamp:
             break
         if marks[s, t] == stamp + 1:
             cycle = length - 1
             while path[cycle] != s * states + t:
                 cycle -= 1
+            break
+        # After the marks: a cycle through all pairs fills the path before it is seen to close.
+        if length == path.shape[0]:
             break
         marks[s, t] = stamp + 1
         path[length] = s * states + t
@@ -60,13 +83,12 @@ def follow(d, s, t, stamp, marks, path, successor, reward, discount, least, queu
         action, _ = best_action(d, successor, reward, discount, s, t)
         s, t = np.int64(successor[action, s]), np.int64(successor[action, t])
     if cycle >= 0:
-        value, weight = 0.0, 1.0
-        for k in range(cycle, length):
+        value = 0.0
+        for k in range(length - 1, cycle - 1, -1):
             x, y = path[k] // states, path[k] % states
             action, _ = best_action(d, successor, reward, discount, x, y)
-            value += weight * abs(reward[action, x] - reward[action, y])
-            weight *= discount
-        value /= 1.0 - weight
+            value = abs(reward[action, x] - reward[action, y]) + discount * value
+        value /= complement(discount, length - cycle)
         lift = value - d[s, t]
         n = raise_to(d, s, t, value, least, -1.0, queue, marked, n)
     for k in range(length - 1, -1, -1):
@@ -129,11 +151,15 @@ def raise_to(d, s, t, value, least, floor, queue, marked, n):
     return n
 
 
-@njit(parallel=True, cache=True)
-def work(queue, count, states, first):
+def work(queue: NDArray[Any], count: int, states: int, first: NDArray[Any]) -> int:
     """How many predecessors the pairs of a queue have."""
+    return sum(in_parts(lambda low, high: _work(queue, states, first, low, high), count, ENOUGH))
+
+
+@njit(cache=True, nogil=True)
+def _work(queue, states, first, low, high):
     total = 0
-    for k in prange(count):
+    for k in range(low, high):
         s, t = queue[k] // states, queue[k] % states
         for a in range(first.shape[0]):
             total += (first[a, s + 1] - first[a, s]) * (first[a, t + 1] - first[a, t])
@@ -152,23 +178,57 @@ def sift(flat, pair, value, count, least, spill, spilled, at, end):
     return at
 
 
-@njit(parallel=True, cache=True)
 def push(
-    d, queue, count, following, marked, spill, spilled, first, before, reward, discount, least,
-    floor,
-):  # fmt: skip
+    d: NDArray[Any],
+    queue: NDArray[Any],
+    count: int,
+    following: NDArray[Any],
+    marked: NDArray[Any],
+    spill: NDArray[Any],
+    spilled: NDArray[Any],
+    first: NDArray[Any],
+    before: NDArray[Any],
+    reward: NDArray[Any],
+    discount: float,
+    least: float,
+    floor: float,
+    wide: int,
+) -> int:
     """Hands the values of a queue on to its predecessors: d(x, y) >= gap + discount * d(s, t).
 
     Pairs that rise are marked until they are handed on themselves; those of at least `floor` are
-    `following`. Returns how many.
+    `following`. Returns how many. `wide` is the number of predecessors.
     """
+    ends, counts = np.zeros(CHUNKS, np.int64), np.zeros(PARTS, np.int64)
+
+    def search(low: int, high: int) -> None:
+        _search(
+            d, queue, count, marked, spill, spilled, first, before, reward, discount, least, ends,
+            low, high,
+        )  # fmt: skip
+
+    def take(low: int, high: int) -> None:
+        _take(d, following, marked, spill, spilled, least, floor, ends, counts, low, high)
+
+    in_parts(search, CHUNKS, 1 if wide >= ENOUGH else CHUNKS + 1)
+    found = int((ends - np.arange(CHUNKS) * (len(spill) // CHUNKS)).sum())
+    in_parts(take, PARTS, 1 if found >= ENOUGH else PARTS + 1)
+    return int(_join(following, counts))
+
+
+@njit(cache=True, nogil=True)
+def _search(
+    d, queue, count, marked, spill, spilled, first, before, reward, discount, least, ends, low,
+    high,
+):  # fmt: skip
+    """The predecessors of some chunks of a queue that would rise: those of a chunk begin at its
+    place in `spill`, and end at its `ends`."""
     states = d.shape[0]
     flat = d.reshape(-1)
     room = spill.shape[0] // CHUNKS
-    ends = np.zeros(CHUNKS, np.int64)
-    for chunk in prange(CHUNKS):
+    pair, value = np.empty(BATCH, np.int64), np.empty(BATCH)
+    for chunk in range(low, high):
         at, end = chunk * room, (chunk + 1) * room
-        pair, value = np.empty(BATCH, np.int64), np.empty(BATCH)
         n = 0
         for k in range(count * chunk // CHUNKS, count * (chunk + 1) // CHUNKS):
             s, t = queue[k] // states, queue[k] % states
@@ -187,10 +247,15 @@ def push(
                             at = sift(flat, pair, value, n, least, spill, spilled, at, end)
                             n = 0
         ends[chunk] = sift(flat, pair, value, n, least, spill, spilled, at, end)
-    # Each part of the rows takes its candidates in the same order, on however many threads.
-    counts = np.zeros(PARTS, np.int64)
-    share = following.shape[0] // PARTS
-    for part in prange(PARTS):
+
+
+@njit(cache=True, nogil=True)
+def _take(d, following, marked, spill, spilled, least, floor, ends, counts, low, high):
+    """Raises what was found. Each part of the rows takes its candidates in the same order, on
+    however many threads."""
+    states = d.shape[0]
+    room, share = spill.shape[0] // CHUNKS, following.shape[0] // PARTS
+    for part in range(low, high):
         own = following[part * share : (part + 1) * share]
         n = 0
         for chunk in range(CHUNKS):
@@ -200,6 +265,12 @@ def push(
                     t = spill[k] % states
                     n = raise_to(d, s, t, spilled[k], least, floor, own, marked, n)
         counts[part] = n
+
+
+@njit(cache=True)
+def _join(following, counts):
+    """Moves what the parts have found together; returns how many pairs that is."""
+    share = following.shape[0] // PARTS
     total = counts[0]
     for part in range(1, PARTS):
         for k in range(part * share, part * share + counts[part]):
@@ -212,8 +283,8 @@ def push(
 def evaluate(d, choice, marks, path, successor, reward, discount):
     """Sets d to the value of a fixed choice: d(s, t) = gap + discount * d(where it leads).
 
-    `choice[s, t]` = a * A + b sends (s, t) to (n(s, a), n(t, b)). Every pair has one successor,
-    so each lies on a path into a cycle, whose value is a geometric series: exact, and each pair
+    `choice[s, t]` sends (s, t) to (n(s, a), n(t, b)), see `moves`. Every pair has one successor, so
+    each lies on a path into a cycle, whose value is a geometric series: exact, and each pair
     is visited once. A path longer than `path` is cut at a pair that keeps its old value.
     """
     states, actions = d.shape[0], successor.shape[0]
@@ -225,40 +296,43 @@ def evaluate(d, choice, marks, path, successor, reward, discount):
             while True:
                 if s < t:
                     s, t = t, s
-                if s == t or marks[s, t] == 2 or length == path.shape[0]:
+                if s == t or marks[s, t] == 2:
                     break
                 if marks[s, t] == 1:
                     cycle = length - 1
                     while path[cycle] != s * states + t:
                         cycle -= 1
                     break
+                if length == path.shape[0]:
+                    break
                 marks[s, t] = 1
                 path[length] = s * states + t
                 length += 1
-                a, b = divmod(np.int64(choice[s, t]), actions)
+                a, b = moves(choice[s, t], actions)
                 s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
             if cycle >= 0:
-                value, weight = 0.0, 1.0
-                for k in range(cycle, length):
+                value = 0.0
+                for k in range(length - 1, cycle - 1, -1):
                     x, y = path[k] // states, path[k] % states
-                    a, b = divmod(np.int64(choice[x, y]), actions)
-                    value += weight * abs(reward[a, x] - reward[b, y])
-                    weight *= discount
-                d[s, t] = value / (1.0 - weight)
+                    a, b = moves(choice[x, y], actions)
+                    value = abs(reward[a, x] - reward[b, y]) + discount * value
+                d[s, t] = value / complement(discount, length - cycle)
             ahead = 0.0 if s == t else np.float64(d[s, t])
             for k in range(length - 1, -1, -1):
                 x, y = path[k] // states, path[k] % states
-                a, b = divmod(np.int64(choice[x, y]), actions)
+                a, b = moves(choice[x, y], actions)
                 ahead = abs(reward[a, x] - reward[b, y]) + discount * ahead
                 d[x, y] = ahead
                 marks[x, y] = 2
 
 
 @njit(cache=True)
-def policy_iteration(d, choice, marks, path, successor, reward, discount, least):
+def policy_iteration(d, choice, marks, path, successor, reward, discount, least, max_rounds):
     """Howard's policy iteration for d~ on one core, for tables too small for anything else.
 
-    Returns the largest |F(d) - d|, the largest F(d) and the number of rounds.
+    In exact arithmetic no policy comes back. With roundings one may, so that rounds are limited;
+    the residual is that of the table in any case. Returns the largest |F(d) - d|, the largest F(d)
+    and the number of rounds.
     """
     states, actions = d.shape[0], successor.shape[0]
     rounds = 0
@@ -274,6 +348,6 @@ def policy_iteration(d, choice, marks, path, successor, reward, discount, least)
                 if rounds == 1 or value > old + least or (old == 0.0 and value > 0.0):
                     rose = rose or d.dtype.type(value) > old
                     choice[s, t] = action * actions + action
-        if not rose:
+        if not rose or rounds == max_rounds:
             return residual, largest, rounds
         evaluate(d, choice, marks, path, successor, reward, discount)

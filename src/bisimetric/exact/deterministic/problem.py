@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 
 LARGE = 256
 """States above which a table is worth all cores."""

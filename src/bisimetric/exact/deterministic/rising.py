@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.deterministic import doubling, paths, sweeps
 from bisimetric.exact.deterministic.problem import LARGE, Problem
 from bisimetric.exact.table import Table
@@ -40,6 +41,8 @@ SCATTERED = 0.2
 """A block in which less than this share has changed is written entry by entry."""
 MANY = 0.3
 """Leaps that lift a cycle for more than this share of their pairs are worth repeating."""
+MAX_ROUNDS = 1000
+"""Rounds of policy iteration, which needs a few; more mean that rounding leads it in circles."""
 SWEEPS_BETWEEN = 3
 PUSHES_BETWEEN = 8
 LEAPS_AT_ONCE = 2000
@@ -64,6 +67,7 @@ def _solve_small(problem: Problem) -> Table:
         problem.reward,
         problem.discount,
         problem.least,
+        MAX_ROUNDS,
     )
     d += d.T
     values = d.astype(problem.dtype)
@@ -78,6 +82,7 @@ def _solve_large(problem: Problem) -> Table:
     space = _Workspace(problem)
     pairs = space.pairs
     number, since, few = 0, 0, False
+    limit = SweepLimit(16 * problem.num_states)
     with bar(pairs, "d~: pairs settled") as shown:
         while True:
             rose, residual, largest = space.sweep(
@@ -85,6 +90,10 @@ def _solve_large(problem: Problem) -> Table:
             )
             number, since = number + 1, since + 1
             if rose == 0:
+                break
+            if limit.exceeds(number, residual, problem.least):
+                # The sweep changed the table; this one does not, so its residual is the table's.
+                _, residual, largest = space.sweep(write=False)
                 break
             bound = residual / (1 - problem.discount)
             shown.at(pairs - rose, f"sweep {number}, error <= {bound:.1g}")
@@ -132,8 +141,13 @@ class _Workspace:
         s, t = places.astype(np.int64)
         self.sample = (np.maximum(s, t), np.minimum(s, t))
 
-    def sweep(self, *, backward: bool, seek: bool) -> tuple[int, float, float]:
-        """One sweep in place; how many pairs rose, the largest |F(d) - d|, the largest F(d)."""
+    def sweep(
+        self, *, backward: bool = False, seek: bool = False, write: bool = True
+    ) -> tuple[int, float, float]:
+        """One sweep, in place unless it only looks.
+
+        Returns how many pairs rose, the largest |F(d) - d| and the largest F(d).
+        """
         states, p = self.problem.num_states, self.problem
         blocks = range(0, states, self.block)
         for low in reversed(blocks) if backward else blocks:
@@ -143,7 +157,7 @@ class _Workspace:
                 self.changed, self.tally, seek,
             )  # fmt: skip
             share = self.tally[low:high, 0].sum() / max(1, (high - low) * (high + low) // 2)
-            if share > 0:
+            if share > 0 and write:
                 many = share > SCATTERED
                 sweeps.write_changes(self.d, self.fresh, low, high, self.changed, many)
         rose, residual, largest = self.tally[:, 0].sum(), self.tally[:, 1], self.tally[:, 2]
@@ -173,12 +187,13 @@ class _Workspace:
         count = sweeps.collect(self.d, self.changed, floor, self.starts, self.queue)
         effort, generation, at_last_leap = 0, 0, 0
         while count > 0 and effort <= self.pairs:
-            wide = int(paths.work(self.queue, count, states, self.first))
+            wide = paths.work(self.queue, count, states, self.first)
             if wide > NARROW * self.pairs:
                 break
             count = paths.push(
                 self.d, self.queue, count, self.following, self.changed, self.spill, self.spilled,
                 self.first, self.before, p.reward, p.discount, p.least, floor,
+                wide,
             )  # fmt: skip
             self.queue, self.following = self.following, self.queue
             effort, generation = effort + wide, generation + 1

@@ -1,5 +1,7 @@
 """Compiled kernels that go over the whole table, row by row, on all cores.
 
+Each is a kernel of some rows, `low` to `high`, and a function that runs it on parts of them.
+
 Successors and rewards come transposed, (A, S), and unsigned: the row d[next(s, a)] is then read
 in one piece, and its gathers stay in the cache. Rows of a block read the table as it was before
 the block, so that the result does not depend on the number of threads. Only t < s is computed;
@@ -8,8 +10,19 @@ the other half is its mirror. Sums are taken in float64 whatever the table holds
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import numpy as np
-from numba import njit, prange
+from numba import njit
+from numpy.typing import NDArray
+
+from bisimetric.exact.threads import in_parts
+
+ENOUGH = 2**20
+"""Entries that are worth several threads: about a millisecond of work."""
+Array = NDArray[Any]
+T = TypeVar("T")
 
 NO_NANS = {"nnan", "nsz"}
 """Leave to vectorise a maximum; no sum or product is changed by it."""
@@ -23,25 +36,52 @@ def balanced(i, states):
     return i // 2 if i % 2 == 0 else states - 1 - i // 2
 
 
+def by_rows(kernel: Callable[[int, int], T], rows: int, entries: int) -> list[T]:
+    """What `kernel(low, high)` returns for parts of `range(rows)`, each row of so many entries."""
+    return in_parts(kernel, rows, -(-ENOUGH // max(1, entries)))
+
+
 def block_size(states: int) -> int:
     """Rows a block: few, large blocks keep the threads busy; sixteen let news travel in a sweep."""
     return max(BLOCK, -(-states // 16))
 
 
-@njit(parallel=True, cache=True, fastmath=NO_NANS)
 def bisimulation_block(
-    d, fresh, low, high, successor, reward, discount, least, changed, tally, seek
-):
+    d: Array,
+    fresh: Array,
+    low: int,
+    high: int,
+    successor: Array,
+    reward: Array,
+    discount: float,
+    least: float,
+    changed: Array,
+    tally: Array,
+    seek: bool,
+) -> None:
     """Rows low..high of F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)).
 
     Entries of `fresh` that are higher by more than `least`, or than 0, are marked in `changed`.
     `tally[s]` receives: how many, the largest |F(d) - d|, the largest F(d) and, for who seeks it,
     the t of the largest |F(d) - d|.
     """
+
+    def rows(i: int, j: int) -> None:
+        _bisimulation_rows(
+            d, fresh, low, successor, reward, discount, least, changed, tally, seek, low + i,
+            low + j,
+        )  # fmt: skip
+
+    by_rows(rows, high - low, high * len(successor))
+
+
+@njit(cache=True, nogil=True, fastmath=NO_NANS)
+def _bisimulation_rows(
+    d, fresh, start, successor, reward, discount, least, changed, tally, seek, low, high
+):
     actions = successor.shape[0]
-    for i in prange(high - low):
-        s = low + i
-        row = fresh[i]
+    for s in range(low, high):
+        row = fresh[s - start]
         for a in range(actions):
             ahead = d[successor[a, s]]
             own = reward[a, s]
@@ -69,40 +109,64 @@ def bisimulation_block(
         tally[s, 0], tally[s, 1], tally[s, 2], tally[s, 3] = rose, residual, largest, steepest
 
 
-@njit(parallel=True, cache=True)
-def write_block(d, fresh, low, high):
+def write_block(d: Array, fresh: Array, low: int, high: int) -> None:
     """Puts the rows low..high, t < s, into the table and into its mirror."""
-    for i in prange(high - low):
-        s = low + i
+    by_rows(lambda i, j: _write_rows(d, fresh, low, low + i, low + j), high - low, high)
+    by_rows(lambda i, j: _write_columns(d, fresh, low, high, i, j), high, high - low)
+
+
+@njit(cache=True, nogil=True)
+def _write_rows(d, fresh, start, low, high):
+    for s in range(low, high):
         for t in range(s):
-            d[s, t] = fresh[i, t]
-    for t in prange(high):
-        for s in range(max(low, t + 1), high):
-            d[t, s] = fresh[s - low, t]
+            d[s, t] = fresh[s - start, t]
 
 
-@njit(parallel=True, cache=True)
-def write_changes(d, fresh, low, high, changed, many):
+@njit(cache=True, nogil=True)
+def _write_columns(d, fresh, start, end, low, high):
+    for t in range(low, high):
+        for s in range(max(start, t + 1), end):
+            d[t, s] = fresh[s - start, t]
+
+
+def write_changes(d: Array, fresh: Array, low: int, high: int, changed: Array, many: bool) -> None:
     """`write_block` for the marked entries only; the mirror as a whole if they are many."""
-    for i in prange(high - low):
-        s = low + i
+
+    def rows(i: int, j: int) -> None:
+        _write_marked(d, fresh, low, changed, many, low + i, low + j)
+
+    by_rows(rows, high - low, high)
+    if many:
+        by_rows(lambda i, j: _write_mirror(d, low, high, i, j), high, high - low)
+
+
+@njit(cache=True, nogil=True)
+def _write_marked(d, fresh, start, changed, many, low, high):
+    for s in range(low, high):
         for t in range(s):
             if changed[s, t]:
-                d[s, t] = fresh[i, t]
+                d[s, t] = fresh[s - start, t]
                 if not many:
-                    d[t, s] = fresh[i, t]
-    if many:
-        for t in prange(high):
-            for s in range(max(low, t + 1), high):
-                d[t, s] = d[s, t]
+                    d[t, s] = fresh[s - start, t]
 
 
-@njit(parallel=True, cache=True)
-def mirror(d):
+@njit(cache=True, nogil=True)
+def _write_mirror(d, start, end, low, high):
+    for t in range(low, high):
+        for s in range(max(start, t + 1), end):
+            d[t, s] = d[s, t]
+
+
+def mirror(d: Array) -> None:
     """Copies the half t < s onto the half t > s, tile by tile."""
+    tiles = -(-len(d) // BLOCK)
+    by_rows(lambda low, high: _mirror(d, tiles, low, high), tiles, BLOCK * len(d) // 2)
+
+
+@njit(cache=True, nogil=True)
+def _mirror(d, tiles, low, high):
     states = d.shape[0]
-    tiles = (states + BLOCK - 1) // BLOCK
-    for k in prange(tiles):
+    for k in range(low, high):
         i = balanced(k, tiles)
         for j in range(i, tiles):
             for s in range(i * BLOCK, min(states, (i + 1) * BLOCK)):
@@ -110,17 +174,28 @@ def mirror(d):
                     d[s, t] = d[t, s]
 
 
-@njit(parallel=True, cache=True)
-def collect(d, changed, floor, starts, found):
+def collect(d: Array, changed: Array, floor: float, starts: Array, found: Array) -> int:
     """Lists the changed pairs (s, t) with d >= floor as s * S + t.
 
     The rows of `changed` are a multiple of 8 bytes long, so that 8 marks are looked at together.
     Returns how many there are; -1 where `found` has no room for them.
     """
-    states = d.shape[0]
+    states, eighth = len(d), len(d) // 8
+    by_rows(lambda low, high: _count(d, changed, floor, starts, low, high), states, eighth)
+    starts[0] = 0
+    np.cumsum(starts, out=starts)
+    if starts[states] > len(found):
+        return -1
+    by_rows(lambda low, high: _list(d, changed, floor, starts, found, low, high), states, eighth)
+    return int(starts[states])
+
+
+@njit(cache=True, nogil=True)
+def _count(d, changed, floor, starts, low, high):
+    """How many there are in the row s: starts[s + 1]."""
     eights = changed.view(np.uint64)
-    for i in prange(states):
-        s = balanced(i, states)
+    for i in range(low, high):
+        s = balanced(i, d.shape[0])
         count = 0
         for k in range((s + 7) // 8):
             if eights[s, k] != 0:
@@ -128,12 +203,13 @@ def collect(d, changed, floor, starts, found):
                     if changed[s, t]:
                         count += d[s, t] >= floor
         starts[s + 1] = count
-    starts[0] = 0
-    for s in range(states):
-        starts[s + 1] += starts[s]
-    if starts[states] > found.shape[0]:
-        return -1
-    for i in prange(states):
+
+
+@njit(cache=True, nogil=True)
+def _list(d, changed, floor, starts, found, low, high):
+    states = d.shape[0]
+    eights = changed.view(np.uint64)
+    for i in range(low, high):
         s = balanced(i, states)
         at = starts[s]
         if starts[s + 1] > at:
@@ -143,13 +219,16 @@ def collect(d, changed, floor, starts, found):
                         if changed[s, t] and d[s, t] >= floor:
                             found[at] = s * states + t
                             at += 1
-    return starts[states]
 
 
-@njit(parallel=True, cache=True)
-def double(d, out, ahead, weight):
+def double(d: Array, out: Array, ahead: Array, weight: float) -> None:
     """out(s, t) = d(s, t) + weight * d(ahead(s), ahead(t)), for t < s."""
-    for i in prange(d.shape[0]):
+    by_rows(lambda low, high: _double(d, out, ahead, weight, low, high), len(d), len(d) // 2)
+
+
+@njit(cache=True, nogil=True)
+def _double(d, out, ahead, weight, low, high):
+    for i in range(low, high):
         s = balanced(i, d.shape[0])
         row = d[ahead[s]]
         for t in range(s):
@@ -157,19 +236,31 @@ def double(d, out, ahead, weight):
         out[s, s] = 0.0
 
 
-@njit(parallel=True, cache=True)
-def gaps(reward, out):
+def gaps(reward: Array, out: Array) -> None:
     """out(s, t) = |reward(s) - reward(t)|."""
-    for s in prange(out.shape[0]):
+    by_rows(lambda low, high: _gaps(reward, out, low, high), len(out), len(out))
+
+
+@njit(cache=True, nogil=True)
+def _gaps(reward, out, low, high):
+    for s in range(low, high):
         for t in range(out.shape[0]):
             out[s, t] = abs(reward[s] - reward[t])
 
 
-@njit(parallel=True, cache=True)
-def chain_residual(d, ahead, reward, discount, tally):
+def chain_residual(d: Array, ahead: Array, reward: Array, discount: float, tally: Array) -> None:
     """For each row of F(d)(s, t) = |R(s) - R(t)| + discount * d(ahead(s), ahead(t)), the largest
     |F(d) - d| and the largest F(d)."""
-    for i in prange(d.shape[0]):
+
+    def rows(low: int, high: int) -> None:
+        _chain_residual(d, ahead, reward, discount, tally, low, high)
+
+    by_rows(rows, len(d), len(d) // 2)
+
+
+@njit(cache=True, nogil=True)
+def _chain_residual(d, ahead, reward, discount, tally, low, high):
+    for i in range(low, high):
         s = balanced(i, d.shape[0])
         row = d[ahead[s]]
         residual, largest = 0.0, 0.0
@@ -180,18 +271,34 @@ def chain_residual(d, ahead, reward, discount, tally):
         tally[s, 0], tally[s, 1] = residual, largest
 
 
-@njit(parallel=True, cache=True)
-def lax_block(d, fresh, low, high, successor, reward, discount, tally):
+def lax_block(
+    d: Array,
+    fresh: Array,
+    low: int,
+    high: int,
+    successor: Array,
+    reward: Array,
+    discount: float,
+    tally: Array,
+) -> None:
     """Rows low..high of the Hausdorff operator F(d)(s, t), into `fresh`.
 
     With delta(a, b) = |R(s,a) - R(t,b)| + discount * d(n(s,a), n(t,b)) it is the larger of
     max_a min_b delta(a, b) and max_b min_a delta(a, b). `tally[s]` receives the largest
     |F(d) - d| and the largest F(d).
     """
+
+    def rows(i: int, j: int) -> None:
+        _lax_rows(d, fresh, low, successor, reward, discount, tally, low + i, low + j)
+
+    by_rows(rows, high - low, high * len(successor) ** 2)
+
+
+@njit(cache=True, nogil=True)
+def _lax_rows(d, fresh, start, successor, reward, discount, tally, low, high):
     actions = successor.shape[0]
-    for i in prange(high - low):
-        s = low + i
-        row = fresh[i]
+    for s in range(low, high):
+        row = fresh[s - start]
         worst = np.empty((actions, s))
         answer = np.empty(s)
         for a in range(actions):
@@ -215,11 +322,20 @@ def lax_block(d, fresh, low, high, successor, reward, discount, tally):
         tally[s, 0], tally[s, 1] = residual, largest
 
 
-@njit(parallel=True, cache=True)
-def lax_choices(d, successor, reward, discount, choice):
-    """choice(s, t) = a * A + b, the actions that attain `lax_block`'s F(d)(s, t), for t < s."""
+def lax_choices(d: Array, successor: Array, reward: Array, discount: float, choice: Array) -> None:
+    """The choices that attain `lax_block`'s F(d)(s, t), for t < s: (side * A + action) * A +
+    answer, with s to act on side 0 and t on side 1."""
+
+    def rows(low: int, high: int) -> None:
+        _lax_choices(d, successor, reward, discount, choice, low, high)
+
+    by_rows(rows, len(d), len(d) * len(successor) ** 2 // 2)
+
+
+@njit(cache=True, nogil=True)
+def _lax_choices(d, successor, reward, discount, choice, low, high):
     states, actions = d.shape[0], successor.shape[0]
-    for i in prange(states):
+    for i in range(low, high):
         s = balanced(i, states)
         least_a = np.empty(actions)
         answer_a = np.empty(actions, np.int64)
@@ -240,5 +356,41 @@ def lax_choices(d, successor, reward, discount, choice):
                     best, pick = least_b, a * actions + answer_b
             for b in range(actions):
                 if least_a[b] > best:
-                    best, pick = least_a[b], answer_a[b] * actions + b
+                    best, pick = least_a[b], (actions + b) * actions + answer_a[b]
             choice[s, t] = pick
+
+
+def lax_answers(
+    d: Array, successor: Array, reward: Array, discount: float, choice: Array, least: float
+) -> int:
+    """Changes answers that another betters by more than `least`, for t < s; returns how many."""
+
+    def rows(low: int, high: int) -> int:
+        found = _lax_answers(d, successor, reward, discount, choice, least, low, high)
+        return int(found)
+
+    return sum(by_rows(rows, len(d), len(d) * len(successor) // 2))
+
+
+@njit(cache=True, nogil=True)
+def _lax_answers(d, successor, reward, discount, choice, least, low, high):
+    states, actions = d.shape[0], successor.shape[0]
+    changed = 0
+    for i in range(low, high):
+        s = balanced(i, states)
+        for t in range(s):
+            turn, answer = divmod(np.int64(choice[s, t]), actions)
+            x, y = (s, t) if turn < actions else (t, s)
+            action = turn % actions
+            own, ahead = reward[action, x], d[successor[action, x]]
+            best, pick = np.inf, answer
+            for other in range(actions):
+                delta = abs(own - reward[other, y]) + discount * ahead[successor[other, y]]
+                if other == answer:
+                    delta -= least
+                if delta < best or (delta == best and other == answer):
+                    best, pick = delta, other
+            if pick != answer:
+                choice[s, t] = turn * actions + pick
+                changed += 1
+    return changed

@@ -18,8 +18,8 @@ from bisimetric.exact.gpu import cuda, levels
 from bisimetric.exact.gpu.cuda import Device
 from bisimetric.exact.gpu.tables import Tables, held, require_room
 from bisimetric.exact.table import Table, proven_error
-from bisimetric.planning import UNIT
 from bisimetric.progress import bar, digits
+from bisimetric.rounding import UNIT
 
 EVERY = 8
 """Sweeps between policies."""

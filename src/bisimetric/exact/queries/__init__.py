@@ -24,8 +24,8 @@ from bisimetric.exact.queries.reach import Ground, Reach, joined, parted
 from bisimetric.exact.table import Request, proven_error
 from bisimetric.mdp import MDP, induce_chain, refuse_label_actions
 from bisimetric.memory import fits
-from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling
+from bisimetric.rounding import UNIT
 from bisimetric.successors import Policy, Successors
 
 __all__ = ["Answer", "Kind", "answered"]

@@ -8,12 +8,14 @@ other, so that takes one visit a pair.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.queries.reach import BITS, LOWER, Ground, Reach, alike, place
 from bisimetric.progress import bar, digits
 
@@ -58,7 +60,10 @@ def solve(
         )
 
     number, leaps, since, before, vain = 0, 0, 0, np.inf, 0
+    leaping = True
     interval, patience = (FIRST_LEAP, 1) if lax else (1, PATIENCE)
+    window = 16 * math.isqrt(2 * count)
+    limit = SweepLimit(window)
     with bar(1.0, "pairs: digits of the error") as shown:
         while True:
             residual, largest = sweep(number % 2 == 0)
@@ -69,7 +74,13 @@ def solve(
                 residual, largest = sweep(False, write=False)
                 if residual <= small:
                     break
-            elif since >= interval:
+            elif limit.exceeds(number, residual, small):
+                if not leaping:
+                    residual, largest = sweep(False, write=False)
+                    break
+                # Leaps that go astray undo what sweeps have gained.
+                leaping, limit = False, SweepLimit(window)
+            elif leaping and since >= interval:
                 vain = vain + 1 if residual > before * discount**since else 0
                 if vain == patience:
                     interval, vain = 2 * interval, 0

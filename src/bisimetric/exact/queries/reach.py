@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 
 DUST = 32 * UNIT
 """Probabilities that differ by no more are taken for equal, where distances have a known bound.

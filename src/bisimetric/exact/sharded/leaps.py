@@ -21,7 +21,7 @@ from jax import lax
 from bisimetric.exact.sharded.group import ROWS
 from bisimetric.exact.sharded.layout import LEAP_STEPS, Layout
 from bisimetric.exact.sharded.programs import EVERYWHERE, SPLIT, Programs, Tally, rounded
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 
 MOST = 2**14
 """Paths at a time."""

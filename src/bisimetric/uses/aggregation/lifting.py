@@ -11,10 +11,9 @@ from scipy import sparse
 
 from bisimetric import transport
 from bisimetric.mdp import MDP, induce_chain
-from bisimetric.planning import UNIT
+from bisimetric.rounding import TINY, UNIT
 from bisimetric.uses.aggregation.groups import Groups
 from bisimetric.uses.aggregation.solving import Small
-from bisimetric.uses.proofs import TINY
 
 
 class Lifting(NamedTuple):

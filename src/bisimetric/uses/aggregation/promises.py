@@ -76,11 +76,11 @@ from numpy.typing import NDArray
 
 from bisimetric import planning
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT
+from bisimetric.rounding import TINY, UNIT
 from bisimetric.uses.aggregation.groups import Groups
 from bisimetric.uses.aggregation.lifting import Lifting
 from bisimetric.uses.aggregation.solving import Small
-from bisimetric.uses.proofs import TINY, add_up, diameter_bound, round_up, scale_up
+from bisimetric.uses.proofs import add_up, diameter_bound, round_up, scale_up
 
 
 class Source(NamedTuple):

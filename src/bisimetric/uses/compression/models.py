@@ -14,7 +14,7 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.mdp.rewards import mean_rewards
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 from bisimetric.transitions import END, Transitions
 from bisimetric.uses.compression.pairs import Pairs, distinct
 from bisimetric.uses.proofs import ROUNDING, action_values, add_up, difference_error

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, whole
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 from bisimetric.uses.covering import k_centre
 from bisimetric.uses.proofs import ROUNDING, proven
 from bisimetric.uses.tables import states_table

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, whole
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT
+from bisimetric.rounding import TINY, UNIT
 from bisimetric.uses.embedding.spectra import NOTHING, leading
 from bisimetric.uses.embedding.stress import distortion, signed, smacof, steepest, turned
-from bisimetric.uses.proofs import ROUNDING, TINY
+from bisimetric.uses.proofs import ROUNDING
 from bisimetric.uses.tables import states_table
 
 WHERE = "uses.embed"

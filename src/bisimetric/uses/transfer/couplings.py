@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric import transport
-from bisimetric.planning import UNIT
+from bisimetric.rounding import UNIT
 
 
 class Rows(NamedTuple):

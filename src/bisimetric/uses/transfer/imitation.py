@@ -19,9 +19,9 @@ from bisimetric.exact.table import proven_error
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
-from bisimetric.planning import UNIT, solving_step
+from bisimetric.planning import solving_step
 from bisimetric.progress import bar, compiling, digits
-from bisimetric.uses.proofs import TINY
+from bisimetric.rounding import TINY, UNIT
 from bisimetric.uses.transfer import couplings
 from bisimetric.uses.transfer.couplings import Answers, rows_of
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
-from bisimetric.planning import UNIT
 from bisimetric.progress import bar, compiling
-from bisimetric.uses.proofs import TINY, add_up
+from bisimetric.rounding import TINY, UNIT
+from bisimetric.uses.proofs import add_up
 from bisimetric.uses.transfer import couplings
 from bisimetric.uses.transfer.couplings import rows_of
 

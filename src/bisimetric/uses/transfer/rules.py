@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bisimetric import planning
 from bisimetric.mdp import MDP
-from bisimetric.planning import UNIT
-from bisimetric.uses.proofs import TINY, add_up, round_up, scale_up
+from bisimetric.rounding import TINY, UNIT
+from bisimetric.uses.proofs import add_up, round_up, scale_up
 from bisimetric.uses.transfer.imitation import imitation
 from bisimetric.uses.transfer.matching import TIE, Matched
 
