@@ -313,3 +313,21 @@ def endless() -> Successors:
 def test_requests_that_are_refused(request_: Callable[[], Answer], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         request_()
+
+
+@pytest.mark.parametrize("discount", [0.99999, 0.999999, 0.9999999])
+def test_lax_queries_converge_where_newton_steps_go_astray(discount: float) -> None:
+    # Value iteration alone would take some 1 / (1 - discount) sweeps.
+    has = np.array([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+    mdp = MDP.deterministic(
+        [[2, 2, 3], [3, 1, 3], [0, 2, 2], [0, 3, 1]],
+        [[0.1, 1 / 3, 1 / 3], [0.2, 1 / 3, 0.1], [0.1, 0.1, 0.1], [1 / 3, 0.1, 0.3]],
+        discount=discount,
+        available=has,
+    )
+    d = exact.lax(mdp, tol=1.0)
+    pairs = [(s, t) for s in range(4) for t in range(4)]
+    found = exact.lax(mdp, pairs=pairs, tol=1.0)
+    assert found.made["sweeps"] < 1000
+    for s, t in pairs:
+        assert abs(found(s, t) - d(s, t)) <= found.error + d.error < 0.1

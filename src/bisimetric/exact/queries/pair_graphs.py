@@ -22,7 +22,9 @@ from bisimetric.progress import bar, digits
 FIRST_LEAP = 4
 """Sweeps of d_lax before the first leap; d~ leaps after every one."""
 PATIENCE = 8
-"""Leaps of d~ in a row that may gain nothing; for d_lax it is one."""
+"""Leaps in a row that may gain nothing, before they become rarer."""
+MAX_RESPONSES = 50
+"""Rounds of policy iteration in which answers become optimal."""
 GRAIN = 2 * float(np.finfo(np.float64).eps)
 """Below this share of the largest distance no sweep can help; the proven error then says so."""
 
@@ -41,8 +43,11 @@ def solve(
 
     Pairs that were not expanded count as `beyond`, and so do those whose states differ in their
     actions. A leap of d~ is a step of Howard's policy iteration. For d_lax, a game, it is one of
-    Newton's method and may go astray; rounding may lead either astray. After leaps that gained
-    nothing the next are twice as far apart, and sweeps, value iteration, converge in between.
+    Newton's method (Pollatschek & Avi-Itzhak 1969) and may go astray: after the first that gained
+    nothing, the actions of the maximising player are held until the answers to them are optimal
+    (Hoffman & Karp 1966), whose values increase from leap to leap. Rounding may lead either astray.
+    After leaps that gained nothing the next are twice as far apart, and sweeps, value iteration,
+    converge in between.
     """
     pairs, count = reach.found, reach.expanded
     actions = ground.has.shape[1]
@@ -51,17 +56,27 @@ def solve(
     d = np.zeros(count + 2)
     d[count] = beyond
     leads_to, gap = np.full(count, count + 1, np.int32), np.zeros(count)
+    turns = np.zeros(count, np.int32)
     _link(ground, lax, pairs, count, reach.slots, ahead, d, gap)
     visited, path = np.zeros(count, np.uint8), np.empty(count, np.int32)
 
     def sweep(backward: bool, write: bool = True) -> tuple[float, float]:
         return _sweep(  # type: ignore[no-any-return]
-            ground.has, reward, discount, lax, pairs, ahead, d, leads_to, gap, backward, write
-        )
+            ground.has, reward, discount, lax, pairs, ahead, d, leads_to, gap, turns, backward,
+            write,
+        )  # fmt: skip
+
+    def leap(respond: bool) -> None:
+        for _ in range(MAX_RESPONSES if respond else 1):
+            _leap(leads_to, gap, discount, d, visited, path)
+            if not respond or not _respond(
+                ground.has, reward, discount, pairs, ahead, d, leads_to, gap, turns, least
+            ):
+                return
 
     number, leaps, since, before, vain = 0, 0, 0, np.inf, 0
-    leaping = True
-    interval, patience = (FIRST_LEAP, 1) if lax else (1, PATIENCE)
+    leaping, respond = True, False
+    interval = FIRST_LEAP if lax else 1
     window = 16 * math.isqrt(2 * count)
     limit = SweepLimit(window)
     with bar(1.0, "pairs: digits of the error") as shown:
@@ -82,10 +97,12 @@ def solve(
                 leaping, limit = False, SweepLimit(window)
             elif leaping and since >= interval:
                 vain = vain + 1 if residual > before * discount**since else 0
-                if vain == patience:
+                if lax and vain and not respond:
+                    respond, interval, vain = True, 1, 0
+                elif vain == PATIENCE:
                     interval, vain = 2 * interval, 0
                 before, since, leaps = residual, 0, leaps + 1
-                _leap(leads_to, gap, discount, d, visited, path)
+                leap(respond)
             shown.at(digits(residual, small, largest), f"sweep {number}")
     how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
     return d[:count], residual, largest, how
@@ -125,10 +142,14 @@ def _sweep(
     d: Any,
     leads_to: Any,
     gap: Any,
+    turns: Any,
     backward: Any,
     write: Any,
 ) -> Any:
-    """F(d) in place, with the moves that attain it; the largest |F(d) - d| and F(d)."""
+    """F(d) in place, with the moves that attain it; the largest |F(d) - d| and F(d).
+
+    `turns` receives side * A + action of the maximising player, who acts for s on side 0.
+    """
     count, actions = len(ahead), has.shape[1]
     residual, largest = 0.0, 0.0
     for k in range(count):
@@ -136,7 +157,7 @@ def _sweep(
         if ahead[i, 0] < 0:
             continue
         s, t = found[i] >> BITS, found[i] & LOWER
-        value, best, chosen = -1.0, 0.0, 0
+        value, best, chosen, taken = -1.0, 0.0, 0, 0
         for turn in range(2 * actions if lax else actions):
             own = turn % actions
             if not (has[s, own] if turn < actions else has[t, own]):
@@ -158,11 +179,46 @@ def _sweep(
                     if worth <= value:
                         break
             if least > value:
-                value, best, chosen = least, cost, answer
+                value, best, chosen, taken = least, cost, answer, turn
         residual, largest = max(residual, abs(value - d[i])), max(largest, value)
         if write:
-            d[i], leads_to[i], gap[i] = value, ahead[i, chosen], best
+            d[i], leads_to[i], gap[i], turns[i] = value, ahead[i, chosen], best, taken
     return residual, largest
+
+
+@njit(cache=True)
+def _respond(
+    has: Any,
+    reward: Any,
+    discount: Any,
+    found: Any,
+    ahead: Any,
+    d: Any,
+    leads_to: Any,
+    gap: Any,
+    turns: Any,
+    least: Any,
+) -> Any:
+    """The best answer of d_lax to the action that each pair holds; how many answers changed.
+
+    An answer changes only where that lowers the value by more than `least`.
+    """
+    actions, changed = has.shape[1], 0
+    for i in range(len(ahead)):
+        s, t = found[i] >> BITS, found[i] & LOWER
+        own, first = turns[i] % actions, turns[i] < actions
+        lowest = gap[i] + discount * d[leads_to[i]] - least
+        improved = False
+        for other in range(actions):
+            a, b = (own, other) if first else (other, own)
+            if has[s, a] and has[t, b]:
+                here = abs(reward[s, a] - reward[t, b])
+                there = ahead[i, a * actions + b]
+                worth = here + discount * d[there]
+                if worth < lowest:
+                    lowest, leads_to[i], gap[i], improved = worth, there, here, True
+        changed += improved
+    return changed
 
 
 @njit(cache=True)
