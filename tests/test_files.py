@@ -259,6 +259,18 @@ def test_errors_of_the_system_keep_their_number_and_name_the_file(
     assert not os.listdir(tmp_path)
 
 
+def test_errors_that_name_the_file_beside_name_the_place_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("out", tmp_path / "out"):
+        with (
+            pytest.raises(OSError, match=r"^cannot write \S*out: No space left on device\.$"),
+            written_beside(path) as beside,
+        ):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(beside))
+
+
 def test_errors_hidden_by_others_are_found(tmp_path: Path) -> None:
     def close() -> None:
         try:

@@ -121,7 +121,8 @@ def test_steps_may_be_written_in_several_ways(run: Run, word: str) -> None:
     "word", ["-5", "many", "2.5", "nan", "inf", "", "k", "1e999999999999", "1e30", "1e-400", "2kk"]
 )
 def test_what_is_no_number_of_steps(word: str) -> None:
-    with pytest.raises(InputError, match=f"--steps is {re.escape(word)} and must be a whole"):
+    said = re.escape(word) or "empty"
+    with pytest.raises(InputError, match=f"--steps is {said} and must be a whole"):
         count("--steps", word)
 
 

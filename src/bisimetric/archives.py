@@ -87,17 +87,14 @@ def archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 def open_zip(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
     """A zip to be read; an OSError in one sentence where there is no file that can be."""
     try:
-        with open(path, "rb") as file:
-            try:
-                opened = zipfile.ZipFile(file)
-            except (OSError, OverflowError) as error:
-                # A damaged directory leads to places outside of the file.
-                if getattr(error, "errno", errno.EINVAL) != errno.EINVAL:
-                    raise
-                raise zipfile.BadZipFile("its directory is damaged") from None
-            with opened:
-                yield opened
+        with open(path, "rb") as file, zipfile.ZipFile(file) as opened:
+            yield opened
+    except OverflowError:
+        raise zipfile.BadZipFile("its directory is damaged") from None
     except OSError as error:
+        # A damaged directory leads to places before the start of the file.
+        if error.errno == errno.EINVAL:
+            raise zipfile.BadZipFile("its directory is damaged") from None
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
 
 

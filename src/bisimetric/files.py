@@ -146,7 +146,7 @@ def resolve_target(path: str | os.PathLike[str]) -> Path:
     """
     given = Path(path)
     try:
-        target = Path(os.path.realpath(given))
+        target = Path(os.path.realpath(given)) if given.is_symlink() else given
         kind: int | None = given.stat().st_mode
     except FileNotFoundError:
         kind = None
@@ -202,7 +202,9 @@ def name_write_errors(path: str | os.PathLike[str], folder: Path) -> Iterator[No
         if found is None:
             raise
         number, reason, name = found
-        elsewhere = name is not None and folder not in Path(os.fsdecode(name)).parents
+        elsewhere = (
+            name is not None and folder.absolute() not in Path(os.fsdecode(name)).absolute().parents
+        )
         if elsewhere or (number is None and isinstance(error, OSError)):
             raise
         raise _failure(OSError(number, reason), f"cannot write {path}: {reason}.") from None
