@@ -131,3 +131,16 @@ def test_bad_labels_of_a_quotient_are_refused(labels: list[float], said: str) ->
 def test_bad_labels_have_no_representatives(labels: list[float], said: str) -> None:
     with pytest.raises(InputError, match=f"representatives: .*{said}"):
         relation.representatives(labels)
+
+
+@pytest.mark.parametrize("states", [[0, -1], [0, 2], [-2, 1]])
+def test_every_representative_must_be_the_id_of_a_state(states: list[int]) -> None:
+    mdp = MDP.deterministic([[0], [1]], [[0], [1]], discount=0.5)
+    with pytest.raises(InputError, match="must be ids of one state of each of 2 classes"):
+        relation.quotient(mdp, [0, 1], states=states)
+
+
+def test_any_state_of_a_class_may_stand_for_it() -> None:
+    mdp = MDP.deterministic([[1], [0], [2]], [[0], [0], [1]], discount=0.5, names="xyz")
+    assert relation.quotient(mdp, [0, 0, 1], states=[0, 2]).names == ("x", "z")
+    assert relation.quotient(mdp, [0, 0, 1], states=[1, 2]).names == ("y", "z")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, transport
+from bisimetric import MDP, Distance, NotConverged, exact, planning, relation, transport
 from bisimetric.exact import branching, couplings
 from bisimetric.exact.table import proven_error
 from bisimetric.rounding import UNIT
@@ -273,10 +273,3 @@ def test_a_policy_is_greedy_only_if_no_other_is_better_by_more_than_tol() -> Non
         except NotConverged:
             continue
         assert (loss if policy[0] == 0 else -loss) <= tol
-
-
-@pytest.mark.parametrize("states", [[0, -1], [0, 2], [-2, 1]])
-def test_every_representative_must_be_the_id_of_a_state(states: list[int]) -> None:
-    mdp = MDP.deterministic([[0], [1]], [[0], [1]], discount=0.5)
-    with pytest.raises(InputError, match="must be ids of one state of each of 2 classes"):
-        relation.quotient(mdp, [0, 1], states=states)

@@ -140,7 +140,8 @@ def _policy_iteration(
         V = _evaluate(mdp.under(policy))
         Q = action_values(mdp, V)
         # Only a gain beyond rounding changes an action, so that no policy comes back.
-        better = Q.max(axis=1) > Q[everyone, policy] + 64 * UNIT * _largest(mdp, V)
+        beyond = 64 * (UNIT * _largest(mdp, V) + TINY)
+        better = Q.max(axis=1) > Q[everyone, policy] + beyond
         if not better.any():
             break
         policy = np.where(better, Q.argmax(axis=1), policy)

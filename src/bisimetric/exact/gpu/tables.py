@@ -34,7 +34,7 @@ class Tables:
         problem: with its states in the order that was asked for, if any.
         pitch: numbers from one row of a table to the next.
         next, reward: (A, reach), which go round once more at their end.
-        reward64: the rewards as they are; `reward` is in the table's type.
+        reward64: the rewards as they are; `reward` is in the table's type, and centred in float32.
         discounts: two numbers of the table's type whose sum is the discount, as nearly as may be.
         held: numbers of a row that shared memory holds.
     """
@@ -66,7 +66,7 @@ class Tables:
         self.state = np.uint16 if word == 16 else np.uint32
         self.next = self.put(_round(problem.successor, self.reach), self.state)
         self.reward64 = self.put(_round(problem.reward, self.reach), np.float64)
-        self.reward = self.reward64.astype(kind)
+        self.reward = self.put(_round(_centred(problem.reward, kind), self.reach), kind)
         first = kind.type(problem.discount)
         self.discounts = first, kind.type(problem.discount - float(first))
 
@@ -144,6 +144,17 @@ def require_room(device: Device, problem: Problem) -> None:
 def _up(count: int, unit: int) -> int:
     """The next multiple of a unit."""
     return -(-count // unit) * unit
+
+
+def _centred(reward: NDArray[np.float64], kind: np.dtype[Any]) -> NDArray[np.float64]:
+    """Rewards (A, S) as kernels subtract them; in float32 less the middle of each action's range.
+
+    Only differences within an action matter, and large rewards may differ by little.
+    """
+    if kind != np.float32:
+        return reward
+    middle = reward.min(axis=1, keepdims=True) / 2 + reward.max(axis=1, keepdims=True) / 2
+    return np.asarray(reward - middle)
 
 
 def _round(array: NDArray[Any], reach: int) -> NDArray[Any]:

@@ -44,9 +44,9 @@ def _drawn(table: NDArray[np.floating], k: int, random: np.random.Generator) -> 
     for i in range(1, k):
         taken[chosen[i - 1]] = True
         far[taken] = 0.0
-        total = far.sum()
-        # Where all are at distance 0 of a medoid, any will do.
-        weights = far / total if total > 0 else ~taken / (~taken).sum()
+        # Where all are at distance 0 of a medoid, any will do. The sum of large ones may overflow.
+        weights = far / far.max() if far.max() > 0 else np.where(taken, 0.0, 1.0)
+        weights /= weights.sum()
         chosen[i] = random.choice(len(table), p=weights)
         np.minimum(far, table[chosen[i]], out=far)
     return chosen
