@@ -19,7 +19,7 @@ test: lint ## linters, types and all tests that take seconds (about five minutes
 test-slow: .venv/.installed-dev ## the tests that take longer
 	$(BIN)/python -m pytest -n auto -m slow --ignore=tests/browser
 
-# Numba's cache holds one version's code. Matplotlib 3.8 calls functions that Pyparsing has renamed.
+# Numba's cache holds one version's code. Matplotlib 3.10 calls functions that Pyparsing has renamed.
 test-minimum: .venv-minimum/.installed ## `make test` with the oldest versions that pyproject.toml allows, in a .venv-minimum
 	NUMBA_CACHE_DIR=.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto -m "not slow" --ignore=tests/browser \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning

@@ -111,6 +111,7 @@ def test_only_steps_whose_frames_and_return_are_there_can_be_drawn(walk: list[Se
     np.testing.assert_array_equal(np.asarray(kept.priority > 0), whole[:, None] & moved)
 
 
+@pytest.mark.slow
 def test_a_step_is_drawn_as_often_as_its_priority_says(walk: list[Seen]) -> None:
     kept = filled(walk)
     chances = np.where(kept.priority > 0, np.random.default_rng(1).random((LENGTH, COUNT)), 0)
@@ -144,6 +145,7 @@ def test_projection_keeps_mass_and_mean(returns: list[float]) -> None:
     assert mean == pytest.approx(float(np.dot(returns, chances[0])), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_updates_make_the_network_say_what_was_earned(walk: list[Seen]) -> None:
     """On a replay whose returns are known, discount nearly 0: values come near the rewards."""
     how = dataclasses.replace(SMALL, ahead=1, discount=1e-6, batch=16, reuse=8, count=2)
@@ -165,6 +167,7 @@ def test_updates_make_the_network_say_what_was_earned(walk: list[Seen]) -> None:
     assert np.mean(np.sign(said) == np.asarray(draw.reward)) > 0.9
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_its_agent_comes_back(tmp_path: Path) -> None:
     kept = tmp_path / "run.safetensors"
     first = rainbow.train("Pong", steps=64, every=32, settings=SMALL, checkpoint=kept)

@@ -33,6 +33,7 @@ def agent(tmp_path: Path) -> str:
     return "player.py:mine"
 
 
+@pytest.mark.slow
 def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     learn = ["atari", "learn", "pong", "--agent", agent, "-o", "out", *SMALL]
     done = run(*learn, "--steps", "240", "--data", "steps.npz", "--device", "cpu")
@@ -88,6 +89,7 @@ def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
     assert f"<title>{game}, played by rainbow of {game}" in page
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
     sweep = [
         "atari", "sweep", "Pong", "--agent", agent, "--steps", "240", "--games", "2", "-o", "sweep",
@@ -109,6 +111,7 @@ def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
     refused(run(*sweep), "is of another sweep: its updates differ")
 
 
+@pytest.mark.slow
 def test_training_an_agent(run: Run, tmp_path: Path) -> None:
     train = [
         "atari", "train-agent", "Pong", "-o", "out", "--games", "2", "--batch", "16", "--every",

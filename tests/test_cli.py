@@ -145,6 +145,7 @@ def test_an_estimate_is_said_to_be_one(run: Run, monkeypatch: pytest.MonkeyPatch
     assert asked == {**here, "samples": None, "key": 0, "tol": None}
 
 
+@pytest.mark.slow
 def test_samples_end_to_end(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     P, R = rng.dirichlet(np.ones(6), size=(6, 2)), rng.random((6, 2))
@@ -323,6 +324,7 @@ def test_a_closed_pipe_is_no_error(words: str, tmp_path: Path) -> None:
     assert (process.returncode, err) == (141, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script", sorted((ROOT / "examples").glob("*.py")), ids=lambda script: script.stem
 )

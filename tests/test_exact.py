@@ -43,6 +43,7 @@ def in_large_style(mdp: MDP, **options: Any) -> Distance:
 # Against the oracles.
 
 
+@pytest.mark.slow
 @quick
 @given(deterministic_mdps())
 def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
@@ -52,6 +53,7 @@ def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
 
 
+@pytest.mark.slow
 @quick
 @given(deterministic_mdps(discounts=[0.0, 0.3, 0.9], available=True))
 def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) -> None:

@@ -175,6 +175,7 @@ def grid(rows: int, columns: int) -> Distance:
     return Distance(uses.map_distances(mdp), float("inf"), "bisimulation", mdp)
 
 
+@pytest.mark.slow
 def test_two_tables_of_2000_states_are_below_20_mb() -> None:
     d = grid(40, 50)
     rng = np.random.default_rng(0)

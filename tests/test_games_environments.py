@@ -73,6 +73,7 @@ def alike(one: list[Moves], other: list[Moves], part: slice) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_a_key_gives_the_same_games_with_any_threads_and_in_any_company() -> None:
     all_of_them = run(4, key=7, threads=1, longest=100)
     assert any(each.fresh.any() for each in all_of_them[1:])

@@ -110,6 +110,7 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
     assert "policy     the world's own\n" in shown
 
 
+@pytest.mark.slow
 def test_the_papers_recipe_says_its_own_words(run: Run) -> None:
     result = run("learned", "on-policy", WORLD, *PAPER, "--discount", "0.9", "-o", "d.safetensors")
     lines = lines_of(result)
@@ -126,6 +127,7 @@ def test_the_papers_recipe_says_its_own_words(run: Run) -> None:
     assert quality.symmetry > 0
 
 
+@pytest.mark.slow
 def test_a_free_network_is_symmetric_and_no_more(run: Run) -> None:
     words = ("learned", "bisimulation", "pessimism", *SMALL, "--network", "free")
     lines = lines_of(run(*words, "-o", "d.safetensors"))
@@ -165,6 +167,7 @@ def test_a_recipe_has_its_own_defaults_and_flags_change_them() -> None:
         assert count("--steps", STEPS[name]) == steps
 
 
+@pytest.mark.slow
 def test_observations_are_learned_from(run: Run) -> None:
     walk().save("data.npz")
     result = run("learned", "on-policy", "data.npz", *SMALL, "-o", "d.safetensors")
@@ -183,6 +186,7 @@ def test_observations_are_learned_from(run: Run) -> None:
     assert following(result.out) == []
 
 
+@pytest.mark.slow
 def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
     ids().save("data.npz")
     words = ("learned", "mico", "data.npz", *SMALL, "--discount", "0.5")
@@ -200,6 +204,7 @@ def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
     assert run(*solved).code == 0
 
 
+@pytest.mark.slow
 def test_states_that_nobody_left_are_not_judged(run: Run) -> None:
     data = ids()
     ended = (data.observations == 1) & (data.actions == 1)
@@ -210,6 +215,7 @@ def test_states_that_nobody_left_are_not_judged(run: Run) -> None:
     assert "policy" not in lines
 
 
+@pytest.mark.slow
 def test_outcomes_that_differ_are_told(run: Run) -> None:
     ids().save("data.npz")
     lines = lines_of(run("learned", "on-policy", "data.npz", *SMALL))
@@ -225,6 +231,7 @@ def test_outcomes_that_differ_are_told(run: Run) -> None:
     assert networks.branches("bisimulation", twice, None)
 
 
+@pytest.mark.slow
 def test_the_same_key_gives_the_same_network_and_another_key_another(run: Run) -> None:
     tables = []
     for key in ("1", "1", "2"):
@@ -235,6 +242,7 @@ def test_the_same_key_gives_the_same_network_and_another_key_another(run: Run) -
     assert not np.array_equal(tables[0], tables[2])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
     words = ("learned", "bisimulation", "pessimism", *PAPER[:6], "--every", "20")
     assert run(*words, "--steps", "6e1", "-o", "long.safetensors").code == 0
@@ -251,6 +259,7 @@ def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_falling_rate_ends_where_it_was_to_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("learned", "on-policy", WORLD, *SMALL, "--discount", "0.9")
     assert run(*words, "-o", "long.safetensors").code == 0
@@ -290,6 +299,7 @@ def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "advanced", advanced)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +332,7 @@ def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> Non
     assert "steps      0\n" in run("show", "run.safetensors").out
 
 
+@pytest.mark.slow
 def test_a_dead_network_is_called_so() -> None:
     mdp = worlds.load("pessimism")
     found = learned.bisimulation(mdp, steps=1, settings=TINY)
@@ -339,6 +350,7 @@ def test_a_dead_network_is_called_so() -> None:
 COUPLED = "Adam 0.001, which rises for 500 steps and falls to 0, batch 16, period 20"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "learning"),
     [("paper", "Adam 0.001, batch 16, period 20, rate 0.9"), ("coupled", COUPLED)],

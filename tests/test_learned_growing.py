@@ -125,6 +125,7 @@ def test_a_dealer_draws_no_step_before_it_was_stored() -> None:
     assert seen == set(range(18))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [SMALL, COUPLED])
 def test_steps_that_are_not_stored_yet_change_nothing(settings: Any) -> None:
     data = source(growing=(10, 4))

@@ -50,6 +50,7 @@ KINDS: dict[str, Callable[[MDP], Distance]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=50)
 @given(mdp=MDPS, share=st.floats(0, 1))

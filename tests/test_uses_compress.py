@@ -247,6 +247,7 @@ def test_a_learned_distance_is_asked_for_observations(monkeypatch: pytest.Monkey
     assert (again.kept == found.kept).all()
 
 
+@pytest.mark.slow
 def test_a_network_of_the_package_fits() -> None:
     from bisimetric import learned
 

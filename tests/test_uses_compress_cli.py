@@ -56,6 +56,7 @@ def test_nothing_proven_is_said_and_refused_as_a_proof(run: Run, files: Path) ->
     refused(run(*compress), "proof was asked for, and nothing is proven")
 
 
+@pytest.mark.slow
 def test_a_network_is_a_distance_as_well(run: Run, files: Path) -> None:
     from bisimetric import learned
 

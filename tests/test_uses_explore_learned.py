@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 
 from bisimetric import learned, uses, worlds
 from twins import compiled_in_a_hurry  # noqa: F401 - a fixture
@@ -23,6 +24,7 @@ def steps(environment: Any, count: int) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_network_knows_its_states_and_observations() -> None:
     mdp = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.5)
     network = learned.bisimulation(mdp, steps=2)

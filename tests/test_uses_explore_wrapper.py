@@ -146,6 +146,7 @@ def test_a_vector_of_them(lake: Distance) -> None:
     several.close()
 
 
+@pytest.mark.slow
 def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
     """The names of a real room find the states that steps in its MDP lead to, the end included."""
     wrapped = uses.explore(gymnasium.make(ROOM), room)

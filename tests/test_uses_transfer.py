@@ -72,12 +72,14 @@ def check_promises(source: MDP, target: MDP) -> None:
             assert (found.promised <= found.most * (1 + 1e-12)).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(deterministic_mdps(), deterministic_mdps(), st.sampled_from(DISCOUNTS))
 def test_promises_hold_in_deterministic_mdps(source: MDP, target: MDP, discount: float) -> None:
     check_promises(source.replace(discount=discount), target.replace(discount=discount))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(STOCHASTIC, STOCHASTIC, st.sampled_from(DISCOUNTS))
 def test_promises_hold_in_stochastic_mdps(source: MDP, target: MDP, discount: float) -> None:
