@@ -280,13 +280,19 @@ def test_parts_that_no_other_thread_begins_are_done_by_the_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
-    release = threading.Event()
-    occupied = threads._pool(1).submit(release.wait)
+    began, release = threading.Event(), threading.Event()
+
+    class Busy(threads._Loop[None]):
+        def join(self) -> None:
+            began.set()
+            release.wait()
+
+    threads._workers(1).put(Busy(lambda low, high: None, [0, 1]))
     try:
+        assert began.wait(10)
         parts = in_parts(lambda low, high: list(range(low, high)), 100, worth=1)
     finally:
         release.set()
-        occupied.result()
     assert [i for part in parts for i in part] == list(range(100))
 
 

@@ -257,10 +257,10 @@ def test_the_number_of_threads_changes_nothing(kind: str, monkeypatch: pytest.Mo
 
 def test_a_range_in_parts_is_whole_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
-    parts = in_parts(lambda low, high: list(range(low, high)), 101, worth=50)
+    parts = in_parts(lambda low, high: list(range(low, high)), 101, worth=25)
     assert len(parts) > 2
     assert [i for part in parts for i in part] == list(range(101))
-    assert in_parts(lambda low, high: (low, high), 49, worth=50) == [(0, 49)]
+    assert in_parts(lambda low, high: (low, high), 99, worth=25) == [(0, 99)]
 
 
 def test_evaluations_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,8 @@ COARSE = 1e-3
 """The share of the residual that an evaluation may leave."""
 MOST_STEPS = 200
 """Steps of the linear solver in one evaluation."""
-ENOUGH_PAIRS, ENOUGH_ROWS = 1024, 512
-"""Pairs, and rows of a table, that are worth several threads."""
+ENOUGH_PAIRS, ENOUGH_ROWS = 256, 128
+"""Pairs, and rows of a table, that are worth many threads."""
 
 
 def solve(mdp: MDP, least: float, *, lax: bool = False) -> Table:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import functools
 import itertools
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import numba
 
 PARTS = 8
-"""Parts per thread, so that none waits long for the slowest."""
+"""The most parts per thread, so that none waits long for the slowest."""
+MANY = 8
+"""Threads that gain from a range as soon as it is worth several."""
 LARGEST = 1024
 """The size of the largest part."""
 
@@ -27,43 +30,93 @@ T = TypeVar("T")
 def in_parts(work: Callable[[int, int], T], size: int, worth: int) -> list[T]:
     """What `work(low, high)` returns for parts that make up `range(size)`, in order.
 
-    A range of fewer than `worth` is left to one thread. Parts are small even then, so that an
-    interrupt does not wait for long. The caller takes parts like every other thread and waits only
-    for parts that another has begun: where the cores are busy, it does most of them itself.
+    A range of fewer than `worth` is left to one thread, and so is a longer one where threads are
+    few: they gain less, and wait as long where one of them loses its core. A part holds at least
+    half of `worth`, since starting it takes some microseconds in which no other starts. Parts are
+    small even on one thread, so that an interrupt does not wait for long. The caller takes parts
+    like every other thread and waits only for parts that another has begun: where the cores are
+    busy, it does most of them itself.
 
     >>> in_parts(lambda low, high: sum(range(low, high)), 10, worth=100)
     [45]
     """
-    threads = numba.get_num_threads() if size >= worth else 1
-    count = max(1, min(size, max(threads * PARTS if threads > 1 else 1, size // LARGEST)))
+    threads = numba.get_num_threads()
+    if size * min(threads, MANY) < worth * MANY:
+        threads = 1
+    count = min(threads * PARTS, 2 * size // worth) if threads > 1 else 1
+    count = max(1, min(size, max(count, size // LARGEST)))
+    threads = min(threads, count)
     cuts = [size * part // count for part in range(count + 1)]
-    if threads == 1 or count == 1:
+    if threads == 1:
         return [work(low, high) for low, high in itertools.pairwise(cuts)]
-    results: dict[int, T] = {}
-    parts = deque(range(count))
+    loop = _Loop(work, cuts)
+    tickets = _workers(threads - 1)
+    for _ in range(threads - 1):
+        tickets.put(loop)
+    return loop.complete()
 
-    def take_parts() -> None:
+
+class _Loop(Generic[T]):
+    """The parts of one range that no thread has taken, and the results of those that are done."""
+
+    def __init__(self, work: Callable[[int, int], T], cuts: list[int]) -> None:
+        self._work, self._cuts = work, cuts
+        self._parts = deque(range(len(cuts) - 1))
+        self._results: dict[int, T] = {}
+        self._active = 0
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def complete(self) -> list[T]:
+        """Takes parts until none is left, waits for those that others have begun."""
+        try:
+            self._take_parts()
+        finally:
+            # After an error or an interrupt no part is begun, and none writes behind the caller.
+            self._parts.clear()
+            with self._changed:
+                self._closed = True
+                while self._active > 0:
+                    self._changed.wait()
+        if self._failure is not None:
+            raise self._failure
+        return [self._results[part] for part in range(len(self._cuts) - 1)]
+
+    def join(self) -> None:
+        """Takes parts on another thread, if the caller still waits for some."""
+        with self._changed:
+            if self._closed:
+                return
+            self._active += 1
+        try:
+            self._take_parts()
+        except BaseException as failure:  # for the caller to raise
+            self._failure = failure
+            self._parts.clear()
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify()
+
+    def _take_parts(self) -> None:
         while True:
             try:
-                part = parts.popleft()
+                part = self._parts.popleft()
             except IndexError:
                 return
-            results[part] = work(cuts[part], cuts[part + 1])
-
-    helpers = [_pool(threads - 1).submit(take_parts) for _ in range(threads - 1)]
-    try:
-        take_parts()
-    finally:
-        # After an error or an interrupt, no part is begun, and none writes on behind the caller.
-        parts.clear()
-        begun = [helper for helper in helpers if not helper.cancel()]
-        failures = [helper.exception() for helper in begun]
-    for failure in failures:
-        if failure is not None:
-            raise failure
-    return [results[part] for part in range(count)]
+            self._results[part] = self._work(self._cuts[part], self._cuts[part + 1])
 
 
 @functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="bisimetric")
+def _workers(count: int) -> queue.SimpleQueue[_Loop[Any]]:
+    """A queue of loops to join, and so many threads that sleep until there is one."""
+    tickets: queue.SimpleQueue[_Loop[Any]] = queue.SimpleQueue()
+
+    def work() -> None:
+        while True:
+            tickets.get().join()
+
+    for number in range(count):
+        threading.Thread(target=work, name=f"bisimetric-{number}", daemon=True).start()
+    return tickets

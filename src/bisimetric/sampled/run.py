@@ -34,8 +34,8 @@ BLOCK = 1 << 16
 AWAKE = 0.1
 """Seconds after which a waiting thread looks for an interrupt, where no signal wakes it."""
 
-WORTH = 2_000
-"""Transitions from which on looking at all pairs of them is worth several threads."""
+WORTH = 500
+"""Transitions from which on looking at all pairs of them is worth many threads."""
 
 
 KINDS = ("bisimulation", "on_policy")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bisimetric.exact.threads import in_parts
 
-ENOUGH = 2**17
-"""Predecessors that are worth several threads: most reads of their distances miss the cache."""
+ENOUGH = 2**14
+"""Predecessors that are worth many threads: most reads of their distances miss the cache."""
 BATCH = 256
 PARTS = 4
 CHUNKS = 32
@@ -210,9 +210,9 @@ def push(
     def take(low: int, high: int) -> None:
         _take(d, following, marked, spill, spilled, least, floor, ends, counts, low, high)
 
-    in_parts(search, CHUNKS, 1 if wide >= ENOUGH else CHUNKS + 1)
+    in_parts(search, CHUNKS, -(-CHUNKS * ENOUGH // max(1, wide)))
     found = int((ends - np.arange(CHUNKS) * (len(spill) // CHUNKS)).sum())
-    in_parts(take, PARTS, 1 if found >= ENOUGH else PARTS + 1)
+    in_parts(take, PARTS, -(-PARTS * ENOUGH // max(1, found)))
     return int(_join(following, counts))
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from bisimetric.exact.threads import in_parts
 
-ENOUGH = 2**20
-"""Entries that are worth several threads: about a millisecond of work."""
+ENOUGH = 2**18
+"""Entries that are worth many threads: a quarter of a millisecond of work."""
 Array = NDArray[Any]
 T = TypeVar("T")
 

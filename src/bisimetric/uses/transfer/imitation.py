@@ -25,7 +25,7 @@ from bisimetric.rounding import TINY, UNIT
 from bisimetric.uses.transfer import couplings
 from bisimetric.uses.transfer.couplings import Answers, rows_of
 
-ENOUGH_PAIRS = 1024
+ENOUGH_PAIRS = 256
 """Pairs that are worth several threads."""
 MOST_LEAPS = 1_000
 """Rounds of policy iteration; more mean that rounding stops them, and single sweeps follow."""

@@ -21,8 +21,8 @@ BLOCK = 2**22
 TIE = 2.0**-40
 """The share of a distance by which a farther match must be better, so that of equals the nearest
 is taken."""
-ENOUGH_ROWS = 8
-"""Rows of such a block that are worth several threads, where both sides branch."""
+ENOUGH_ROWS = 2
+"""Rows of such a block that are worth many threads, where both sides branch."""
 
 
 class Matched(NamedTuple):
