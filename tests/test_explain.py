@@ -283,6 +283,7 @@ def test_steps_follow_what_adds_most(mdp: MDP, kind: str, key: int) -> None:
         assert weight * d(*pair) <= couplings.SMALL_SHARE * d(*why.states)
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_large_problem_are_matched_at_the_least_cost() -> None:
     rng = np.random.default_rng(5)
     points = rng.random((60, 2))

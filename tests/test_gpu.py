@@ -83,6 +83,7 @@ def test_a_discount_of_zero_leaves_one_step() -> None:
     assert off(rising.solve(p, Device()), p) == 0
 
 
+@pytest.mark.slow
 def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
     np.testing.assert_array_equal(levels.solve(chain, large).values, expected)
 
 
+@pytest.mark.slow
 def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem(20, 2)
     run, true = rising.Rising(tables.Tables(Device(), p)), truth(p)

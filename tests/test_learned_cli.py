@@ -280,6 +280,7 @@ def test_a_falling_rate_ends_where_it_was_to_end(run: Run, monkeypatch: pytest.M
     refused(run(*again, "--hidden", "8"), "its --hidden is [16]", "with the same --hidden, or")
 
 
+@pytest.mark.slow
 def test_patience_ends_a_run_early(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "_stalled", lambda fit, patience: patience == 7)
     words = ("learned", "bisimulation", "pessimism", *SMALL, "--patience", "7")

@@ -154,6 +154,7 @@ def test_growing_is_refused_for_pairs_of_equal_actions() -> None:
         of_transitions("on_policy", steps(), scale=plain(), growing=(0, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_rates_side_by_side_are_those_of_settings_one_by_one(
     platform: str, monkeypatch: pytest.MonkeyPatch

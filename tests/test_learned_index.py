@@ -22,6 +22,7 @@ def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> Lea
     return Learned("bisimulation", 0.9, coupled, weights, scale)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 5), st.integers(1, 400), st.integers(1, 6), st.integers(1, 9))
 def test_it_finds_the_nearest(key: int, count: int, k: int, pivots: int) -> None:

@@ -34,6 +34,7 @@ def laws(table: NDArray[np.float32]) -> None:
     assert (table <= detour + 8 * np.finfo(np.float32).eps * table.max()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "scale"), [("bisimulation", 1000.0), ("on_policy", 1.0)])
 def test_training_reaches_the_exact_metric(kind: Kind, scale: float) -> None:
     mdp = FIVE.replace(R=scale * FIVE.R)
@@ -67,6 +68,7 @@ def test_a_free_network_comes_near() -> None:
     np.testing.assert_array_equal(d.values, d.values.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ends"), [("bisimulation", True), ("bisimulation", False), ("on_policy", True)]
 )

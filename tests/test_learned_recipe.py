@@ -157,6 +157,7 @@ def test_the_same_key_is_the_same_run_and_another_another() -> None:
     assert one.steps == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_several_keys_at_once_are_each_alone(
     platform: str, monkeypatch: pytest.MonkeyPatch
@@ -259,6 +260,7 @@ def test_a_run_of_one_recipe_does_not_go_on_by_the_other(tmp_path: Path) -> None
         run(3, resume=file, settings=paper)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [METRIC, dataclasses.replace(METRIC, waves="drawn"), FreeNetwork((8,))],

@@ -70,6 +70,7 @@ print("all is well")
 """
 
 
+@pytest.mark.slow
 def test_four_devices() -> None:
     flags = "--xla_force_host_platform_device_count=4"
     done = subprocess.run(

@@ -105,6 +105,7 @@ def test_steps_are_known_up_to_a_cut(cut: int) -> None:
     assert found.tolist() == [*range(16), *range(20, 26)]
 
 
+@pytest.mark.slow
 def test_a_metric_of_features_is_learned() -> None:
     found = learning.learn(
         game(), settings=QUICK, updates=1_500, discount=0.8, growing=(100, 4), device="cpu"
@@ -178,6 +179,7 @@ SWEEP: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_what_it_has_found(tmp_path: Path, monkeypatch: Any) -> None:
     found = sweep.swept(tmp_path, game(), **SWEEP)
     assert [each.shape for each in found] == SHAPES

@@ -28,6 +28,9 @@ SMALL: dict[str, Any] = {"steps": 40, "seeds": 2, "settings": TINY, "every": 20}
 FIGURES = ["aggregation.png", "errors.png", "on-policy-errors.png", "tables.png"]
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a tiny run of all parts, and nothing else."""

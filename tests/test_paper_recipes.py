@@ -29,6 +29,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "ABLATIONS", changed)
 
 
+@pytest.mark.slow
 def test_both_recipes_are_measured_kept_and_drawn(tiny: None, tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 20, "seeds": 2, "every": 10}
     found = recipes.measured(tmp_path, ["policy"], ["ours", "paper", "one network"], **given)
@@ -49,6 +50,7 @@ def test_both_recipes_are_measured_kept_and_drawn(tiny: None, tmp_path: Path) ->
     assert "learned.paper" in table[2]
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_exact_metric(tiny: None, tmp_path: Path) -> None:
     found = recipes.measured(tmp_path, ["rooms"], ["ours"], steps=10, seeds=2, every=10)[0]
     _, source, truth = recipes.prepared(recipes.TRIALS["rooms"])

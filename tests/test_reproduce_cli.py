@@ -59,6 +59,7 @@ def test_convergence_refuses_bad_input(run: Run, words: str, complaint: str) -> 
     refused(run("reproduce", "convergence", *words.split()), complaint)
 
 
+@pytest.mark.slow
 def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
     small = ("--quick", "--steps", "6", "--seeds", "2", "--parts", "no-noise", "policy")
     words = ("reproduce", "gridworld", "-o", "new/folder", *small)

@@ -79,6 +79,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     return Killed(folder, code, said, seconds, orphans, json.loads(manifest.read_text()))
 
 
+@pytest.mark.slow
 def test_processes_that_disagree_all_say_so(killed: Killed) -> None:
     said = [killed.of(index)["said"] for index in range(4)]
     assert said == [said[0]] * 4
@@ -119,6 +120,7 @@ def test_a_killed_process_stops_the_others(killed: Killed) -> None:
     assert "start it again to go on from" in killed.said
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_another_number_to_the_same_answer(killed: Killed) -> None:
     assert killed.manifest["processes"] == 4
     # As if it had been killed while it wrote the next one.
@@ -153,6 +155,7 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
+@pytest.mark.slow
 def test_a_scheduler_starts_the_same_program(tmp_path: Path) -> None:
     text = (
         "from bisimetric import worlds; from bisimetric.exact import sharded\n"

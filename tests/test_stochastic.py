@@ -45,6 +45,7 @@ def kind_of(d: Distance) -> str:
     return "lax" if d.kind == "lax" else "bisimulation"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(stochastic_mdps(max_states=4), st.sampled_from(["bisimulation", "lax"]))
 def test_distances_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
