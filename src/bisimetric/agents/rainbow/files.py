@@ -77,14 +77,9 @@ def save(
 def load(path: str | os.PathLike[str]) -> RainbowAgent:
     """An agent from its file; what was said about it is its `made`."""
     tensors, about = read(path, AGENT, "Rainbow agent")
+    _require(path, about, ("game", "actions"))
     history = history_in(tensors)
-    actions, game = about.get("actions"), about.get("game")
-    if not (type(actions) is int and actions > 0 and isinstance(game, str)):
-        raise InputError(
-            f"{path} is no whole agent: its actions are {actions!r} and its game {game!r}; fetch "
-            "it again, or train it anew."
-        )
-    network = Network(actions)
+    network = Network(about["actions"])
     parameters = {}
     for layer, shape in network.shapes().items():
         wanted = {"kernel": shape, "bias": shape[-1:]}
@@ -98,7 +93,9 @@ def load(path: str | os.PathLike[str]) -> RainbowAgent:
         parameters[layer] = {
             part: jnp.asarray(tensors[f"{layer}.{part}"], jnp.float32) for part in wanted
         }
-    return RainbowAgent(f"rainbow of {game}", network, parameters, made=about, history=history)
+    return RainbowAgent(
+        f"rainbow of {about['game']}", network, parameters, made=about, history=history
+    )
 
 
 def _require(

@@ -82,7 +82,9 @@ class Checkpoint:
             kept = "" if before is None else f"; {self.folder} keeps {before['table']}, go on there"
             group.together(lambda: self._keep_only(group, before))
             why = str(error).rstrip(".")
-            raise agreed(OSError(f"cannot write the checkpoint: {why}{kept}.")) from None
+            if not why.startswith("cannot write"):
+                why = f"cannot write the checkpoint: {why}"
+            raise agreed(OSError(f"{why}{kept}.")) from None
         group.together(lambda: self._keep_only(group, about))
 
     def removed(self, group: Group) -> None:
