@@ -294,7 +294,7 @@ def rainbow_agent(folder: Path) -> Mutate:
     from bisimetric.agents.rainbow.network import Network
     from bisimetric.learned.files import write
 
-    tensors: dict[str, Any] = {"history loss": np.zeros(3)}
+    tensors: dict[str, Any] = {"history step": np.arange(3.0), "history loss": np.zeros(3)}
     for layer, shape in Network(3).shapes().items():
         tensors[f"{layer}.kernel"] = np.zeros(shape, np.float16)
         tensors[f"{layer}.bias"] = np.zeros(shape[-1:], np.float16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 from bisimetric.datasets.actions import Actions
 from bisimetric.datasets.checks import told
 from bisimetric.datasets.observations import Observer, StateOf, discrete, rows
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, TableTooLarge, near_names
 from bisimetric.files import name_input_errors
 from bisimetric.mdp.checks import frozen
+from bisimetric.memory import require_memory
 from bisimetric.progress import bar
 from bisimetric.transitions import Transitions
 from bisimetric.worlds import toy_text
@@ -23,6 +25,8 @@ from bisimetric.worlds.environments import imported, made
 
 TOY_TEXT = "gymnasium.envs.toy_text"
 """Where the environments are that `worlds.toy_text` knows the states of."""
+MAX_COMPRESSION = 1032
+"""The most by which DEFLATE, HDF5's usual filter, shrinks anything."""
 
 
 def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions:
@@ -96,7 +100,11 @@ def _episodes(where: str, dataset: Any) -> Iterator[Any]:
 def _loaded(name: str) -> Any:
     minari = imported("minari", name)
     try:
-        return minari.load_dataset(name, download=False)
+        dataset = minari.load_dataset(name, download=False)
+        _check_declared_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")
+        return dataset
+    except TableTooLarge:
+        raise
     except Exception as error:
         # Minari raises what its storage raises, of which there are several.
         with warnings.catch_warnings(record=True) as caught:
@@ -112,6 +120,30 @@ def _loaded(name: str) -> Any:
             f"datasets: Minari has no local data set {name!r}{near.rstrip('?')}; {there}, and "
             "`minari download` fetches others."
         ) from None
+
+
+def _check_declared_sizes(name: str, path: Path) -> None:
+    """Raises where an HDF5 file declares arrays that it cannot hold, or that memory cannot.
+
+    HDF5 allocates what a damaged header declares.
+    """
+    if not path.is_file():
+        return
+    import h5py  # comes with Minari's storage
+
+    total = 0
+
+    def add(_: str, node: Any) -> None:
+        nonlocal total
+        if isinstance(node, h5py.Dataset):
+            size = node.size * node.dtype.itemsize
+            if size > MAX_COMPRESSION * max(node.id.get_storage_size(), 1):
+                raise ValueError(f"{node.name} declares {size:,} bytes, more than the file holds")
+            total += size
+
+    with h5py.File(path) as file:
+        file.visititems(add)
+    require_memory(f"Minari's {name} needs", total, "read fewer episodes of it")
 
 
 def _known(spec: Any, states: int | None) -> dict[str, Any]:
