@@ -38,7 +38,7 @@ def test_a_sample_of_cases(name: str) -> None:
 @pytest.mark.slow
 def test_a_campaign() -> None:
     """Hangs are ended and counted, so that this ends."""
-    report = oracle_campaign.campaign(100_000, 1, seconds=150.0, tell=False)
+    report = oracle_campaign.campaign(60, 1, seconds=900.0, tell=False)
     report.print()
     assert not report.findings, "\n".join(map(str, report.findings))
     # Every property was checked.

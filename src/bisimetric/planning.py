@@ -170,7 +170,6 @@ def _solved(system: sparse.csr_array, R: NDArray[np.float64]) -> NDArray[np.floa
     V, left = np.zeros(R.shape), R
     longest = int(np.diff(system.indptr).max())
     for _ in range(REFINEMENTS):
-        # Squares of huge rewards overflow; then the direct solver has it.
         with np.errstate(over="ignore", invalid="ignore"):
             refined = V + solving_step(system, left, share=COARSE, steps=MOST_STEPS)
             rest = R - system @ refined
@@ -195,7 +194,9 @@ def solving_step(
     By BiCGSTAB on one thread: several gain nothing here, wait for each other on a busy machine, and
     round differently from run to run.
     """
-    with _libraries().limit(limits=1, user_api="blas"):
+    # Squares of huge rewards overflow; whoever calls looks at the residual.
+    ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    with ignored, _libraries().limit(limits=1, user_api="blas"):
         found, _ = linalg.bicgstab(system, left, rtol=share, atol=small, maxiter=steps)
     return np.asarray(found)
 
