@@ -24,6 +24,7 @@ NOISY = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, most=0.3)
     ("settings", "message"),
     [
         (Settings(batch=10 * HUGE), "a batch of 10,000,000,000 needs .* lower the batch of"),
+        (Settings(batch=HUGE), "a batch of 1,000,000,000 needs .* lower the batch of"),
         (Settings(MetricNetwork((HUGE,))), "a network of .* weights .* give fewer hidden units"),
         (Settings(MetricNetwork((HUGE, 10**30))), "a network of .* weights with the optimiser"),
         (Settings(MetricNetwork(groups=HUGE)), "a network of .* weights with the optimiser"),
@@ -51,6 +52,18 @@ def test_sizes_that_cannot_fit_are_refused(settings: Any, message: str, source: 
 def test_a_batch_of_pairs_is_refused_where_its_rows_fit() -> None:
     with pytest.raises(TableTooLarge, match=r"a batch of 10,000,000 needs \d+ TiB"):
         fit("bisimulation", NOISY, discount=0.5, steps=1, settings=paper.Settings(batch=10**7))
+
+
+def test_memory_that_xla_cannot_get_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if the estimate had been too low.
+    monkeypatch.setattr("bisimetric.learned.fitting.require_training_memory", lambda *_: None)
+
+    def exhausted(*_: Any) -> None:
+        raise jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 44004583000 bytes.")
+
+    monkeypatch.setattr("bisimetric.learned.fitting._advanced", exhausted)
+    with pytest.raises(TableTooLarge, match="a batch of 16 ran out of memory; lower the batch"):
+        fit("bisimulation", STATES, discount=0.5, steps=1, settings=Settings(batch=16))
 
 
 def test_many_seeds_are_refused() -> None:

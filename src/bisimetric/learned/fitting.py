@@ -20,7 +20,7 @@ from bisimetric.files import check_writable
 from bisimetric.interrupts import jit
 from bisimetric.learned import files, training
 from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.memory import require_training_memory
+from bisimetric.learned.memory import name_exhausted_memory, require_training_memory
 from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
 from bisimetric.learned.numbers import number
 from bisimetric.learned.settings import Settings
@@ -153,7 +153,8 @@ def fit(
     measured = None if measure is None else jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
-        with bar(1.0, f"learning {kind}") as progress:
+        exhausted = name_exhausted_memory(kind, settings.batch)
+        with exhausted, bar(1.0, f"learning {kind}") as progress:
             while (done := int(reached.state.step)) < steps:
                 size = min(every - done % every, steps - done)
                 after, loss = _advanced(reached, reached.state, size)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
+from bisimetric.errors import TableTooLarge
 from bisimetric.learned.losses import Kind
 from bisimetric.learned.networks.pairs import AnyNetwork
 from bisimetric.learned.sources import Source
@@ -52,6 +56,20 @@ def require_training_memory(
         "lower the batch of the Settings",
         free,
     )
+
+
+@contextlib.contextmanager
+def name_exhausted_memory(kind: Kind, batch: int) -> Iterator[None]:
+    """Raise TableTooLarge where XLA runs out of memory, which an estimate may not foresee."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
+            raise
+        raise TableTooLarge(
+            f"learned.{kind}: a batch of {batch:,} ran out of memory; lower the batch of the "
+            "Settings."
+        ) from None
 
 
 def count_weights(network: Any, features: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from bisimetric.learned.networks.coupled import DRAWN, FEW, Coupled, FreeNetwork
 from bisimetric.learned.numbers import check
 from bisimetric.learned.pairs import listed
 from bisimetric.learned.sources import Source, States
-from bisimetric.learned.training import CLOSE, Learner
+from bisimetric.learned.training import CLOSE, NUMBERS_PER_DRAW, Learner
 
 HEADROOM = 4.0
 """How far best behaviour may tell states apart, over how far random behaviour does: the unit."""
@@ -111,7 +111,7 @@ class Settings:
             return drawn, pairs
         states = len(source.points)
         if listed(source, self.batch // network.actions):
-            return states, network.actions * states**2 + 2 * self.batch
+            return states, network.actions * states**2 + NUMBERS_PER_DRAW * self.batch
         return drawn, pairs + network.actions * states**2
 
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:

@@ -19,6 +19,8 @@ from bisimetric.learned.networks.pairs import Parameters
 from bisimetric.learned.sources import Source, States
 from bisimetric.learned.spreading import BATCHES, SEEDS
 
+NUMBERS_PER_DRAW = 11
+"""Numbers that XLA holds per listed state that is drawn: 44 bytes with JAX 0.10.2 on a CPU."""
 CLOSE = 0.01
 """The share of the horizon that may be missing when a run counts as settled."""
 

@@ -16,7 +16,7 @@ from bisimetric.learned.numbers import check, number
 from bisimetric.learned.pairs import listed
 from bisimetric.learned.paper.learning import of_batches, of_states
 from bisimetric.learned.sources import Source
-from bisimetric.learned.training import CLOSE, Learner
+from bisimetric.learned.training import CLOSE, NUMBERS_PER_DRAW, Learner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Settings:
         hidden = getattr(network, "hidden", (1,))
         # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
         deep = len(hidden) > 1 or getattr(network, "activation", "relu") != "relu"
-        return rows, rows**2 * (max(hidden) if deep else 1) + 2 * self.batch
+        return rows, rows**2 * (max(hidden) if deep else 1) + NUMBERS_PER_DRAW * self.batch
 
     def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
         return jnp.float32(self.learning_rate) if rate is None else rate
