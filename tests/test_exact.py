@@ -379,3 +379,13 @@ def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatc
     table = lax_solver.solve(problem)
     assert table.how["leaps"] > 1
     np.testing.assert_allclose(table.values, lax_fixed_point(mdp), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["bisimulation", "lax"])
+def test_distances_beyond_the_largest_float_are_an_input_error(kind: str) -> None:
+    # Also where states lack actions, whose distance is the diameter bound itself.
+    rewards = np.array([[1e308, 0.0], [-1e308, 0.0], [0.0, 0.0]])
+    for has in (None, np.array([[True, True], [True, False], [True, True]])):
+        mdp = MDP.deterministic([[0, 1], [1, 1], [2, 0]], rewards, discount=0.9, available=has)
+        with pytest.raises(InputError, match="scale the rewards down"):
+            getattr(exact, kind)(mdp)

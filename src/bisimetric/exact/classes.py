@@ -80,12 +80,13 @@ def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied:
     require_memory(request.kind, states, work + copied)
     if solver.toy:
         _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
+    least = request.least(mdp)
     steps = steps_of(mdp, lax=request.kind == "lax")
     problem = Problem(
         np.ascontiguousarray(steps.successor, dtype=np.uint32),
         np.ascontiguousarray(steps.reward),
         mdp.discount,
-        request.least(mdp),
+        least,
         request.dtype,
     )
     table = solver.solve(problem)

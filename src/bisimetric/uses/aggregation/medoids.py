@@ -29,7 +29,8 @@ def medoids(table: NDArray[np.floating], k: int, key: int) -> tuple[NDArray[Any]
     (True, 1)
     """
     if k == 1:
-        sums = table.sum(axis=1, dtype=np.float64) - table.diagonal()
+        with np.errstate(over="ignore"):  # where sums overflow, any state will do
+            sums = table.sum(axis=1, dtype=np.float64) - table.diagonal()
         return np.zeros(len(table), np.int64), np.array([int(sums.argmin())])
     chosen = _drawn(table, k, np.random.default_rng(key))
     near, _ = _swapped(table, chosen, GAIN, PASSES)
