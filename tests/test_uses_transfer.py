@@ -391,3 +391,13 @@ def test_bad_input_is_refused() -> None:
     d = exact.bisimulation(uses.paired(other, SMALL))
     with pytest.raises(InputError, match=r"different ones \(a, b; up, down, left, right\); use"):
         uses.transfer(other, SMALL, d)
+
+
+@pytest.mark.parametrize("key", range(3))
+def test_the_optimistic_rule_ends_at_a_discount_next_to_1(key: int) -> None:
+    rng = np.random.default_rng(key)
+    discount = math.nextafter(1, 0)
+    rewards = rng.choice([0.1, 0.2, 1 / 3], (4, 2))
+    mdp = MDP.deterministic(rng.integers(4, size=(4, 2)), rewards, discount=discount)
+    found = uses.transfer(mdp, mdp, rule="optimistic")
+    assert (found.promised >= found.loss - found.error).all()

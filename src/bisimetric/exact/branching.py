@@ -17,6 +17,7 @@ from scipy.sparse import linalg
 
 from bisimetric import planning
 from bisimetric.exact import couplings
+from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.couplings import Memory, Model
 from bisimetric.exact.table import Table
 from bisimetric.exact.threads import in_parts
@@ -95,22 +96,24 @@ def _iterated(run: _Run, least: float) -> tuple[float, float, int]:
     actions it is Newton's method for a game (Pollatschek & Avi-Itzhak), quick but able to go
     astray: after `PATIENCE` rounds without gain, actions are held until the couplings are at rest
     (Hoffman & Karp); if rounding spoils even that, sweeps of value iteration alone follow, twice as
-    many each time, so that it ends.
+    many each time, so that it ends; at a discount next to 1, `SweepLimit` ends it.
     """
     best, without_gain, rounds = math.inf, 0, 0
     hold, rest, resting = False, FIRST_REST, 0
+    limit = SweepLimit(math.isqrt(2 * run.image.size))
     residual, largest = run.sweep()
     with bar(1.0, "couplings: digits of the error") as shown:
         while True:
             # Below the grain of F, whose sums have as many roundings as terms, nothing can fall.
             small = max(least, (8 * run.model.support + 128) * UNIT * largest)
-            if residual <= small:
+            hopeless = limit.exceeds(rounds, residual, small)
+            if residual <= small or hopeless:
                 # In exact arithmetic a sweep that skips trees within their `safe` drift is as good:
                 # reduced costs, sums of at most n + m costs, moved by less than their least one.
                 # What float32 rounds in `safe` is far below MARGIN, and the rounding of the reduced
                 # costs is in the doubt of the sweep that computed them. So this sweep is slack.
                 residual, largest = run.sweep(thorough=True)
-                if residual <= small:
+                if residual <= small or hopeless:
                     # Sums over a row, and dividing it by its sum, take a rounding a term.
                     # Below the normal numbers, where small rewards may be in this unit, a rounding
                     # is TINY / 2: of each term, and of both rewards.

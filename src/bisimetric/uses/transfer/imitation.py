@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import linalg
 
+from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.table import proven_error
 from bisimetric.exact.threads import in_parts
 from bisimetric.mdp import MDP
@@ -89,10 +90,11 @@ class _Run:
         discount, support, rounds = self.fixed[3], self.rows.support, 0
         with compiling("the kernels"):
             residual, largest, doubt = self.sweep()
+        limit = SweepLimit(max(self.shape))
         with bar(1.0, "imitation: digits of the error") as shown:
             while True:
                 least = max(tol * (1 - discount) / 2, (8 * support + 128) * UNIT * largest)
-                if residual <= least:
+                if residual <= least or limit.exceeds(rounds, residual, least):
                     break
                 leap = rounds < MOST_LEAPS
                 self.table[:, self.shape[0] :] = (
