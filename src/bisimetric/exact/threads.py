@@ -40,7 +40,7 @@ def in_parts(work: Callable[[int, int], T], size: int, worth: int) -> list[T]:
     >>> in_parts(lambda low, high: sum(range(low, high)), 10, worth=100)
     [45]
     """
-    threads = numba.get_num_threads()
+    threads = numba.get_num_threads() if size >= worth else 1
     if size * min(threads, MANY) < worth * MANY:
         threads = 1
     count = min(threads * PARTS, 2 * size // worth) if threads > 1 else 1
