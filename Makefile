@@ -21,7 +21,7 @@ test-slow: .venv/.installed-dev ## the tests that take longer
 
 # Numba's cache holds one version's code. Matplotlib 3.10 calls functions that Pyparsing has renamed.
 test-minimum: .venv-minimum/.installed ## `make test` with the oldest versions that pyproject.toml allows, in a .venv-minimum
-	NUMBA_CACHE_DIR=.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto -m "not slow" --ignore=tests/browser \
+	NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto -m "not slow" --ignore=tests/browser \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, with PyTorch, in a .venv-sb3 of their own
