@@ -13,7 +13,7 @@ help: ## this list
 demo: .venv/.installed ## the three distances on the paper's 31 states: checked, drawn, saved in demo/
 	@$(BIN)/bisimetric demo --output demo
 
-test: lint ## linters, types and all tests that take seconds (about five minutes on two cores)
+test: lint ## linters, types and all tests that take seconds (some minutes on two cores)
 	$(BIN)/python -m pytest -n auto -m "not slow" --ignore=tests/browser
 
 test-slow: .venv/.installed-dev ## the tests that take longer
