@@ -21,6 +21,7 @@ __all__ = [
     "UNREADABLE",
     "archive",
     "check_writable",
+    "compute_checksum",
     "name_input_errors",
     "name_write_errors",
     "parse_object",

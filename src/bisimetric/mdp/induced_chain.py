@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bisimetric.mdp.checks import checked_policy
-from bisimetric.rounding import TINY, UNIT
+from bisimetric.rounding import TINY, UNIT, two_sum
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP
@@ -137,9 +137,9 @@ def _average(
     mass, mass_rest = np.zeros(len(values)), np.zeros(len(values))
     for w, v in zip(weights.T, scaled.T, strict=True):
         product, product_rest = _two_product(w, v)
-        top, sum_rest = _two_sum(top, product)
+        top, sum_rest = two_sum(top, product)
         top_rest += sum_rest + product_rest
-        mass, sum_rest = _two_sum(mass, w)
+        mass, sum_rest = two_sum(mass, w)
         mass_rest += sum_rest
     quotient = top / mass
     product, product_rest = _two_product(quotient, mass)
@@ -153,15 +153,6 @@ def _average(
     double = 8 * (terms * UNIT) ** 2 * np.maximum(np.abs(low), np.abs(high))
     error = (UNIT * np.abs(average) + double) * (1 + 8 * UNIT) + TINY
     return average, float(np.where(low == high, 0.0, error).max())
-
-
-def _two_sum(
-    a: NDArray[np.float64], b: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """a + b as a float and what it rounds away (Knuth)."""
-    total = a + b
-    second = total - a
-    return total, (a - (total - second)) + (b - second)
 
 
 def _two_product(

@@ -12,7 +12,7 @@ from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
 from bisimetric.planning import Values
-from bisimetric.rounding import TINY, UNIT
+from bisimetric.rounding import TINY, UNIT, two_sum
 
 ROUNDING = 1e-9
 """The share by which a bound is raised, far more than the rounding of its sums."""
@@ -40,10 +40,7 @@ def add_up(*terms: Any) -> Any:
     total: Any = terms[0]
     for term in terms[1:]:
         with np.errstate(invalid="ignore", over="ignore"):
-            rounded = np.add(total, term)
-            # What the sum lost in rounding, to the bit (Knuth's two-sum).
-            back = rounded - total
-            lost = (total - (rounded - back)) + (term - back)
+            rounded, lost = two_sum(total, term)
             total = np.where(lost > 0, np.nextafter(rounded, np.inf), rounded)
     return total if np.ndim(total) else float(total)
 
