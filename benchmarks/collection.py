@@ -22,9 +22,9 @@ from ale_py.vector_env import AtariVectorEnv
 from numpy.typing import NDArray
 
 from bisimetric import agents, games
-from bisimetric.games.environments import NOOPS
-from bisimetric.games.experience import COUNT
-from bisimetric.games.idle import Idle
+from bisimetric.games.environments import MAX_NOOPS
+from bisimetric.games.experience import NUM_GAMES
+from bisimetric.games.idle import IdleAgent
 
 ROUNDS = 400
 TURNS = 3
@@ -39,7 +39,11 @@ def clocks() -> Clocks:
 def bare(name: str, count: int, rounds: int) -> tuple[Clocks, Clocks]:
     """The environment alone: observations that nobody looks at."""
     vector = AtariVectorEnv(
-        games.game(name).rom, count, noop_max=NOOPS, use_fire_reset=False, reward_clipping=False
+        games.find_game(name).rom,
+        count,
+        noop_max=MAX_NOOPS,
+        use_fire_reset=False,
+        reward_clipping=False,
     )
     vector.reset(seed=0)
     actions = np.zeros(count, np.int64)
@@ -61,15 +65,15 @@ class Timed:
 
     def see(
         self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
-    ) -> tuple[games.Seen, Any]:
-        found = self.agent.see(observations, memory, fresh)
+    ) -> tuple[games.AgentOutput, Any]:
+        found = self.agent.act(observations, memory, fresh)
         self.looks.append(clocks())
         return found
 
 
 def collected(agent: games.Agent, name: str, count: int, rounds: int) -> tuple[Clocks, Clocks]:
     timed = Timed(agent)
-    games.collect(name, timed, steps=rounds * count, count=count, epsilon=0)
+    games.collect(name, timed, steps=rounds * count, num_games=count, epsilon=0)
     # Both halves of the consoles have been looked at by then, and all is compiled.
     return timed.looks[1], timed.looks[-1]
 
@@ -78,12 +82,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("game", nargs="?", default="Pong")
     parser.add_argument("--agent", choices=("idle", "shipped"), default="idle")
-    parser.add_argument("--games", type=int, default=COUNT, help="side by side, an even number")
+    parser.add_argument("--games", type=int, default=NUM_GAMES, help="side by side, an even number")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="steps of each of them")
     parser.add_argument("--turns", type=int, default=TURNS, help="the best of them counts")
     given = parser.parse_args()
-    name, size = games.game(given.game).name, (given.games, given.rounds)
-    agent = agents.shipped(name) if given.agent == "shipped" else Idle(name)
+    name, size = games.find_game(given.game).name, (given.games, given.rounds)
+    agent = agents.pretrained(name) if given.agent == "shipped" else IdleAgent(name)
     steps = given.games * given.rounds
     best: dict[str, list[float]] = {"bare": [0.0, 0.0], "collected": [0.0, 0.0]}
     for _ in range(given.turns):

@@ -16,21 +16,21 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from bisimetric import views
-from bisimetric.exact.sharded.cost import Cost, cost, grid_rows, most_sweeps
-from bisimetric.views.colours import colours
-from bisimetric.views.convergence import GREY, legend_below
+from bisimetric.exact.sharded.cost import Cost, bound_sweeps, estimate_cost, estimate_grid_rows
+from bisimetric.views.colours import build_colormap
+from bisimetric.views.convergence import GREY, add_legend_below
 
 STATES = (300_000, 1_000_000)
 DEVICES = (8, 16, 32, 64)
 ACTIONS = 4
-SWEEPS = most_sweeps(0.99)
+SWEEPS = bound_sweeps(0.99)
 """Hardly any table needs more at discount 0.99; small ones took less, see docs/scaling.md."""
 SUCCESSORS = ("random", "grid-like")
 
 
 def forecast(states: int, devices: int, successors: str) -> Cost:
-    rows = None if successors == "random" else grid_rows(states, devices)
-    return cost(states, ACTIONS, devices, rows=rows)
+    rows = None if successors == "random" else estimate_grid_rows(states, devices)
+    return estimate_cost(states, ACTIONS, devices, received_rows=rows)
 
 
 def most_states(devices: int) -> int:
@@ -38,7 +38,9 @@ def most_states(devices: int) -> int:
     low, high = 1000, 10_000_000
     while high - low > 1000:
         middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle, ACTIONS, devices).fits else (low, middle)
+        low, high = (
+            (middle, high) if estimate_cost(middle, ACTIONS, devices).fits else (low, middle)
+        )
     return low
 
 
@@ -51,15 +53,15 @@ def table() -> None:
     for states, devices, successors in itertools.product(STATES, DEVICES, SUCCESSORS):
         c = forecast(states, devices, successors)
         if c.fits:
-            seconds = f"{c.computing:.3f} | {c.exchanging:.3f} | {c.leaping:.3f}"
+            seconds = f"{c.compute_seconds:.3f} | {c.exchange_seconds:.3f} | {c.cycle_seconds:.3f}"
             print(
-                f"| {states:,} | {devices} | {c.memory / 2**30:.0f} | {successors} | "
-                f"{c.received / 1e9:.3g} | {seconds} | {60 * c.hours(SWEEPS):.3g} |"
+                f"| {states:,} | {devices} | {c.device_bytes / 2**30:.0f} | {successors} | "
+                f"{c.received_bytes / 1e9:.3g} | {seconds} | {60 * c.hours(SWEEPS):.3g} |"
             )
     print()
     for devices in DEVICES:
         print(f"{devices} GPUs hold {most_states(devices):,} states")
-    print(f"at discount 0.99 at most {most_sweeps(0.99):,} sweeps")
+    print(f"at discount 0.99 at most {bound_sweeps(0.99):,} sweeps")
 
 
 def drawn() -> Figure:
@@ -86,7 +88,7 @@ def drawn() -> Figure:
         "d~, 4 actions, float32, hosts of eight H200, by the model; memory ends at the bars",
         fontsize=11,
     )
-    legend_below(figure, [f"{devices} GPUs" for devices in DEVICES])
+    add_legend_below(figure, [f"{devices} GPUs" for devices in DEVICES])
     return figure
 
 
@@ -96,7 +98,7 @@ def _lines(axes: Axes, successors: str) -> None:
         end = most_states(devices)
         states = np.geomspace(60_000, end, 60).astype(int)
         hours = [forecast(int(each), devices, successors).hours(SWEEPS) for each in states]
-        colour = colours()(0.85 * place / (len(DEVICES) - 1))
+        colour = build_colormap()(0.85 * place / (len(DEVICES) - 1))
         axes.plot(states, hours, color=colour, ls=dashes[place], lw=2.2, label=f"{devices} GPUs")
         axes.plot(end, hours[-1], marker="|", ms=13, mew=2.2, color=colour, label="_end")
         axes.annotate(
@@ -114,4 +116,4 @@ def _lines(axes: Axes, successors: str) -> None:
 if __name__ == "__main__":
     table()
     if sys.argv[1:]:
-        views.save(drawn(), Path(sys.argv[1]))
+        views.save_figure(drawn(), Path(sys.argv[1]))

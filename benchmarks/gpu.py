@@ -15,16 +15,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import cuda, levels, rising
-from bisimetric.exact.gpu.tables import Tables
-from bisimetric.exact.table import proven_error
+from bisimetric.exact.gpu.tables import GpuWorkspace
+from bisimetric.exact.table import bound_error
 
 DISCOUNT, ACTIONS = 0.99, 4
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
-def problems(states: int, actions: int, dtype: str, tol: float) -> Iterator[tuple[str, Problem]]:
+def problems(
+    states: int, actions: int, dtype: str, tol: float
+) -> Iterator[tuple[str, DeterministicProblem]]:
     """Random successors, and those of a grid of about as many cells."""
     rng = np.random.default_rng(0)
     height = math.isqrt(states)
@@ -44,11 +46,13 @@ def problems(states: int, actions: int, dtype: str, tol: float) -> Iterator[tupl
     ):
         yield (
             name,
-            Problem(successor.astype(np.uint32), rewards, DISCOUNT, least, np.dtype(dtype)),
+            DeterministicProblem(
+                successor.astype(np.uint32), rewards, DISCOUNT, least, np.dtype(dtype)
+            ),
         )
 
 
-def seconds(device: cuda.Device, work: Callable[[], object], times: int) -> float:
+def seconds(device: cuda.GpuDevice, work: Callable[[], object], times: int) -> float:
     """Of one piece of work, in the mean of several after a first one."""
     work()
     device.arrays.cuda.Device().synchronize()
@@ -59,12 +63,12 @@ def seconds(device: cuda.Device, work: Callable[[], object], times: int) -> floa
     return (time.perf_counter() - began) / times
 
 
-def sweep(device: cuda.Device, name: str, problem: Problem) -> None:
+def sweep(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
     """The speed of a sweep, against that of a copy."""
-    tables = Tables(device, problem, rising.by_predecessors(device, problem))
-    run = rising.Rising(tables)
+    tables = GpuWorkspace(device, problem, rising.order_by_predecessors(device, problem))
+    run = rising.BisimulationIteration(tables)
     size = problem.num_states * tables.pitch * problem.dtype.itemsize
-    copy = 2 * size / seconds(device, lambda: device.arrays.copyto(run.fresh, run.d), 5)
+    copy = 2 * size / seconds(device, lambda: device.arrays.copyto(run.backup, run.d), 5)
     one = seconds(device, run.sweep, 5)
     speed = (problem.num_actions + 1) * size / one
     print(
@@ -74,25 +78,25 @@ def sweep(device: cuda.Device, name: str, problem: Problem) -> None:
     )
 
 
-def whole(device: cuda.Device, name: str, problem: Problem) -> None:
+def whole(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
     """The time of a whole table, and that of fetching it."""
     fetching = []
-    fetched = Tables.fetched
+    fetched = GpuWorkspace.fetch_matrix
 
-    def timed(self: Tables, *given: object) -> object:
+    def timed(self: GpuWorkspace, *given: object) -> object:
         device.arrays.cuda.Device().synchronize()
         began = time.perf_counter()
         values = fetched(self, *given)
         fetching.append(time.perf_counter() - began)
         return values
 
-    Tables.fetched = timed  # type: ignore[assignment,method-assign]
+    GpuWorkspace.fetch_matrix = timed  # type: ignore[assignment,method-assign]
     began = time.perf_counter()
     table = (levels if problem.num_actions == 1 else rising).solve(problem, device)
     took = time.perf_counter() - began
-    Tables.fetched = fetched  # type: ignore[method-assign]
-    error = proven_error(table.residual, table.largest, problem.discount)
-    how = ", ".join(f"{count:,} {what}" for what, count in table.how.items() if count and what in
+    GpuWorkspace.fetch_matrix = fetched  # type: ignore[method-assign]
+    error = bound_error(table.residual, table.largest, problem.discount)
+    how = ", ".join(f"{count:,} {what}" for what, count in table.details.items() if count and what in
                     ("sweeps", "policies", "rounds", "levels"))  # fmt: skip
     print(
         f"{name}: {took - fetching[0]:.3f} s, and {fetching[0]:.2f} s to fetch the table; "
@@ -106,7 +110,7 @@ def main() -> None:
     parser.add_argument("--states", type=int, default=60_000, help="of tables in float32")
     parser.add_argument("--double", type=int, default=20_000, help="of tables in float64")
     given = parser.parse_args()
-    device = cuda.found()
+    device = cuda.find_device()
     print(f"{device.name}; {given.states:,} states in float32 to 1e-3")
     for name, problem in problems(given.states, 1, "float32", 1e-3):
         whole(device, f"d^pi, {name}, first", problem)

@@ -16,18 +16,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from bisimetric import Transitions, worlds
-from bisimetric.learned import FreeNetwork, Settings, of_mdp, of_transitions, paper, training
-from bisimetric.learned.networks.hidden import groups_of
+from bisimetric.learned import (
+    FreeNetwork,
+    PairQConfig,
+    paper,
+    source_from_mdp,
+    source_from_transitions,
+    training,
+)
+from bisimetric.learned.networks.hidden import build_tile_groups
 from bisimetric.learned.networks.kernels import TILE
-from bisimetric.paper.gridworld import DISCOUNT, MOST, PAPER, SCALE, centres
+from bisimetric.paper.gridworld import DISCOUNT, NOISE_CLIP, PAPER_CONFIG, SCALING, cell_centres
 
-ATARI = paper.Settings(
+ATARI = paper.Castro2020Config(
     paper.PairNetwork((16, 16), output="relu"),
     batch=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,
-    period=125,
-    rate=0.99,
+    target_update_period=125,
+    horizon_growth=0.99,
 )
 GPU = jax.default_backend() == "gpu"
 H200 = 67e12
@@ -38,7 +45,7 @@ def measured(source: Any, settings: Any, kind: Any, keys: int, steps: int) -> tu
     """Seconds a step, compiled before, and the bytes that a step needs besides its arguments."""
     seeds = jnp.stack([jax.random.key(key) for key in range(keys)])
     network = settings.network_of(source, kind, DISCOUNT)
-    state = training.started(settings, network, source.scale.features, seeds)
+    state = training.initialise_state(settings, network, source.scale.features, seeds)
     given: dict[str, Any] = {
         "settings": settings,
         "network": network,
@@ -46,8 +53,8 @@ def measured(source: Any, settings: Any, kind: Any, keys: int, steps: int) -> tu
         "discount": DISCOUNT,
         "of": steps,
     }
-    plan = training.planned(0, steps, settings.period)
-    program: Any = training._compiled
+    plan = training.plan_updates(0, steps, settings.period)
+    program: Any = training._advance_compiled
     lowered = program.lower(
         state, source, jnp.int32(steps), settings, network, kind, DISCOUNT, plan
     )
@@ -56,7 +63,7 @@ def measured(source: Any, settings: Any, kind: Any, keys: int, steps: int) -> tu
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        jax.block_until_ready(training.advanced(state, source, steps=steps, **given))
+        jax.block_until_ready(training.advance(state, source, updates=steps, **given))
         times.append((time.perf_counter() - began) / steps)
     return min(times[1:]), int(memory)
 
@@ -77,11 +84,11 @@ def peak() -> float:
 def compared(source: Any) -> float:
     """How many pairs of a batch with noise are computed: on a GPU, tiles with equal actions."""
     if not GPU:
-        return float(PAPER.batch**2)
+        return float(PAPER_CONFIG.batch**2)
     tiles = []
     for key in range(20):
-        actions = jnp.sort(source.batch(jax.random.key(key), PAPER.batch).action)
-        tiles.append(float(groups_of(actions).tiles.sum()) * TILE**2)
+        actions = jnp.sort(source.batch(jax.random.key(key), PAPER_CONFIG.batch).action)
+        tiles.append(float(build_tile_groups(actions).tiles.sum()) * TILE**2)
     return float(np.mean(tiles))
 
 
@@ -90,21 +97,21 @@ def grid() -> Iterator[Row]:
     mdp = worlds.load("mirrored-rooms", discount=DISCOUNT)
     most = peak()
     for noise in (0.1, 0.0):
-        source = of_mdp(
+        source = source_from_mdp(
             "bisimulation",
             mdp,
-            points=centres(mdp),
-            scale=SCALE,
+            points=cell_centres(mdp),
+            scaling=SCALING,
             noise=noise,
-            most=MOST if noise else 0.0,
+            noise_clip=NOISE_CLIP if noise else 0.0,
         )
         pairs = compared(source) if noise else float(mdp.num_states**2)
         # A pair and unit takes 4 operations forwards and 6 back; with noise the target network
         # runs forwards twice as well.
-        operations = pairs * PAPER.network.hidden[0] * (10 + (8 if noise else 0))  # type: ignore[union-attr]
+        operations = pairs * PAPER_CONFIG.network.hidden[0] * (10 + (8 if noise else 0))  # type: ignore[union-attr]
         for keys in (1, 10) if GPU else (1,):
             steps = 2_000 if GPU else (500 if noise == 0 else 20)
-            seconds, memory = measured(source, PAPER, "bisimulation", keys, steps)
+            seconds, memory = measured(source, PAPER_CONFIG, "bisimulation", keys, steps)
             yield (
                 f"GridWorld, noise {'on' if noise else 'off'}, {keys} seed{'s' * (keys > 1)}",
                 f"{seconds * 1e3:.3g} ms a step, {seconds * 240_000:,.0f} s for 240,000",
@@ -117,8 +124,8 @@ def recipe() -> Iterator[Row]:
     """The same grid by the recipe of `learned`, with either network."""
     mdp = worlds.load("mirrored-rooms", discount=DISCOUNT)
     for noise in (0.1, 0.0):
-        source = of_mdp("bisimulation", mdp, noise=noise)
-        for name, settings in (("metric", Settings()), ("free", Settings(FreeNetwork()))):
+        source = source_from_mdp("bisimulation", mdp, noise=noise)
+        for name, settings in (("metric", PairQConfig()), ("free", PairQConfig(FreeNetwork()))):
             for keys in (1, 10) if GPU else (1,):
                 steps = 2_000 if GPU else (500 if noise == 0 else 25)
                 seconds, memory = measured(source, settings, "bisimulation", keys, steps)
@@ -136,7 +143,7 @@ def atari() -> Iterator[Row]:
     seen = rng.random((100_001, 512), dtype=np.float32)
     nothing = np.zeros(100_000, dtype=np.int64)
     data = Transitions(seen[:-1], nothing, rng.random(100_000), seen[1:], nothing > 0)
-    source = of_transitions("on_policy", data)
+    source = source_from_transitions("on_policy", data)
     b = ATARI.batch
     operations = 3 * 2 * 2 * (2 * b * 512 * 16) + 4 * b * b * (16 * 4 + 2 * 16 * 16 + 2 * 16)
     for keys in (1, 16) if GPU else (1,):

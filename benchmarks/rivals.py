@@ -83,7 +83,7 @@ def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
     successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
     reward = np.ascontiguousarray(mdp.R.T)
     d, change = np.zeros((states, states)), np.zeros(states)
-    size = sweeps.block_size(states)
+    size = sweeps.choose_block_size(states)
     fresh = np.empty((size, states))
     blocks = range(0, states, size)
     for backward in itertools.cycle((False, True)):

@@ -68,7 +68,7 @@ def large() -> Iterator[Row]:
         yield (
             f"d~, {name}, {mdp.num_states:,} states, against value iteration",
             f"{rival / ours:.1f} times faster (wanted: 20, hoped: 30)",
-            f"{ours:.2f} s and {d.made['sweeps']} sweeps against {rival:.1f} s and {sweeps} "
+            f"{ours:.2f} s and {d.metadata['sweeps']} sweeps against {rival:.1f} s and {sweeps} "
             f"sweeps; other keys, ours: {other_keys(name, options)}",
         )
 
@@ -86,7 +86,7 @@ def on_policy() -> Iterator[Row]:
     """d^pi of 10,000 states against plain sweeps."""
     mdp = worlds.load("random", states=10_000, discount=0.99)
     policy = np.random.default_rng(0).integers(4, size=10_000)
-    chain = mdp.under(policy)
+    chain = mdp.apply_policy(policy)
     chain_sweeps(chain, 1)
     exact.on_policy(mdp, policy, tol=TOL)
     ours = timed(lambda: exact.on_policy(mdp, policy, tol=TOL), 3)
@@ -134,7 +134,7 @@ def measure(states: int, successors: int, discount: float) -> None:
     seconds = time.perf_counter() - began
     peak = peak_memory() - before
     table = d.values.nbytes
-    rounds = {key: d.made[key] for key in ("sweeps", "rounds") if key in d.made}
+    rounds = {key: d.metadata[key] for key in ("sweeps", "rounds") if key in d.metadata}
     found = {"seconds": seconds, "peak": peak, "table": table, "tables": peak / table}
     print(json.dumps({**found, **rounds, "error": d.error}))
 
@@ -187,7 +187,7 @@ def chain() -> Iterator[Row]:
     yield (
         "d~, random chain, 80 states with 8 successors, against `ot.emd2` on every pair",
         f"{seen['seconds'] / ours:,.0f} times faster (wanted: 300)",
-        f"{ours * 1e3:.0f} ms and {d.made['rounds']} rounds against {seen['seconds']:.0f} s and "
+        f"{ours * 1e3:.0f} ms and {d.metadata['rounds']} rounds against {seen['seconds']:.0f} s and "
         f"{seen['sweeps']} sweeps, {seen['call']:.0f} microseconds a call",
     )
 
@@ -239,7 +239,7 @@ def query() -> Iterator[Row]:
     yield (
         "d~ of one pair, open-grid, 1,000,000 states, 4 actions, error 1e-6",
         f"{seconds:.2g} s",
-        f"{answer.explored:,} pairs explored of {500_000 * 999_999:,}",
+        f"{answer.num_explored:,} pairs explored of {500_000 * 999_999:,}",
     )
 
 
@@ -253,7 +253,7 @@ def sampling() -> Iterator[Row]:
         sampled.Trajectories(),
         sampled.Prioritised(),
     ):
-        run = sampled.Run("bisimulation", mdp, sampler=sampler)
+        run = sampled.SampledRun("bisimulation", mdp, sampler=sampler)
         run.advance(1_000)
         steps = 1_000_000 if isinstance(sampler, sampled.Prioritised) else 20_000_000
         ours = steps / timed(lambda run=run, steps=steps: run.advance(steps), 3)  # type: ignore[misc]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bisimetric.exact.sharded.cost import Machine, Measured, cost, fitted
+from bisimetric.exact.sharded.cost import Machine, SweepTiming, estimate_cost, fit_bandwidths
 
 SIZES = (4000, 8000)
 COUNTS = (1, 2, 4)
@@ -42,32 +42,34 @@ def timed(group: Any, name: str, states: int) -> dict[str, Any]:
     """Times the sweeps of one table."""
     import jax
 
-    from bisimetric.exact.sharded.exchange import planned
-    from bisimetric.exact.sharded.problem import stated
-    from bisimetric.exact.sharded.rising import Run
-    from bisimetric.exact.sharded.solving import layout_of
-    from bisimetric.exact.table import request
+    from bisimetric.exact.sharded.exchange import plan_exchange
+    from bisimetric.exact.sharded.problem import build_problem
+    from bisimetric.exact.sharded.rising import ShardedRun
+    from bisimetric.exact.sharded.solving import choose_layout
+    from bisimetric.exact.table import build_request
 
-    wanted = request("bisimulation", None, "float32")
-    problem = stated(wanted, world(name, states))
-    split = layout_of(group, problem.num_states, wanted.dtype)
-    run = Run(group, split, problem, None)
-    steps, plan = run.programs, planned(problem.successor, split, group.own)
-    orders = steps.orders(plan)
-    successor, R = steps.everywhere(problem.successor), steps.everywhere(problem.reward)
+    wanted = build_request("bisimulation", None, "float32")
+    problem = build_problem(wanted, world(name, states))
+    split = choose_layout(group, problem.num_states, wanted.dtype)
+    run = ShardedRun(group, split, problem, None)
+    steps, plan = run.kernels, plan_exchange(problem.successor, split, group.own)
+    orders = steps.place_plan(plan)
+    successor, R = steps.replicate(problem.successor), steps.replicate(problem.reward)
     seconds = []
     for _ in range(SWEEPS + 1):
         began = time.perf_counter()
-        run.fresh = steps.swept(run.d, run.fresh, orders, successor, R)
-        run.fresh, run.d, _ = steps.closed(run.d, run.fresh, seek=False, due=False)
-        jax.block_until_ready((run.d, run.fresh))
+        run.buffer = steps.sweep(run.d, run.buffer, orders, successor, R)
+        run.buffer, run.d, _ = steps.finish_sweep(
+            run.d, run.buffer, locate=False, checkpoint_due=False
+        )
+        jax.block_until_ready((run.d, run.buffer))
         seconds.append(time.perf_counter() - began)
     return {
         "world": name,
         "states": problem.num_states,
         "processes": group.count,
         "seconds": min(seconds[1:]),
-        "received": plan.rows,
+        "received": plan.max_received_rows,
     }
 
 
@@ -75,51 +77,57 @@ def child(folder: Path) -> None:
     """All tables, in one of several processes."""
     import jax
 
-    from bisimetric.exact.sharded.group import joined
+    from bisimetric.exact.sharded.group import create_process_group
 
-    group = joined()
+    group = create_process_group()
     with jax.enable_x64(True):
         rows = [timed(group, name, states) for name in ("random", "grid") for states in SIZES]
-    if group.index == 0:
-        (folder / f"{group.count}.json").write_text(json.dumps(rows))
+    if group.rank == 0:
+        (folder / f"{group.num_processes}.json").write_text(json.dumps(rows))
 
 
 def here(states: int) -> None:
     """The rate of one device, the best there is here, with random successors."""
     import jax
 
-    from bisimetric.exact.sharded.group import joined
+    from bisimetric.exact.sharded.group import create_process_group
 
     with jax.enable_x64(True):
-        row = timed(joined(), "random", states)
+        row = timed(create_process_group(), "random", states)
     unit = Machine(1.0, 1.0, 1.0, 1, np.inf, 0.0)
-    rate = cost(row["states"], ACTIONS, 1, machine=unit).computing / row["seconds"]
+    rate = estimate_cost(row["states"], ACTIONS, 1, machine=unit).compute_seconds / row["seconds"]
     print(f"{row['states']:,} states: {row['seconds']:.4f} s a sweep, {rate / 1e9:.1f} GB/s passed")
 
 
-def measured(row: dict[str, Any]) -> Measured:
+def measured(row: dict[str, Any]) -> SweepTiming:
     """What a process of its own core would have taken."""
     turns = max(1.0, row["processes"] / (os.cpu_count() or 1))
     seconds = row["seconds"] / turns
-    return Measured(row["states"], ACTIONS, row["processes"], row["received"], seconds)
+    return SweepTiming(row["states"], ACTIONS, row["processes"], row["received"], seconds)
 
 
 def main() -> None:
-    from bisimetric.exact.sharded.starting import spread
+    from bisimetric.exact.sharded.starting import launch
 
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for count in COUNTS:
-            if spread(["python", __file__, "child", folder], count):
+            if launch(["python", __file__, "child", folder], count):
                 raise SystemExit(f"the run with {count} processes failed")
             rows += json.loads(Path(folder, f"{count}.json").read_text())
-    rates = fitted([measured(row) for row in rows])
+    rates = fit_bandwidths([measured(row) for row in rows])
     here = Machine(rates[0], rates[1], rates[1], 1, np.inf, 0.0)
     print("| successors | states | processes | rows received | seconds a sweep | by the model |")
     print("|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (row["world"], row["states"], row["processes"])):
         each = measured(row)
-        told = cost(each.states, ACTIONS, each.devices, rows=each.rows, machine=here).sweep
+        told = estimate_cost(
+            each.num_states,
+            ACTIONS,
+            each.num_devices,
+            received_rows=each.received_rows,
+            machine=here,
+        ).sweep_seconds
         print(
             f"| {row['world']} | {row['states']:,} | {row['processes']} | {row['received']:,} | "
             f"{row['seconds']:.3f} | {told * row['seconds'] / each.seconds:.3f} |"

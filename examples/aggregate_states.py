@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from bisimetric import MDP, exact, planning, uses, views, worlds
-from bisimetric.uses.aggregation.groups import Rule
+from bisimetric.uses.aggregation.groups import ClusteringRule
 
 FULL = "--full" in sys.argv
-RULES: tuple[Rule, ...] = ("incremental", "complete", "medoids")
+RULES: tuple[ClusteringRule, ...] = ("incremental", "complete", "medoids")
 
 
 def repeated(mdp: MDP, times: int, noise: float, key: int = 0) -> MDP:
@@ -36,7 +36,7 @@ def distances(mdp: MDP) -> dict[str, Any]:
         "d~": exact.bisimulation(mdp),
         "d_lax": exact.lax(mdp),
         "d^pi, pi optimal": exact.on_policy(mdp, planning.greedy_policy(mdp)),
-        "map": uses.map_distances(mdp),
+        "map": uses.manhattan_distances(mdp),
     }
 
 
@@ -56,10 +56,10 @@ counts = range(1, 187) if FULL else (1, 4, 31, 93, 186)
 curve = uses.aggregation_curve(many, distances(many), clusters=counts, rule="complete")
 panels["each cell 6 times, rewards off by up to 0.0001, discount 0.9"] = curve
 print(f"\n{many.num_states} states, complete:\n{curve}")
-for name, found in curve.found.items():
+for name, found in curve.aggregations.items():
     print(f"{name}: {next(each for each in found if len(each) >= 31)!r}")
 
 title = "What the policy of the classes loses (complete linkage)"
-figure = views.aggregation_curve(panels, title=title)
-views.save(figure, "aggregate.png")
+figure = views.plot_aggregation_curve(panels, title=title)
+views.save_figure(figure, "aggregate.png")
 print("saved aggregate.png")

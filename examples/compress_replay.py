@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric import MDP, Transitions, datasets, exact, planning, uses, views, worlds
-from bisimetric.uses.compression.models import solved
+from bisimetric.uses.compression.models import solve_replay
 
 Array = NDArray[np.float64]
 SHARES = tuple(np.arange(1, 11) / 10)
@@ -58,13 +58,13 @@ def lake(key: int, steps: int) -> tuple[MDP, Transitions]:
     """FrozenLake 8x8, walked down and right more often, where the goal is."""
     options: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
     policy = np.tile([0.15, 0.35, 0.35, 0.15], (64, 1))
-    data = datasets.rollout("FrozenLake-v1", policy, steps=steps, key=key, **options)
+    data = datasets.rollout("FrozenLake-v1", policy, steps=steps, seed=key, **options)
     return worlds.load("FrozenLake-v1", discount=DISCOUNT, **options), data
 
 
 def cliff(key: int, steps: int) -> tuple[MDP, Transitions]:
     """CliffWalking by random actions."""
-    data = datasets.rollout("CliffWalking-v1", steps=steps, key=key)
+    data = datasets.rollout("CliffWalking-v1", steps=steps, seed=key)
     return worlds.load("CliffWalking-v1", discount=DISCOUNT), data
 
 
@@ -109,12 +109,12 @@ def losses(truth: MDP, data: Transitions, shares: tuple[float, ...], key: int) -
             data.sample(number, key),
         )
         for kind, part in enumerate(parts):
-            taught = solved(part, d)
+            taught = solve_replay(part, d)
             policy = taught.policy[: truth.num_states]
             lost = (V - planning.policy_values(truth, policy).values)[left].mean()
             found[kind, place] = lost / most
             if kind == 0:
-                found[-1, place] = taught.promised[left].mean() / most
+                found[-1, place] = taught.regret_bound[left].mean() / most
     return found
 
 
@@ -138,7 +138,9 @@ def main() -> None:
             for name, lines in panels.items()
         }
         title = "What is lost by learning from a part of the buffer"
-        views.save(views.thinning(shares, drawn, columns=2, title=title), chosen.png)
+        views.save_figure(
+            views.plot_compression_regret(shares, drawn, columns=2, title=title), chosen.png
+        )
 
 
 if __name__ == "__main__":

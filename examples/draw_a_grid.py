@@ -16,6 +16,6 @@ GRID = """
 
 mdp = worlds.grid(GRID, discount=0.95)
 d = exact.lax(mdp)
-print(views.terminal_map(d, "1,1"))
-views.save(views.distances_from(d, "1,1"), "corridor.png")
+print(views.format_terminal_map(d, "1,1"))
+views.save_figure(views.plot_distances_from(d, "1,1"), "corridor.png")
 print("saved corridor.png")

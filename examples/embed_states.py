@@ -40,7 +40,7 @@ def makers(mdp: MDP) -> dict[str, Callable[[int, int], Array]]:
         return lambda number, key: points[:, :number]
 
     def clusters(d: Distance) -> Callable[[int, int], Array]:
-        return lambda number, key: features.around(d, number).values
+        return lambda number, key: features.build_features(d, number).values
 
     lax, strict = exact.lax(mdp), exact.bisimulation(mdp)
     return {
@@ -66,7 +66,7 @@ def errors(make: Callable[[int, int], Array], values: Array, keys: int, held_out
             # As many weights as states that they are fitted to: no prediction.
             found[key, place] = np.nan
             continue
-        guess = features.predicted(make(number, key), values, fitted)
+        guess = features.predict_values(make(number, key), values, fitted)
         judged = ~fitted if held_out else fitted
         found[key, place] = np.sqrt(np.mean((guess - values)[judged] ** 2)) / values.std()
     return found
@@ -100,8 +100,8 @@ def main() -> None:
     d = exact.bisimulation(rooms)
     for method in ("classical", "metric"):
         found = uses.embed(d, method=method)
-        print(f"{found}: distances are off by {found.mean_gap:.2f} in the mean")
-    apart = float(found.bound(rooms.state("1,5"), rooms.state("5,5")))
+        print(f"{found}: distances are off by {found.mean_deviation:.2f} in the mean")
+    apart = float(found.value_bound(rooms.state("1,5"), rooms.state("5,5")))
     print(f"the points prove that V* of the two goals differ by at most {apart:.2f}")
 
     panels: dict[str, dict[str, Array]] = {}
@@ -114,8 +114,8 @@ def main() -> None:
             print(f"  {label:<25}", *(f"{m:5.2f}" for m in means[np.isfinite(means)]))
     if chosen.png:
         title = "Values predicted from features"
-        figure = views.prediction(NUMBERS, panels, columns=3, title=title)
-        views.save(figure, chosen.png)
+        figure = views.plot_prediction_error(NUMBERS, panels, columns=3, title=title)
+        views.save_figure(figure, chosen.png)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from bisimetric import datasets, sampled
 for day, pairs in enumerate((50_000, 100_000, 400_000)):
     d = sampled.bisimulation(
         # Another key each day: the same one would take the same steps again.
-        datasets.stream("CliffWalking-v1", chunk=500, key=day),
+        datasets.stream("CliffWalking-v1", chunk_size=500, seed=day),
         discount=0.9,
         sampler=sampled.Prioritised(),
-        updates=20,
+        updates_per_transition=20,
         steps=pairs,
         checkpoint="cliff-run.npz",
         resume="cliff-run.npz" if day else None,

@@ -15,10 +15,10 @@ import numpy as np
 from scipy import sparse
 
 from bisimetric import MDP, exact, uses, worlds
-from bisimetric.uses.exploration.estimates import DISCOUNT
-from bisimetric.uses.exploration.trials import Arm, Comparison, compare
-from bisimetric.views import save
-from bisimetric.views.exploration import exploration, lines
+from bisimetric.uses.exploration.estimates import DISTANCE_DISCOUNT
+from bisimetric.uses.exploration.trials import ExplorationArm, ExplorationComparison, compare
+from bisimetric.views import save_figure
+from bisimetric.views.exploration import format_comparison, plot_exploration
 from bisimetric.worlds.grids import grid
 
 ROOMS = """\
@@ -58,37 +58,40 @@ def noisy(mdp: MDP, screens: int) -> MDP:
     return MDP.from_matrices(P, np.tile(mdp.R, (screens, 1)), discount=mdp.discount)
 
 
-def arms(mdp: MDP) -> dict[str, Arm]:
+def arms(mdp: MDP) -> dict[str, ExplorationArm]:
     """No bonus, counts, and bonuses by d~: exact; without the goal; of the agent's own steps."""
-    near = mdp.replace(discount=DISCOUNT)
+    near = mdp.replace(discount=DISTANCE_DISCOUNT)
     d = exact.bisimulation(near)
-    found = {NONE: Arm("none"), COUNTS: Arm("states")}
-    found |= {EXACT: Arm("distance", d), NEAREST: Arm("distance", d, rule="nearest")}
+    found = {NONE: ExplorationArm("none"), COUNTS: ExplorationArm("states")}
+    found |= {
+        EXACT: ExplorationArm("distance", d),
+        NEAREST: ExplorationArm("distance", d, rule="nearest"),
+    }
     blind = exact.bisimulation(near.replace(R=np.where(mdp.R.max() > mdp.R, mdp.R, 0.0)))
     if blind.values.max() > 0:
-        found[BLIND] = Arm("distance", blind)
-    return found | {OWN: Arm("own steps")}
+        found[BLIND] = ExplorationArm("distance", blind)
+    return found | {OWN: ExplorationArm("own steps")}
 
 
-def tuned(mdp: MDP, arm: Arm, steps: int, longest: int) -> Arm:
+def tuned(mdp: MDP, arm: ExplorationArm, steps: int, longest: int) -> ExplorationArm:
     """The best of eight settings, by goals in four runs whose keys are not used again."""
     bonus = itertools.product(SCALES, EPSILONS[::2])
     pairs = [(0.0, epsilon) for epsilon in EPSILONS] if arm.source == "none" else list(bonus)
     tried = {
         f"scale {scale:g}, epsilon {epsilon:g}, initial {initial:g}": dataclasses.replace(
-            arm, scale=scale, epsilon=epsilon, initial=initial
+            arm, scale=scale, epsilon=epsilon, initial_value=initial
         )
         for (scale, epsilon), initial in itertools.product(pairs, INITIAL)
     }
     found = compare(
-        mdp, tried, steps=steps, keys=4, first_key=TUNED_WITH, max_episode_steps=longest
+        mdp, tried, steps=steps, num_seeds=4, first_seed=TUNED_WITH, max_episode_steps=longest
     )
     best = int(found.goals[:, :, -1].mean(axis=1).argmax())
     print(f": {found.names[best]}", flush=True)
     return tried[found.names[best]]
 
 
-def full(beside: Path) -> dict[str, Comparison]:
+def full(beside: Path) -> dict[str, ExplorationComparison]:
     """All worlds; what was measured is saved beside the picture."""
     rooms = grid(ROOMS)
     room = worlds.load(ROOM, seed=0)
@@ -105,24 +108,24 @@ def full(beside: Path) -> dict[str, Comparison]:
         for name, arm in arms(mdp).items():
             print(f"  {name}", end="", flush=True)
             best[name] = tuned(mdp, arm, steps, longest)
-        found[title] = compare(mdp, best, steps=steps, keys=10, max_episode_steps=longest)
-        print(*lines(found[title]), sep="\n", flush=True)
+        found[title] = compare(mdp, best, steps=steps, num_seeds=10, max_episode_steps=longest)
+        print(*format_comparison(found[title]), sep="\n", flush=True)
         found[title].save(beside.with_name(f"{beside.stem}-{len(found)}.npz"))
     return found
 
 
-def quick() -> dict[str, Comparison]:
+def quick() -> dict[str, ExplorationComparison]:
     rooms = grid(ROOMS)
     cheap = {name: arm for name, arm in arms(rooms).items() if name != OWN}
-    found = compare(rooms, cheap, steps=6_000, keys=3)
-    print(*lines(found), sep="\n")
+    found = compare(rooms, cheap, steps=6_000, num_seeds=3)
+    print(*format_comparison(found), sep="\n")
     return {"nine rooms": found}
 
 
 def by_hand() -> None:
     """The wrapper itself, around an environment that knows nothing of all this."""
-    d = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", seed=0, discount=DISCOUNT))
-    room = uses.explore(gymnasium.make("MiniGrid-Empty-5x5-v0"), d, scale=0.1)
+    d = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", seed=0, discount=DISTANCE_DISCOUNT))
+    room = uses.bonus(gymnasium.make("MiniGrid-Empty-5x5-v0"), d, scale=0.1)
     room.reset(seed=0)
     for action in (2, 2, 1, 2):
         *_, info = room.step(action)
@@ -137,5 +140,5 @@ if __name__ == "__main__":
     given = options.parse_args()
     by_hand()
     measured = full(given.png) if given.full else quick()
-    save(exploration(measured), given.png)
+    save_figure(plot_exploration(measured), given.png)
     print(f"saved {given.png}")

@@ -18,4 +18,4 @@ print()
 print(d.explain("1,5", "5,5"))
 print()
 for state, distance in d.nearest("1,5", k=3):
-    print(f"near the first goal: {mdp.name(state)} at {distance:.4f}")
+    print(f"near the first goal: {mdp.state_name(state)} at {distance:.4f}")

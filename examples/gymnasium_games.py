@@ -6,19 +6,19 @@ Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/gymnasium
 import warnings
 
 from bisimetric import exact, planning, relation, views, worlds
-from bisimetric.errors import ExpectedReward
+from bisimetric.errors import ExpectedRewardWarning
 
 lake = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.9)
 d = exact.bisimulation(lake)
 print(lake)
-print(views.terminal_map(d, "0,0"))
+print(views.format_terminal_map(d, "0,0"))
 print(f"a hole and the goal are both ends: d~ is {d('1,1', '3,3'):.4f}")
 print(f"beside the goal and the goal: d~ is {d('3,2', '3,3'):.4f}")
 print()
 
 # On slippery ice the reward depends on where one slides to: its expectation is used, and said.
 with warnings.catch_warnings(record=True) as said:
-    warnings.simplefilter("always", ExpectedReward)
+    warnings.simplefilter("always", ExpectedRewardWarning)
     ice = worlds.load("FrozenLake-v1", map_name="8x8")
 print(ice)
 print(f"note: {said[0].message}")
@@ -30,4 +30,6 @@ classes = relation.bisimulation(taxi).max() + 1
 print(f"{taxi}: {classes} classes of states that behave alike")
 last = taxi.state("taxi 0,4 passenger aboard to G")
 drop = (taxi.actions or ()).index("drop off")
-print(f"{taxi.name(last)} -> {taxi.name(taxi.next_state[last, drop])}: {taxi.R[last, drop]:+g}")
+print(
+    f"{taxi.state_name(last)} -> {taxi.state_name(taxi.next_state[last, drop])}: {taxi.R[last, drop]:+g}"
+)

@@ -12,14 +12,14 @@ V = planning.optimal_values(mdp).values
 state = 0
 print("an optimal walk to the goal:")
 policy = planning.greedy_policy(mdp)
-while mdp.name(state) != "end":
+while mdp.state_name(state) != "end":
     action = int(policy[state])
-    print(f"  {mdp.name(state)}: {mdp.action_name(action)} (worth {V[state]:.3f})")
+    print(f"  {mdp.state_name(state)}: {mdp.action_name(action)} (worth {V[state]:.3f})")
     state = int(mdp.next_state[state, action])
 
 d = exact.lax(mdp)
 print("nearest to the start, if actions may be renamed:")
 for other, far in d.nearest(0, k=3):
-    print(f"  {mdp.name(other)} at {far:.4f}")
-views.save(views.distances_from(d, 0), "key.png")
+    print(f"  {mdp.state_name(other)} at {far:.4f}")
+views.save_figure(views.plot_distances_from(d, 0), "key.png")
 print("saved key.png")

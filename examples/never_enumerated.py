@@ -5,7 +5,7 @@ customer takes one. Storing costs money, up to ten items. Run it with
 `python examples/never_enumerated.py`.
 """
 
-from bisimetric import Successors, exact
+from bisimetric import ImplicitMDP, exact
 
 
 def day(stock: int, action: str) -> tuple[float, dict[int, float]]:
@@ -17,12 +17,14 @@ def day(stock: int, action: str) -> tuple[float, dict[int, float]]:
     return reward, {offered: 0.5, offered - 1: 0.5}
 
 
-shop = Successors(day, actions=("order", "wait"), discount=0.8, reward_range=(-0.5, 0.5))
+shop = ImplicitMDP(day, actions=("order", "wait"), discount=0.8, reward_range=(-0.5, 0.5))
 print(shop)
 
 pairs = [(0, 1), (0, 3), (8, 9), (10**9, 10**12)]
 d = exact.bisimulation(shop, pairs=pairs, tol=1e-3)
-print(f"{d.explored:,} pairs were explored, and no distance is wrong by more than {d.error:.1e}:")
+print(
+    f"{d.num_explored:,} pairs were explored, and no distance is wrong by more than {d.error:.1e}:"
+)
 for s, t in pairs:
     print(f"d~ of {s:,} and {t:,} items is {d(s, t):.3f}")
 

@@ -15,7 +15,7 @@ mdp = MDP.deterministic(next_state, rewards, discount=0.9, names=names, actions=
 
 labels = relation.bisimulation(mdp)
 for label in range(labels.max() + 1):
-    alike = [mdp.name(int(s)) for s in np.flatnonzero(labels == label)]
+    alike = [mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)]
     print(f"class {label}: {', '.join(alike)}")
 
 d = exact.bisimulation(mdp)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bisimetric import exact, relation, worlds
-from bisimetric.errors import MissingActions
+from bisimetric.errors import MissingActionsWarning
 
 FILES = {
     # States, choices, transitions; then state, choice, successor, probability and action.
@@ -30,7 +30,7 @@ for name, text in FILES.items():
     Path(name).write_text(text)
 
 with warnings.catch_warnings(record=True) as said:
-    warnings.simplefilter("always", MissingActions)
+    warnings.simplefilter("always", MissingActionsWarning)
     mdp = worlds.load("relay.tra", discount=0.9)
 print(mdp, "with actions", ", ".join(mdp.actions or ()))
 print(f"note: {said[0].message}")
@@ -38,10 +38,10 @@ print(f"note: {said[0].message}")
 print("states that behave alike:")
 labels = relation.bisimulation(mdp)
 for label in range(labels.max() + 1):
-    print("  " + "  ".join(mdp.name(int(s)) for s in np.flatnonzero(labels == label)))
+    print("  " + "  ".join(mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)))
 
 d = exact.bisimulation(mdp)
 print("how soon a difference shows, from 1 (at once) to 0 (never):")
 for state in range(mdp.num_states):
     far = (1 - mdp.discount) * d("(1,1)", state)
-    print(f"  (1,1) and {mdp.name(state)}: {far:.3f}")
+    print(f"  (1,1) and {mdp.state_name(state)}: {far:.3f}")

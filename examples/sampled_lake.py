@@ -8,11 +8,11 @@ import numpy as np
 from bisimetric import datasets, exact, sampled
 
 for steps in (1_000, 2_000):
-    lake = datasets.rollout("FrozenLake-v1", steps=steps, key=0, is_slippery=False)
-    d = sampled.bisimulation(lake, discount=0.9, key=0)
+    lake = datasets.rollout("FrozenLake-v1", steps=steps, seed=0, is_slippery=False)
+    d = sampled.bisimulation(lake, discount=0.9, seed=0)
     print(lake)
     if d.coverage is not None:
-        print(*d.coverage.lines(d.mdp), sep="\n")
+        print(*d.coverage.format_lines(d.mdp), sep="\n")
     lower, upper = d.bounds("0,0", "2,0")
     print(f"d~ of the start and 2,0 is proven to lie between {lower:.4f} and {upper:.4f}")
     print()
@@ -24,5 +24,7 @@ truth = exact.bisimulation(lake.to_mdp(discount=0.9))
 ids = np.arange(d.mdp.num_states)
 proven = np.isfinite(d.bounds(ids[:, None], ids)[1])
 gap = np.abs(d.values - truth.values)[proven].max()
-print(f"after {d.made['steps']:,} pairs of steps the proven distances are off by {gap:.1e} at most")
+print(
+    f"after {d.metadata['steps']:,} pairs of steps the proven distances are off by {gap:.1e} at most"
+)
 print(d.explain("0,0", "2,0"))

@@ -29,7 +29,7 @@ d = exact.bisimulation(mdp)
 V = planning.optimal_values(mdp).values
 print("from a young forest, the distance is never less than the gap of values:")
 for age in range(AGES):
-    print(f"  {mdp.name(age)}: d~ {d(0, age):7.4f}, gap {abs(V[0] - V[age]):7.4f}")
+    print(f"  {mdp.state_name(age)}: d~ {d(0, age):7.4f}, gap {abs(V[0] - V[age]):7.4f}")
 
 np.savez("forest.npz", P=[wait, cut], R=rewards, discount=0.9)
 print("the same from a file:", worlds.load("forest.npz"))

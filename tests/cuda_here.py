@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact.gpu.cuda import NAMES, SOURCE
+from bisimetric.exact.gpu.cuda import KERNEL_NAMES, KERNEL_SOURCE
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 HEADER = Path(__file__).with_name("cuda") / "processor.h"
@@ -39,8 +39,8 @@ class Program:
     def __init__(self, defined: dict[str, int | str], shared: int) -> None:
         self._shared = shared
         # Shared memory whose size is chosen at the start is one array here.
-        source = SOURCE.read_text().replace("extern __shared__", "extern")
-        entries = "".join(ENTRY.format(name=name) for name in NAMES)
+        source = KERNEL_SOURCE.read_text().replace("extern __shared__", "extern")
+        entries = "".join(ENTRY.format(name=name) for name in KERNEL_NAMES)
         text = f"{HEADER.read_text()}\n{source}\nQuad space[{-(-shared // 16)}];\n{entries}"
         self._library = ctypes.CDLL(str(_compiled(text, tuple(sorted(defined.items())))))
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.errors import InputError, InsufficientMemory
 
-DOCUMENTED = (InputError, TableTooLarge, OSError)
+DOCUMENTED = (InputError, InsufficientMemory, OSError)
 """What a reader may raise."""
 
 MOST_MEMORY = 2**28
@@ -297,9 +297,9 @@ def mutate_folder(
 
 
 def notes() -> Iterator[type[Warning]]:
-    from bisimetric.errors import ExpectedReward, MissingActions
+    from bisimetric.errors import ExpectedRewardWarning, MissingActionsWarning
 
-    yield from (ExpectedReward, MissingActions)
+    yield from (ExpectedRewardWarning, MissingActionsWarning)
 
 
 NOTES = tuple(notes())

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.games import Seen, game
-from bisimetric.games.environments import SHAPE
+from bisimetric.games import AgentOutput, find_game
+from bisimetric.games.environments import OBSERVATION_SHAPE
 
 PATCHES = 16
 
@@ -25,7 +25,7 @@ class Gamer:
     of: str
     patience: int = 1
     num_actions: int = 0
-    shape: tuple[int, ...] = SHAPE
+    observation_shape: tuple[int, ...] = OBSERVATION_SHAPE
     num_features: int = PATCHES + 1
     name: str = "gamer"
     shown: list[NDArray[np.uint8]] = dataclasses.field(default_factory=list)
@@ -33,18 +33,18 @@ class Gamer:
     chose: list[NDArray[np.int64]] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.num_actions = self.num_actions or len(game(self.of).actions)
+        self.num_actions = self.num_actions or len(find_game(self.of).actions)
 
-    def start(self, count: int) -> Any:
-        return np.zeros(count, np.int64), np.zeros(count, np.int64)
+    def initial_state(self, num_games: int) -> Any:
+        return np.zeros(num_games, np.int64), np.zeros(num_games, np.int64)
 
-    def see(
-        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, Any]:
+    def act(
+        self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, Any]:
         self.shown.append(observations.copy())
-        self.fresh.append(fresh.copy())
-        age, last = memory
-        age = np.where(fresh, 0, age)
+        self.fresh.append(is_first.copy())
+        age, last = state
+        age = np.where(is_first, 0, age)
         flat = observations.reshape(len(observations), -1)
         sums = (flat * (np.arange(flat.shape[1]) % 251)).sum(axis=1, dtype=np.int64)
         action = np.where(age % self.patience == 0, sums % self.num_actions, last)
@@ -52,4 +52,4 @@ class Gamer:
         features = np.column_stack([patches.reshape(-1, PATCHES) / 255, age])
         value = patches.mean(axis=(1, 2)).astype(np.float32)
         self.chose.append(action)
-        return Seen(action, features.astype(np.float32), value), (age + 1, action)
+        return AgentOutput(action, features.astype(np.float32), value), (age + 1, action)

@@ -20,8 +20,8 @@ from adversarial_mdps import Case, generate, generate_hidden_reward, generate_st
 from bisimetric import (
     MDP,
     Distance,
+    ImplicitMDP,
     NotConverged,
-    Successors,
     Transitions,
     exact,
     planning,
@@ -188,7 +188,7 @@ def pairs_of_successors(
     if case.available is not None and kind == "bisimulation" and not ranged:
         return  # The largest distance is that of the rewards met.
     held = [r for row, there in zip(case.R, has, strict=True) for r, h in zip(row, there) if h]  # noqa: B905
-    implicit = Successors(
+    implicit = ImplicitMDP(
         lambda s, a: (case.R[s][a], case.P[s][a]),
         actions=lambda s: [a for a in range(case.num_actions) if has[s][a]],
         discount=case.discount,
@@ -302,14 +302,14 @@ def aggregate(subject: Subject, kind: Kind, tol: float | None) -> Violations:
     if not isinstance(found, uses.Aggregation):
         return  # Planning did not converge.
     V = subject.values_bounded_by(kind)
-    promised = [found.promised] * len(found.policy)
+    promised = [found.regret_bound] * len(found.policy)
     for sentence in _check_loss(subject, found.policy, V, promised):
         yield f"{sentence} ({clusters} clusters, {rule})"
     for s, label in enumerate(found.labels):
         gap = abs(V.centres[s,] - oracle.rounded(float(found.values.values[label])))
         allowed = V.radius + oracle.rounded(min(found.values.error, 1e308))
-        if exceeds(gap, allowed, found.promised_gap):
-            yield f"gap of {s} is {as_float(gap)!r}, promised {found.promised_gap!r}"
+        if exceeds(gap, allowed, found.value_bound):
+            yield f"gap of {s} is {as_float(gap)!r}, promised {found.value_bound!r}"
             return
 
 
@@ -321,10 +321,10 @@ def transfer(subject: Subject, rule: Any) -> Violations:
     with contextlib.suppress(NotConverged):
         d = None
         if source.num_actions == subject.mdp.num_actions and subject.rng.random() < 0.5:
-            union = uses.paired(source, subject.mdp)
+            union = uses.disjoint_union(source, subject.mdp)
             d = proven(lambda: exact.bisimulation(union, tol=1e-3))
         found = uses.transfer(source, subject.mdp, d, rule=rule)
-        yield from _check_loss(subject, found.policy, subject.optimal_values, found.promised)
+        yield from _check_loss(subject, found.policy, subject.optimal_values, found.regret_bound)
 
 
 def compress(subject: Subject, kind: Kind) -> Violations:
@@ -344,14 +344,14 @@ def compress(subject: Subject, kind: Kind) -> Violations:
         found = uses.compress(data, subject.distance(kind), int(rng.integers(3, 8)))
         V = subject.values_bounded_by(kind)
         Q = oracle.action_values(subject.model, V) if kind == "bisimulation" else None
-        for i, j in enumerate(found.assigned):
+        for i, j in enumerate(found.representatives):
             if Q is None:
                 gap, radius = V.centres[states[i],] - V.centres[states[j],], V.radius
             else:
                 first, second = (states[i], actions[i]), (states[j], actions[j])
                 gap, radius = Q.centres[first] - Q.centres[second], Q.radius
-            if exceeds(abs(gap), 2 * radius, found.promised):
-                yield f"step {i} for {j}: {as_float(abs(gap))!r}, promised {found.promised!r}"
+            if exceeds(abs(gap), 2 * radius, found.value_bound):
+                yield f"step {i} for {j}: {as_float(abs(gap))!r}, promised {found.value_bound!r}"
                 return
 
 
@@ -419,9 +419,9 @@ def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
 
     if COMPILER is None:
         return
-    there: Any = cuda.found
+    there: Any = cuda.find_device
     try:
-        cuda.found = Device  # type: ignore[assignment]
+        cuda.find_device = Device  # type: ignore[assignment]
         if kind == "bisimulation":
             d = proven(lambda: exact.bisimulation(subject.mdp, device="gpu", **options))
             truth = subject.truth("bisimulation")
@@ -430,7 +430,7 @@ def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
             d = proven(lambda: exact.on_policy(subject.mdp, actions, device="gpu", **options))
             truth = oracle.on_policy(subject.model, actions)
     finally:
-        cuda.found = there
+        cuda.find_device = there
     yield from check_table(d, truth)
 
 

@@ -14,7 +14,7 @@ Masses = dict[int, Fraction]
 
 def residual(d: Distance) -> Fraction:
     """The largest |F(d) - d|, exactly; the contraction proves |d - d*| <= that / (1 - discount)."""
-    mdp = d.mdp if d.policy is None else d.mdp.under(d.policy)
+    mdp = d.mdp if d.policy is None else d.mdp.apply_policy(d.policy)
     table = [[Fraction(float(entry)) for entry in row] for row in d.values]
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
     known = [Fraction(float(reward)) for reward in mdp.R[has]]

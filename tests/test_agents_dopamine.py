@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bisimetric import agents
 from bisimetric.agents import pickles
-from bisimetric.agents.pickles import Type, arrays
+from bisimetric.agents.pickles import DtypeStub, load_arrays
 from bisimetric.errors import InputError
 
 SHAPES = {
@@ -105,7 +105,7 @@ def test_the_network_is_dopamines(head: str, tmp_path: Path) -> None:
     agent = agents.load(written(tmp_path / "ckpt.199", bundled(found)), "Pong")
     assert (agent.name, agent.num_actions, agent.num_features) == ("ckpt.199", 6, 512)
     shown = np.random.default_rng(1).integers(0, 256, (2, 4, 84, 84), dtype=np.uint8)
-    seen, _ = agent.see(shown, agent.start(2), np.ones(2, bool))
+    seen, _ = agent.act(shown, agent.initial_state(2), np.ones(2, bool))
     for n, each in enumerate(shown):
         features, raw = seen_by_loops(found, each)
         Q = values(raw)
@@ -119,14 +119,14 @@ def test_the_network_is_dopamines(head: str, tmp_path: Path) -> None:
 def test_arrays_come_through_every_protocol(kind: Any, protocol: int, tmp_path: Path) -> None:
     wanted = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
     path = written(tmp_path / "p", {"a": {"b": kind(wanted)}, "c": 7, "d": ["x"]}, protocol)
-    found: Any = arrays(path)
+    found: Any = load_arrays(path)
     assert list(found) == ["a"]
     np.testing.assert_array_equal(found["a"]["b"], wanted)
     assert found["a"]["b"].dtype == np.float32
 
 
 def test_bytes_in_the_other_order_are_read(tmp_path: Path) -> None:
-    found = arrays(written(tmp_path / "p", {"a": np.arange(4, dtype=">i4")}))
+    found = load_arrays(written(tmp_path / "p", {"a": np.arange(4, dtype=">i4")}))
     np.testing.assert_array_equal(found["a"], np.arange(4))
 
 
@@ -186,25 +186,25 @@ def test_code_is_refused_and_not_run(name: str, protocol: int, tmp_path: Path) -
 def test_names_of_known_packages_are_not_imported(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_bytes(b"coptax.harm\nrun\n(S'x'\ntR.")
-    assert arrays(path) == {}
+    assert load_arrays(path) == {}
     assert "optax.harm" not in sys.modules
     path.write_bytes(b"cnumpy.testing\nrunstring\n(S'x'\ntR.")
     with pytest.raises(InputError, match=r"names code, numpy\.testing\.runstring"):
-        arrays(path)
+        load_arrays(path)
 
 
 def test_a_pickle_cannot_change_the_stand_ins(tmp_path: Path) -> None:
     kinds = ("Buffer", "Device", "Encoded", "Frozen", "Numbers", "Type", "Unread")
-    assert {each.__name__ for each in pickles.READ.values()} == {*kinds, "dict"}
-    for full in [*pickles.READ, "optax.anything"]:
+    assert {each.__name__ for each in pickles.STUBS.values()} == {*kinds, "dict"}
+    for full in [*pickles.STUBS, "optax.anything"]:
         module, _, name = full.rpartition(".")
         # BUILD with (None, {"code": 1}) sets attributes of what is on the stack: the class.
         code = f"c{module}\n{name}\n(N(dS'code'\nI1\nstb."
         path = tmp_path / "p"
         path.write_bytes(code.encode())
         with pytest.raises(InputError, match="cut short or no pickle"):
-            arrays(path)
-    assert not hasattr(Type, "code")
+            load_arrays(path)
+    assert not hasattr(DtypeStub, "code")
     assert not any(hasattr(getattr(pickles, kind), "code") for kind in kinds)
 
 
@@ -217,7 +217,7 @@ def test_raw_bytes_are_never_taken_for_objects(kind: str, read: bool, tmp_path: 
         + f"cnumpy\ndtype\n(S'{kind}'\nI00\nI01\ntRI00\n".encode()
         + b"C\x08" + b"\x01" * 8 + b"tbs."
     )  # fmt: skip
-    assert list(arrays(path)) == ["a"] * read
+    assert list(load_arrays(path)) == ["a"] * read
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9999])

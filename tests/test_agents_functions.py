@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bisimetric import agents, games
-from bisimetric.agents.functions import FunctionAgent, agent
+from bisimetric.agents.functions import FunctionAgent, make_agent
 from bisimetric.errors import InputError
 
 FRESH = np.ones(2, bool)
@@ -69,9 +69,9 @@ def test_a_function_sees_each_observation_and_the_state_of_its_game() -> None:
     played = FunctionAgent("trail", act, 6)
     first = np.zeros((2, 4, 84, 84), np.uint8)
     first[:, 0, 0, 0] = 5, 7
-    memory = played.start(2)
-    seen, memory = played.see(first, memory, FRESH)
-    seen, memory = played.see(first + 1, memory, np.array([False, True]))
+    memory = played.initial_state(2)
+    seen, memory = played.act(first, memory, FRESH)
+    seen, memory = played.act(first + 1, memory, np.array([False, True]))
     assert memory == [(5, 6), (8,)]
     assert seen.action.tolist() == [2, 1]
     assert seen.features.tolist() == [[11.0], [8.0]]
@@ -87,9 +87,9 @@ def test_each_game_has_a_state_of_its_own(starts: list[list[bool]]) -> None:
         return (0, [0.0], 0.0), 1 if state is None else state + 1
 
     played = FunctionAgent("count", count, 6)
-    memory, expected = played.start(3), [0, 0, 0]
+    memory, expected = played.initial_state(3), [0, 0, 0]
     for fresh in starts:
-        _, memory = played.see(np.zeros((3, 4, 84, 84), np.uint8), memory, np.array(fresh))
+        _, memory = played.act(np.zeros((3, 4, 84, 84), np.uint8), memory, np.array(fresh))
         expected = [1 if begins else n + 1 for begins, n in zip(fresh, expected, strict=True)]
         assert memory == expected
 
@@ -103,7 +103,7 @@ def test_a_function_may_keep_what_it_is_shown_and_not_change_it() -> None:
 
     played = FunctionAgent("keeper", act, 6)
     buffer = SHOWN.copy()
-    played.see(buffer, played.start(2), FRESH)
+    played.act(buffer, played.initial_state(2), FRESH)
     buffer[:] = 0
     np.testing.assert_array_equal(kept[1:], SHOWN)
     with pytest.raises(ValueError, match="read-only"):
@@ -112,11 +112,15 @@ def test_a_function_may_keep_what_it_is_shown_and_not_change_it() -> None:
 
 def test_a_function_plays_real_games(module: str) -> None:
     played = agents.load(f"{module}:act", "Pong")
-    assert (played.num_actions, played.num_features, played.shape) == (6, 2, (4, 84, 84))
-    world, memory = games.Games("Pong", 2), played.start(2)
+    assert (played.num_actions, played.num_features, played.observation_shape) == (
+        6,
+        2,
+        (4, 84, 84),
+    )
+    world, memory = games.AtariGames("Pong", 2), played.initial_state(2)
     moves = world.reset()
     for _ in range(5):
-        seen, memory = played.see(moves.observations, memory, moves.fresh)
+        seen, memory = played.act(moves.observations, memory, moves.is_first)
         moves = world.step(seen.action)
     assert memory == [5, 5]
     assert seen.features[:, 1].tolist() == [5, 5]
@@ -127,14 +131,14 @@ def test_a_function_plays_real_games(module: str) -> None:
 def test_functions_factories_and_classes_are_found(form: str, name: str, module: str) -> None:
     played = agents.load(form.format(module, name), "Pong")
     assert played.name == form.format(module, name)
-    seen, _ = played.see(SHOWN, played.start(2), FRESH)
+    seen, _ = played.act(SHOWN, played.initial_state(2), FRESH)
     assert seen.features[:, 0] == pytest.approx(SHOWN.mean((1, 2, 3)))
 
 
 def test_an_agent_that_is_one_already_stays_as_it_is() -> None:
     found = returning(((0, [1.0], 2.0), None))
-    assert agent("mine", found, 6) is found
-    assert agent("mine", lambda: found, 6) is found
+    assert make_agent("mine", found, 6) is found
+    assert make_agent("mine", lambda: found, 6) is found
 
 
 def test_an_agent_object_of_another_game_is_refused(module: str) -> None:
@@ -176,12 +180,12 @@ def test_the_number_of_features_stays_the_same() -> None:
 
     played = FunctionAgent("mine", act, 6)
     with pytest.raises(InputError, match="mine: it returned 2 features, and 1 for its first obs"):
-        played.see(SHOWN, played.start(2), FRESH)
+        played.act(SHOWN, played.initial_state(2), FRESH)
 
 
 def test_numpy_numbers_will_do() -> None:
     played = returning(((np.int32(3), np.ones(4), np.float64(2)), None))
-    seen, _ = played.see(SHOWN, played.start(2), FRESH)
+    seen, _ = played.act(SHOWN, played.initial_state(2), FRESH)
     assert seen.action.tolist() == [3, 3]
     assert seen.features.shape == (2, 4)
 

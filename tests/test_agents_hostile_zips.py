@@ -20,7 +20,7 @@ torch: Any = pytest.importorskip("torch", reason=WHY)
 
 import fuzzing  # noqa: E402
 from bisimetric.agents.stable_baselines import load  # noqa: E402
-from bisimetric.errors import InputError, TableTooLarge  # noqa: E402
+from bisimetric.errors import InputError, InsufficientMemory  # noqa: E402
 from fuzzing import mutate_bytes, mutate_json  # noqa: E402
 
 torch.set_num_threads(1)
@@ -173,7 +173,7 @@ def test_a_bomb_is_refused_by_its_size(tmp_path: Path, monkeypatch: pytest.Monke
     path = write(tmp_path / "a.zip", policy=bytes(200 * 2**20))
     assert path.stat().st_size < 2**20
     monkeypatch.setattr("bisimetric.memory.available_memory", lambda: 100.0 * 2**20)
-    with pytest.raises(TableTooLarge, match=r"a\.zip: its member policy\.pth needs 200 MiB"):
+    with pytest.raises(InsufficientMemory, match=r"a\.zip: its member policy\.pth needs 200 MiB"):
         load(path)
 
 

@@ -19,17 +19,17 @@ AIMS = {"Pong": 18, "SpaceInvaders": 1_000, "Asterix": 3_000}
 def test_an_agent_is_shipped_with_its_training_and_its_scores(game: str) -> None:
     agent = agents.load(None, game)
     assert isinstance(agent, RainbowAgent)
-    assert agent.made["game"] == game
-    judged = agent.made["evaluation"]
+    assert agent.metadata["game"] == game
+    judged = agent.metadata["evaluation"]
     assert len(judged["scores"]) == judged["episodes"] == 30
     assert np.mean(judged["scores"]) == pytest.approx(judged["mean"])
     assert judged["mean"] >= AIMS[game]
-    assert agent.history["step"][-1] == agent.made["steps"]
+    assert agent.history["step"][-1] == agent.metadata["steps"]
     assert np.diff(agent.history["seconds"]).min() > 0
 
 
 def test_the_agent_of_pong_wins_points() -> None:
-    episode = games.play("Pong", agents.shipped("Pong"), most=500)
+    episode = games.play("Pong", agents.pretrained("Pong"), max_steps=500)
     assert (episode.rewards > 0).sum() >= 3
     assert (episode.rewards < 0).sum() <= 1
 
@@ -38,19 +38,19 @@ def test_scores_are_those_of_whole_games() -> None:
     class Down:
         """Stays in its corner, and loses."""
 
-        name, num_actions, num_features, shape = "down", 6, 1, (4, 84, 84)
+        name, num_actions, num_features, observation_shape = "down", 6, 1, (4, 84, 84)
 
-        def start(self, count: int) -> None:
+        def initial_state(self, num_games: int) -> None:
             return None
 
-        def see(
-            self, observations: np.ndarray, memory: object, fresh: np.ndarray
-        ) -> tuple[games.Seen, object]:
+        def act(
+            self, observations: np.ndarray, state: object, is_first: np.ndarray
+        ) -> tuple[games.AgentOutput, object]:
             n = len(observations)
             found = np.full(n, 3), np.zeros((n, 1), np.float32), np.zeros(n, np.float32)
-            return games.Seen(*found), memory
+            return games.AgentOutput(*found), state
 
-    found = agents.scores("Pong", Down(), episodes=3, epsilon=0.0)
+    found = agents.evaluate("Pong", Down(), num_episodes=3, epsilon=0.0)
     assert found.shape == (3,)
     assert (found <= -18).all()
     assert (found >= -21).all()

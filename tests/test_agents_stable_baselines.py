@@ -34,7 +34,7 @@ class World(gymnasium.Env):  # type: ignore[misc]
     """One game of ours, as Gymnasium has it; `frames` of its stack are shown."""
 
     def __init__(self, name: str = "Pong", frames: int = 4) -> None:
-        self.frames, self.games = frames, games.Games(name, 1)
+        self.frames, self.games = frames, games.AtariGames(name, 1)
         self.observation_space = gymnasium.spaces.Box(0, 255, (frames, 84, 84), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(self.games.game.actions))
 
@@ -65,7 +65,7 @@ def trained(kind: str, world: World | None = None, **options: Any) -> Any:
 @pytest.fixture(scope="module")
 def observations() -> NDArray[np.uint8]:
     """64 moments of 4 games, played at random."""
-    played, random = games.Games("Pong", 4, key=3), np.random.default_rng(0)
+    played, random = games.AtariGames("Pong", 4, seed=3), np.random.default_rng(0)
     found = [played.reset().observations]
     for _ in range(240):
         found.append(played.step(random.integers(0, 6, 4)).observations)
@@ -135,8 +135,8 @@ def test_agents_act_see_and_judge_as_sb3_does(
     model.save(tmp_path / "pong")
     agent = agents.load(tmp_path / "pong.zip", "Pong")
     assert (agent.name, agent.num_actions, agent.num_features) == ("pong.zip", 6, count)
-    assert agent.start(64) is None
-    seen, _ = agent.see(observations, None, np.ones(len(observations), bool))
+    assert agent.initial_state(64) is None
+    seen, _ = agent.act(observations, None, np.ones(len(observations), bool))
     with torch.no_grad():
         latent, value = activations(model.policy, torch.tensor(observations))
     np.testing.assert_allclose(seen.features, latent.numpy(), rtol=1e-5, atol=1e-5)
@@ -186,7 +186,7 @@ def test_pickled_settings_are_never_opened(
     agent = agents.load(changed(saved, tmp_path / "spoilt.zip", spoil, same), "Pong")
     fresh = np.ones(len(observations), bool)
     found, wanted = (
-        each.see(observations, None, fresh)[0] for each in (agent, agents.load(saved, "Pong"))
+        each.act(observations, None, fresh)[0] for each in (agent, agents.load(saved, "Pong"))
     )
     np.testing.assert_array_equal(found.features, wanted.features)
 
@@ -200,7 +200,7 @@ def test_images_that_are_not_scaled_are_not_scaled_here(
     agent = agents.load(changed(saved, tmp_path / "raw.zip", unscaled, same), "Pong")
     fresh = np.ones(len(observations), bool)
     raw, scaled = (
-        each.see(observations, None, fresh)[0] for each in (agent, agents.load(saved, "Pong"))
+        each.act(observations, None, fresh)[0] for each in (agent, agents.load(saved, "Pong"))
     )
     assert raw.features.max() > 50 * scaled.features.max()
 

@@ -18,9 +18,9 @@ import pytest
 
 import fuzzing
 from bisimetric import Distance, Transitions, exact, worlds
-from bisimetric.archives import UNREADABLE, archive, read_gzip_array, read_npy
+from bisimetric.archives import ARCHIVE_ERRORS, open_archive, read_gzip_array, read_npy
 from bisimetric.datasets import from_dopamine
-from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.errors import InputError, InsufficientMemory
 
 MIB = 2**20
 
@@ -68,7 +68,7 @@ def test_arrays_come_through(tmp_path: Path) -> None:
     }
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "a.npz", **arrays)
-        with archive(tmp_path / "a.npz") as opened:
+        with open_archive(tmp_path / "a.npz") as opened:
             assert sorted(opened.files) == sorted(arrays)
             for name, array in arrays.items():
                 assert opened[name].dtype == array.dtype
@@ -86,7 +86,9 @@ def test_a_member_larger_than_the_memory_is_refused_unread(
     monkeypatch.setattr("bisimetric.memory.available_memory", lambda: 100.0 * MIB)
 
     def read() -> None:
-        with pytest.raises(TableTooLarge, match=r"d\.npz: its member values\.npy needs 400 MiB"):
+        with pytest.raises(
+            InsufficientMemory, match=r"d\.npz: its member values\.npy needs 400 MiB"
+        ):
             Distance.load(saved)
 
     assert taken(read) < 10 * MIB
@@ -156,7 +158,7 @@ def test_compressed_frames_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(header((10**9,)) + bytes(64 * MIB)))
 
     def read() -> None:
-        with pytest.raises(UNREADABLE, match=r"more than it holds|ends early"):
+        with pytest.raises(ARCHIVE_ERRORS, match=r"more than it holds|ends early"):
             read_gzip_array(path)
 
     assert taken(read) < 200 * MIB
@@ -193,7 +195,7 @@ def test_replays_of_other_things_are_refused(
         np.save(file, content)
         (tmp_path / f"{each}_ckpt.0.gz").write_bytes(gzip.compress(file.getvalue()))
     with pytest.raises(InputError, match=complaint) as caught:
-        from_dopamine(tmp_path, stack=1)
+        from_dopamine(tmp_path, stack_size=1)
     assert str(tmp_path) in str(caught.value)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisimetric.learned import Learned
+from bisimetric.learned import LearnedDistance
 from bisimetric.transitions import Transitions
 from commands import Run, refused
 from twins import compiled_in_a_hurry  # noqa: F401 - a fixture
@@ -42,9 +42,9 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     assert "data       240 steps, 2 games, rewards clipped" in done.out
     assert "updates    60" in done.out
     assert "next: bisimetric atari show Pong --agent player.py:mine --metric out" in done.out
-    metric = Learned.load(tmp_path / "out" / "metric.safetensors")
-    assert metric.made["game"] == "Pong"
-    assert metric.made["growing"] == [50, 4]
+    metric = LearnedDistance.load(tmp_path / "out" / "metric.safetensors")
+    assert metric.metadata["game"] == "Pong"
+    assert metric.metadata["growing"] == [50, 4]
     assert (tmp_path / "out" / "learning.png").stat().st_size > 1_000
     assert len(Transitions.load(tmp_path / "steps.npz")) == 240
 
@@ -53,7 +53,7 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
         *learn[: -len(SMALL) - 2], "-o", "again", *SMALL, "--steps", "240", "--data", "steps.npz"
     )
     assert again.code == 0, again.err
-    found = Learned.load(tmp_path / "again" / "metric.safetensors")
+    found = LearnedDistance.load(tmp_path / "again" / "metric.safetensors")
     np.testing.assert_array_equal(found.parameters[0]["weights"], metric.parameters[0]["weights"])
     other = run(*learn, "--steps", "240", "--data", "steps.npz", "--unclipped")
     refused(other, "steps.npz holds other steps: its clip is True and here it is False")
@@ -172,9 +172,9 @@ def test_a_metric_that_is_not_shipped_is_said(run: Run, agent: str) -> None:
 
 
 def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) -> None:
-    from bisimetric.agents.shipped import TRAINED
+    from bisimetric.agents.shipped import WEIGHTS_FOLDER
 
-    agent = str(TRAINED / "Pong.safetensors")
+    agent = str(WEIGHTS_FOLDER / "Pong.safetensors")
     seen = run("atari", "show", "SpaceInvaders", "--agent", agent)
     refused(seen, "was trained on Pong and not on SpaceInvaders; give an agent of this game")
 

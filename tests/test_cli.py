@@ -19,7 +19,7 @@ import pytest
 
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
-from bisimetric.cli import COMMANDS, GROUPS
+from bisimetric.cli import COMMANDS, GROUP_HELP
 from commands import Run, started
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ def test_version(run: Run) -> None:
     assert run("--version") == (0, f"bisimetric {bisimetric.__version__}\n", "")
 
 
-@pytest.mark.parametrize("path", [(), *((group,) for group in GROUPS), *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("path", [(), *((group,) for group in GROUP_HELP), *COMMANDS], ids=" ".join)
 def test_help_ends_with_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
     code, out, _ = run(*path, "--help")
     assert code == 0
@@ -66,7 +66,7 @@ def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> N
     expected = getattr(exact, which.replace("-", "_"))(mdp, *policy, tol=1e-8)
     np.testing.assert_allclose(saved.values, expected.values, atol=saved.error + expected.error)
     assert saved.error <= 1e-8
-    assert saved.made["world"] == "mirrored-rooms-policy"
+    assert saved.metadata["world"] == "mirrored-rooms-policy"
     assert "31 states, 4 actions, deterministic, discount 0.9" in out
     assert f"{saved.values.max():.6g}, between " in out
     assert ("policy     the world's own" in out) == bool(policy)

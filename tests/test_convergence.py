@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from bisimetric import MDP, Distance, NotConverged, exact, worlds
 from bisimetric.exact import threads
 from bisimetric.exact.deterministic import paths, sweeps
-from bisimetric.exact.threads import in_parts
-from bisimetric.progress import digits
+from bisimetric.exact.threads import map_chunks
+from bisimetric.progress import convergence_fraction
 from rationals import largest_error, solve_deterministic, solve_mico
 
 pair_solver = importlib.import_module("bisimetric.exact.deterministic.rising")
@@ -77,7 +77,7 @@ def test_bisimulation_ends_after_few_rounds(mdp: MDP, tol: float) -> None:
     assert d.made["rounds"] <= (20 if mdp.num_actions > 1 else 60)
     assert holds(d, truth)
     large = in_large_style(mdp, tol=tol)
-    assert large.made.get("sweeps", 0) <= 40
+    assert large.metadata.get("sweeps", 0) <= 40
     assert holds(large, truth)
 
 
@@ -105,7 +105,7 @@ def test_on_policy_ends_after_few_rounds(mdp: MDP, tol: float, data: st.DataObje
     policy = data.draw(st.lists(actions, min_size=mdp.num_states, max_size=mdp.num_states))
     d = solve(exact.on_policy, mdp, policy, tol=tol)
     assert d.made["rounds"] <= 60
-    assert holds(d, solve_deterministic(mdp.under(policy), "bisimulation"))
+    assert holds(d, solve_deterministic(mdp.apply_policy(policy), "bisimulation"))
 
 
 @pytest.mark.parametrize("discount", [0.99999999, ALMOST_ONE])
@@ -117,19 +117,19 @@ def test_a_cycle_through_all_pairs_is_found(discount: float) -> None:
         in_large_style(mdp, tol=1e3),
         solve(exact.lax, mdp, tol=1e3),
     ):
-        assert max(d.made.get("rounds", 0), d.made.get("sweeps", 0)) <= 16
+        assert max(d.metadata.get("rounds", 0), d.metadata.get("sweeps", 0)) <= 16
         assert holds(d, solve_deterministic(mdp, d.kind))
         # As far as rounding lets it, which is amplified by 1 / (1 - discount).
-        assert d.error <= max(1e3, 64 * 2.0**-53 * mdp.farthest / (1 - discount))
+        assert d.error <= max(1e3, 64 * 2.0**-53 * mdp.diameter_bound / (1 - discount))
 
 
 def test_a_cycle_through_all_pairs_of_three_states_is_found() -> None:
     # Three states in a circle: so are their three pairs.
     successor = [[1, 1], [2, 2], [0, 0]]
     mdp = MDP.deterministic(successor, [[0.0, 1.0], [1.0, 3.0], [3.0, 0.0]], discount=1 - 1e-8)
-    assert exact.bisimulation(mdp, tol=1e3).made["rounds"] <= 4
-    assert exact.lax(mdp, tol=1e3).made["sweeps"] <= 16
-    assert in_large_style(mdp, tol=1e3).made["sweeps"] <= 8
+    assert exact.bisimulation(mdp, tol=1e3).metadata["rounds"] <= 4
+    assert exact.lax(mdp, tol=1e3).metadata["sweeps"] <= 16
+    assert in_large_style(mdp, tol=1e3).metadata["sweeps"] <= 8
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_lax_converges_where_newton_steps_go_astray(
     mdp = MDP.deterministic(successor, reward, discount=discount)
     d = solve(exact.lax, mdp)
     assert d.made["sweeps"] <= 64
-    assert d.error <= max(1e-6, 64 * 2.0**-53 * mdp.farthest / (1 - discount))
+    assert d.error <= max(1e-6, 64 * 2.0**-53 * mdp.diameter_bound / (1 - discount))
     assert holds(d, solve_deterministic(mdp, "lax"))
 
 
@@ -164,7 +164,7 @@ def test_a_long_cycle_ends_although_rounding_brings_policies_back() -> None:
     d = solve(exact.bisimulation, mdp)
     assert d.made["rounds"] <= pair_solver.MAX_ROUNDS
     # Once round the cycle, a rounding per step adds up, and is amplified by 1 / (1 - discount).
-    assert d.error <= states * 2.0**-53 * mdp.farthest / (1 - mdp.discount)
+    assert d.error <= states * 2.0**-53 * mdp.diameter_bound / (1 - mdp.discount)
 
 
 @quick
@@ -185,7 +185,7 @@ def test_value_iteration_alone_ends_with_a_valid_error(
     monkeypatch.setattr(workspace, "leap_from_steepest", lambda self: None)
     monkeypatch.setattr(workspace, "leap", lambda self, starts, before: before)
     d = in_large_style(mdp)
-    assert 128 < d.made["sweeps"] <= 512
+    assert 128 < d.metadata["sweeps"] <= 512
     assert d.error > 1e-6
     assert holds(d, solve_deterministic(mdp, "bisimulation"))
 
@@ -230,7 +230,7 @@ def test_mico_of_a_periodic_chain_at_the_largest_discount(dtype: str) -> None:
 
 @given(*[st.floats(0.0, allow_nan=False)] * 3)
 def test_digits_of_any_numbers_are_a_share(residual: float, small: float, largest: float) -> None:
-    assert 0.0 <= digits(residual, small, largest) <= 1.0
+    assert 0.0 <= convergence_fraction(residual, small, largest) <= 1.0
 
 
 # Threads.
@@ -282,15 +282,15 @@ def test_parts_that_no_other_thread_begins_are_done_by_the_caller(
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
     began, release = threading.Event(), threading.Event()
 
-    class Busy(threads._Loop[None]):
+    class Busy(threads._ParallelLoop[None]):
         def join(self) -> None:
             began.set()
             release.wait()
 
-    threads._workers(1).put(Busy(lambda low, high: None, [0, 1]))
+    threads._start_workers(1).put(Busy(lambda low, high: None, [0, 1]))
     try:
         assert began.wait(10)
-        parts = in_parts(lambda low, high: list(range(low, high)), 100, worth=1)
+        parts = map_chunks(lambda low, high: list(range(low, high)), 100, min_parallel_size=1)
     finally:
         release.set()
     assert [i for part in parts for i in part] == list(range(100))
@@ -312,5 +312,5 @@ def test_an_error_in_a_part_is_raised(where: str, monkeypatch: pytest.MonkeyPatc
         running.append(low)
 
     with pytest.raises(ArithmeticError, match=where):
-        in_parts(work, 1000, worth=1)
-    assert len(running) < 2 * threads.PARTS
+        map_chunks(work, 1000, min_parallel_size=1)
+    assert len(running) < 2 * threads.MAX_CHUNKS_PER_THREAD

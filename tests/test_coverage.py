@@ -101,9 +101,9 @@ def test_what_was_seen_of_the_corridor() -> None:
     assert coverage is not None
     assert coverage.unseen.tolist() == [[0, 0], [3, 0], [3, 1]]
     whole = [False, True, True, False]
-    assert (coverage.together == np.outer(whole, whole)).all()
+    assert (coverage.jointly_known == np.outer(whole, whole)).all()
     assert not coverage.complete
-    assert (coverage.proven, coverage.num_pairs) == (0, 6)
+    assert (coverage.num_proven, coverage.num_state_pairs) == (0, 6)
 
 
 def test_coverage_is_read_only() -> None:
@@ -176,7 +176,7 @@ def test_the_words_of_half_a_corridor() -> None:
     assert repr(d.coverage) == (
         "Coverage(5 of 8 state-action pairs seen, 0 of 6 pairs proven, 6 of 12 drawn)"
     )
-    assert list(d.coverage.lines(d.mdp)) == [
+    assert list(d.coverage.format_lines(d.mdp)) == [
         "seen       5 of 8 state-action pairs",
         "unseen     A never took left; D was never left",
         "proven     0 of 6 pairs of states",
@@ -185,9 +185,9 @@ def test_the_words_of_half_a_corridor() -> None:
         "next       collect more; when it covers the model, let exact solve Transitions.to_mdp()",
     ]
     assert "unseen     0 never took 0; 3 was never left" in str(d.coverage)
-    assert report.error_line(d) == "error      not known: lower bounds for all of 6 pairs"
+    assert report.format_error(d) == "error      not known: lower bounds for all of 6 pairs"
     for table in (d, dataclasses.replace(d, estimate=None)):
-        lines = list(report.table_lines(table))
+        lines = list(report.describe_distance(table))
         assert "seen       5 of 8 state-action pairs" in lines
         assert not [line for line in lines if line.startswith(("classes", "estimate"))]
 
@@ -199,7 +199,7 @@ def test_the_words_where_some_pairs_are_proven() -> None:
         "Distance(bisimulation, 17 states, largest 1.5, a lower bound; "
         "78 of 136 pairs proven to 0.00099)"
     )
-    assert report.error_line(d) == (
+    assert report.format_error(d) == (
         "error      at most 0.00099, proven, for 78 of 136 pairs; the others are lower bounds"
     )
     text = str(d.coverage)
@@ -213,8 +213,8 @@ def test_the_words_where_all_is_seen() -> None:
     d = half_known(corridor(), np.ones((4, 2), bool), 3)
     assert d.coverage is not None
     assert "error <= " in repr(d)
-    assert report.error_line(d) == f"error      at most {d.error:.2g}, proven"
-    lines = list(report.table_lines(d))
+    assert report.format_error(d) == f"error      at most {d.error:.2g}, proven"
+    lines = list(report.describe_distance(d))
     assert "classes    4 classes of states at distance 0, up to the error" in lines
     assert not [line for line in lines if line.startswith("seen")]
     said = str(d.coverage)
@@ -248,15 +248,15 @@ def test_the_steps_of_a_half_known_table(mdp: MDP, key: int, sweeps: int) -> Non
             why = d.explain(s, t)
             assert d(s, t) - slack <= why.total <= d(s, t) + within + slack
             assert why.total <= truth(s, t) + truth.error + slack
-            assert why.apart is None
+            assert why.mismatched_pair is None
             for step in why.steps:
                 assert step.actions is not None
                 (u, v), (a, b) = step.states, step.actions
                 assert a == b
                 assert d.coverage.known[u, a]
                 assert d.coverage.known[v, a]
-                assert step.gap == abs(mdp.R[u, a] - mdp.R[v, a])
-                assert step.leads_to == (mdp.next_state[u, a], mdp.next_state[v, a])
+                assert step.reward_gap == abs(mdp.R[u, a] - mdp.R[v, a])
+                assert step.next_states == (mdp.next_state[u, a], mdp.next_state[v, a])
             text = str(why)
             proven = bool(d.coverage.determined[s, t])
             assert ("a lower bound" in text, "proven to" in text) == (not proven, proven)
@@ -347,6 +347,6 @@ def test_branches_that_were_half_seen_are_explained(mdp: MDP, kind: Any, key: in
         for step in why.steps:
             assert step.actions is not None
             assert all(known[x, a] for x, a in zip(step.states, step.actions, strict=True))
-        if why.loop is not None:
-            assert why.steps[-1].leads_to == why.steps[why.loop].states
+        if why.loop_start is not None:
+            assert why.steps[-1].next_states == why.steps[why.loop_start].states
         assert ">=" in str(why)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import datasets
-from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.transitions import Transitions
 
 SHAPE = (2, 3)
@@ -116,11 +116,11 @@ def test_the_episodes_come_out_as_they_were(
     told = expected(played(np.random.default_rng(seed), ring, steps, cuts and stack > 1), ring)
     if not told:
         return
-    found = datasets.from_dopamine(ring.arrays, stack=stack)
+    found = datasets.from_dopamine(ring.arrays, stack_size=stack)
     agrees(found, told)
     assert found.observations.dtype == np.uint8
     assert found.observations.shape[1:] == (*SHAPE, stack)
-    few = datasets.from_dopamine(ring.arrays, stack=stack, limit=3)
+    few = datasets.from_dopamine(ring.arrays, stack_size=stack, max_transitions=3)
     assert len(few) == min(3, len(found))
     np.testing.assert_array_equal(few.observations, found.observations[:3])
 
@@ -139,10 +139,10 @@ def test_a_folder_is_read(tmp_path: Path, steps: int, limit: int | None) -> None
     told = expected(played(np.random.default_rng(0), ring, steps, cuts=False), ring)[:limit]
     save(tmp_path, Ring(60, 4), 9)
     save(tmp_path, ring, 10)
-    found = datasets.from_dopamine(tmp_path, limit=limit, num_actions=6)
+    found = datasets.from_dopamine(tmp_path, max_transitions=limit, num_actions=6)
     agrees(found, told)
     assert found.num_actions == 6
-    agrees(datasets.from_dopamine(str(tmp_path), checkpoint=10, limit=limit), told)
+    agrees(datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=limit), told)
     with pytest.raises(InputError, match="checkpoint 9: the memory is empty"):
         datasets.from_dopamine(tmp_path, checkpoint=9)
 
@@ -156,7 +156,7 @@ def test_a_limit_reads_only_the_frames_that_it_needs(tmp_path: Path) -> None:
         head = file.read(400)
     with gzip.open(path, "wb") as file:
         file.write(head)
-    agrees(datasets.from_dopamine(tmp_path, limit=5), told)
+    agrees(datasets.from_dopamine(tmp_path, max_transitions=5), told)
     with pytest.raises(InputError, match=r"observation_ckpt.0.gz: cannot be read \(it ends early"):
         datasets.from_dopamine(tmp_path)
 
@@ -205,5 +205,5 @@ def test_what_the_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch)
     ring = Ring(40, 4)
     played(np.random.default_rng(0), ring, 30, cuts=False)
     monkeypatch.setattr("bisimetric.memory.fits", lambda needed: False)
-    with pytest.raises(TableTooLarge, match=r"transitions need .* are free; give a limit"):
+    with pytest.raises(InsufficientMemory, match=r"transitions need .* are free; give a limit"):
         datasets.from_dopamine(ring.arrays)

@@ -142,8 +142,8 @@ def test_frozen_lake_comes_back_as_it_was() -> None:
     assert (steps.num_states, steps.num_actions) == (64, 4)
     assert steps.names == world.names
     assert steps.action_names == world.actions
-    assert steps.made["dataset"] == "lake/random-v0"
-    assert steps.made["environment"] == "FrozenLake-v1"
+    assert steps.metadata["dataset"] == "lake/random-v0"
+    assert steps.metadata["environment"] == "FrozenLake-v1"
 
 
 def test_cart_pole_comes_back_as_it_was() -> None:

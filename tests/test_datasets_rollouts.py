@@ -86,7 +86,7 @@ def test_frozen_lake_step_by_step() -> None:
     def policy(state: int) -> int:
         return (state * 7 + 1) % 4
 
-    steps = datasets.rollout("FrozenLake-v1", policy, steps=700, key=3)
+    steps = datasets.rollout("FrozenLake-v1", policy, steps=700, seed=3)
     agrees(steps, by_hand(gymnasium.make("FrozenLake-v1"), policy, 700, 3))
     assert steps.terminated.sum() > 10
     assert steps.states is not None
@@ -98,7 +98,7 @@ def test_cart_pole_step_by_step_and_its_limit_of_time() -> None:
         return int(seen[2] + 0.3 * seen[3] > 0)
 
     environment = gymnasium.make("CartPole-v1", max_episode_steps=60)
-    steps = datasets.rollout(environment, policy, steps=500, key=1)
+    steps = datasets.rollout(environment, policy, steps=500, seed=1)
     agrees(steps, by_hand(environment, policy, 500, 1))
     assert steps.truncated.sum() > 1
     assert steps.observations.dtype == np.float32
@@ -119,7 +119,7 @@ def test_continuous_actions_are_kept_as_floats() -> None:
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "Pendulum-v1", "Blackjack-v1"])
 def test_the_key_decides(name: str) -> None:
-    one, again, other = (datasets.rollout(name, steps=250, key=key) for key in (4, 4, 5))
+    one, again, other = (datasets.rollout(name, steps=250, seed=key) for key in (4, 4, 5))
     assert same(one, again)
     assert not same(one, other)
 
@@ -282,12 +282,12 @@ def test_chance_goes_on_where_the_start_is_the_same() -> None:
 
 
 def test_how_it_was_made_is_told() -> None:
-    made = datasets.rollout("FrozenLake-v1", right, steps=3, key=8, desc=["SF", "FG"]).made
+    made = datasets.rollout("FrozenLake-v1", right, steps=3, seed=8, desc=["SF", "FG"]).metadata
     assert made["environment"] == "FrozenLake-v1"
     assert made["options"] == {"desc": ["SF", "FG"]}
     assert (made["policy"], made["key"], made["seed"]) == ("right", 8, 8)
     assert made["gymnasium"] == gymnasium.__version__
-    assert datasets.rollout(Corridor(), steps=1).made["policy"] == "random"
+    assert datasets.rollout(Corridor(), steps=1).metadata["policy"] == "random"
 
 
 @pytest.mark.parametrize(

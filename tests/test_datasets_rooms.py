@@ -18,7 +18,7 @@ assert minigrid
     "name", ["MiniGrid-Empty-5x5-v0", "MiniGrid-FourRooms-v0", "MiniGrid-DoorKey-5x5-v0"]
 )
 def test_rooms_have_the_names_of_the_enumerated_world(name: str) -> None:
-    steps = datasets.rollout(name, steps=4000, key=7, seed=2)
+    steps = datasets.rollout(name, steps=4000, seed=7, environment_seed=2)
     world = worlds.enumerate_environment(name, seed=2)
     assert steps.names is not None
     assert steps.states is not None
@@ -27,8 +27,8 @@ def test_rooms_have_the_names_of_the_enumerated_world(name: str) -> None:
         steps.states, steps.actions, steps.rewards, steps.successors, strict=True
     ):
         here = world.state(steps.names[s])
-        there = "end" if n == steps.end else steps.names[n]
-        assert world.name(int(world.next_state[here, a])) == there
+        there = "end" if n == steps.terminal_state else steps.names[n]
+        assert world.state_name(int(world.next_state[here, a])) == there
         assert world.R[here, a] == r
     if steps.positions is not None:
         assert world.positions is not None

@@ -31,12 +31,12 @@ def same(one: Transitions, other: Transitions) -> bool:
     ],
 )
 def test_a_stream_is_the_rollout_in_pieces(name: str, chunk: int, options: Any) -> None:
-    whole = datasets.rollout(name, key=6, **options)
-    parts = list(datasets.stream(name, key=6, chunk=chunk, **options))
+    whole = datasets.rollout(name, seed=6, **options)
+    parts = list(datasets.stream(name, seed=6, chunk_size=chunk, **options))
     together = Transitions.concatenate(parts)
     assert same(together, whole)
     assert together.names == whole.names
-    assert together.made == whole.made
+    assert together.metadata == whole.metadata
     assert whole.states is not None
     np.testing.assert_array_equal(together.states, whole.states)
     np.testing.assert_array_equal(together.next_states, whole.next_states)
@@ -52,16 +52,16 @@ def test_a_stream_is_the_rollout_in_pieces(name: str, chunk: int, options: Any) 
 
 
 def test_a_stream_need_not_end() -> None:
-    parts = datasets.stream("FrozenLake-v1", chunk=10, key=2)
+    parts = datasets.stream("FrozenLake-v1", chunk_size=10, seed=2)
     taken = list(itertools.islice(parts, 30))
     assert same(
         Transitions.concatenate(taken)[:299],
-        datasets.rollout("FrozenLake-v1", key=2, steps=300)[:299],
+        datasets.rollout("FrozenLake-v1", seed=2, steps=300)[:299],
     )
 
 
 def test_a_stream_refuses_before_it_begins() -> None:
     with pytest.raises(InputError, match="chunk is 0 and must be a whole number, at least 1"):
-        datasets.stream("FrozenLake-v1", chunk=0)
+        datasets.stream("FrozenLake-v1", chunk_size=0)
     with pytest.raises(InputError, match="steps is 0 and must be"):
         datasets.stream("FrozenLake-v1", steps=0)

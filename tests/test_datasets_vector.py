@@ -73,9 +73,10 @@ def test_each_is_the_single_environment(make: Any, policy: Any, limit: str, mode
     part: list[dict[str, Any]] = [{limit: share} for share in shares(total, 3)]
     whole: dict[str, Any] = {limit: total}
     vector = SyncVectorEnv([make] * 3, autoreset_mode=mode)
-    steps = datasets.rollout(vector, policy, key=5, **whole)
+    steps = datasets.rollout(vector, policy, seed=5, **whole)
     singles = [
-        datasets.rollout(make(), policy, key=5 + place, **share) for place, share in enumerate(part)
+        datasets.rollout(make(), policy, seed=5 + place, **share)
+        for place, share in enumerate(part)
     ]
     assert_same(steps, Transitions.concatenate(singles))
     assert steps.terminated.any()
@@ -88,7 +89,7 @@ def test_they_may_be_in_other_processes(mode: Any) -> None:
     here = SyncVectorEnv([cart_pole] * 2, autoreset_mode=mode)
     there = AsyncVectorEnv([cart_pole] * 2, autoreset_mode=mode, context="spawn")
     try:
-        one, other = (datasets.rollout(each, steps=90, key=2) for each in (here, there))
+        one, other = (datasets.rollout(each, steps=90, seed=2) for each in (here, there))
     finally:
         there.close()
     assert_same(one, other)
@@ -98,7 +99,7 @@ def test_they_may_be_in_other_processes(mode: Any) -> None:
 @pytest.mark.parametrize("make", [frozen_lake, cart_pole, Dice])
 def test_random_actions_are_the_same_in_every_mode(make: Any) -> None:
     first, *others = (
-        datasets.rollout(SyncVectorEnv([make] * 3, autoreset_mode=mode), steps=100, key=1)
+        datasets.rollout(SyncVectorEnv([make] * 3, autoreset_mode=mode), steps=100, seed=1)
         for mode in MODES
     )
     for other in others:
@@ -113,10 +114,10 @@ def test_random_actions_are_the_same_in_every_mode(make: Any) -> None:
 def test_a_vector_of_one_is_the_environment(make: Any, mode: Any) -> None:
     vector = SyncVectorEnv([make], autoreset_mode=mode)
     assert_same(
-        datasets.rollout(vector, steps=80, key=3), datasets.rollout(make(), steps=80, key=3)
+        datasets.rollout(vector, steps=80, seed=3), datasets.rollout(make(), steps=80, seed=3)
     )
-    parts = datasets.stream(vector, steps=80, key=3, chunk=30)
-    assert_same(Transitions.concatenate(parts), datasets.rollout(make(), steps=80, key=3))
+    parts = datasets.stream(vector, steps=80, seed=3, chunk_size=30)
+    assert_same(Transitions.concatenate(parts), datasets.rollout(make(), steps=80, seed=3))
 
 
 def test_ids_of_a_dict_cover_all_environments() -> None:
@@ -138,8 +139,8 @@ def test_fewer_steps_than_environments(mode: Any) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_stream_holds_the_steps_of_the_rollout(mode: Any) -> None:
     vector = SyncVectorEnv([frozen_lake] * 3, autoreset_mode=mode)
-    whole = datasets.rollout(vector, steps=300, key=4)
-    parts = list(datasets.stream(vector, steps=300, key=4, chunk=70))
+    whole = datasets.rollout(vector, steps=300, seed=4)
+    parts = list(datasets.stream(vector, steps=300, seed=4, chunk_size=70))
     for part in parts:
         assert part.terminated[-1] or part.truncated[-1]
         for episode in part.episodes():

@@ -102,16 +102,16 @@ def test_steps_follow_the_mdp(mdp: MDP, key: int) -> None:
             assert step.states == pair
             assert step.actions is not None
             (s, t), (a, b) = step.states, step.actions
-            assert step.gap == abs(mdp.R[s, a] - mdp.R[t, b])
-            assert step.adds == pytest.approx(mdp.discount**k * step.gap)
-            assert step.leads_to == (mdp.next_state[s, a], mdp.next_state[t, b])
+            assert step.reward_gap == abs(mdp.R[s, a] - mdp.R[t, b])
+            assert step.contribution == pytest.approx(mdp.discount**k * step.reward_gap)
+            assert step.next_states == (mdp.next_state[s, a], mdp.next_state[t, b])
             if d.kind == "bisimulation":
                 assert a == b
             if d.policy is not None:
                 assert (a, b) == (d.policy[s], d.policy[t])
-            pair = step.leads_to
-        if why.loop is not None:
-            assert pair == why.steps[why.loop].states
+            pair = step.next_states
+        if why.loop_start is not None:
+            assert pair == why.steps[why.loop_start].states
 
 
 def test_the_text_tells_the_pessimism_example() -> None:
@@ -153,7 +153,7 @@ def test_what_is_saved_comes_back(rooms: Distance, tmp_path: Path) -> None:
         again = Distance.load(path)
         np.testing.assert_array_equal(again.values, d.values)
         assert again.values.dtype == d.values.dtype
-        assert (again.error, again.kind, again.made) == (d.error, d.kind, d.made)
+        assert (again.error, again.kind, again.metadata) == (d.error, d.kind, d.metadata)
         for name in ("R", "positions", "features", "policy"):
             np.testing.assert_array_equal(getattr(again.mdp, name), getattr(d.mdp, name))
         np.testing.assert_array_equal(again.mdp.next_state, d.mdp.next_state)

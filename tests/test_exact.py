@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, worlds
-from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.rounding import UNIT
 from oracles import (
     bisimulation_by_programme,
@@ -57,16 +57,16 @@ def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
 @quick
 @given(deterministic_mdps(discounts=[0.0, 0.3, 0.9], available=True))
 def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) -> None:
-    differ = (mdp.has[:, None] != mdp.has[None]).any(axis=2)
+    differ = (mdp.action_mask[:, None] != mdp.action_mask[None]).any(axis=2)
     ahead, gaps = mdp.next_state, np.abs(mdp.R[:, None] - mdp.R[None])
     truth = np.zeros(differ.shape)
     for _ in range(400):
         worth = gaps + mdp.discount * truth[ahead[:, None], ahead[None]]
-        most = np.where(mdp.has[:, None], worth, 0.0).max(axis=2)
-        truth = np.where(differ, mdp.farthest, most)
+        most = np.where(mdp.action_mask[:, None], worth, 0.0).max(axis=2)
+        truth = np.where(differ, mdp.diameter_bound, most)
     for d in (exact.bisimulation(mdp), in_large_style(mdp), in_large_style(mdp, dtype="float32")):
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-12)
-        assert d.made["method"] != "policy iteration over couplings"
+        assert d.metadata["method"] != "policy iteration over couplings"
         if mdp.discount > 0:
             classes = relation.bisimulation(mdp)
             assert np.array_equal(d.values == 0, classes[:, None] == classes[None])
@@ -77,7 +77,7 @@ def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) ->
 def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> None:
     ahead, truth = mdp.next_state, np.zeros((mdp.num_states,) * 2)
     gaps = np.abs(mdp.R[:, None, :, None] - mdp.R[None, :, None, :])
-    mine, theirs = mdp.has[:, None, :, None], mdp.has[None, :, None, :]
+    mine, theirs = mdp.action_mask[:, None, :, None], mdp.action_mask[None, :, None, :]
     for _ in range(400):
         worth = gaps + mdp.discount * truth[ahead[:, None, :, None], ahead[None, :, None, :]]
         there = np.where(theirs, worth, np.inf).min(axis=3, where=mine, initial=np.inf)
@@ -86,7 +86,7 @@ def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> 
         truth = np.maximum(*answers)
     d = exact.lax(mdp)
     np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-12)
-    assert d.made["method"] != "policy iteration over couplings"
+    assert d.metadata["method"] != "policy iteration over couplings"
 
 
 @quick
@@ -112,9 +112,12 @@ def test_lax_solves_the_slow_iteration(mdp: MDP) -> None:
 def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, key: int) -> None:
     policy = random_policy(mdp, key)
     d = exact.on_policy(mdp, policy)
-    truth, slack = bisimulation_by_programme(mdp.under(policy))
+    truth, slack = bisimulation_by_programme(mdp.apply_policy(policy))
     np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
-    assert np.abs(bisimulation_once(mdp.under(policy), d.values) - d.values).max() <= 2 * d.error
+    assert (
+        np.abs(bisimulation_once(mdp.apply_policy(policy), d.values) - d.values).max()
+        <= 2 * d.error
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_worlds_of_awkward_shape(shape: str) -> None:
     assert d.error <= 1e-6
     image = bisimulation_everywhere(mdp, d.values)
     assert np.abs(image - d.values).max() <= d.error * (1 + mdp.discount)
-    assert d.made.get("sweeps", 0) <= 60
+    assert d.metadata.get("sweeps", 0) <= 60
 
 
 def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
@@ -186,7 +189,7 @@ def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
     R = np.random.default_rng(6).choice([0.0, 1.0], size=(150, 3))
     mdp = MDP.deterministic(n, R, discount=0.995)
     small, large = exact.bisimulation(mdp), in_large_style(mdp)
-    assert small.made["method"] != large.made["method"]
+    assert small.metadata["method"] != large.metadata["method"]
     assert np.abs(small.values - large.values).max() <= small.error + large.error
 
 
@@ -326,7 +329,7 @@ def test_quotient_is_solved_and_copied_out() -> None:
     n = small.next_state[copies]
     big = MDP.deterministic(n, small.R[copies], discount=small.discount)
     d, e = exact.bisimulation(big), exact.bisimulation(small)
-    assert d.made["classes"] == 40
+    assert d.metadata["classes"] == 40
     np.testing.assert_array_equal(d.values, e.values[np.ix_(copies, copies)])
 
 
@@ -369,7 +372,7 @@ def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(lax_solver.paths, "evaluate", astray)
     mdp = worlds.load("random", states=12, discount=0.9)
-    problem = Problem(
+    problem = DeterministicProblem(
         np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
         np.ascontiguousarray(mdp.R.T),
         0.9,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from bisimetric import MDP, Distance, NotConverged, exact, relation, worlds
-from bisimetric.explanation import Match, Step, couplings
+from bisimetric.explanation import Match, PairStep, couplings
 from strategies import deterministic_mdps, stochastic_mdps
 
 KEYS = st.integers(0, 2**16)
@@ -48,7 +48,7 @@ def cheapest(first: NDArray[Any], second: NDArray[Any], d: NDArray[Any]) -> floa
 
 def image(d: Distance, s: int, t: int) -> float:
     """F(d)(s, t) as the equation of each kind is written."""
-    mdp = d.mdp if d.policy is None else d.mdp.under(d.policy)
+    mdp = d.mdp if d.policy is None else d.mdp.apply_policy(d.policy)
     P = mdp.P.toarray().reshape(*mdp.R.shape, -1)
     P /= P.sum(axis=2, keepdims=True)
 
@@ -68,8 +68,8 @@ def image(d: Distance, s: int, t: int) -> float:
     return max(there, back)
 
 
-def adds_up_to(step: Step) -> float:
-    return step.gap + sum(match.adds for match in step.coupling)
+def adds_up_to(step: PairStep) -> float:
+    return step.reward_gap + sum(match.contribution for match in step.coupling)
 
 
 @settings(deadline=None, max_examples=80)
@@ -89,7 +89,7 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, key: 
     d, dynamics = a_metric(mdp, kind, key), mdp
     if kind == "on_policy":
         policy = np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
-        d, dynamics = dataclasses.replace(d, policy=policy), mdp.under(policy)
+        d, dynamics = dataclasses.replace(d, policy=policy), mdp.apply_policy(policy)
     P = dynamics.P.toarray().reshape(*dynamics.R.shape, -1)
     for step in d.explain(0, mdp.num_states - 1).steps:
         if not step.coupling:
@@ -104,7 +104,7 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, key: 
             np.testing.assert_allclose(margin, P[step.states[side], action], atol=1e-8)
         for match in step.coupling:
             assert match.distance == d(*match.states)
-            assert match.adds == mdp.discount * match.mass * match.distance
+            assert match.contribution == mdp.discount * match.mass * match.distance
 
 
 @settings(deadline=None, max_examples=60)
@@ -175,7 +175,7 @@ def test_the_total_is_within_twice_the_error(
     R = mdp.R * scale[0] + scale[1]
     mdp = mdp.replace(R=R, discount=discount)
     d = whatever_is_proven(mdp, kind, key, tol)
-    of = mdp if d.policy is None else mdp.under(d.policy)
+    of = mdp if d.policy is None else mdp.apply_policy(d.policy)
     classes = relation.lax(of, tol=0) if kind == "lax" else relation.bisimulation(of, tol=0)
     for s in range(mdp.num_states):
         for t in range(s):
@@ -186,9 +186,14 @@ def test_the_total_is_within_twice_the_error(
             if "they behave alike" in str(why):
                 assert classes[s] == classes[t]
             elif "behave alike" in str(why):
-                one, two = why.steps[-1].leads_to
+                one, two = why.steps[-1].next_states
                 assert classes[one] == classes[two]
-            elif not why.steps and why.apart is None and kind == "bisimulation" and discount > 0:
+            elif (
+                not why.steps
+                and why.mismatched_pair is None
+                and kind == "bisimulation"
+                and discount > 0
+            ):
                 assert classes[s] != classes[t] or not mdp.is_deterministic
 
 
@@ -256,7 +261,7 @@ def test_steps_follow_what_adds_most(mdp: MDP, kind: str, key: int) -> None:
     why = d.explain(0, mdp.num_states - 1)
     if not (why.steps and why.steps[0].coupling):
         return
-    assert len(why.steps) <= couplings.ENOUGH_STEPS
+    assert len(why.steps) <= couplings.MAX_COUPLING_STEPS
 
     def like(pair: tuple[int, int]) -> tuple[bytes, bytes]:
         return d.values[pair[0]].tobytes(), d.values[pair[1]].tobytes()
@@ -265,22 +270,24 @@ def test_steps_follow_what_adds_most(mdp: MDP, kind: str, key: int) -> None:
     for step in why.steps:
         assert step.states == pair
         assert step.weight == pytest.approx(weight)
-        assert step.adds == pytest.approx(weight * step.gap)
+        assert step.contribution == pytest.approx(weight * step.reward_gap)
         moved = [match for match in step.coupling if len(set(match.states)) == 2]
         shared = step.coupling[len(moved) :]
         assert all(len(set(match.states)) == 1 for match in shared)
-        assert [match.adds for match in moved] == sorted((m.adds for m in moved), reverse=True)
+        assert [match.contribution for match in moved] == sorted(
+            (m.contribution for m in moved), reverse=True
+        )
         parts: dict[Any, list[Match]] = defaultdict(list)
         for match in step.coupling:
             parts[like(match.states)].append(match)
-        adds = {part: sum(match.adds for match in found) for part, found in parts.items()}
-        assert adds[like(step.leads_to)] == pytest.approx(max(adds.values()))
-        pair = step.leads_to
+        adds = {part: sum(match.contribution for match in found) for part, found in parts.items()}
+        assert adds[like(step.next_states)] == pytest.approx(max(adds.values()))
+        pair = step.next_states
         weight *= mdp.discount * sum(match.mass for match in parts[like(pair)])
     earlier = [like(step.states) for step in why.steps]
-    assert why.loop == (earlier.index(like(pair)) if like(pair) in earlier else None)
-    if why.loop is None and len(why.steps) < couplings.ENOUGH_STEPS:
-        assert weight * d(*pair) <= couplings.SMALL_SHARE * d(*why.states)
+    assert why.loop_start == (earlier.index(like(pair)) if like(pair) in earlier else None)
+    if why.loop_start is None and len(why.steps) < couplings.MAX_COUPLING_STEPS:
+        assert weight * d(*pair) <= couplings.MIN_FOLLOWED_SHARE * d(*why.states)
 
 
 @pytest.mark.slow
@@ -291,7 +298,7 @@ def test_the_rows_of_a_large_problem_are_matched_at_the_least_cost() -> None:
     first, second = (np.where(rng.random(60) < 0.5, rng.random(60), 0) for _ in range(2))
     first, second = first / first.sum(), second / second.sum()
     sides = [{x: float(side[x]) for x in np.flatnonzero(side).tolist()} for side in (first, second)]
-    plan = couplings.best(sides[0], sides[1], d)
+    plan = couplings.compute_optimal_coupling(sides[0], sides[1], d)
     cost = sum(mass * d[states] for states, mass in plan.items())
     assert cost == pytest.approx(cheapest(first, second, d), abs=1e-9)
 
@@ -361,7 +368,7 @@ def test_states_that_behave_alike_are_followed_together() -> None:
     why = d.explain("lower 1,1", "upper 2,1")
     assert [len(step.coupling) for step in why.steps] == [4] * len(why.steps)
     assert [step.weight for step in why.steps] == pytest.approx([0.99**k for k in range(5)])
-    assert why.loop == 3
+    assert why.loop_start == 3
     text = str(why)
     assert "step 4: lower 1,5 takes down, lower 2,5 takes up (99% of the distance)" in text
     assert (
@@ -393,7 +400,7 @@ def test_different_actions_are_the_whole_reason(successors: Any) -> None:
     )
     d = Distance(np.array([[0.0, 2.0], [2.0, 0.0]]), 0.0, "bisimulation", mdp)
     why = d.explain("x", "y")
-    assert (why.steps, why.apart, why.total) == ((), (0, 1), 2.0)
+    assert (why.steps, why.mismatched_pair, why.total) == ((), (0, 1), 2.0)
     assert str(why).splitlines() == [
         "d~(x; y) = 2, proven to 0, at discount 0.5",
         "x has actions go, stay and y has action go: the largest possible distance",
@@ -415,7 +422,7 @@ def test_a_path_ends_where_actions_differ() -> None:
     np.fill_diagonal(d, 0)
     d[0, 1] = d[1, 0] = 1.25
     why = Distance(d, 0.0, "bisimulation", mdp).explain(0, 1)
-    assert (why.apart, why.total) == ((2, 3), 1.25)
+    assert (why.mismatched_pair, why.total) == ((2, 3), 1.25)
     assert why.steps[0].actions == (1, 1)
     assert "then 2 has actions a, b and 3 has action a: as far apart as can be, 1.0000 more" in str(
         why

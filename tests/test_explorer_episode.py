@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bisimetric import InputError, explorer
 from bisimetric.explorer import episodes
-from bisimetric.explorer.pictures import as_address, png
+from bisimetric.explorer.pictures import encode_data_url, encode_png
 from carried import carried
 
 
@@ -28,18 +28,23 @@ def test_pictures_are_read_back_to_the_bit() -> None:
     colours = rng.integers(0, 256, (7, 5, 3), dtype=np.uint8)
     palette = rng.integers(0, 256, (9, 3), dtype=np.uint8)
     places = rng.integers(0, 9, (7, 5), dtype=np.uint8)
-    assert (drawn(png(greys)) == greys).all()
-    assert (drawn(png(colours)) == colours).all()
-    assert (drawn(png(places, palette))[..., :3] == palette[places]).all()
-    assert as_address(b"\x89").startswith("data:image/png;base64,")
+    assert (drawn(encode_png(greys)) == greys).all()
+    assert (drawn(encode_png(colours)) == colours).all()
+    assert (drawn(encode_png(places, palette))[..., :3] == palette[places]).all()
+    assert encode_data_url(b"\x89").startswith("data:image/png;base64,")
 
 
 def test_a_page_carries_the_frames_and_what_is_known_of_them() -> None:
     frames = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
     far = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
     data = carried(
-        explorer.episode(
-            frames, far, times=[4, 8, 12], values=[1, 2, 3], marks={8: "<b>point</b>"}, title="Pong"
+        explorer.render_episode(
+            frames,
+            far,
+            times=[4, 8, 12],
+            values=[1, 2, 3],
+            events={8: "<b>point</b>"},
+            title="Pong",
         )
     )
     assert data["times"] == [4, 8, 12]
@@ -54,24 +59,26 @@ def test_a_page_carries_the_frames_and_what_is_known_of_them() -> None:
 def test_a_page_starts_from_the_frame_at_a_time_or_near_it() -> None:
     frames, far = np.zeros((3, 4, 4), np.uint8), np.zeros((3, 3))
     for time, place in ((4, 0), (9, 1), (12, 2)):
-        page = explorer.episode(frames, far, times=[4, 8, 12], source=time)
+        page = explorer.render_episode(frames, far, times=[4, 8, 12], source=time)
         assert carried(page)["source"] == place
     with pytest.raises(InputError, match=r"source is frame 13 and the frames are 4 to 12; name"):
-        explorer.episode(frames, far, times=[4, 8, 12], source=13)
+        explorer.render_episode(frames, far, times=[4, 8, 12], source=13)
 
 
 def test_many_and_large_frames_are_thinned_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (700, 6, 6), dtype=np.uint8)
-    data = carried(explorer.episode(frames, np.zeros((700, 700))))
+    data = carried(explorer.render_episode(frames, np.zeros((700, 700))))
     assert len(data["frames"]) == 600
     assert (data["times"][0], data["times"][-1]) == (0, 699)
     assert data["notes"] == ["The page shows 600 of 700 frames, at equal steps."]
-    some = carried(explorer.episode(frames[:2], np.zeros((2, 2)), times=[0, 40], of=41))
+    some = carried(
+        explorer.render_episode(frames[:2], np.zeros((2, 2)), times=[0, 40], total_frames=41)
+    )
     assert some["notes"] == ["The page shows 2 of 41 frames, at equal steps."]
     monkeypatch.setattr(episodes, "MOST_BYTES", 10_000)
-    data = carried(explorer.episode(frames[:100], np.zeros((100, 100))))
+    data = carried(explorer.render_episode(frames[:100], np.zeros((100, 100))))
     assert re.fullmatch(r"Of the screens, one row and column in \d is shown.", data["notes"][0])
     assert sum(map(len, data["frames"])) < 15_000
 
@@ -97,4 +104,4 @@ FRAMES = np.zeros((3, 4, 4), np.uint8)
 )
 def test_what_is_no_episode_is_refused(words: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        explorer.episode(**{"frames": FRAMES, "distances": np.zeros((3, 3)), **words})
+        explorer.render_episode(**{"frames": FRAMES, "distances": np.zeros((3, 3)), **words})

@@ -19,7 +19,7 @@ from carried import unpacked
 def test_a_small_table_keeps_its_digits(count: int, key: int) -> None:
     table = np.random.default_rng(key).random((count, count))
     table = table + table.T
-    assert (unpacked(packing.packed_table(table), count) == table).all()
+    assert (unpacked(packing.encode_distances(table), count) == table).all()
 
 
 def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
@@ -28,7 +28,7 @@ def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
     table = np.maximum(table, table.T)
     np.fill_diagonal(table, 0.0)
     table[3, 4] = table[4, 3] = 1e-12
-    packed = packing.packed_table(table, tables=10_000)
+    packed = packing.encode_distances(table, num_matrices=10_000)
     found = unpacked(packed, 60)
     assert packed["form"] == "uint24"
     assert packed["step"] == pytest.approx(table.max() / (2**24 - 1))
@@ -37,12 +37,17 @@ def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
 
 
 def test_a_page_asks_for_nothing_from_outside() -> None:
-    text = explorer.page(exact.bisimulation(worlds.load("pessimism")))
+    text = explorer.render_page(exact.bisimulation(worlds.load("pessimism")))
     assert not re.findall(r'(?:src|href)="(?!data:)', text)
 
 
 def test_every_part_is_in_a_page_and_its_licences_beside_it() -> None:
-    used = {*pages.SHARED, *pages.WHOLE, *pages.SMALL, *explorer.episodes.SCRIPTS}
+    used = {
+        *pages.SHARED_SCRIPTS,
+        *pages.PAGE_SCRIPTS,
+        *pages.NOTEBOOK_SCRIPTS,
+        *explorer.episodes.SCRIPTS,
+    }
     assert used == {path.name for path in assembly.PARTS.glob("*.js")}
     assert {path.name for path in assembly.PARTS.glob("*.css")} == set(assembly.STYLES)
     said = (assembly.VENDOR / "README.md").read_text(encoding="utf-8")
@@ -56,25 +61,29 @@ def test_every_part_is_in_a_page_and_its_licences_beside_it() -> None:
 
 def test_modules_import_only_what_stands_above_them() -> None:
     for scripts in (
-        (*pages.SHARED, *pages.WHOLE),
-        (*pages.SHARED, *pages.SMALL),
+        (*pages.SHARED_SCRIPTS, *pages.PAGE_SCRIPTS),
+        (*pages.SHARED_SCRIPTS, *pages.NOTEBOOK_SCRIPTS),
         explorer.episodes.SCRIPTS,
     ):
         for place, name in enumerate(scripts):
             text = (assembly.PARTS / name).read_text(encoding="utf-8")
             for wanted in re.findall(r'^} from "\./(.*?)";|from "\./(.*?)";', text, re.MULTILINE):
                 assert "".join(wanted) in scripts[:place], f"{name} imports {wanted}"
-    assert "import " not in assembly.joined(["numbers.js", "couplings.js", "reasons.js"])
+    assert "import " not in assembly.join_modules(["numbers.js", "couplings.js", "reasons.js"])
 
 
 @pytest.mark.parametrize(
     "scripts",
-    [(*pages.SHARED, *pages.WHOLE), (*pages.SHARED, *pages.SMALL), explorer.episodes.SCRIPTS],
+    [
+        (*pages.SHARED_SCRIPTS, *pages.PAGE_SCRIPTS),
+        (*pages.SHARED_SCRIPTS, *pages.NOTEBOOK_SCRIPTS),
+        explorer.episodes.SCRIPTS,
+    ],
 )
 def test_no_two_modules_of_a_page_give_one_name_to_two_things(scripts: tuple[str, ...]) -> None:
     # They become one script, in which the last of two functions would silently win.
     kinds = r"^(?:async )?(?:const|let|class|function\*?) (?:\{(.*?)\} =|\[(.*?)\] =|(\w+))"
-    found = re.findall(kinds, assembly.joined(scripts), re.MULTILINE)
+    found = re.findall(kinds, assembly.join_modules(scripts), re.MULTILINE)
     names = [name for three in found for name in re.findall(r"\w+", " ".join(three))]
     assert len(names) > 20
     assert sorted(names) == sorted(set(names))

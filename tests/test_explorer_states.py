@@ -21,30 +21,32 @@ def test_a_sample_has_its_size_and_grows_by_steps(
     rng = np.random.default_rng(key)
     after = rng.integers(0, count, (count, actions))
     mdp = MDP.deterministic(after, np.zeros((count, actions)), discount=0.5)
-    found = states.sample(mdp, count, most)
+    found = states.sample_states(mdp, count, most)
     assert len(found) == len(set(found.tolist())) == min(count, most)
     assert (np.diff(found) > 0).all()
 
 
 def test_a_sample_is_more_closed_than_one_at_random() -> None:
     mdp = worlds.load("open-grid", rows=50, columns=50, obstacles=0)
-    found = states.sample(mdp, mdp.num_states, 500)
+    found = states.sample_states(mdp, mdp.num_states, 500)
     inside = np.isin(mdp.next_state[found], found).mean()
     at_random = np.random.default_rng(0).choice(mdp.num_states, 500, replace=False)
     assert inside > 0.8 > 2 * np.isin(mdp.next_state[at_random], at_random).mean()
 
 
 def test_points_on_one_spot_are_set_apart() -> None:
-    moved = states.apart(np.zeros((50, 2)), states.SPOT)
+    moved = states.spread_points(np.zeros((50, 2)), states.POINT_SPACING)
     apart = np.linalg.norm(moved[:, None] - moved[None], axis=-1) + np.eye(50)
-    assert apart.min() > 0.5 * states.SPOT
+    assert apart.min() > 0.5 * states.POINT_SPACING
     alone = np.array([[0.0, 0.0], [1.0, 0.0]])
-    assert (states.apart(alone, states.SPOT) == alone).all()
+    assert (states.spread_points(alone, states.POINT_SPACING) == alone).all()
 
 
 @pytest.mark.parametrize("count", [2, 5, 30, 200])
 def test_few_states_that_are_all_alike_do_not_cover_each_other(count: int) -> None:
-    found = states.layout(None, np.zeros((count, count)), np.arange(count), np.full(count, True))
+    found = states.build_layout(
+        None, np.zeros((count, count)), np.arange(count), np.full(count, True)
+    )
     points = np.array(found["points"])
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.eye(count)
     # As wide as parts/places.js draws them, in shares of the width of the picture.

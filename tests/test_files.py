@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bisimetric import Transitions, exact, explorer, worlds
-from bisimetric.files import check_writable, name_write_errors, write_record, written_beside
+from bisimetric.files import name_write_errors, require_writable, write_atomically, write_record
 
 Save = Callable[[Path], Any]
 
@@ -31,27 +31,27 @@ def save_transitions(path: Path) -> None:
 
 
 def save_page(path: Path) -> None:
-    explorer.save(explorer.page(exact.bisimulation(worlds.load("pessimism"))), path)
+    explorer.save_page(explorer.render_page(exact.bisimulation(worlds.load("pessimism"))), path)
 
 
 def save_picture(path: Path) -> None:
     from bisimetric import views
 
     d = exact.bisimulation(worlds.load("mirrored-rooms"))
-    views.save(views.heatmap(d), path)
+    views.save_figure(views.plot_heatmap(d), path)
 
 
 def save_film(path: Path) -> None:
-    from bisimetric.views.games.films import film
+    from bisimetric.views.games.films import open_mp4
 
-    with film(path, (16, 16), fps=10) as show:
+    with open_mp4(path, (16, 16), fps=10) as show:
         show(np.zeros((16, 16, 3), np.uint8))
 
 
 def save_weights(path: Path) -> None:
-    from bisimetric.learned.files import write
+    from bisimetric.learned.files import write_tensors
 
-    write(path, {"w": np.zeros(3)}, {"format": "none"})
+    write_tensors(path, {"w": np.zeros(3)}, {"format": "none"})
 
 
 def save_store(path: Path) -> None:
@@ -59,9 +59,9 @@ def save_store(path: Path) -> None:
 
 
 def save_run(path: Path) -> None:
-    from bisimetric.sampled import Run
+    from bisimetric.sampled import SampledRun
 
-    Run("bisimulation", worlds.load("pessimism")).save(path)
+    SampledRun("bisimulation", worlds.load("pessimism")).save(path)
 
 
 WRITERS = {
@@ -158,7 +158,7 @@ def test_places_that_cannot_be_written(tmp_path: Path, what: str, complaint: str
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "link to none").symlink_to("none/file")
     before = sorted(os.listdir(tmp_path))
-    for write in (check_writable, lambda path: write_record(path, {}, {})):
+    for write in (require_writable, lambda path: write_record(path, {}, {})):
         with pytest.raises(OSError, match=f"^cannot write .*{complaint}"):
             write(tmp_path / what)
     assert sorted(os.listdir(tmp_path)) == before
@@ -166,14 +166,14 @@ def test_places_that_cannot_be_written(tmp_path: Path, what: str, complaint: str
 
 def test_a_null_byte_in_a_name() -> None:
     with pytest.raises(OSError, match=r"^cannot write .*null"):
-        check_writable("a\0b")
+        require_writable("a\0b")
 
 
 def test_a_target_that_changes_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "out"
 
     def write() -> None:
-        with written_beside(path) as beside:
+        with write_atomically(path) as beside:
             beside.write_text("whole")
             os.mkfifo(path)
 
@@ -185,7 +185,7 @@ def test_a_target_that_changes_while_it_is_written(tmp_path: Path) -> None:
 
 def test_long_names_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 250)
-    with written_beside(path) as beside:
+    with write_atomically(path) as beside:
         beside.write_text("whole")
     assert path.read_text() == "whole"
 
@@ -252,7 +252,7 @@ def test_errors_of_the_system_keep_their_number_and_name_the_file(
 ) -> None:
     with (
         pytest.raises(OSError, match=r"^cannot write .*out: ") as caught,
-        written_beside(tmp_path / "out"),
+        write_atomically(tmp_path / "out"),
     ):
         raise OSError(number, os.strerror(number))
     assert caught.value.errno == number
@@ -266,7 +266,7 @@ def test_errors_that_name_the_file_beside_name_the_place_instead(
     for path in ("out", tmp_path / "out"):
         with (
             pytest.raises(OSError, match=r"^cannot write \S*out: No space left on device\.$"),
-            written_beside(path) as beside,
+            write_atomically(path) as beside,
         ):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(beside))
 

@@ -26,7 +26,7 @@ import fuzzing
 from bisimetric import MDP, Distance, Transitions, exact, worlds
 from bisimetric.datasets import from_dopamine
 from bisimetric.games.recordings import Episode
-from bisimetric.sampled import Run
+from bisimetric.sampled import SampledRun
 from fuzzing import mutate_bytes, mutate_folder, mutate_json, mutate_text, mutate_zip
 
 QUICK = range(60)
@@ -66,9 +66,9 @@ def distance(folder: Path) -> Mutate:
 
 
 def covered_distance(folder: Path) -> Mutate:
-    run = Run("bisimulation", Transitions([0, 1], [0, 0], [1.0, 2.0], [1, 2], [False, True]))
+    run = SampledRun("bisimulation", Transitions([0, 1], [0, 0], [1.0, 2.0], [1, 2], [False, True]))
     run.advance(100)
-    run.distance().save(folder / "valid.npz")
+    run.to_distance().save(folder / "valid.npz")
     raw, path = (folder / "valid.npz").read_bytes(), folder / "d.npz"
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
@@ -104,7 +104,7 @@ def transitions(folder: Path) -> Mutate:
     steps = Transitions(
         [0, 1, 0, 2], [0, 1, 1, 0], [0.0, 1.0, 0.5, -1.0], [1, 2, 2, 0],
         [False, True, False, False], names=("a", "b", "c"), action_names=("l", "r"),
-        positions=[[0, 0], [0, 1], [1, 0]], made={"key": 3},
+        positions=[[0, 0], [0, 1], [1, 0]], metadata={"key": 3},
     )  # fmt: skip
     steps.save(folder / "valid.npz")
     raw, path = (folder / "valid.npz").read_bytes(), folder / "t.npz"
@@ -125,12 +125,12 @@ def sampled_run(folder: Path) -> Mutate:
     from bisimetric.sampled import AllActions, Trajectories
 
     steps = Transitions([0, 1, 0], [0, 0, 1], [1.0, 2.0, 0.5], [1, 2, 0], [False, True, False])
-    made: list[tuple[bytes, Callable[[], Run]]] = []
+    made: list[tuple[bytes, Callable[[], SampledRun]]] = []
     for source in (steps, worlds.load("pessimism")):
         for sampler in (Trajectories(), AllActions()):
 
-            def start(source: Any = source, sampler: Any = sampler) -> Run:
-                return Run("bisimulation", source, sampler=sampler)
+            def start(source: Any = source, sampler: Any = sampler) -> SampledRun:
+                return SampledRun("bisimulation", source, sampler=sampler)
 
             run = start()
             run.advance(50)
@@ -158,10 +158,10 @@ def sampled_run(folder: Path) -> Mutate:
         path.write_bytes(mutate_zip(rng, raw, sealed=seal))
 
         def read() -> None:
-            from bisimetric.sampled.files import saved_experience
+            from bisimetric.sampled.files import read_data
 
             start().resume(path).advance(20)
-            saved_experience(path)
+            read_data(path)
 
         return read
 
@@ -256,7 +256,9 @@ def dopamine_replay(folder: Path) -> Mutate:
     def mutate(rng: random.Random) -> Callable[[], Any]:
         mutate_folder(rng, folder / "valid", folder / "replay", how)
         stack, limit = rng.choice([1, 2, 4]), rng.choice([None, 1, 5])
-        return lambda: repr(from_dopamine(folder / "replay", stack=stack, limit=limit))
+        return lambda: repr(
+            from_dopamine(folder / "replay", stack_size=stack, max_transitions=limit)
+        )
 
     return mutate
 
@@ -283,23 +285,30 @@ def dopamine_agent(folder: Path) -> Mutate:
             # A number of a remembered object that takes 64 GB.
             raw = raw[:2] + b"N" + b"r" + rng.randrange(2**32).to_bytes(4, "little") + raw[2:]
         path.write_bytes(raw)
-        return lambda: pickles.arrays(path)
+        return lambda: pickles.load_arrays(path)
 
     return mutate
 
 
 def rainbow_agent(folder: Path) -> Mutate:
     from bisimetric.agents.rainbow import load
-    from bisimetric.agents.rainbow.files import AGENT
-    from bisimetric.agents.rainbow.network import Network
-    from bisimetric.learned.files import write
+    from bisimetric.agents.rainbow.files import AGENT_FORMAT
+    from bisimetric.agents.rainbow.network import RainbowNetwork
+    from bisimetric.learned.files import write_tensors
 
     tensors: dict[str, Any] = {"history step": np.arange(3.0), "history loss": np.zeros(3)}
-    for layer, shape in Network(3).shapes().items():
+    for layer, shape in RainbowNetwork(3).kernel_shapes().items():
         tensors[f"{layer}.kernel"] = np.zeros(shape, np.float16)
         tensors[f"{layer}.bias"] = np.zeros(shape[-1:], np.float16)
-    about = {"format": AGENT, "game": "Pong", "actions": 3, "key": 0, "settings": {}, "steps": 1}
-    write(folder / "valid.safetensors", tensors, about)
+    about = {
+        "format": AGENT_FORMAT,
+        "game": "Pong",
+        "actions": 3,
+        "key": 0,
+        "settings": {},
+        "steps": 1,
+    }
+    write_tensors(folder / "valid.safetensors", tensors, about)
     raw = (folder / "valid.safetensors").read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header, rest = json.loads(raw[8 : 8 + size]), raw[8 + size :]
@@ -339,15 +348,15 @@ def episode(folder: Path) -> Mutate:
         features=np.zeros((n, 2), np.float32), values=np.zeros(n, np.float32),
         actions=np.zeros(n, np.int64), rewards=np.ones(n), lives=np.ones(n, np.int64),
         terminated=np.zeros(n, bool), truncated=np.zeros(n, bool),
-        episode=np.array([0, 0, 1, 1, 1]), levels=np.array([0]), made={"key": 0},
+        episode=np.array([0, 0, 1, 1, 1]), level_starts=np.array([0]), metadata={"key": 0},
     ).save(folder / "valid.npz")  # fmt: skip
     raw, path = (folder / "valid.npz").read_bytes(), folder / "episode.npz"
 
     def read() -> None:
         found = Episode.load(path)
         repr(found)
-        found.rgb(0)
-        found.events()
+        found.render(0)
+        found.list_events()
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
         path.write_bytes(mutate_zip(rng, raw))
@@ -358,7 +367,7 @@ def episode(folder: Path) -> Mutate:
 
 def sharded_checkpoint(folder: Path) -> Mutate:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
-    exact.sharded.bisimulation(mdp, tol=5.0, checkpoint=folder / "valid", every=1e-9)
+    exact.sharded.bisimulation(mdp, tol=5.0, checkpoint=folder / "valid", checkpoint_every=1e-9)
 
     def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
         if file.suffix == ".json" and rng.random() < 0.8:

@@ -12,9 +12,9 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from bisimetric.errors import InputError
-from bisimetric.games import Games, Moves, game
-from bisimetric.games.environments import SHAPE, seeds
-from bisimetric.games.names import FOR_SEVERAL, games
+from bisimetric.games import AtariGames, VectorStep, find_game
+from bisimetric.games.environments import OBSERVATION_SHAPE, derive_seeds
+from bisimetric.games.names import MULTIPLAYER_ROMS, list_games
 
 gymnasium.register_envs(ale_py)
 PAPER = ("Pong", "SpaceInvaders", "Asterix")
@@ -28,11 +28,11 @@ def standard(name: str) -> Any:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_frames_and_rewards_are_those_of_the_standard_preprocessing(name: str) -> None:
-    theirs, ours = standard(name), Games(name, 1, noops=0)
+    theirs, ours = standard(name), AtariGames(name, 1, max_noops=0)
     random = np.random.default_rng(1)
     moves = ours.reset()
     expected, _ = theirs.reset(seed=3)
-    assert moves.fresh.tolist() == [True]
+    assert moves.is_first.tolist() == [True]
     assert (moves.observations[0] == expected).all()
     assert theirs.unwrapped.get_action_meanings() == list(ours.game.actions)
     overs, paid = 0, 0.0
@@ -42,7 +42,7 @@ def test_frames_and_rewards_are_those_of_the_standard_preprocessing(name: str) -
             overs += 1
             moves = ours.step([action])
             expected, _ = theirs.reset()
-            assert moves.fresh.tolist() == [True]
+            assert moves.is_first.tolist() == [True]
             assert (moves.observations[0] == expected).all()
             continue
         moves = ours.step([action])
@@ -51,22 +51,22 @@ def test_frames_and_rewards_are_those_of_the_standard_preprocessing(name: str) -
         assert moves.rewards[0] == reward
         assert (moves.terminated[0], moves.truncated[0]) == (terminated, truncated)
         assert moves.lives[0] == info["lives"]
-        assert not moves.fresh[0]
+        assert not moves.is_first[0]
         paid += abs(float(reward))
     assert paid > 0
     assert overs > 0 or name == "Pong"
 
 
-def run(count: int, steps: int = 150, **options: Any) -> list[Moves]:
+def run(count: int, steps: int = 150, **options: Any) -> list[VectorStep]:
     """A walk that takes the same actions in the same places."""
-    games = Games("Asterix", count, **options)
+    games = AtariGames("Asterix", count, **options)
     found = [games.reset()]
     actions = np.random.default_rng(0).integers(0, 9, (steps, 8))
     first = options.get("first", 0)
     return found + [games.step(each[first : first + count]) for each in actions]
 
 
-def alike(one: list[Moves], other: list[Moves], part: slice) -> bool:
+def alike(one: list[VectorStep], other: list[VectorStep], part: slice) -> bool:
     pairs = zip(one, other, strict=True)
     return all(
         (np.asarray(a)[part] == b).all() for x, y in pairs for a, b in zip(x, y, strict=True)
@@ -76,7 +76,7 @@ def alike(one: list[Moves], other: list[Moves], part: slice) -> bool:
 @pytest.mark.slow
 def test_a_key_gives_the_same_games_with_any_threads_and_in_any_company() -> None:
     all_of_them = run(4, key=7, threads=1, longest=100)
-    assert any(each.fresh.any() for each in all_of_them[1:])
+    assert any(each.is_first.any() for each in all_of_them[1:])
     for threads in (2, 3, 0):
         assert alike(all_of_them, run(4, key=7, threads=threads, longest=100), slice(None))
     assert alike(all_of_them, run(2, key=7, first=1, longest=100), slice(1, 3))
@@ -86,19 +86,19 @@ def test_another_key_and_another_place_are_another_game() -> None:
     moves = run(4, key=7, steps=0)[0]
     other = run(4, key=8, steps=0)[0]
     assert len(set(moves.frames.tolist() + other.frames.tolist())) > 4
-    assert len({*seeds(7, 50).tolist(), *seeds(8, 50).tolist()}) == 100
-    assert seeds(7, 2, first=3).tolist() == seeds(7, 5).tolist()[3:]
+    assert len({*derive_seeds(7, 50).tolist(), *derive_seeds(8, 50).tolist()}) == 100
+    assert derive_seeds(7, 2, first_index=3).tolist() == derive_seeds(7, 5).tolist()[3:]
 
 
 def test_a_reset_gives_the_same_games_again() -> None:
-    games = Games("Pong", 2, key=1)
+    games = AtariGames("Pong", 2, seed=1)
     one = games.reset()
     games.step([2, 3])
     assert (games.reset().observations == one.observations).all()
 
 
 def test_what_was_shown_is_not_overwritten() -> None:
-    games = Games("Pong", 2)
+    games = AtariGames("Pong", 2)
     one = games.reset()
     before = one.observations.copy()
     for _ in range(5):
@@ -107,15 +107,15 @@ def test_what_was_shown_is_not_overwritten() -> None:
 
 
 def test_a_cut_game_is_followed_by_a_fresh_one() -> None:
-    games = Games("Pong", 2, longest=3, noops=0)
+    games = AtariGames("Pong", 2, max_episode_steps=3, max_noops=0)
     first = games.reset()
     for step in range(1, 4):
         moves = games.step([0, 0])
         assert moves.truncated.tolist() == [step == 3] * 2
-        assert not moves.fresh.any()
+        assert not moves.is_first.any()
     assert not moves.terminated.any()
     again = games.step([3, 3])
-    assert again.fresh.all()
+    assert again.is_first.all()
     assert (again.observations == first.observations).all()
     assert not again.rewards.any()
 
@@ -124,17 +124,17 @@ def test_a_cut_game_is_followed_by_a_fresh_one() -> None:
     "name", ["SpaceInvaders", "space_invaders", "spaceinvaders", "SPACE INVADERS"]
 )
 def test_games_go_by_their_names(name: str) -> None:
-    assert game(name).name == "SpaceInvaders"
-    assert game(game(name)) == game(name)
-    assert game(name).rom == "space_invaders"
+    assert find_game(name).name == "SpaceInvaders"
+    assert find_game(find_game(name)) == find_game(name)
+    assert find_game(name).rom == "space_invaders"
 
 
 def test_all_games_for_one_player_are_known() -> None:
-    assert len(games()) == len(set(games())) > 90
-    assert set(PAPER) <= set(games())
-    for each in FOR_SEVERAL:
+    assert len(list_games()) == len(set(list_games())) > 90
+    assert set(PAPER) <= set(list_games())
+    for each in MULTIPLAYER_ROMS:
         with pytest.raises(InputError, match=f"there is no game '{each}'"):
-            game(each)
+            find_game(each)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_all_games_for_one_player_are_known() -> None:
 )
 def test_an_unknown_game_is_refused_with_the_near_names(name: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Games(name, 1)
+        AtariGames(name, 1)
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py.vector_env", None)
     with pytest.raises(InputError, match=r"is not installed; pip install 'bisimetric\[atari\]'\."):
-        Games("Pong", 1)
+        AtariGames("Pong", 1)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_numbers_are_checked(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Games("Pong", **{"count": 1, **options})
+        AtariGames("Pong", **{"count": 1, **options})
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_numbers_are_checked(options: dict[str, Any], said: str) -> None:
     ],
 )
 def test_actions_are_checked(actions: list[Any], said: str) -> None:
-    games = Games("Pong", 2)
-    assert games.reset().observations.shape == (2, *SHAPE)
+    games = AtariGames("Pong", 2)
+    assert games.reset().observations.shape == (2, *OBSERVATION_SHAPE)
     with pytest.raises(InputError, match=said):
         games.send(actions)

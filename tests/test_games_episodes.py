@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pytest
 
-from bisimetric.errors import InputError, TableTooLarge
-from bisimetric.games import Episode, Games, collect, game, play
-from bisimetric.games.names import emulator
-from bisimetric.games.recordings import ROWS
-from bisimetric.games.screens import FOES_LEFT, Screens
+from bisimetric.errors import InputError, InsufficientMemory
+from bisimetric.games import AtariGames, Episode, collect, find_game, play
+from bisimetric.games.names import create_emulator
+from bisimetric.games.recordings import FRAME_FIELDS
+from bisimetric.games.screens import ENEMY_COUNT_ADDRESS, ScreenRecorder
 from gamers import Gamer
 
 NAME = "Asterix"
@@ -24,12 +24,14 @@ NAME = "Asterix"
 def watched() -> tuple[Gamer, Episode]:
     """Two games, with starts that are late, and what the agent was shown."""
     agent = Gamer(NAME)
-    return agent, play(NAME, agent, episodes=2, epsilon=0.1, noops=30, key=6)
+    return agent, play(NAME, agent, episodes=2, epsilon=0.1, max_noops=30, seed=6)
 
 
 def test_an_episode_is_what_is_collected_with_the_same_key(watched: tuple[Gamer, Episode]) -> None:
     episode = watched[1]
-    steps = collect(NAME, Gamer(NAME), steps=len(episode), count=1, epsilon=0.1, key=6, clip=False)
+    steps = collect(
+        NAME, Gamer(NAME), steps=len(episode), num_games=1, epsilon=0.1, seed=6, clip_rewards=False
+    )
     assert np.array_equal(episode.actions, steps.actions)
     assert np.array_equal(episode.rewards, steps.rewards)
     assert np.array_equal(episode.terminated, steps.terminated)
@@ -41,7 +43,7 @@ def test_the_agent_is_shown_what_the_vector_environment_shows(
     watched: tuple[Gamer, Episode],
 ) -> None:
     agent, episode = watched
-    games = Games(NAME, 3, key=6)
+    games = AtariGames(NAME, 3, seed=6)
     moves = games.reset()
     shown = iter(agent.shown)
     assert np.array_equal(next(shown)[0], moves.observations[0])
@@ -55,8 +57,10 @@ def test_the_agent_is_shown_what_the_vector_environment_shows(
 @pytest.mark.parametrize("name", ["Asterix", "SpaceInvaders", "Pong"])
 def test_the_screens_are_those_that_the_agent_saw(name: str) -> None:
     agent = Gamer(name)
-    episode = play(name, agent, episodes=2, most=240, noops=30, key=6, longest=110)
-    console = emulator(game(name).rom, 0)
+    episode = play(
+        name, agent, episodes=2, max_steps=240, max_noops=30, seed=6, max_episode_steps=110
+    )
+    console = create_emulator(find_game(name).rom, 0)
     actions, grey = console.getMinimalActionSet(), np.zeros(256, np.uint8)
     console.reset_game()
     for action in np.repeat(episode.actions, 4):
@@ -78,38 +82,38 @@ def ages(agent: Gamer) -> list[int]:
 
 
 def test_colours_are_those_of_the_console() -> None:
-    episode = play("SpaceInvaders", Gamer("SpaceInvaders"), most=30, epsilon=0)
-    console = emulator("space_invaders", 0)
+    episode = play("SpaceInvaders", Gamer("SpaceInvaders"), max_steps=30, epsilon=0)
+    console = create_emulator("space_invaders", 0)
     console.reset_game()
-    assert np.array_equal(episode.rgb(0), console.getScreenRGB())
+    assert np.array_equal(episode.render(0), console.getScreenRGB())
     actions = console.getMinimalActionSet()
     for action in episode.actions[:-1]:
         for _ in range(4):
             console.act(actions[action])
     last = console.getScreenRGB()
     # The frame before it may have been brighter where things move, and nowhere else.
-    assert (episode.rgb(-1) == last).mean() > 0.98
+    assert (episode.render(-1) == last).mean() > 0.98
 
 
 def test_what_happens_is_told(watched: tuple[Gamer, Episode]) -> None:
     episode = watched[1]
-    events = episode.events()
+    events = episode.list_events()
     assert set(events) == {"starts", "points", "losses"}
-    assert episode.levels is None
+    assert episode.level_starts is None
     assert len(episode.starts) == len(episode.scores) == episode.episode[-1] + 1 == 2
     assert episode.scores.sum() == episode.rewards.sum() > 0
-    assert len(episode.losses) == 6
-    assert episode.terminated[episode.losses].sum() == 2
-    for each in episode.losses:
+    assert len(episode.life_losses) == 6
+    assert episode.terminated[episode.life_losses].sum() == 2
+    for each in episode.life_losses:
         fewer = not episode.terminated[each] and episode.lives[each + 1] < episode.lives[each]
         assert fewer or episode.terminated[each]
-    assert np.array_equal(episode.points, np.flatnonzero(episode.rewards))
+    assert np.array_equal(episode.scoring_frames, np.flatnonzero(episode.rewards))
     assert not episode.truncated.any()
-    assert episode.made["game"] == NAME
+    assert episode.metadata["game"] == NAME
 
 
 def test_games_without_late_starts_start_alike() -> None:
-    episode = play("Pong", Gamer("Pong"), episodes=3, longest=20, epsilon=0)
+    episode = play("Pong", Gamer("Pong"), episodes=3, max_episode_steps=20, epsilon=0)
     assert episode.starts.tolist() == [0, 20, 40]
     assert np.array_equal(episode.features[:20], episode.features[20:40])
     assert np.array_equal(episode.screens[0], episode.screens[40])
@@ -117,7 +121,7 @@ def test_games_without_late_starts_start_alike() -> None:
 
 
 def test_a_recording_is_cut_after_the_most_steps() -> None:
-    short, long = (play("Pong", Gamer("Pong"), most=most, key=1) for most in (15, 40))
+    short, long = (play("Pong", Gamer("Pong"), max_steps=most, seed=1) for most in (15, 40))
     assert (len(short), len(long)) == (15, 40)
     assert np.flatnonzero(short.truncated).tolist() == [14]
     assert np.array_equal(short.screens, long.screens[:15])
@@ -125,40 +129,40 @@ def test_a_recording_is_cut_after_the_most_steps() -> None:
 
 
 def test_a_level_starts_where_the_foes_are_back() -> None:
-    space = game("SpaceInvaders")
-    screens = Screens(space, 0)
-    screens.start(0)
+    space = find_game("SpaceInvaders")
+    screens = ScreenRecorder(space, 0)
+    screens.reset(0)
     for _ in range(5):
         screens.step(0)
-    assert screens.foes == 36
+    assert screens.num_enemies == 36
     # With one foe left, hitting any of them wins the level.
-    screens._console.setRAM(FOES_LEFT["SpaceInvaders"], 1)
+    screens._console.setRAM(ENEMY_COUNT_ADDRESS["SpaceInvaders"], 1)
     counts = []
     for _ in range(300):
         screens.step(1)
-        counts.append(screens.foes)
+        counts.append(screens.num_enemies)
     assert 0 in counts
     assert 36 in counts[counts.index(0) :]
-    assert Screens(game("Pong"), 0).foes is None
+    assert ScreenRecorder(find_game("Pong"), 0).num_enemies is None
 
 
 def test_levels_are_those_within_a_game() -> None:
-    episode = play("SpaceInvaders", Gamer("SpaceInvaders"), episodes=2, longest=10)
-    assert episode.levels is not None
-    assert episode.levels.tolist() == []
-    assert set(episode.events()) == {"starts", "points", "losses", "levels"}
+    episode = play("SpaceInvaders", Gamer("SpaceInvaders"), episodes=2, max_episode_steps=10)
+    assert episode.level_starts is not None
+    assert episode.level_starts.tolist() == []
+    assert set(episode.list_events()) == {"starts", "points", "losses", "levels"}
 
 
 def test_an_episode_can_be_kept(tmp_path: Path, watched: tuple[Gamer, Episode]) -> None:
     for name in ("Pong", "SpaceInvaders"):
-        episode = play(name, Gamer(name), most=20)
+        episode = play(name, Gamer(name), max_steps=20)
         path = tmp_path / f"{name}.npz"
         episode.save(path)
         assert path.stat().st_size < 100_000
         again = Episode.load(path)
         for each in dataclasses.fields(Episode):
             assert np.array_equal(getattr(again, each.name), getattr(episode, each.name))
-        assert (again.levels is None) == (name == "Pong")
+        assert (again.level_starts is None) == (name == "Pong")
         assert not again.screens.flags.writeable
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -172,7 +176,7 @@ def test_an_episode_can_be_kept(tmp_path: Path, watched: tuple[Gamer, Episode]) 
         episode.save(tmp_path / "nowhere" / "episode.npz")
 
 
-@pytest.mark.parametrize("field", [*ROWS, "palette"])
+@pytest.mark.parametrize("field", [*FRAME_FIELDS, "palette"])
 def test_an_episode_has_one_row_a_frame(field: str, watched: tuple[Gamer, Episode]) -> None:
     wrong: Any = {field: getattr(watched[1], field)[:-1]}
     with pytest.raises(InputError, match=r"Episode: .* must"):
@@ -181,14 +185,14 @@ def test_an_episode_has_one_row_a_frame(field: str, watched: tuple[Gamer, Episod
 
 def test_an_episode_that_ends_at_once_is_refused() -> None:
     with pytest.raises(InputError, match="Pong: the game of key 3 ends after 1 step, which leaves"):
-        play("Pong", Gamer("Pong"), key=3, longest=1)
+        play("Pong", Gamer("Pong"), seed=3, max_episode_steps=1)
 
 
 def test_no_space_is_said_before() -> None:
     with pytest.raises(
-        TableTooLarge, match=r"Pong: the screens of 1,000,000,000 steps need .* TiB"
+        InsufficientMemory, match=r"Pong: the screens of 1,000,000,000 steps need .* TiB"
     ):
-        play("Pong", Gamer("Pong"), most=10**9)
+        play("Pong", Gamer("Pong"), max_steps=10**9)
 
 
 @pytest.mark.parametrize(
@@ -209,4 +213,4 @@ def test_an_agent_of_another_game_is_refused(watched: tuple[Gamer, Episode]) -> 
     with pytest.raises(InputError, match="gamer: chooses among 9 actions and Pong has 6"):
         play("Pong", watched[0])
     with pytest.raises(InputError, match=r"Asterix: there is no frame 10000; there are \d+"):
-        watched[1].rgb(10_000)
+        watched[1].render(10_000)

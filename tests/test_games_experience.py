@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, TableTooLarge
-from bisimetric.games import Games, Seen, collect
-from bisimetric.games.players import Player
+from bisimetric.errors import InputError, InsufficientMemory
+from bisimetric.games import AgentOutput, AtariGames, collect
+from bisimetric.games.players import EpsilonGreedyPolicy
 from bisimetric.transitions import COLUMNS, Transitions
 from gamers import Gamer
 
@@ -23,17 +23,19 @@ def one_by_one(agent: Gamer, quotas: list[int], *, epsilon: float, key: int) -> 
     """The slow twin of `collect`: one game after the other, in lists."""
     rows: list[dict[str, Any]] = []
     for place, quota in enumerate(quotas):
-        games = Games(NAME, 1, key=key, first=place)
-        player = Player(agent, games.game, 1, epsilon=epsilon, key=key, first=place)
+        games = AtariGames(NAME, 1, seed=key, first_index=place)
+        player = EpsilonGreedyPolicy(
+            agent, games.game, 1, epsilon=epsilon, seed=key, first_index=place
+        )
         moves = games.reset()
-        seen, chosen = player.look(moves.observations, moves.fresh)
+        seen, chosen = player.act(moves.observations, moves.is_first)
         taken = 0
         while taken < quota:
             before, action = seen, chosen
             was_over = bool(moves.terminated[0] or moves.truncated[0])
             moves = games.step(action)
-            seen, chosen = player.look(moves.observations, moves.fresh)
-            assert moves.fresh[0] == was_over
+            seen, chosen = player.act(moves.observations, moves.is_first)
+            assert moves.is_first[0] == was_over
             if was_over:
                 continue
             taken += 1
@@ -52,13 +54,13 @@ def one_by_one(agent: Gamer, quotas: list[int], *, epsilon: float, key: int) -> 
 
 def same(one: Transitions, other: Transitions) -> bool:
     pairs = [(getattr(one, each), getattr(other, each)) for each in COLUMNS[:6]]
-    return all(np.array_equal(a, b) for a, b in pairs) and one.made == other.made
+    return all(np.array_equal(a, b) for a, b in pairs) and one.metadata == other.metadata
 
 
 @pytest.mark.parametrize("patience", [1, 5])
 def test_games_side_by_side_are_the_games_one_by_one(patience: int) -> None:
     agent = Gamer(NAME, patience)
-    found = collect(NAME, agent, steps=1000, count=3, epsilon=0.05, key=4, clip=False)
+    found = collect(NAME, agent, steps=1000, num_games=3, epsilon=0.05, seed=4, clip_rewards=False)
     twin = one_by_one(agent, [333, 333, 334], epsilon=0.05, key=4)
     assert found.terminated.sum() >= 2
     assert found.truncated.sum() >= 1
@@ -68,14 +70,14 @@ def test_games_side_by_side_are_the_games_one_by_one(patience: int) -> None:
 
 def test_a_key_gives_the_same_steps_with_any_number_of_threads() -> None:
     options: dict[str, Any] = {"steps": 400, "count": 5, "key": 2, "epsilon": 0.1}
-    one = collect(NAME, Gamer(NAME), threads=1, **options)
-    assert same(one, collect(NAME, Gamer(NAME), threads=4, **options))
+    one = collect(NAME, Gamer(NAME), num_threads=1, **options)
+    assert same(one, collect(NAME, Gamer(NAME), num_threads=4, **options))
     assert not same(one, collect(NAME, Gamer(NAME), **{**options, "key": 3}))
 
 
 def test_each_frame_is_seen_once() -> None:
     agent = Gamer(NAME)
-    found = collect(NAME, agent, steps=600, count=2, longest=50)
+    found = collect(NAME, agent, steps=600, num_games=2, max_episode_steps=50)
     ends = int((found.terminated | found.truncated).sum())
     # Each step starts at a frame, and the last frame of each game is one more.
     assert sum(map(len, agent.shown)) == 600 + ends
@@ -83,7 +85,9 @@ def test_each_frame_is_seen_once() -> None:
 
 
 def test_steps_follow_one_another_and_games_are_cut_where_they_are() -> None:
-    found = collect("SpaceInvaders", Gamer("SpaceInvaders"), steps=300, count=2, longest=60)
+    found = collect(
+        "SpaceInvaders", Gamer("SpaceInvaders"), steps=300, num_games=2, max_episode_steps=60
+    )
     goes_on = ~(found.terminated | found.truncated)[:-1]
     assert np.array_equal(found.next_observations[:-1][goes_on], found.observations[1:][goes_on])
     assert np.flatnonzero(found.truncated).tolist() == [59, 119, 149, 209, 269, 299]
@@ -96,10 +100,10 @@ def test_steps_follow_one_another_and_games_are_cut_where_they_are() -> None:
 def test_rewards_are_clipped_unless_told_not_to() -> None:
     options: dict[str, Any] = {"steps": 600, "count": 2}
     clipped = collect(NAME, Gamer(NAME), **options)
-    whole = collect(NAME, Gamer(NAME), clip=False, **options)
+    whole = collect(NAME, Gamer(NAME), clip_rewards=False, **options)
     assert set(whole.rewards) == {0.0, 50.0}
     assert np.array_equal(clipped.rewards, np.clip(whole.rewards, -1, 1))
-    assert (clipped.made["clip"], whole.made["clip"]) == (True, False)
+    assert (clipped.metadata["clip"], whole.metadata["clip"]) == (True, False)
 
 
 def test_an_agent_slips_as_often_as_epsilon_says() -> None:
@@ -117,12 +121,12 @@ def test_an_agent_slips_as_often_as_epsilon_says() -> None:
 
 
 def test_how_it_was_made_is_kept(tmp_path: Path) -> None:
-    found = collect("pong", Gamer("Pong"), steps=3, count=50, noops=3, key=5)
-    assert found.made["game"] == "Pong"
-    assert found.made["agent"] == "gamer"
-    assert (found.made["key"], found.made["count"], found.made["noops"]) == (5, 3, 3)
-    assert {"ale_py", "numpy", "bisimetric", "epsilon", "clip"} <= set(found.made)
-    assert "threads" not in found.made
+    found = collect("pong", Gamer("Pong"), steps=3, num_games=50, max_noops=3, seed=5)
+    assert found.metadata["game"] == "Pong"
+    assert found.metadata["agent"] == "gamer"
+    assert (found.metadata["key"], found.metadata["count"], found.metadata["noops"]) == (5, 3, 3)
+    assert {"ale_py", "numpy", "bisimetric", "epsilon", "clip"} <= set(found.metadata)
+    assert "threads" not in found.metadata
     assert found.action_names is not None
     assert found.action_names[2] == "RIGHT"
     assert found.observations.dtype == np.float16
@@ -133,7 +137,7 @@ def test_how_it_was_made_is_kept(tmp_path: Path) -> None:
 def test_no_space_is_said_before() -> None:
     agent = Gamer("Pong")
     said = "Pong: 17 features of 10,000,000,000,000 steps need .* of memory and .* take fewer steps"
-    with pytest.raises(TableTooLarge, match=said):
+    with pytest.raises(InsufficientMemory, match=said):
         collect("Pong", agent, steps=10**13)
     assert not agent.shown
 
@@ -151,7 +155,7 @@ def test_no_space_is_said_before() -> None:
 )
 def test_an_agent_of_another_game_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        collect("Pong", dataclasses.replace(Gamer("Pong"), **changes), steps=10, count=4)
+        collect("Pong", dataclasses.replace(Gamer("Pong"), **changes), steps=10, num_games=4)
 
 
 @dataclasses.dataclass
@@ -160,19 +164,19 @@ class Odd(Gamer):
 
     fault: str = "action"
 
-    def see(
-        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, Any]:
-        seen, memory = super().see(observations, memory, fresh)
+    def act(
+        self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, Any]:
+        seen, state = super().act(observations, state, is_first)
         if len(self.shown) < 6:
-            return seen, memory
+            return seen, state
         faults = {
-            "action": seen._replace(action=np.full(len(fresh), 6)),
+            "action": seen._replace(action=np.full(len(is_first), 6)),
             "kind": seen._replace(action=seen.action.astype(np.float64)),
             "nan": seen._replace(features=seen.features * np.float32(np.nan)),
             "large": seen._replace(features=seen.features + np.float32(1e5)),
         }
-        return faults[self.fault], memory
+        return faults[self.fault], state
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,7 @@ class Odd(Gamer):
 )
 def test_an_agent_that_goes_wrong_is_named(fault: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        collect("Pong", Odd("Pong", fault=fault), steps=100, count=4)
+        collect("Pong", Odd("Pong", fault=fault), steps=100, num_games=4)
 
 
 @pytest.mark.parametrize(

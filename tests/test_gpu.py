@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from bisimetric import exact, worlds
 from bisimetric.cli import main
-from bisimetric.errors import InputError, NotConverged, TableTooLarge
-from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.errors import InputError, InsufficientMemory, NotConverged
+from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import cuda, levels, rising, tables
-from bisimetric.exact.table import Table, proven_error
+from bisimetric.exact.table import SolverResult, bound_error
 from bisimetric.mdp import MDP
 from cuda_here import COMPILER, Device
 
@@ -28,14 +28,14 @@ def problem(
     discount: float = 0.9,
     least: float = 1e-9,
     seed: int = 0,
-) -> Problem:
+) -> DeterministicProblem:
     rng = np.random.default_rng(seed)
     successor = rng.integers(0, states, (actions, states)).astype(np.uint32)
     reward = rng.integers(0, 8, (actions, states)) / 4
-    return Problem(successor, reward, discount, least, np.dtype(dtype))
+    return DeterministicProblem(successor, reward, discount, least, np.dtype(dtype))
 
 
-def truth(p: Problem) -> NDArray[np.float64]:
+def truth(p: DeterministicProblem) -> NDArray[np.float64]:
     """Plain value iteration, until nothing changes."""
     d = np.zeros((p.num_states, p.num_states))
     while True:
@@ -51,12 +51,12 @@ def truth(p: Problem) -> NDArray[np.float64]:
         d = new
 
 
-def off(found: Table, p: Problem) -> float:
+def off(found: SolverResult, p: DeterministicProblem) -> float:
     """How far off a table is; that must be within its proven error."""
     true = truth(p)
     error = float(abs(found.values - true).max())
     # Classes are apart by at least the smallest number, also where problems have alike states.
-    assert error <= proven_error(found.residual, found.largest, p.discount) + 1e-13
+    assert error <= bound_error(found.residual, found.largest, p.discount) + 1e-13
     np.testing.assert_array_equal(found.values, found.values.T)
     assert not found.values.diagonal().any()
     assert found.values.dtype == p.dtype
@@ -75,7 +75,7 @@ def test_float32_proves_what_its_roundings_allow(actions: int) -> None:
     p = problem(65, actions, "float32", least=1e-6)
     found = rising.solve(p, Device())
     assert off(found, p) <= 2e-5
-    assert proven_error(found.residual, found.largest, p.discount) <= 2e-5
+    assert bound_error(found.residual, found.largest, p.discount) <= 2e-5
 
 
 def test_a_discount_of_zero_leaves_one_step() -> None:
@@ -106,18 +106,18 @@ def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
 @pytest.mark.slow
 def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem(20, 2)
-    run, true = rising.Rising(tables.Tables(Device(), p)), truth(p)
+    run, true = rising.BisimulationIteration(tables.GpuWorkspace(Device(), p)), truth(p)
     for _ in range(2):
         run.sweep()
-        run.follow()
+        run.evaluate_policy()
         assert (run.d[:, :20] <= true * (1 + 1e-12)).all()
         np.testing.assert_array_equal(run.d[:, :20], run.d[:, :20].T)
     found = rising.solve(p, Device())
     # Where the memory does not hold the steps of all pairs, sweeps do it alone.
-    monkeypatch.setattr(rising.Rising, "has_room", False)
+    monkeypatch.setattr(rising.BisimulationIteration, "has_room", False)
     alone = rising.solve(p, Device())
-    assert found.how["sweeps"] < alone.how["sweeps"] / 4
-    assert alone.how["policies"] == 0
+    assert found.details["sweeps"] < alone.details["sweeps"] / 4
+    assert alone.details["policies"] == 0
     assert off(alone, p) <= 1e-7
 
 
@@ -125,7 +125,7 @@ def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) ->
 def test_steps_to_cycle(seed: int) -> None:
     states = 30
     successor = np.random.default_rng(seed).integers(0, states, states).astype(np.uint32)
-    for s, steps in enumerate(levels.steps_to_cycle(successor)):
+    for s, steps in enumerate(levels.compute_cycle_depths(successor)):
         path = [s]
         while path.count(path[-1]) < 2:
             path.append(int(successor[path[-1]]))
@@ -138,10 +138,10 @@ def test_a_long_path_and_a_large_cycle() -> None:
     ring = ((np.arange(states) + 1) % states)[None].astype(np.uint32)
     reward = np.random.default_rng(0).random((1, states))
     for successor in (line, ring):
-        p = Problem(successor, reward, 0.9, 1e-12, np.dtype("float64"))
+        p = DeterministicProblem(successor, reward, 0.9, 1e-12, np.dtype("float64"))
         found = levels.solve(p, Device())
         assert off(found, p) <= 1e-10
-    assert found.how["levels"] == 0
+    assert found.details["levels"] == 0
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_the_same_answers_as_the_processor() -> None:
     here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
     assert abs(here.values - there.values).max() <= here.error + there.error
     assert there.error <= 1e-6
-    assert there.made["device"] == "a processor"
+    assert there.metadata["device"] == "a processor"
     mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
     here, there = exact.on_policy(mdp), exact.on_policy(mdp, device="gpu", dtype="float32")
     assert abs(here.values - there.values).max() <= here.error + there.error
@@ -192,7 +192,7 @@ def test_states_that_lack_actions() -> None:
     mdp = mdp.replace(available=has | (np.arange(3) == 0))
     here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=here.error + there.error)
-    assert (there.values == mdp.farthest).any()
+    assert (there.values == mdp.diameter_bound).any()
 
 
 @pytest.mark.usefixtures("gpu")
@@ -206,7 +206,7 @@ def test_mdps_that_the_gpu_does_not_take() -> None:
 
 def test_a_table_that_does_not_fit(gpu: Device) -> None:
     gpu.free = 1000.0
-    with pytest.raises(TableTooLarge, match=r"3 states need on a processor .*exact.sharded"):
+    with pytest.raises(InsufficientMemory, match=r"3 states need on a processor .*exact.sharded"):
         exact.bisimulation(worlds.load("pessimism"), device="gpu")
 
 

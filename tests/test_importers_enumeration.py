@@ -62,7 +62,7 @@ def reachable(mdp: MDP, start: int) -> set[str]:
     order = csgraph.breadth_first_order(
         np_graph(mdp), start, directed=True, return_predecessors=False
     )
-    return {mdp.name(int(s)) for s in order}
+    return {mdp.state_name(int(s)) for s in order}
 
 
 def np_graph(mdp: MDP) -> Any:
@@ -94,7 +94,7 @@ def test_the_walk_finds_what_the_table_says(name: str) -> None:
     start = table.state("0,0" if name == "FrozenLake-v1" else "3,0")
     V, W = planning.optimal_values(table).values, planning.optimal_values(walked).values
     living = {each for each in walked.names or () if each != "end"}
-    assert walked.name(0) == table.name(start)
+    assert walked.state_name(0) == table.state_name(start)
     assert living < reachable(table, start)
     for each in living:
         s, t = walked.state(each), table.state(each)
@@ -110,9 +110,9 @@ class TestMiniGrid:
 
         def after(state: str, action: str) -> tuple[str, float]:
             s, a = mdp.state(state), (mdp.actions or ()).index(action)
-            return mdp.name(int(mdp.next_state[s, a])), float(mdp.R[s, a])
+            return mdp.state_name(int(mdp.next_state[s, a])), float(mdp.R[s, a])
 
-        assert mdp.name(0) == "1,1 east"
+        assert mdp.state_name(0) == "1,1 east"
         assert after("1,1 east", "right") == ("1,1 south", 0)
         assert after("1,1 east", "left") == ("1,1 north", 0)
         assert after("1,1 east", "forward") == ("1,2 east", 0)
@@ -160,13 +160,13 @@ class TestMiniGrid:
             assert mdp.R[state, action] == pytest.approx(reward / late)
             state = int(mdp.next_state[state, action])
             if ended:
-                assert mdp.name(state) == "end"
+                assert mdp.state_name(state) == "end"
                 return
             column, row = environment.agent_pos
             facing = ("east", "south", "west", "north")[environment.agent_dir]
-            assert mdp.name(state).startswith(f"{row},{column} {facing}")
+            assert mdp.state_name(state).startswith(f"{row},{column} {facing}")
             carried = environment.carrying
-            assert ("carrying" in mdp.name(state)) == (carried is not None)
+            assert ("carrying" in mdp.state_name(state)) == (carried is not None)
 
     def test_key_and_door_in_words(self) -> None:
         names = worlds.load("MiniGrid-DoorKey-5x5-v0").names or ()
@@ -196,7 +196,7 @@ class TestMiniGrid:
 
     def test_baby_ai(self) -> None:
         mdp = worlds.load("BabyAI-OneRoomS8-v0", max_states=3000)
-        assert mdp.name(mdp.num_states - 1) == "end"
+        assert mdp.state_name(mdp.num_states - 1) == "end"
         assert set(np.unique(mdp.R)) == {0.0, 1.0}
 
     def test_values_count_the_steps_to_the_goal(self) -> None:

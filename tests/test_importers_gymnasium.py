@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import exact, planning, worlds
-from bisimetric.errors import ExpectedReward, InputError, MissingActions
+from bisimetric.errors import ExpectedRewardWarning, InputError, MissingActionsWarning
 from bisimetric.mdp import MDP
 
 
@@ -30,8 +30,8 @@ class Table(gymnasium.Env[Any, Any]):
 def quiet(environment: Any, **options: Any) -> MDP:
     """The import, without its notes."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExpectedReward)
-        warnings.simplefilter("ignore", MissingActions)
+        warnings.simplefilter("ignore", ExpectedRewardWarning)
+        warnings.simplefilter("ignore", MissingActionsWarning)
         return worlds.from_gymnasium(environment, **options)
 
 
@@ -85,11 +85,11 @@ def stays(mdp: MDP, state: int) -> bool:
 def test_ends_are_absorbing_and_pay_nothing() -> None:
     lake = worlds.load("FrozenLake-v1", is_slippery=False)
     holes_and_goal = {"1,1", "1,3", "2,3", "3,0", "3,3"}
-    assert {lake.name(s) for s in range(16) if stays(lake, s)} == holes_and_goal
+    assert {lake.state_name(s) for s in range(16) if stays(lake, s)} == holes_and_goal
     cliff = worlds.load("CliffWalking-v1")
-    assert [cliff.name(s) for s in range(48) if stays(cliff, s)] == ["3,11"]
+    assert [cliff.state_name(s) for s in range(48) if stays(cliff, s)] == ["3,11"]
     taxi = worlds.load("Taxi-v4")
-    assert [taxi.name(s) for s in range(501) if stays(taxi, s)] == ["end"]
+    assert [taxi.state_name(s) for s in range(501) if stays(taxi, s)] == ["end"]
 
 
 def test_frozen_lake_in_words() -> None:
@@ -100,7 +100,7 @@ def test_frozen_lake_in_words() -> None:
     assert mdp.positions is not None
     assert mdp.positions[mdp.state("2,3")].tolist() == [2, 3]
     s, right = mdp.state("3,2"), 2
-    assert mdp.name(int(mdp.next_state[s, right])) == "3,3"
+    assert mdp.state_name(int(mdp.next_state[s, right])) == "3,3"
     assert mdp.R[s, right] == 1
     assert mdp.R.sum() == 1
     assert mdp.discount == 0.99
@@ -113,7 +113,7 @@ def test_taxi_in_words() -> None:
 
     def after(state: str, action: str) -> tuple[str, float]:
         s, a = mdp.state(state), (mdp.actions or ()).index(action)
-        return mdp.name(int(mdp.next_state[s, a])), float(mdp.R[s, a])
+        return mdp.state_name(int(mdp.next_state[s, a])), float(mdp.R[s, a])
 
     assert after("taxi 0,0 passenger R to G", "pick up") == ("taxi 0,0 passenger aboard to G", -1)
     assert after("taxi 0,4 passenger aboard to G", "drop off") == ("end", 20)
@@ -133,7 +133,7 @@ def test_a_distance_on_frozen_lake() -> None:
 
 def test_expected_rewards_are_said_once_where_they_are_asked_for() -> None:
     with pytest.warns(
-        ExpectedReward, match="FrozenLake-v1: the reward depends on the succ"
+        ExpectedRewardWarning, match="FrozenLake-v1: the reward depends on the succ"
     ) as said:
         mdp = worlds.load("FrozenLake-v1")
     assert [each.filename for each in said] == [__file__]
@@ -188,7 +188,7 @@ class TestEnds:
             0: {0: [(1.0, 1, 0.0, False)], 1: [(1.0, 0, 0.0, False)]},
             1: {1: [(1.0, 0, 2.0, False)]},
         }
-        with pytest.warns(MissingActions, match="1 of 2 states lack some actions"):
+        with pytest.warns(MissingActionsWarning, match="1 of 2 states lack some actions"):
             mdp = worlds.from_gymnasium(Table(P, actions=2))
         assert mdp.available is not None
         assert mdp.available.tolist() == [[True, True], [False, True]]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric import exact, planning, worlds
-from bisimetric.errors import ExpectedReward, InputError
+from bisimetric.errors import ExpectedRewardWarning, InputError
 from bisimetric.mdp import MDP
 
 # pymdptoolbox ships no types.
@@ -54,7 +54,7 @@ class TestToolbox:
         P, R = example.rand(7, 3)
         theirs = solvers.PolicyIteration(P, R, 0.8)
         theirs.run()
-        with pytest.warns(ExpectedReward, match="matrices: the reward depends"):
+        with pytest.warns(ExpectedRewardWarning, match="matrices: the reward depends"):
             mdp = worlds.from_matrices(P, R, discount=0.8)
         ours = planning.optimal_values(mdp, tol=1e-10)
         np.testing.assert_allclose(ours.values, theirs.V, atol=1e-8)
@@ -110,7 +110,7 @@ def test_expected_rewards_and_either_order(actions: int, states: int, key: int) 
     P /= P.sum(axis=2, keepdims=True)
     R = rng.integers(-2, 3, P.shape).astype(float)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExpectedReward)
+        warnings.simplefilter("ignore", ExpectedRewardWarning)
         mdp = worlds.from_matrices(P, R, discount=0.9)
     for s in range(states):
         for a in range(actions):
@@ -177,9 +177,9 @@ class TestFiles:
         R = np.arange(18.0).reshape(P3.shape)
         np.savez(tmp_path / "a.npz", P=P3, R=R)
         np.savez(tmp_path / "s.npz", P=P3.swapaxes(0, 1), R=R.swapaxes(0, 1))
-        with pytest.warns(ExpectedReward):
+        with pytest.warns(ExpectedRewardWarning):
             one = worlds.load(tmp_path / "a.npz")
-        with pytest.warns(ExpectedReward):
+        with pytest.warns(ExpectedRewardWarning):
             other = worlds.load(tmp_path / "s.npz")
         same(one, other)
         np.testing.assert_allclose(one.R, (P3 * R).sum(axis=2).T)

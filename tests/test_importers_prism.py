@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import exact, planning, relation, worlds
-from bisimetric.errors import ExpectedReward, InputError, MissingActions, TableTooLarge
+from bisimetric.errors import (
+    ExpectedRewardWarning,
+    InputError,
+    InsufficientMemory,
+    MissingActionsWarning,
+)
 from bisimetric.mdp import MDP
 from bisimetric.worlds import words
 
@@ -47,8 +52,8 @@ def written(folder: Path, files: dict[str, str], stem: str = "model") -> Path:
 
 def quiet(path: Path, **options: Any) -> MDP:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MissingActions)
-        warnings.simplefilter("ignore", ExpectedReward)
+        warnings.simplefilter("ignore", MissingActionsWarning)
+        warnings.simplefilter("ignore", ExpectedRewardWarning)
         return worlds.from_prism(path, **options)
 
 
@@ -61,7 +66,7 @@ class TestMachine:
     def test_all_files_together(self, tmp_path: Path) -> None:
         path = written(tmp_path, MACHINE)
         with pytest.warns(
-            MissingActions, match="1 of 3 states lack some actions; they are"
+            MissingActionsWarning, match="1 of 3 states lack some actions; they are"
         ) as said:
             mdp = worlds.load(path)
         assert [each.filename for each in said] == [__file__]
@@ -80,7 +85,7 @@ class TestMachine:
         other = written(tmp_path, MACHINE, stem="other")
         mdp = quiet(path, srew=other.with_suffix(".srew"), sta=str(other.with_suffix(".sta")))
         assert mdp.R.tolist() == [[2.0, 2.0], [1.0, 1.0], [0.0, 0.0]]
-        assert mdp.name(2) == "(2,false)"
+        assert mdp.state_name(2) == "(2,false)"
         assert quiet(path, discount=0.5).discount == 0.5
 
     def test_the_endings_of_older_versions(self, tmp_path: Path) -> None:
@@ -225,7 +230,7 @@ class TestDeadlocks:
 class TestRewards:
     def test_transition_rewards_become_expectations(self, tmp_path: Path) -> None:
         files = {**only("tra"), "trew": "3 5 2\n0 0 0 10\n1 0 2 4\n"}
-        with pytest.warns((ExpectedReward, MissingActions)) as said:
+        with pytest.warns((ExpectedRewardWarning, MissingActionsWarning)) as said:
             mdp = worlds.load(written(tmp_path, files))
         assert sorted(each.category.__name__ for each in said) == [
             "ExpectedReward",
@@ -396,5 +401,5 @@ def test_more_states_than_the_memory_holds_are_refused(
 ) -> None:
     free = psutil.virtual_memory()._replace(available=2**27)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    with pytest.raises(TableTooLarge, match=r"says 100,000,000 states.*has 1 transitions"):
+    with pytest.raises(InsufficientMemory, match=r"says 100,000,000 states.*has 1 transitions"):
         worlds.load(written(tmp_path, {"tra": "100000000 1 1\n0 0 0 1\n"}))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bisimetric import MDP, Distance, exact, planning
 from bisimetric.errors import NotConverged
 from bisimetric.mdp import induce_chain
-from bisimetric.mdp.induced_chain import _average
+from bisimetric.mdp.induced_chain import _compute_averages
 from rationals import transport
 
 Rows = list[dict[int, Fraction]]
@@ -235,7 +235,7 @@ def test_averages_are_correct_to_their_bound(
     terms: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> None:
     weights, values = terms
-    average, error = _average(weights[None], values[None])
+    average, error = _compute_averages(weights[None], values[None])
     shares = distribution(weights)
     true = sum((p * Fraction(float(values[i])) for i, p in shares.items()), Fraction(0))
     assert abs(Fraction(float(average[0])) - true) <= Fraction(error)
@@ -264,8 +264,8 @@ def test_no_error_is_above_the_diameter(compute: Any) -> None:
     low, high = 2.0**54, 2.0**54 + 4
     mdp = MDP.deterministic([[1, 0], [0, 1]], [[low, high], [low, high]], discount=0.9)
     chain = induce_chain(mdp, EVEN * 2)
-    assert chain.pair_error(0.0) / (1 - mdp.discount) > mdp.farthest * (1 + 1e-14)
-    assert compute(mdp, EVEN * 2, tol=1e9).error <= mdp.farthest * (1 + 1e-14)
+    assert chain.pair_error(0.0) / (1 - mdp.discount) > mdp.diameter_bound * (1 + 1e-14)
+    assert compute(mdp, EVEN * 2, tol=1e9).error <= mdp.diameter_bound * (1 + 1e-14)
 
 
 def test_a_singular_system_is_reported_without_a_warning() -> None:

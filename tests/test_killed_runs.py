@@ -23,12 +23,12 @@ def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import sampled, worlds
     from bisimetric.sampled import Trajectories, stopping
 
-    stopping.KEEP, stopping.CHUNK = 0.0, 500
+    stopping.CHECKPOINT_SECONDS, stopping.STEPS_PER_CHUNK = 0.0, 500
     file = folder / "run.npz"
     d = sampled.bisimulation(
         worlds.load("mirrored-rooms"),
         sampler=Trajectories(),
-        key=3,
+        seed=3,
         steps=60_000,
         checkpoint=file,
         resume=file if resume else None,
@@ -38,24 +38,25 @@ def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
 
 def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import worlds
-    from bisimetric.learned import files, fit, fitting, of_mdp
-    from bisimetric.learned.paper import PairNetwork, Settings
+    from bisimetric.learned import files, fit, fitting, source_from_mdp
+    from bisimetric.learned.paper import Castro2020Config, PairNetwork
 
-    fitting.KEEP = 0.0
+    fitting.CHECKPOINT_SECONDS = 0.0
     file = folder / "run.safetensors"
     done = fit(
         "bisimulation",
-        of_mdp("bisimulation", worlds.load("pessimism")),
+        source_from_mdp("bisimulation", worlds.load("pessimism")),
         discount=0.9,
-        steps=240,
-        every=4,
-        settings=Settings(PairNetwork((5,)), batch=6, period=4),
+        updates=240,
+        log_every=4,
+        config=Castro2020Config(PairNetwork((5,)), batch=6, target_update_period=4),
         checkpoint=file,
         resume=file if resume else None,
     )
-    return {**files.named(done.state.parameters), **files.named(done.state.optimiser)} | {
-        f"history {name}": each for name, each in done.history.items()
-    }
+    return {
+        **files.name_leaves(done.state.parameters),
+        **files.name_leaves(done.state.optimiser),
+    } | {f"history {name}": each for name, each in done.history.items()}
 
 
 def sharded_run(folder: Path, resume: bool) -> dict[str, Any]:
@@ -63,8 +64,8 @@ def sharded_run(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric.exact import sharded
 
     mdp = worlds.load("open-grid", rows=9, columns=10, discount=0.95)
-    d = sharded.bisimulation(mdp, checkpoint=folder / "run", every=1e-9)
-    return {"values": d.values, "error": d.error, "sweeps": d.made["sweeps"]}
+    d = sharded.bisimulation(mdp, checkpoint=folder / "run", checkpoint_every=1e-9)
+    return {"values": d.values, "error": d.error, "sweeps": d.metadata["sweeps"]}
 
 
 PARTS = {"sampled": sampled_run, "learned": learned_run, "sharded": sharded_run}

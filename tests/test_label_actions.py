@@ -11,7 +11,7 @@ import pytest
 
 from bisimetric import MDP, Distance, InputError, exact, relation, uses, worlds
 from bisimetric.cli import main
-from bisimetric.exact.queries import answered
+from bisimetric.exact.queries import query
 from bisimetric.uses.transfer import pairing
 
 # Two absorbing states with different labels, and one that leads to either.
@@ -40,12 +40,12 @@ LAX: list[Callable[[MDP], Any]] = [
     exact.lax,
     relation.lax,
     lambda mdp: exact.lax(mdp, pairs=[(1, 2)]),
-    lambda mdp: answered("lax", mdp, [(1, 2)]),
+    lambda mdp: query("lax", mdp, [(1, 2)]),
     lambda mdp: uses.transfer(mdp, mdp),
-    lambda mdp: uses.transfer(mdp, mdp, exact.bisimulation(uses.paired(mdp, mdp))),
+    lambda mdp: uses.transfer(mdp, mdp, exact.bisimulation(uses.disjoint_union(mdp, mdp))),
     lambda mdp: uses.transfer(mdp.replace(label_actions=()), mdp),
-    lambda mdp: pairing.lax(uses.paired(mdp, mdp)),
-    lambda mdp: exact.lax(uses.paired(mdp, mdp.replace(label_actions=()))),
+    lambda mdp: pairing.solve_lax(uses.disjoint_union(mdp, mdp)),
+    lambda mdp: exact.lax(uses.disjoint_union(mdp, mdp.replace(label_actions=()))),
     lambda mdp: exact.lax(mdp.replace(discount=0.5)),
     lambda mdp: exact.lax(relation.quotient(mdp, relation.bisimulation(mdp))),
 ]
@@ -68,8 +68,8 @@ def test_a_file_remembers_them(model: MDP) -> None:
 
 
 def test_a_chain_has_none(model: MDP) -> None:
-    assert model.under([0, 0, 0]).label_actions == ()
-    assert exact.lax(model.under([0, 0, 0])).error <= 1e-6
+    assert model.apply_policy([0, 0, 0]).label_actions == ()
+    assert exact.lax(model.apply_policy([0, 0, 0])).error <= 1e-6
 
 
 def test_without_labels_d_lax_is_as_ever() -> None:
@@ -83,7 +83,7 @@ def test_a_union_keeps_them_where_they_are() -> None:
     theirs = MDP.deterministic(
         [[0, 0]], [[1, 0]], discount=0.5, actions=["label y", "go"], label_actions=[0]
     )
-    pair = uses.paired(ours, theirs)
+    pair = uses.disjoint_union(ours, theirs)
     assert [pair.action_name(a) for a in pair.label_actions] == ["x/label y"]
 
 

@@ -19,15 +19,21 @@ import pytest
 
 from bisimetric import Distance, Transitions, exact, learned, worlds
 from bisimetric.cli import made, networks
-from bisimetric.cli.arguments import count
-from bisimetric.cli.learning import label_of
-from bisimetric.cli.recipes import STEPS, PaperTraining, Training, arguments, in_flags
+from bisimetric.cli.arguments import parse_count
+from bisimetric.cli.learning import read_label
+from bisimetric.cli.recipes import (
+    DEFAULT_UPDATES,
+    LearnedTrainingOptions,
+    MicoTrainingOptions,
+    build_arguments,
+    translate_arguments,
+)
 from bisimetric.learned import files, fitting, training
 from commands import Result, Run, refused
 
 SMALL = ("--hidden", "16", "--batch", "16", "--steps", "40", "--every", "20", "--period", "20")
 PAPER = ("--recipe", "paper", *SMALL)
-TINY = learned.Settings(learned.MetricNetwork((4,), groups=2, size=2), batch=4)
+TINY = learned.PairQConfig(learned.MetricNetwork((4,), num_groups=2, group_size=2), batch=4)
 WORLD = "mirrored-rooms-policy"
 GRIDWORLD = Path(__file__).parents[1] / "docs" / "gridworld"
 
@@ -67,9 +73,9 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
     result = run("learned", "on-policy", WORLD, *SMALL, "--noise", "0.1", *words, *drawn)
     lines = lines_of(result)
     mdp = worlds.load(WORLD, discount=0.9)
-    d, table = learned.Learned.load(files[0], mdp), Distance.load(files[1])
-    np.testing.assert_array_equal(d.distance().values, table.values)
-    assert (table.kind, table.error, table.made["world"]) == ("on_policy", np.inf, WORLD)
+    d, table = learned.LearnedDistance.load(files[0], mdp), Distance.load(files[1])
+    np.testing.assert_array_equal(d.to_distance().values, table.values)
+    assert (table.kind, table.error, table.metadata["world"]) == ("on_policy", np.inf, WORLD)
     truth = exact.on_policy(mdp)
     far = np.abs(d.values - truth.values).max()
     assert lines["world"] == f"{WORLD}: 31 states, 4 actions, deterministic, discount 0.9"
@@ -86,7 +92,9 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
     assert lines["truth"] == said
     assert lines["normalised"].split(",")[0] == f"{d.history['normalised'][-1]:.3g}"
     assert lines["largest"].startswith(f"{table.values.max():.6g}, between ")
-    quality = d.quality(learned.of_mdp("on_policy", mdp, scale=d.scale, noise=0.1, most=3 * 0.1))
+    quality = d.quality(
+        learned.source_from_mdp("on_policy", mdp, scaling=d.scaling, noise=0.1, noise_clip=3 * 0.1)
+    )
     assert lines["symmetry"] == "psi(x, y) and psi(y, x) differ by 0 at most, by construction"
     assert lines["identity"] == "psi(x, x) is 0 at most, by construction"
     said = f"a way round is shorter by {quality.triangle:.3g} at most, by construction but for "
@@ -115,12 +123,12 @@ def test_the_papers_recipe_says_its_own_words(run: Run) -> None:
     result = run("learned", "on-policy", WORLD, *PAPER, "--discount", "0.9", "-o", "d.safetensors")
     lines = lines_of(result)
     mdp = worlds.load(WORLD, discount=0.9)
-    d = learned.Learned.load("d.safetensors", mdp)
+    d = learned.LearnedDistance.load("d.safetensors", mdp)
     assert isinstance(d.network, learned.paper.PairNetwork)
     assert lines["recipe"] == "the paper's (Castro 2020)"
     assert lines["network"] == "2 features a state, hidden layers 16, key 0"
     assert lines["horizon"] == "1.1 of 10 steps ahead, beta 0.1"
-    quality = d.quality(learned.of_mdp("on_policy", mdp, scale=d.scale))
+    quality = d.quality(learned.source_from_mdp("on_policy", mdp, scaling=d.scaling))
     assert lines["symmetry"] == f"psi(x, y) and psi(y, x) differ by {quality.symmetry:.3g} at most"
     assert lines["identity"] == f"psi(x, x) is {quality.identity:.3g} at most, and should be 0"
     assert lines["triangle"] == f"a way round is shorter by {quality.triangle:.3g} at most"
@@ -141,30 +149,40 @@ def test_a_free_network_is_symmetric_and_no_more(run: Run) -> None:
 
 
 def test_a_recipe_has_its_own_defaults_and_flags_change_them() -> None:
-    theirs = learned.paper.Settings(learned.paper.PairNetwork())
+    theirs = learned.paper.Castro2020Config(learned.paper.PairNetwork())
     for flags, settings, steps in (
-        (Training(), learned.Settings(), 24_000),
-        (Training(network="free"), learned.Settings(learned.FreeNetwork()), 24_000),
-        (Training(recipe="paper"), theirs, 100_000),
-        (PaperTraining(), theirs, 100_000),
+        (LearnedTrainingOptions(), learned.PairQConfig(), 24_000),
         (
-            Training(hidden=(8, 4), batch=8, learning_rate=0.1, period=3, steps="2k"),
-            learned.Settings(learned.MetricNetwork((8, 4)), batch=8, learning_rate=0.1, period=3),
+            LearnedTrainingOptions(network="free"),
+            learned.PairQConfig(learned.FreeNetwork()),
+            24_000,
+        ),
+        (LearnedTrainingOptions(algorithm="paper"), theirs, 100_000),
+        (MicoTrainingOptions(), theirs, 100_000),
+        (
+            LearnedTrainingOptions(
+                hidden=(8, 4), batch_size=8, learning_rate=0.1, target_update_period=3, updates="2k"
+            ),
+            learned.PairQConfig(
+                learned.MetricNetwork((8, 4)), batch=8, learning_rate=0.1, target_update_period=3
+            ),
             2_000,
         ),
         (
-            PaperTraining(hidden=(8, 4), output="relu", rate=0.5, batch=8),
-            learned.paper.Settings(
-                learned.paper.PairNetwork((8, 4), output="relu"), rate=0.5, batch=8
+            MicoTrainingOptions(
+                hidden=(8, 4), output_activation="relu", horizon_growth=0.5, batch_size=8
+            ),
+            learned.paper.Castro2020Config(
+                learned.paper.PairNetwork((8, 4), output="relu"), horizon_growth=0.5, batch=8
             ),
             100_000,
         ),
     ):
-        found = arguments(flags)
+        found = build_arguments(flags)
         assert (found["settings"], found["steps"]) == (settings, steps)
     for name, kind in (("coupled", learned.on_policy), ("paper", learned.paper.on_policy)):
         steps = inspect.signature(kind).parameters["steps"].default
-        assert count("--steps", STEPS[name]) == steps
+        assert parse_count("--steps", DEFAULT_UPDATES[name]) == steps
 
 
 @pytest.mark.slow
@@ -172,7 +190,7 @@ def test_observations_are_learned_from(run: Run) -> None:
     walk().save("data.npz")
     result = run("learned", "on-policy", "data.npz", *SMALL, "-o", "d.safetensors")
     lines = lines_of(result)
-    d = learned.Learned.load("d.safetensors")
+    d = learned.LearnedDistance.load("d.safetensors")
     assert d.discount == 0.99
     assert lines["data"].endswith("observations (2,) float64, 1 action, discount 0.99")
     assert lines["policy"] == "that of the data"
@@ -182,7 +200,7 @@ def test_observations_are_learned_from(run: Run) -> None:
     assert f"by {d.quality(walk()).residual:.3g} on average" in lines["residual"]
     assert not {"truth", "branches", "world"} & lines.keys()
     assert d([0.0, 0.0], None) >= 0
-    assert d.made["data"] in lines["data"]
+    assert d.metadata["data"] in lines["data"]
     assert following(result.out) == []
 
 
@@ -194,7 +212,7 @@ def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
     result = run(*words, "--policy", "p.txt", "-o", "d.safetensors")
     lines = lines_of(result)
     truth = exact.on_policy(ids().to_mdp(discount=0.5), np.array([0, 1, 0]))
-    far = np.abs(learned.Learned.load("d.safetensors").values - truth.values).max()
+    far = np.abs(learned.LearnedDistance.load("d.safetensors").values - truth.values).max()
     assert lines["policy"] == "p.txt"
     assert lines["network"].startswith("3 features a state")
     assert lines["truth"].startswith(f"largest error {far:.3g} where the exact distances reach ")
@@ -222,13 +240,13 @@ def test_outcomes_that_differ_are_told(run: Run) -> None:
     assert lines["branches"].startswith("some steps have several outcomes")
     assert "truth" not in lines
     data = ids()
-    assert networks.branches("on_policy", data, None)
-    assert not networks.branches("on_policy", data, np.array([0, 1, 0]))
-    assert not networks.branches("bisimulation", data, None)
-    assert not networks.branches("mico", data, None)
-    assert not networks.branches("bisimulation", walk(), None)
+    assert networks.is_stochastic("on_policy", data, None)
+    assert not networks.is_stochastic("on_policy", data, np.array([0, 1, 0]))
+    assert not networks.is_stochastic("bisimulation", data, None)
+    assert not networks.is_stochastic("mico", data, None)
+    assert not networks.is_stochastic("bisimulation", walk(), None)
     twice = Transitions([0, 0], [0, 0], [0.0, 1.0], [1, 1], [False, False])
-    assert networks.branches("bisimulation", twice, None)
+    assert networks.is_stochastic("bisimulation", twice, None)
 
 
 @pytest.mark.slow
@@ -250,7 +268,7 @@ def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
     again = (*words, "--steps", "0.06k", "--resume", "run.safetensors")
     lines = lines_of(run(*again, "--curve", "c.png", "-o", "d.safetensors"))
     assert lines["steps"].startswith("60, 40 of them in this run, in ")
-    long, short = (learned.Learned.load(f"{name}.safetensors") for name in ("long", "d"))
+    long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
     assert short.history["step"].tolist() == [20, 40, 60]
     refused(
@@ -269,7 +287,7 @@ def test_a_falling_rate_ends_where_it_was_to_end(run: Run, monkeypatch: pytest.M
     again = (*words, "--resume", "run.safetensors")
     lines = lines_of(run(*again, "-o", "d.safetensors"))
     assert lines["steps"].startswith("40, 20 of them in this run, in ")
-    long, short = (learned.Learned.load(f"{name}.safetensors") for name in ("long", "d"))
+    long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
     refused(run(*again, "--steps", "60"), "a run of 40 steps", "resume it with as many")
     refused(
@@ -290,7 +308,7 @@ def test_patience_ends_a_run_early(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, counter = training.advanced, itertools.count(1)
+    honest, counter = training.advance, itertools.count(1)
 
     def advanced(*given: Any, **options: Any) -> Any:
         if next(counter) > calls:
@@ -336,16 +354,16 @@ def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> Non
 @pytest.mark.slow
 def test_a_dead_network_is_called_so() -> None:
     mdp = worlds.load("pessimism")
-    found = learned.bisimulation(mdp, steps=1, settings=TINY)
-    course = networks.Course(mdp, None, None, False, None, 1, 0, 0.0)
-    told = {**found.made, "world": "pessimism"}
+    found = learned.bisimulation(mdp, updates=1, config=TINY)
+    course = networks.TrainingSummary(mdp, None, None, False, None, 1, 0, 0.0)
+    told = {**found.metadata, "world": "pessimism"}
     history = {**found.history, "loss": np.ones(1)}
     zeros = jax.tree.map(np.zeros_like, found.parameters)
-    dead = dataclasses.replace(found, parameters=zeros, made=told, history=history)
-    said = [line.split()[0] for line in networks.learned_lines(dead, dead.distance(), course)]
+    dead = dataclasses.replace(found, parameters=zeros, metadata=told, history=history)
+    said = [line.split()[0] for line in networks.describe_learned(dead, dead.to_distance(), course)]
     assert said[-1] == "dead"
     quiet = dataclasses.replace(dead, history={**dead.history, "loss": np.zeros(1)})
-    assert "dead" not in " ".join(networks.learned_lines(quiet, dead.distance(), course))
+    assert "dead" not in " ".join(networks.describe_learned(quiet, dead.to_distance(), course))
 
 
 COUPLED = "Adam 0.001, which rises for 500 steps and falls to 0, batch 16, period 20"
@@ -391,7 +409,7 @@ def test_what_is_in_a_file(run: Run, recipe: str, learning: str) -> None:
     Path("short.safetensors").write_bytes(whole[:-9])
     refused(run("show", "short.safetensors"), "short.safetensors is cut short or no learned dist")
     Path("none.safetensors").write_bytes(whole[:9])
-    assert label_of(Path("none.safetensors")) is None
+    assert read_label(Path("none.safetensors")) is None
     refused(run("show", "none.safetensors"), "none.safetensors is cut short or no distance file")
 
 
@@ -404,9 +422,9 @@ def test_files_that_do_not_name_their_network_are_the_papers(run: Run) -> None:
     words = ("learned", "bisimulation", "pessimism", *PAPER, "--checkpoint", "run.safetensors")
     assert run(*words).code == 0
     network = lines_of(run("show", "run.safetensors"))["network"]
-    tensors, about = files.read("run.safetensors", files.RUN, "run")
+    tensors, about = files.read_tensors("run.safetensors", files.RUN_FORMAT, "run")
     old = {name: each for name, each in about.items() if name not in ("form", "features", "of")}
-    files.write("run.safetensors", tensors, old)
+    files.write_tensors("run.safetensors", tensors, old)
     assert lines_of(run("show", "run.safetensors"))["network"] == network
 
 
@@ -547,24 +565,26 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
     ],
 )
 def test_enough_steps_are_just_enough(discount: float, how: dict[str, Any]) -> None:
-    wanted = made.enough_steps({**how, "steps": 1}, discount)
+    wanted = made.compute_required_updates({**how, "steps": 1}, discount)
     assert wanted is not None
-    assert made.enough_steps({**how, "steps": wanted}, discount) is None
-    assert made.enough_steps({**how, "steps": wanted - 1}, discount) == wanted
+    assert made.compute_required_updates({**how, "steps": wanted}, discount) is None
+    assert made.compute_required_updates({**how, "steps": wanted - 1}, discount) == wanted
 
 
 def test_a_horizon_of_one_step_needs_no_more() -> None:
-    assert made.enough_steps({"period": 7, "rate": 0.9, "steps": 1}, 0.0) is None
+    assert made.compute_required_updates({"period": 7, "rate": 0.9, "steps": 1}, 0.0) is None
     coupled = {"period": 7, "warm_up": 11, "copies": 2, "steps": 18}
-    assert made.enough_steps(coupled, 0.0) is None
-    assert made.horizon_words(coupled, 0.0) == "1 of 1 steps ahead at most, 2 updates of the target"
+    assert made.compute_required_updates(coupled, 0.0) is None
+    assert (
+        made.format_horizon(coupled, 0.0) == "1 of 1 steps ahead at most, 2 updates of the target"
+    )
 
 
 def test_the_library_is_quoted_in_words_of_the_shell() -> None:
-    assert in_flags("Settings: learning_rate is 0.") == "--learning-rate is 0."
+    assert translate_arguments("Settings: learning_rate is 0.") == "--learning-rate is 0."
     said = "learned.bisimulation: stuck; try another key or a smaller learning_rate."
-    assert in_flags(said, ["bisimetric", "x"]) == (
+    assert translate_arguments(said, ["bisimetric", "x"]) == (
         "learned.bisimulation: stuck; try another --key or a smaller --learning-rate."
     )
     said = "its output is 0 for all pairs; try a PairNetwork with output='open', or another key."
-    assert in_flags(said).endswith("; try --out open, or another --key.")
+    assert translate_arguments(said).endswith("; try --out open, or another --key.")

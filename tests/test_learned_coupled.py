@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bisimetric import InputError
-from bisimetric.learned import FreeNetwork, Learned, MetricNetwork, Scale, of_mdp
-from bisimetric.learned.distance import symmetric
-from bisimetric.learned.networks.coupled import Coupled
+from bisimetric.learned import (
+    FeatureScaling,
+    FreeNetwork,
+    LearnedDistance,
+    MetricNetwork,
+    source_from_mdp,
+)
+from bisimetric.learned.distance import compute_distances
+from bisimetric.learned.networks.coupled import PairQEnsemble
 from twins import TRIANGLE, Table, compiled_in_a_hurry, says  # noqa: F401 - a fixture
 
 FEATURES, ACTIONS, STATES = 2, 3, 5
-METRIC = MetricNetwork((8,), groups=4, size=2)
+METRIC = MetricNetwork((8,), num_groups=4, group_size=2)
 FREE = FreeNetwork((8,))
 FORMS = pytest.mark.parametrize("network", [METRIC, FREE], ids=["metric", "free"])
 ULPS = 8 * float(np.finfo(np.float32).eps)
@@ -52,16 +58,16 @@ def metric_by_loops(network: MetricNetwork, parameters: Any, x: Table, y: Table)
 
     def embedded(row: Table) -> Table:
         before = parameters[:-1]
-        if network.waves == "drawn" and len(row) <= 8:
+        if network.fourier_features == "drawn" and len(row) <= 8:
             wave, *before = before
             heard = np.sin(row.astype(np.float64) @ wave["weights"] + wave["biases"])
             layer = np.concatenate([row, 3 * np.sqrt(2) * heard])
         else:
-            layer = waved(row, network.waves)
+            layer = waved(row, network.fourier_features)
         for dense in before:
             layer = np.maximum(layer @ dense["weights"] + dense["biases"], 0)
         flat = layer @ parameters[-1]["weights"] + parameters[-1]["biases"]
-        return np.asarray(flat.reshape(ACTIONS, network.size, network.groups))
+        return np.asarray(flat.reshape(ACTIONS, network.group_size, network.num_groups))
 
     return np.array(
         [
@@ -83,7 +89,9 @@ def free_by_loops(network: FreeNetwork, parameters: Any, x: Table, y: Table) -> 
     """softplus of the mean of both orders, ten times as sharp as the plain one."""
 
     def z(s: Table, t: Table) -> Table:
-        pair = np.concatenate([waved(s, network.waves), waved(t, network.waves)])
+        pair = np.concatenate(
+            [waved(s, network.fourier_features), waved(t, network.fourier_features)]
+        )
         layer = np.maximum(pair @ parameters[0]["weights"] + parameters[0]["biases"], 0)
         return np.asarray(layer @ parameters[1]["weights"] + parameters[1]["biases"])
 
@@ -95,11 +103,11 @@ def free_by_loops(network: FreeNetwork, parameters: Any, x: Table, y: Table) -> 
     ("network", "features"),
     [
         (METRIC, 2),
-        (MetricNetwork((6, 5), groups=3, size=4, waves=0), 2),
-        (MetricNetwork((6,), groups=1, size=1, waves=2), 3),
-        (MetricNetwork((6, 5), groups=3, size=2, waves="drawn"), 2),
-        (MetricNetwork((6,), groups=3, size=2, waves="drawn"), 9),
-        (MetricNetwork((6,), groups=2, size=2), 9),
+        (MetricNetwork((6, 5), num_groups=3, group_size=4, fourier_features=0), 2),
+        (MetricNetwork((6,), num_groups=1, group_size=1, fourier_features=2), 3),
+        (MetricNetwork((6, 5), num_groups=3, group_size=2, fourier_features="drawn"), 2),
+        (MetricNetwork((6,), num_groups=3, group_size=2, fourier_features="drawn"), 9),
+        (MetricNetwork((6,), num_groups=2, group_size=2), 9),
     ],
 )
 def test_the_metric_is_what_it_says(network: MetricNetwork, features: int) -> None:
@@ -113,7 +121,7 @@ def test_the_metric_is_what_it_says(network: MetricNetwork, features: int) -> No
     assert np.abs(expected[0] - expected[1]).max() > 0.01
 
 
-@pytest.mark.parametrize("network", [FREE, FreeNetwork((5,), waves=0)])
+@pytest.mark.parametrize("network", [FREE, FreeNetwork((5,), fourier_features=0)])
 def test_a_free_network_is_what_it_says(network: FreeNetwork) -> None:
     parameters = wild(network, 2, 0.3)
     x, y = states(4), states(3, key=1)
@@ -146,7 +154,7 @@ def test_a_metric_network_is_a_pseudometric_whatever_its_weights(
 @settings(deadline=None, max_examples=60)
 @given(POINTS, st.integers(0, 10**6), SCALES)
 def test_the_largest_of_means_of_them_is_one_too(x: Table, key: int, by: float) -> None:
-    network = Coupled(METRIC, ACTIONS, unit=7.0, most=1.0)
+    network = PairQEnsemble(METRIC, ACTIONS, unit=7.0, diameter_bound=1.0)
     table = np.asarray(_table(network, [wild(METRIC, key, by), wild(METRIC, key + 1)], x, x))
     laws(table)
 
@@ -199,7 +207,7 @@ def test_along_has_the_slope_of_the_values(network: Any) -> None:
 def test_the_distance_is_the_largest_of_the_means_of_the_copies_in_units(network: Any) -> None:
     x, y = states(4), states(3, key=1)
     for copies in (1, 2, 3):
-        coupled = Coupled(network, ACTIONS, unit=5.0, most=1.0, copies=copies)
+        coupled = PairQEnsemble(network, ACTIONS, unit=5.0, diameter_bound=1.0, num_networks=copies)
         parameters = [wild(network, key, 0.5) for key in range(copies)]
         each = np.array([np.asarray(_values(network, one, x, y)) for one in parameters])
         expected = 5.0 * each.mean(axis=0).max(axis=0)
@@ -208,7 +216,7 @@ def test_the_distance_is_the_largest_of_the_means_of_the_copies_in_units(network
         # Both orders say the same, so that one is enough.
         assert coupled.symmetric
         np.testing.assert_allclose(
-            symmetric(coupled, parameters, jnp.asarray(x), jnp.asarray(y)), found, rtol=1e-5
+            compute_distances(coupled, parameters, jnp.asarray(x), jnp.asarray(y)), found, rtol=1e-5
         )
         np.testing.assert_allclose(_table(coupled, parameters, y, x).T, found, rtol=1e-5, atol=1e-5)
     assert coupled.hidden == (8,)
@@ -216,7 +224,7 @@ def test_the_distance_is_the_largest_of_the_means_of_the_copies_in_units(network
 
 @FORMS
 def test_copies_and_keys_start_apart_and_biases_at_zero(network: Any) -> None:
-    coupled = Coupled(network, ACTIONS, unit=1.0, most=1.0)
+    coupled = PairQEnsemble(network, ACTIONS, unit=1.0, diameter_bound=1.0)
     start = jax.jit(lambda key: coupled.init(key, FEATURES))
     one, other = start(jax.random.key(0)), start(jax.random.key(1))
     assert len(one) == 2
@@ -232,42 +240,44 @@ def test_copies_and_keys_start_apart_and_biases_at_zero(network: Any) -> None:
             assert 0.7 * limit < np.abs(layer["weights"]).max() <= limit
 
 
-def of_triangle(network: Any, **changes: Any) -> Learned:
-    coupled = Coupled(network, ACTIONS, unit=2.5, most=0.75)
+def of_triangle(network: Any, **changes: Any) -> LearnedDistance:
+    coupled = PairQEnsemble(network, ACTIONS, unit=2.5, diameter_bound=0.75)
     points = np.array([[1, 0], [3, 1], [-1, 2]], np.float32)
     fields: dict[str, Any] = {
         "parameters": [wild(network, 8, 0.5), wild(network, 9, 0.5)],
-        "scale": Scale([1.0, 0.0], [2.0, 1.0]),
+        "scale": FeatureScaling([1.0, 0.0], [2.0, 1.0]),
         "mdp": TRIANGLE,
         "points": points,
         "names": TRIANGLE.names,
     }
-    return Learned("bisimulation", 0.5, coupled, **(fields | changes))
+    return LearnedDistance("bisimulation", 0.5, coupled, **(fields | changes))
 
 
 @pytest.mark.parametrize(
     "network",
     [
-        MetricNetwork((8,), groups=4, size=2, waves=1, activation="tanh"),
-        MetricNetwork((4, 3), groups=2, size=3),
-        MetricNetwork((4,), groups=2, size=3, waves="drawn"),
-        FreeNetwork((8,), waves=3),
+        MetricNetwork((8,), num_groups=4, group_size=2, fourier_features=1, activation="tanh"),
+        MetricNetwork((4, 3), num_groups=2, group_size=3),
+        MetricNetwork((4,), num_groups=2, group_size=3, fourier_features="drawn"),
+        FreeNetwork((8,), fourier_features=3),
         FREE,
     ],
 )
 def test_a_saved_distance_says_the_same(network: Any, tmp_path: Path) -> None:
     d, file = of_triangle(network), tmp_path / "d.safetensors"
     d.save(file)
-    again = Learned.load(file, TRIANGLE)
+    again = LearnedDistance.load(file, TRIANGLE)
     assert again.network == d.network
     np.testing.assert_array_equal(again.values, d.values)
     assert again("one", "two") == d("one", "two") > 0
-    assert again.distance().values[0, 0] == 0
-    assert Learned.load(file)("one", "three") == d("one", "three")
+    assert again.to_distance().values[0, 0] == 0
+    assert LearnedDistance.load(file)("one", "three") == d("one", "three")
 
 
 def test_drawn_waves_are_of_all_lengths_down_to_the_finest() -> None:
-    network = MetricNetwork((4,), groups=2, size=3, waves="drawn", finest=12.0)
+    network = MetricNetwork(
+        (4,), num_groups=2, group_size=3, fourier_features="drawn", highest_frequency=12.0
+    )
     wave = network.init(jax.random.key(0), 2, ACTIONS)[0]
     slopes = np.linalg.norm(wave["weights"], axis=0)
     assert slopes.shape == wave["biases"].shape == (256,)
@@ -285,12 +295,14 @@ def test_drawn_waves_are_of_all_lengths_down_to_the_finest() -> None:
 def test_quality_of_a_metric_finds_no_fault() -> None:
     small = [wild(METRIC, 8, 0.05), wild(METRIC, 9, 0.05)]
     d = of_triangle(METRIC, parameters=small)
-    found = d.quality(of_mdp("bisimulation", TRIANGLE, points=d.points, scale=d.scale))
+    found = d.quality(source_from_mdp("bisimulation", TRIANGLE, points=d.points, scaling=d.scaling))
     assert found.symmetry == found.identity == 0
-    assert found.triangle <= ULPS * found.largest
+    assert found.triangle <= ULPS * found.max_distance
     assert found.residual > 0.01
     free = of_triangle(FREE)
-    other = free.quality(of_mdp("bisimulation", TRIANGLE, points=d.points, scale=d.scale))
+    other = free.quality(
+        source_from_mdp("bisimulation", TRIANGLE, points=d.points, scaling=d.scaling)
+    )
     assert other.symmetry == 0
     assert other.identity > 0
 
@@ -301,27 +313,27 @@ def test_quality_of_a_metric_finds_no_fault() -> None:
         (lambda: MetricNetwork(()), "MetricNetwork: hidden is () and must be the widths of ..."),
         (lambda: MetricNetwork((0,)), "MetricNetwork: hidden is (0,) and must be the widths ..."),
         (
-            lambda: MetricNetwork((8,), groups=0),
+            lambda: MetricNetwork((8,), num_groups=0),
             "MetricNetwork: groups is 0 and must be a whole number, at least 1.",
         ),
         (
-            lambda: MetricNetwork((8,), size=-1),
+            lambda: MetricNetwork((8,), group_size=-1),
             "MetricNetwork: size is -1 and must be a whole number, at least 1.",
         ),
         (
-            lambda: MetricNetwork((8,), waves=-1),
+            lambda: MetricNetwork((8,), fourier_features=-1),
             "MetricNetwork: waves is -1 and must be a whole number, at least 0.",
         ),
         (
-            lambda: MetricNetwork((8,), waves="loud"),
+            lambda: MetricNetwork((8,), fourier_features="loud"),
             "MetricNetwork: waves is 'loud' and must be a whole number, at least 0.",
         ),
         (
-            lambda: MetricNetwork((8,), finest=0.0),
+            lambda: MetricNetwork((8,), highest_frequency=0.0),
             "MetricNetwork: finest is 0.0 and must be a number, above 0.",
         ),
         (
-            lambda: FreeNetwork((8,), waves="drawn"),  # type: ignore[arg-type]
+            lambda: FreeNetwork((8,), fourier_features="drawn"),  # type: ignore[arg-type]
             "FreeNetwork: waves is 'drawn' and must be a whole number, at least 0.",
         ),
         (
@@ -334,7 +346,7 @@ def test_quality_of_a_metric_finds_no_fault() -> None:
         ),
         (lambda: FreeNetwork((-8,)), "FreeNetwork: hidden is (-8,) and must be the widths of ..."),
         (
-            lambda: FreeNetwork((8,), waves=0.5),  # type: ignore[arg-type]
+            lambda: FreeNetwork((8,), fourier_features=0.5),  # type: ignore[arg-type]
             "FreeNetwork: waves is 0.5 and must be a whole number, at least 0.",
         ),
     ],

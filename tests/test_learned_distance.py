@@ -14,9 +14,15 @@ import pytest
 
 from bisimetric import MDP, Transitions, exact, learned, views
 from bisimetric.distance import Distance
-from bisimetric.learned import Learned, Scale, measures, of_mdp, of_transitions
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
+from bisimetric.learned import (
+    FeatureScaling,
+    LearnedDistance,
+    measures,
+    source_from_mdp,
+    source_from_transitions,
+)
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.paper import Castro2020Config, FunctionalNetwork, PairNetwork
 from twins import (  # noqa: F401 - a fixture
     PLAIN,
     TABULAR,
@@ -30,24 +36,24 @@ from twins import (  # noqa: F401 - a fixture
 )
 
 NETWORK = PairNetwork((6,), output="relu")
-QUICK = Settings(NETWORK, batch=4)
+QUICK = Castro2020Config(NETWORK, batch=4)
 
 
-def ours(key: int = 0, **changes: Any) -> Learned:
+def ours(key: int = 0, **changes: Any) -> LearnedDistance:
     """A network with some weights, of the states of the triangle."""
     fields: dict[str, Any] = {
         "kind": "bisimulation",
         "discount": 0.5,
         "network": NETWORK,
         "parameters": weights(key, NETWORK, 2),
-        "scale": Scale(np.array([1.0, 0.0]), np.array([2.0, 1.0])),
+        "scale": FeatureScaling(np.array([1.0, 0.0]), np.array([2.0, 1.0])),
         "mdp": TRIANGLE,
         "points": np.array([[1, 0], [3, 1], [-1, 2]], np.float32),
         "made": {"method": "learned", "steps": 7},
         "history": {"step": np.array([5.0, 7.0]), "loss": np.array([2.0, 1.0])},
         "names": TRIANGLE.names,
     }
-    return Learned(**(fields | changes))
+    return LearnedDistance(**(fields | changes))
 
 
 def symmetric(parameters: Any, x: Any, y: Any) -> Table:
@@ -56,7 +62,7 @@ def symmetric(parameters: Any, x: Any, y: Any) -> Table:
 
 def test_the_larger_of_both_orders_counts() -> None:
     d = ours()
-    x = d.scale(d.points if d.points is not None else [])
+    x = d.scaling(d.points if d.points is not None else [])
     np.testing.assert_allclose(x, [[0, 0], [1, 1], [-1, 2]])
     expected = symmetric(d.parameters, x, x)
     one_way = table_of(d.parameters, x, x)
@@ -79,7 +85,7 @@ def test_states_are_asked_for_by_id_by_name_and_by_observation() -> None:
 
 
 def test_none_is_the_end_with_features_of_its_own() -> None:
-    scale = Scale(np.array([1.0]), np.array([2.0]), ends=True, shape=())
+    scale = FeatureScaling(np.array([1.0]), np.array([2.0]), has_terminal=True, shape=())
     d = ours(scale=scale, mdp=None, points=None, names=None)
     end, two = np.array([[0.0, 1.0]]), np.array([[0.5, 0.0]])
     assert d(None, 2.0) == pytest.approx(symmetric(d.parameters, end, two)[0, 0], rel=1e-5)
@@ -89,7 +95,7 @@ def test_none_is_the_end_with_features_of_its_own() -> None:
 
 def test_a_table_of_states_is_a_distance_without_proof(tmp_path: Path) -> None:
     d = ours()
-    table = d.distance()
+    table = d.to_distance()
     assert isinstance(table, Distance)
     assert math.isinf(table.error)
     assert "error not known" in repr(table)
@@ -98,18 +104,18 @@ def test_a_table_of_states_is_a_distance_without_proof(tmp_path: Path) -> None:
     assert not table.values.diagonal().any()
     assert d.values.diagonal().any()  # what the network says of itself stays to be seen
     assert table.bounds("one", "two") == (0.0, math.inf)
-    assert table.made == {"method": "learned", "steps": 7}
+    assert table.metadata == {"method": "learned", "steps": 7}
     assert [t for t, _ in table.nearest("one", k=2)]
     assert str(table.explain("one", "two"))
     table.save(tmp_path / "d.npz")
     np.testing.assert_array_equal(Distance.load(tmp_path / "d.npz").values, table.values)
-    figure = views.heatmap(table)
+    figure = views.plot_heatmap(table)
     assert figure.axes
 
 
 def test_a_mico_table_keeps_its_diagonal_and_its_policy() -> None:
     d = ours(kind="mico", made={"policy": [0, 0, 1]})
-    table = d.distance()
+    table = d.to_distance()
     np.testing.assert_array_equal(table.values, d.values)
     assert table.policy is not None
     assert table.policy.tolist() == [0, 0, 1]
@@ -120,21 +126,21 @@ def test_a_mico_table_keeps_its_diagonal_and_its_policy() -> None:
 PLANTED = np.array([[0.5, 1.0, 5.0], [2.0, 0.0, 1.0], [5.0, 1.0, 0.25]], np.float32)
 
 
-def planted(kind: Kind) -> tuple[Learned, Any]:
+def planted(kind: LearnedKind) -> tuple[LearnedDistance, Any]:
     policy = None if kind == "bisimulation" else TRIANGLE.policy
-    source = of_mdp(kind, TRIANGLE, policy, points=np.eye(3), scale=PLAIN)
-    return Learned(kind, 0.5, TABULAR, jnp.asarray(PLANTED), source.scale), source
+    source = source_from_mdp(kind, TRIANGLE, policy, points=np.eye(3), scaling=PLAIN)
+    return LearnedDistance(kind, 0.5, TABULAR, jnp.asarray(PLANTED), source.scaling), source
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy", "mico"])
-def test_quality_finds_the_faults_that_were_planted(kind: Kind) -> None:
+def test_quality_finds_the_faults_that_were_planted(kind: LearnedKind) -> None:
     d, source = planted(kind)
-    found = d.quality(source, key=3)
+    found = d.quality(source, seed=3)
     # |1 - 2|; psi(0, 0); and d(0, 2) = 5 against d(0, 1) + d(1, 2) = max(1, 2) + 1.
     assert found.symmetry == pytest.approx(1.0)
     assert found.identity == pytest.approx(0.5)
     assert found.triangle == pytest.approx(2.0)
-    assert found.largest == pytest.approx(5.0)
+    assert found.max_distance == pytest.approx(5.0)
     batch = jax.jit(lambda key: source.batch(key, 256))(jax.random.key(3))
     x, action, reward, x_next = (np.asarray(column) for column in batch)
     s, n = x.argmax(axis=1), x_next.argmax(axis=1)
@@ -157,14 +163,14 @@ def test_quality_on_data_is_measured_in_the_scale_of_the_network() -> None:
     data = Transitions(
         x, rng.integers(2, size=40), rng.normal(size=40), x[::-1], np.zeros(40, bool)
     )
-    source = of_transitions("bisimulation", data)
-    d = ours(scale=source.scale, mdp=None, points=None)
+    source = source_from_transitions("bisimulation", data)
+    d = ours(scale=source.scaling, mdp=None, points=None)
     np.testing.assert_allclose(d.quality(data), d.quality(source), rtol=1e-5)
     # Part of the data has another mean: it must not be scaled by its own.
     few = data[:10]
     judged = d.quality(few)
-    inputs = of_transitions("bisimulation", few, scale=d.scale)
-    np.testing.assert_allclose(inputs.x, d.scale(few.observations))
+    inputs = source_from_transitions("bisimulation", few, scaling=d.scaling)
+    np.testing.assert_allclose(inputs.x, d.scaling(few.observations))
     np.testing.assert_allclose(judged, d.quality(inputs), rtol=1e-5)
 
 
@@ -176,24 +182,28 @@ def test_a_saved_network_says_the_same(tmp_path: Path, ends: bool) -> None:
     changes: dict[str, Any] = {}
     if ends:
         changes = {
-            "scale": Scale(np.array([1.0]), np.array([2.0]), True, ()),
+            "scale": FeatureScaling(np.array([1.0]), np.array([2.0]), True, ()),
             "mdp": None,
             "points": None,
             "names": None,
         }
     d, file = ours(**changes), tmp_path / "d.safetensors"
     d.save(file)
-    again = Learned.load(file, None if ends else TRIANGLE)
+    again = LearnedDistance.load(file, None if ends else TRIANGLE)
     assert (again.kind, again.discount, again.network) == (d.kind, d.discount, d.network)
-    assert (again.made, again.names, again.scale.shape) == (d.made, d.names, d.scale.shape)
+    assert (again.metadata, again.names, again.scaling.shape) == (
+        d.metadata,
+        d.names,
+        d.scaling.shape,
+    )
     np.testing.assert_array_equal(again.history["loss"], d.history["loss"])
     if ends:
         assert again(None, 3.0) == d(None, 3.0)
     else:
         np.testing.assert_array_equal(again.values, d.values)
-        assert again.distance().mdp.num_states == 3
+        assert again.to_distance().mdp.num_states == 3
         # Names and ids are in the file; the world itself is not.
-        alone = Learned.load(file)
+        alone = LearnedDistance.load(file)
         assert alone("one", "three") == d("one", "three")
         assert alone.mdp is None
     assert list(tmp_path.iterdir()) == [file]
@@ -204,7 +214,7 @@ def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> 
     network = PairNetwork((6,), activation="tanh", output="softplus", init_weights="he")
     d, file = ours(network=network), tmp_path / "d.safetensors"
     d.save(file)
-    again = Learned.load(file)
+    again = LearnedDistance.load(file)
     assert again.network == network
     np.testing.assert_array_equal(again.values, d.values)
     assert np.abs(ours().values - d.values).max() > 0.01
@@ -215,19 +225,19 @@ def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> 
 
 def test_a_verb_learns_from_a_world_and_tells_how() -> None:
     truth = exact.bisimulation(TRIANGLE)
-    d = learned.paper.bisimulation(TRIANGLE, steps=6, every=3, key=1, settings=QUICK, truth=truth)
+    d = learned.paper.bisimulation(TRIANGLE, updates=6, every=3, key=1, config=QUICK, truth=truth)
     assert (d.kind, d.discount, d.mdp) == ("bisimulation", 0.5, d.mdp)
     assert set(d.history) == {"step", "loss", "error", "normalised", "correlation"}
     assert {each.shape for each in d.history.values()} == {(2,)}
     assert d.history["error"][-1] == pytest.approx(np.abs(d.values - truth.values).max(), rel=1e-5)
-    assert (d.made["method"], d.made["steps"], d.made["keys"]) == ("learned", 6, [1])
-    assert d.made["device"] == jax.devices()[0].platform
+    assert (d.metadata["method"], d.metadata["steps"], d.metadata["keys"]) == ("learned", 6, [1])
+    assert d.metadata["device"] == jax.devices()[0].platform
     assert d("one", "two") == pytest.approx(d.values[0, 1])
 
 
 def test_the_discount_asked_for_is_that_of_the_table() -> None:
-    d = learned.paper.on_policy(TRIANGLE, steps=2, discount=0.25, settings=QUICK)
-    table = d.distance()
+    d = learned.paper.on_policy(TRIANGLE, updates=2, discount=0.25, config=QUICK)
+    table = d.to_distance()
     assert d.discount == table.mdp.discount == 0.25
     assert table.policy is not None
     assert table.policy.tolist() == [0, 0, 1]
@@ -242,24 +252,24 @@ def test_ids_of_data_are_states_with_names() -> None:
         [False, True, False, False],
         names=["left", "right"],
     )
-    d = learned.paper.bisimulation(data, steps=2, settings=QUICK)
+    d = learned.paper.bisimulation(data, updates=2, config=QUICK)
     assert d.values.shape == (2, 2)
     assert d("left", 1) == pytest.approx(d.values[0, 1])
     assert d(None, "right") >= 0
     assert d.discount == 0.99
-    assert d.scale.ends
+    assert d.scaling.has_terminal
 
 
 def test_the_errors_of_the_paper() -> None:
     truth = np.array([[0.0, 3.0], [3.0, 0.0]])
     table = np.array([[0.0, 2.0], [2.0, 1.0]])
-    found = measures.errors(jnp.asarray(truth), jnp.asarray(table))
+    found = measures.compute_errors(jnp.asarray(truth), jnp.asarray(table))
     assert float(found["error"]) == 1.0
     scaled = truth / np.sqrt((truth**2).sum()) - table / np.sqrt((table**2).sum())
     assert float(found["normalised"]) == pytest.approx(np.abs(scaled).max(), rel=1e-5)
     expected = np.corrcoef(truth.ravel(), table.ravel())[0, 1]
     assert float(found["correlation"]) == pytest.approx(expected, rel=1e-5)
-    nothing = measures.errors(jnp.zeros((2, 2)), jnp.zeros((2, 2)))
+    nothing = measures.compute_errors(jnp.zeros((2, 2)), jnp.zeros((2, 2)))
     assert {name: float(each) for name, each in nothing.items()} == {
         "error": 0.0,
         "normalised": 0.0,
@@ -271,16 +281,18 @@ def test_a_network_of_ones_own_answers_too() -> None:
     def apply(scale: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return scale * jnp.abs(x - y).sum()
 
-    d = ours(network=AnyNetwork(lambda key, features: 1.0, apply), parameters=jnp.float32(2.0))
+    d = ours(
+        network=FunctionalNetwork(lambda key, features: 1.0, apply), parameters=jnp.float32(2.0)
+    )
     assert d([1, 0], [3, 1]) == pytest.approx(2 * (1 + 1))
 
 
 def test_a_world_without_features_has_one_a_state_and_with_them_has_those() -> None:
-    assert of_mdp("bisimulation", TRIANGLE).points.tolist() == np.eye(3).tolist()
+    assert source_from_mdp("bisimulation", TRIANGLE).points.tolist() == np.eye(3).tolist()
     there = TRIANGLE.replace(positions=[[0, 0], [0, 1], [1, 0]])
-    assert of_mdp("bisimulation", there).points.tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert source_from_mdp("bisimulation", there).points.tolist() == [[0, 0], [0, 1], [1, 0]]
     alike = TRIANGLE.replace(features=[[1.0], [1.0], [2.0]], positions=[[0, 0], [0, 1], [1, 0]])
-    assert of_mdp("bisimulation", alike).points.tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert source_from_mdp("bisimulation", alike).points.tolist() == [[0, 0], [0, 1], [1, 0]]
 
 
 def test_features_are_standardised_but_for_those_that_never_change() -> None:
@@ -289,6 +301,6 @@ def test_features_are_standardised_but_for_those_that_never_change() -> None:
     mdp = MDP.deterministic(
         np.zeros((50, 1), int), np.zeros((50, 1)), discount=0.5, features=features
     )
-    found = np.asarray(of_mdp("bisimulation", mdp).features())
+    found = np.asarray(source_from_mdp("bisimulation", mdp).compute_features())
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(found.std(axis=0), [1, 0, 1], atol=1e-4)

@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bisimetric import InputError
-from bisimetric.learned import Learned, of_mdp
-from bisimetric.learned.files import restored
+from bisimetric.learned import LearnedDistance, source_from_mdp
+from bisimetric.learned.files import restore_run
 from bisimetric.learned.paper import PairNetwork
 from twins import (  # noqa: F401 - a fixture
     OWN,
@@ -39,7 +39,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({"discount": 0.6}, "its discount is 0.5 and here it is 0.6; resume it with the same ..."),
         ({"keys": [1]}, "its keys is [0] and here it is [1]; resume it with the same keys, ..."),
-        ({"settings": dataclasses.replace(SMALL, rate=0.5)}, "its rate is 0.9 and here it is ..."),
+        ({"settings": dataclasses.replace(SMALL, horizon_growth=0.5)}, "its rate is 0.9 and here it is ..."),
         (
             {"settings": dataclasses.replace(SMALL, network=PairNetwork((5,), output="open"))},
             "its output is relu and here it is open; resume it with the same output, or start ...",
@@ -50,7 +50,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             {
-                "source": of_mdp(
+                "source": source_from_mdp(
                     "bisimulation", TRIANGLE.replace(R=np.ones((3, 2))), points=np.eye(3)
                 )
             },
@@ -64,10 +64,10 @@ def test_a_run_does_not_go_on_as_another(kept: Path, options: Any, message: str)
 
 
 def test_a_run_does_not_go_on_as_another_kind_or_with_other_features(kept: Path) -> None:
-    chain = of_mdp("on_policy", TRIANGLE, points=np.eye(3), scale=PLAIN)
+    chain = source_from_mdp("on_policy", TRIANGLE, points=np.eye(3), scaling=PLAIN)
     with pytest.raises(InputError, match="its kind is bisimulation and here it is on_policy"):
         run(8, kind="on_policy", source=chain, resume=kept)
-    flat = of_mdp("bisimulation", TRIANGLE, points=np.eye(3)[:, :2])
+    flat = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3)[:, :2])
     with pytest.raises(InputError, match=r"is of another network: its .*weights.* is \(1, 6, 5\)"):
         run(8, source=flat, resume=kept)
 
@@ -80,7 +80,7 @@ def test_a_run_does_not_go_back(kept: Path) -> None:
 def test_files_that_are_no_runs_are_refused(kept: Path, tmp_path: Path) -> None:
     def resumed(file: Path) -> None:
         start: Any = None
-        restored(file, "bisimulation", 0.5, SMALL, (0,), "", start, 8)
+        restore_run(file, "bisimulation", 0.5, SMALL, (0,), "", start, 8)
 
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         resumed(tmp_path / "none")
@@ -102,7 +102,7 @@ def test_files_that_are_no_runs_are_refused(kept: Path, tmp_path: Path) -> None:
         ):
             resumed(file)
     with pytest.raises(InputError, match="is cut short or no learned distance of bisimetric"):
-        Learned.load(kept)
+        LearnedDistance.load(kept)
 
 
 def test_a_network_of_ones_own_cannot_be_saved(tmp_path: Path) -> None:
@@ -114,12 +114,12 @@ def test_a_network_is_not_loaded_for_another_world(tmp_path: Path) -> None:
     file = tmp_path / "d.safetensors"
     one().save(file)
     with pytest.raises(InputError, match="it knows none of its states and the MDP has 3"):
-        Learned.load(file, TRIANGLE)
+        LearnedDistance.load(file, TRIANGLE)
     one(points=np.zeros((2, 2), np.float32)).save(file)
     with pytest.raises(
         InputError, match="it knows 2 of its states and the MDP has 3; give the MDP"
     ):
-        Learned.load(file, TRIANGLE)
+        LearnedDistance.load(file, TRIANGLE)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_a_damaged_network_is_refused(tmp_path: Path, change: Any, message: str)
         "made": {},
     }
     save_file(load_file(file), file, metadata={"about": json.dumps(about)})
-    assert Learned.load(file).discount == 0.5
+    assert LearnedDistance.load(file).discount == 0.5
     save_file(load_file(file), file, metadata={"about": json.dumps(about | change)})
     with pytest.raises(
         InputError, match=f"{file} is (cut short or )?no learned distance of bisimetric .*{message}"
     ):
-        Learned.load(file)
+        LearnedDistance.load(file)
     tensors = load_file(file)
     tensors.pop("shift")
     save_file(tensors, file, metadata={"about": json.dumps(about)})
     with pytest.raises(InputError, match="it has no 'shift'"):
-        Learned.load(file)
+        LearnedDistance.load(file)

@@ -21,9 +21,9 @@ from safetensors.numpy import load, save
 
 from bisimetric import InputError
 from bisimetric.cli import main
-from bisimetric.learned import Learned, Scale, files
-from bisimetric.learned.networks.coupled import Coupled, MetricNetwork
-from bisimetric.learned.training import started
+from bisimetric.learned import FeatureScaling, LearnedDistance, files
+from bisimetric.learned.networks.coupled import MetricNetwork, PairQEnsemble
+from bisimetric.learned.training import initialise_state
 from twins import (  # noqa: F401 - a fixture
     SMALL,
     STATES,
@@ -118,11 +118,13 @@ def mutate(seed: int, data: bytes, older: bool) -> tuple[str, bytes]:
 @pytest.fixture(scope="module")
 def metric(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A learned distance with all that a file may hold."""
-    network = Coupled(MetricNetwork((3,), groups=2, size=2, waves=1), 2, 1.5, 4.0, 2, (0, 1))
+    network = PairQEnsemble(
+        MetricNetwork((3,), num_groups=2, group_size=2, fourier_features=1), 2, 1.5, 4.0, 2, (0, 1)
+    )
     found = one(
         network=network,
         parameters=jax.tree.map(np.asarray, network.init(jax.random.key(0), 2)),
-        scale=Scale(np.zeros(2), np.ones(2), shape=(2,)),
+        scale=FeatureScaling(np.zeros(2), np.ones(2), shape=(2,)),
         points=np.array([[0, 0], [0, 1], [1, 1]], np.float32),
         names=TRIANGLE.names,
         made={"kind": "bisimulation", "discount": 0.5, "steps": 4, "keys": [0], "batch": 6},
@@ -142,12 +144,23 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def load_metric(file: Path) -> dict[str, Any]:
     """What a learned distance is, as plain values."""
-    found = Learned.load(file, TRIANGLE)
+    found = LearnedDistance.load(file, TRIANGLE)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found.parameters))
     assert type(found.discount) is float
     assert 0 <= found.discount < 1
-    arrays = {**files.named(found.parameters), "shift": found.scale.shift, "points": found.points}
-    about = (found.kind, found.discount, found.network, found.names, found.made, found.scale.shape)
+    arrays = {
+        **files.name_leaves(found.parameters),
+        "shift": found.scaling.shift,
+        "points": found.points,
+    }
+    about = (
+        found.kind,
+        found.discount,
+        found.network,
+        found.names,
+        found.metadata,
+        found.scaling.shape,
+    )
     return {"about": repr(about), **arrays, **found.history}
 
 
@@ -155,16 +168,18 @@ def load_metric(file: Path) -> dict[str, Any]:
 def start() -> tuple[str, Any]:
     """The source and the state that the checkpoint began with."""
     seeds = jnp.stack([jax.random.key(0)])
-    features = STATES.scale.features
-    return files.fingerprint(STATES), started(SMALL, SMALL.network, features, seeds)
+    features = STATES.scaling.num_features
+    return files.compute_fingerprint(STATES), initialise_state(
+        SMALL, SMALL.network, features, seeds
+    )
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    found, history = files.restored(file, "bisimulation", 0.5, SMALL, (0,), *start(), 8)
+    found, history = files.restore_run(file, "bisimulation", 0.5, SMALL, (0,), *start(), 8)
     plain = found._replace(key=jax.random.key_data(found.key))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(plain))
     assert int(found.step) >= 0
-    return {**files.named(plain), **history}
+    return {**files.name_leaves(plain), **history}
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -250,11 +265,11 @@ def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, metric: bytes) ->
     file = tmp_path / "d.safetensors"
     file.write_bytes(save(tensors, {"about": metadata["about"]}))
     with pytest.raises(InputError, match="holds NaN or infinity"):
-        Learned.load(file)
+        LearnedDistance.load(file)
     tensors[name] = np.zeros_like(tensors[name])
     file.write_bytes(save(tensors, metadata))
     with pytest.raises(InputError, match="its checksum does not match"):
-        Learned.load(file)
+        LearnedDistance.load(file)
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 
 from bisimetric import learned
 from bisimetric.errors import InputError
-from bisimetric.learned import Scale, files, fit, of_transitions, training
-from bisimetric.learned.paper import PairNetwork, Settings
-from bisimetric.learned.sources import ANY, Record
+from bisimetric.learned import FeatureScaling, files, fit, source_from_transitions, training
+from bisimetric.learned.paper import Castro2020Config, PairNetwork
+from bisimetric.learned.sources import ANY_ACTION, TransitionSource
 from bisimetric.transitions import Transitions
 from twins import compiled_in_a_hurry  # noqa: F401 - a fixture
 
-SMALL = Settings(PairNetwork((4, 4), output="open"), batch=8, period=5, rate=0.9)
-COUPLED = learned.Settings(learned.MetricNetwork((8,), groups=2, size=4), batch=8)
+SMALL = Castro2020Config(
+    PairNetwork((4, 4), output="open"), batch=8, target_update_period=5, horizon_growth=0.9
+)
+COUPLED = learned.PairQConfig(learned.MetricNetwork((8,), num_groups=2, group_size=4), batch=8)
 
 
 def steps(count: int = 60, *, ended: tuple[int, ...] = (19,), cut: tuple[int, ...] = (39,)) -> Any:
@@ -34,20 +36,20 @@ def steps(count: int = 60, *, ended: tuple[int, ...] = (19,), cut: tuple[int, ..
     return Transitions(x[:-1], np.arange(count) % 3, rewards, following, terminated, truncated)
 
 
-def plain(ends: bool = True) -> Scale:
-    return Scale(np.zeros(3), np.ones(3), ends)
+def plain(ends: bool = True) -> FeatureScaling:
+    return FeatureScaling(np.zeros(3), np.ones(3), ends)
 
 
-def source(**options: Any) -> Record:
+def source(**options: Any) -> TransitionSource:
     options = {"scale": plain(), "half": True, **options}
-    return of_transitions("on_policy", steps(), **options)
+    return source_from_transitions("on_policy", steps(), **options)
 
 
 @pytest.mark.parametrize("ended", [(), (19,), (0, 19, 59)])
 def test_states_kept_once_make_the_same_batches(ended: tuple[int, ...]) -> None:
     data = steps(ended=ended, cut=(39, 40))
     one, two = (
-        of_transitions("on_policy", data, scale=plain(bool(ended)), half=half)
+        source_from_transitions("on_policy", data, scaling=plain(bool(ended)), half_precision=half)
         for half in (True, False)
     )
     assert one.x.dtype == jnp.float16
@@ -57,12 +59,12 @@ def test_states_kept_once_make_the_same_batches(ended: tuple[int, ...]) -> None:
     assert one.x.shape == (60 + left + bool(ended), 3 + bool(ended))
     assert one.x_next.shape == (60,)
     for key in range(5):
-        a, b = (each.batch(jax.random.key(key), 30) for each in (one, two))
+        a, b = (each.sample_batch(jax.random.key(key), 30) for each in (one, two))
         for first, second in zip(a, b, strict=True):
             assert first.dtype == second.dtype
             np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(one.ended, data.terminated)
-    np.testing.assert_array_equal(two.ended, data.terminated)
+    np.testing.assert_array_equal(one.terminated, data.terminated)
+    np.testing.assert_array_equal(two.terminated, data.terminated)
 
 
 def test_a_policy_picks_steps_before_they_are_kept_once() -> None:
@@ -72,7 +74,8 @@ def test_a_policy_picks_steps_before_they_are_kept_once() -> None:
         states=ids, next_states=ids + 1,
     )  # fmt: skip
     one, two = (
-        of_transitions("on_policy", data, np.zeros(7, int), half=half) for half in (True, False)
+        source_from_transitions("on_policy", data, np.zeros(7, int), half_precision=half)
+        for half in (True, False)
     )
     after = np.asarray(one.x)[np.asarray(one.x_next)]
     np.testing.assert_allclose(after, two.x_next, atol=1e-2)
@@ -85,18 +88,18 @@ def test_features_too_large_for_half_precision_are_refused() -> None:
         np.full((9, 3), 1e5), np.zeros(9, int), np.zeros(9), np.zeros((9, 3)), [0] * 9
     )
     with pytest.raises(InputError, match="too large for half precision; leave out half"):
-        of_transitions("on_policy", data, scale=plain(False), half=True)
+        source_from_transitions("on_policy", data, scaling=plain(False), half_precision=True)
 
 
 def test_features_in_half_precision_are_kept_as_they_are() -> None:
     x = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float16)
     ended = [0, 0, 0, 1, 0, 0, 0, 0, 0]
     one, two = (
-        of_transitions(
+        source_from_transitions(
             "on_policy",
             Transitions(y[:-1], np.zeros(9, int), np.zeros(9), y[1:], ended),
-            scale=plain(True),
-            half=True,
+            scaling=plain(True),
+            half_precision=True,
         )
         for y in (x, x.astype(np.float64))
     )
@@ -108,19 +111,21 @@ def test_features_in_half_precision_are_kept_as_they_are() -> None:
 def test_no_step_is_drawn_before_it_was_stored(half: bool) -> None:
     grown = source(half=half, growing=(10, 4))
     for step in (0, 1, 7, 100):
-        there = grown.at(jnp.int32(step))
+        there = grown.available_at(jnp.int32(step))
         most = min(10 + 4 * step, 60)
         seen: set[float] = set()
         for key in range(30):
-            batch = there.batch(jax.random.key(key), 32)
-            seen |= set(np.asarray(batch.x)[np.asarray(batch.action) != ANY, 0].tolist())
+            batch = there.sample_batch(jax.random.key(key), 32)
+            seen |= set(np.asarray(batch.x)[np.asarray(batch.action) != ANY_ACTION, 0].tolist())
         assert max(seen) == most - 1
         assert len(seen) == most
 
 
 def test_a_dealer_draws_no_step_before_it_was_stored() -> None:
-    grown = source(growing=(10, 4)).at(jnp.int32(2))
-    blocks = [grown.dealer(1, 32).dealt(jax.random.key(key)) for key in range(20)]
+    grown = source(growing=(10, 4)).available_at(jnp.int32(2))
+    blocks = [
+        grown.build_stratified_sampler(1, 32).sample(jax.random.key(key)) for key in range(20)
+    ]
     seen = {x for each in blocks for x in np.asarray(each.x)[0, :-1, 0].tolist()}
     assert seen == set(range(18))
 
@@ -134,7 +139,9 @@ def test_steps_that_are_not_stored_yet_change_nothing(settings: Any) -> None:
         """Rewards in the other order from a step on: all in all they stay the same."""
         reward = jnp.concatenate([data.reward[:swapped], data.reward[swapped:][::-1]])
         other = dataclasses.replace(data, reward=reward)
-        done = fit("on_policy", other, discount=0.5, steps=10, keys=[3], settings=settings, every=5)
+        done = fit(
+            "on_policy", other, discount=0.5, updates=10, seeds=[3], config=settings, log_every=5
+        )
         return jax.tree.leaves(done.parameters(0))
 
     whole, late, early = run(60), run(10 + 4 * 9), run(10)
@@ -143,15 +150,15 @@ def test_steps_that_are_not_stored_yet_change_nothing(settings: Any) -> None:
 
 
 def test_what_grows_is_told_apart_in_checkpoints() -> None:
-    prints = {files.fingerprint(source(growing=each)) for each in (None, (10, 4), (10, 5))}
+    prints = {files.compute_fingerprint(source(growing=each)) for each in (None, (10, 4), (10, 5))}
     assert len(prints) == 3
 
 
 def test_growing_is_refused_for_pairs_of_equal_actions() -> None:
     with pytest.raises(InputError, match=r"learned\.bisimulation: data that grows .*on_policy"):
-        of_transitions("bisimulation", steps(), scale=plain(), growing=(10, 4))
+        source_from_transitions("bisimulation", steps(), scaling=plain(), growth=(10, 4))
     with pytest.raises(InputError, match="growing: the first number is 0 and must be"):
-        of_transitions("on_policy", steps(), scale=plain(), growing=(0, 4))
+        source_from_transitions("on_policy", steps(), scaling=plain(), growth=(0, 4))
 
 
 @pytest.mark.slow
@@ -162,8 +169,10 @@ def test_rates_side_by_side_are_those_of_settings_one_by_one(
     """One after the other in one program, as on a processor, or all at once, as on a GPU."""
     data, rates, keys = source(growing=(10, 4)), (1e-4, 1e-2, 1e-2), (5, 5, 6)
 
-    def run(settings: Settings, **options: Any) -> Any:
-        return fit("on_policy", data, discount=0.9, steps=10, settings=settings, every=5, **options)
+    def run(settings: Castro2020Config, **options: Any) -> Any:
+        return fit(
+            "on_policy", data, discount=0.9, updates=10, config=settings, log_every=5, **options
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(training, "platform", lambda: platform)
@@ -183,10 +192,14 @@ def test_rates_side_by_side_are_those_of_settings_one_by_one(
 
 
 def test_a_rate_of_its_own_rises_and_falls_like_that_of_the_settings() -> None:
-    own = learned.Settings(learning_rate=0.5)
+    own = learned.PairQConfig(learning_rate=0.5)
     for step in (0, 300, 900):
-        given = learned.Settings().rate_at(jnp.int32(step), jnp.int32(1000), jnp.float32(0.5))
-        assert float(given) == pytest.approx(float(own.rate_at(jnp.int32(step), jnp.int32(1000))))
+        given = learned.PairQConfig().learning_rate_at(
+            jnp.int32(step), jnp.int32(1000), jnp.float32(0.5)
+        )
+        assert float(given) == pytest.approx(
+            float(own.learning_rate_at(jnp.int32(step), jnp.int32(1000)))
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,8 +212,8 @@ def test_rates_that_do_not_fit_are_refused(rates: list[float], complaint: str) -
             "on_policy",
             source(),
             discount=0.9,
-            steps=5,
-            settings=SMALL,
-            keys=[0, 1],
+            updates=5,
+            config=SMALL,
+            seeds=[0, 1],
             learning_rates=rates,
         )

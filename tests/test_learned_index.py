@@ -9,17 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import InputError
-from bisimetric.learned import FreeNetwork, Index, Learned, MetricNetwork, Scale
-from bisimetric.learned.networks.coupled import Coupled
+from bisimetric.learned import (
+    FeatureScaling,
+    FreeNetwork,
+    LearnedDistance,
+    MetricNetwork,
+    PivotIndex,
+)
+from bisimetric.learned.networks.coupled import PairQEnsemble
 
 
-def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> Learned:
+def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> LearnedDistance:
     """A network as it begins: a metric all the same."""
-    form = network or MetricNetwork((8,), groups=4, size=2, waves=0)
-    coupled = Coupled(form, actions=2, unit=10.0, most=1.0)
-    scale = Scale(np.zeros(2), np.ones(2))
+    form = network or MetricNetwork((8,), num_groups=4, group_size=2, fourier_features=0)
+    coupled = PairQEnsemble(form, num_actions=2, unit=10.0, diameter_bound=1.0)
+    scale = FeatureScaling(np.zeros(2), np.ones(2))
     weights = coupled.init(jax.random.key(key), 2)
-    return Learned("bisimulation", 0.9, coupled, weights, scale)
+    return LearnedDistance("bisimulation", 0.9, coupled, weights, scale)
 
 
 @pytest.mark.slow
@@ -30,7 +36,7 @@ def test_it_finds_the_nearest(key: int, count: int, k: int, pivots: int) -> None
     d, seen = learned(key), random.normal(size=(count, 2))
     seen[: count // 3] = seen[0]  # equal ones are at distance 0
     x = random.normal(size=2)
-    found = Index(d, seen, pivots=pivots).nearest(x, k)
+    found = PivotIndex(d, seen, num_pivots=pivots).nearest(x, k)
     plain = d.table(x[None], seen)[0]
     assert len(found.ids) == len(found.distances) == min(k, count)
     np.testing.assert_allclose(found.distances, np.sort(plain)[:k], rtol=1e-5, atol=1e-5)
@@ -41,17 +47,17 @@ def test_it_passes_over_most_of_what_is_far() -> None:
     random = np.random.default_rng(0)
     corners = random.normal(size=(40, 2)) * 50
     seen = (corners[:, None] + 0.01 * random.normal(size=(40, 100, 2))).reshape(-1, 2)
-    found = Index(learned(0), seen).nearest(corners[3], 5)
+    found = PivotIndex(learned(0), seen).nearest(corners[3], 5)
     assert set(found.ids) <= set(range(300, 400))
-    assert found.looked < len(seen) / 4
+    assert found.num_compared < len(seen) / 4
 
 
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="no MetricNetwork, and may break the triangle"):
-        Index(learned(0, FreeNetwork((8,))), np.zeros((3, 2)))
+        PivotIndex(learned(0, FreeNetwork((8,))), np.zeros((3, 2)))
     with pytest.raises(InputError, match="no observations"):
-        Index(learned(0), np.zeros((0, 2)))
+        PivotIndex(learned(0), np.zeros((0, 2)))
     with pytest.raises(InputError, match="pivots"):
-        Index(learned(0), np.zeros((3, 2)), pivots=0)
+        PivotIndex(learned(0), np.zeros((3, 2)), num_pivots=0)
     with pytest.raises(InputError, match="k is 0"):
-        Index(learned(0), np.zeros((3, 2))).nearest(np.zeros(2), 0)
+        PivotIndex(learned(0), np.zeros((3, 2))).nearest(np.zeros(2), 0)

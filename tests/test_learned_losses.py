@@ -12,12 +12,18 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from bisimetric import MDP
-from bisimetric.learned import Scale, of_mdp
-from bisimetric.learned.losses import LOSSES, Kind, beta_at, mean_squared, over_pairs
-from bisimetric.learned.pairs import equal, listed
+from bisimetric.learned import FeatureScaling, source_from_mdp
+from bisimetric.learned.losses import (
+    LOSSES,
+    LearnedKind,
+    compute_beta,
+    compute_mean_squared_error,
+    map_over_pairs,
+)
+from bisimetric.learned.pairs import build_action_mask, fits_in_batch
 from bisimetric.learned.paper import PairNetwork
-from bisimetric.learned.paper.learning import of_batches, of_states
-from bisimetric.learned.sources import ANY, Batch, Source, States
+from bisimetric.learned.paper.learning import build_all_pairs_objective, build_batch_objective
+from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TrainingSource
 from twins import (  # noqa: F401 - a fixture
     KINDS,
     PLAIN,
@@ -48,12 +54,12 @@ PERIOD, RATE = 1, 0.4
 """With these beta is 0 at step 0, 0.6 at step 1, and 1 at step 200."""
 
 
-def batch_loss(source: Source, kind: Kind, size: int) -> Any:
-    return of_batches(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE).loss
+def batch_loss(source: TrainingSource, kind: LearnedKind, size: int) -> Any:
+    return build_batch_objective(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE).loss
 
 
-def states_learner(source: States, kind: Kind, size: int) -> Any:
-    return of_states(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE)
+def states_learner(source: StateSource, kind: LearnedKind, size: int) -> Any:
+    return build_all_pairs_objective(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE)
 
 
 def flattened(tree: Any) -> Table:
@@ -65,7 +71,7 @@ class Given:
     """A source that always gives the same batch."""
 
     fixed: Batch
-    scale: Scale
+    scale: FeatureScaling
 
     def batch(self, key: Any, size: int) -> Batch:
         assert len(self.fixed.reward) == size
@@ -73,12 +79,12 @@ class Given:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_targets_are_those_of_the_paper_entry_by_entry(kind: Kind) -> None:
+def test_the_targets_are_those_of_the_paper_entry_by_entry(kind: LearnedKind) -> None:
     rng = np.random.default_rng(0)
     for size, beta in ((1, 1.0), (9, 0.0), (9, 0.3), (9, 1.0)):
         reward = rng.normal(size=size)
         ahead, here = rng.random((2, size, size)) * 4
-        targets = jax.jit(over_pairs(LOSSES[kind].target))
+        targets = jax.jit(map_over_pairs(LOSSES[kind].target))
         gaps = np.abs(reward[:, None] - reward)
         found = targets(gaps, ahead, here, np.eye(size, dtype=bool), DISCOUNT, beta)
         expected = targets_of(kind, reward, ahead, here, DISCOUNT, beta)
@@ -93,8 +99,8 @@ def test_the_larger_of_the_two_counts_on_either_side() -> None:
 
 
 def test_the_mask_is_equal_actions_and_the_end_takes_any() -> None:
-    action = np.array([0, 1, 1, ANY, 2])
-    found = np.asarray(equal(jnp.asarray(action)))
+    action = np.array([0, 1, 1, ANY_ACTION, 2])
+    found = np.asarray(build_action_mask(jnp.asarray(action)))
     np.testing.assert_array_equal(found, mask_of("bisimulation", action) > 0)
     assert found[3].all()
     assert found[:, 3].all()
@@ -104,8 +110,8 @@ def test_the_mask_is_equal_actions_and_the_end_takes_any() -> None:
 def test_the_loss_is_a_mean_over_all_pairs_and_targets_are_constants() -> None:
     psi, targets = jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.zeros((2, 2))
     weights = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-    assert float(mean_squared(psi, targets, weights)) == (1 + 16) / 4
-    slope = jax.grad(mean_squared, argnums=1)(psi, targets, weights)
+    assert float(compute_mean_squared_error(psi, targets, weights)) == (1 + 16) / 4
+    slope = jax.grad(compute_mean_squared_error, argnums=1)(psi, targets, weights)
     assert not np.asarray(slope).any()
 
 
@@ -114,16 +120,16 @@ def test_the_loss_is_a_mean_over_all_pairs_and_targets_are_constants() -> None:
     ("kind", "ends", "size"),
     [(kind, ends, 16) for kind in KINDS for ends in (False, True)] + [("bisimulation", False, 12)],
 )
-def test_the_loss_of_a_batch_is_that_of_the_loops(kind: Kind, ends: bool, size: int) -> None:
+def test_the_loss_of_a_batch_is_that_of_the_loops(kind: LearnedKind, ends: bool, size: int) -> None:
     source = record(5, ends=ends)
 
     @jax.jit
     def both(parameters: Any, target: Any, beta: Any, key: Any) -> tuple[Any, Batch]:
         loss = batch_loss(source, kind, size)(parameters, (target, beta), key)
-        return loss, source.batch(key, size)
+        return loss, source.sample_batch(key, size)
 
     for key in range(3):
-        parameters, target = two_networks(key, source.scale.features)
+        parameters, target = two_networks(key, source.scaling.num_features)
         found, batch = both(parameters, target, np.float32(0.7), jax.random.key(key))
         expected = loss_of(kind, batch, parameters, target, DISCOUNT, 0.7)
         assert float(found) == pytest.approx(expected, rel=1e-5)
@@ -131,12 +137,12 @@ def test_the_loss_of_a_batch_is_that_of_the_loops(kind: Kind, ends: bool, size: 
 
 def test_a_batch_with_ends_holds_one_end_which_is_drawn_to_itself_and_to_what_others_pay() -> None:
     source = record(6, ends=True)
-    batch = jax.jit(lambda key: source.batch(key, 12))(jax.random.key(0))
+    batch = jax.jit(lambda key: source.sample_batch(key, 12))(jax.random.key(0))
     x, action, reward, x_next = (np.asarray(column) for column in batch)
-    assert source.scale.end.tolist() == [[0.0, 0.0, 1.0]]
-    assert (action == ANY).tolist() == [False] * 11 + [True]
-    np.testing.assert_array_equal(x[-1:], source.scale.end)
-    np.testing.assert_array_equal(x_next[-1:], source.scale.end)
+    assert source.scaling.terminal.tolist() == [[0.0, 0.0, 1.0]]
+    assert (action == ANY_ACTION).tolist() == [False] * 11 + [True]
+    np.testing.assert_array_equal(x[-1:], source.scaling.terminal)
+    np.testing.assert_array_equal(x_next[-1:], source.scaling.terminal)
     assert reward[-1] == 0
     assert not x[:-1, -1].any()
     known = {tuple(row) for row in np.asarray(source.x).tolist()}
@@ -149,22 +155,24 @@ def test_a_batch_with_ends_holds_one_end_which_is_drawn_to_itself_and_to_what_ot
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_pair_of_states_once_is_the_loss_and_slope_of_the_whole_batch(kind: Kind) -> None:
+def test_each_pair_of_states_once_is_the_loss_and_slope_of_the_whole_batch(
+    kind: LearnedKind,
+) -> None:
     """Counts of states and actions stand for the batch of all that was drawn."""
     policy = None if kind == "bisimulation" else np.array([0, 1, 2, 0, 1, 2])
-    source = of_mdp(kind, LARGE, policy, points=np.eye(6), scale=PLAIN)
-    assert listed(source, 40)
+    source = source_from_mdp(kind, LARGE, policy, points=np.eye(6), scaling=PLAIN)
+    assert fits_in_batch(source, 40)
     learner = states_learner(source, kind, 40)
 
     @jax.jit
     def both(parameters: Any, target: Any, step: Any, key: Any) -> Any:
-        state, action = source.drawn(key, 40)
-        points, after = source.features(), source.successor[state, action]
+        state, action = source.sample_state_actions(key, 40)
+        points, after = source.compute_features(), source.successor[state, action]
         batch = Batch(points[state], action, source.reward[state, action], points[after])
-        given: Any = Given(batch, source.scale)
-        whole = of_batches(given, NETWORK, kind, DISCOUNT, 40, PERIOD, RATE)
+        given: Any = Given(batch, source.scaling)
+        whole = build_batch_objective(given, NETWORK, kind, DISCOUNT, 40, PERIOD, RATE)
         counted = jax.value_and_grad(learner.loss)(parameters, learner.frozen(target, step), key)
-        frozen = whole.frozen(target, step)
+        frozen = whole.prepare(target, step)
         return batch, counted, jax.value_and_grad(whole.loss)(parameters, frozen, key)
 
     parameters, target = two_networks(8, 6)
@@ -182,16 +190,16 @@ def test_each_pair_of_states_once_is_the_loss_and_slope_of_the_whole_batch(kind:
 
 def test_states_and_actions_are_drawn_alike_and_noise_moves_a_state_with_its_successor() -> None:
     points = np.arange(12.0).reshape(6, 2)
-    source = of_mdp("bisimulation", LARGE, points=points, noise=0.2, most=0.3)
+    source = source_from_mdp("bisimulation", LARGE, points=points, noise=0.2, noise_clip=0.3)
     still = dataclasses.replace(source, noise=0.0)
-    state, action = jax.jit(lambda key: source.drawn(key, 6000))(jax.random.key(0))
+    state, action = jax.jit(lambda key: source.sample_state_actions(key, 6000))(jax.random.key(0))
     counts = np.zeros((6, 3))
     np.add.at(counts, (np.asarray(state), np.asarray(action)), 1)
     # 6,000 / 18 = 333 each, with a deviation of 18.
     assert np.abs(counts - 6000 / 18).max() < 90
-    both = jax.jit(lambda key: (source.batch(key, 500), still.batch(key, 500)))
+    both = jax.jit(lambda key: (source.sample_batch(key, 500), still.sample_batch(key, 500)))
     one, other = both(jax.random.key(1))
-    width = np.asarray(source.scale.width)
+    width = np.asarray(source.scaling.width)
     moved = (np.asarray(one.x) - np.asarray(other.x)) * width
     np.testing.assert_allclose(
         moved, (np.asarray(one.x_next) - np.asarray(other.x_next)) * width, atol=1e-5
@@ -202,18 +210,18 @@ def test_states_and_actions_are_drawn_alike_and_noise_moves_a_state_with_its_suc
 
 
 @pytest.mark.parametrize(("kind", "ends"), [("bisimulation", True), ("on_policy", False)])
-def test_the_slope_of_a_batch_is_that_of_differences(kind: Kind, ends: bool) -> None:
+def test_the_slope_of_a_batch_is_that_of_differences(kind: LearnedKind, ends: bool) -> None:
     source = record(9, ends=ends)
     with jax.enable_x64(True):
         wide = jax.tree.map(_double, source)
-        learner = of_batches(wide, NETWORK, kind, DISCOUNT, 10, PERIOD, RATE)
+        learner = build_batch_objective(wide, NETWORK, kind, DISCOUNT, 10, PERIOD, RATE)
         _compare_slopes(wide, learner)
 
 
 def test_the_slope_of_states_is_that_of_differences() -> None:
-    source = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), scale=PLAIN)
+    source = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
     with jax.enable_x64(True):
-        wide: States = jax.tree.map(_double, source)
+        wide: StateSource = jax.tree.map(_double, source)
         _compare_slopes(wide, states_learner(wide, "bisimulation", 10))
 
 
@@ -222,10 +230,10 @@ def _double(leaf: Any) -> Any:
     return jnp.asarray(array.astype(np.float64) if array.dtype.kind == "f" else array)
 
 
-def _compare_slopes(source: Source, learner: Any) -> None:
+def _compare_slopes(source: TrainingSource, learner: Any) -> None:
     parameters, target = (
         jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), each)
-        for each in two_networks(10, source.scale.features)
+        for each in two_networks(10, source.scaling.num_features)
     )
     flat, back = ravel_pytree(parameters)
     assert flat.dtype == jnp.float64
@@ -245,6 +253,6 @@ def _compare_slopes(source: Source, learner: Any) -> None:
 
 def test_beta_grows_at_the_updates_of_the_target() -> None:
     steps = np.arange(30)
-    found = beta_at(jnp.asarray(steps), 7, 0.9)
+    found = compute_beta(jnp.asarray(steps), 7, 0.9)
     np.testing.assert_allclose(found, 1 - 0.9 ** (steps // 7), atol=1e-6)
-    assert beta_at(jnp.array([0, 1, 2, 9]), 2, 0.0).tolist() == [0, 0, 1, 1]
+    assert compute_beta(jnp.array([0, 1, 2, 9]), 2, 0.0).tolist() == [0, 0, 1, 1]

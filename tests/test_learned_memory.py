@@ -9,49 +9,58 @@ import numpy as np
 import pytest
 
 from bisimetric.cli import main
-from bisimetric.errors import TableTooLarge
-from bisimetric.learned import Settings, fit, of_mdp, paper
+from bisimetric.errors import InsufficientMemory
+from bisimetric.learned import PairQConfig, fit, paper, source_from_mdp
 from bisimetric.learned.memory import count_weights
-from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
+from bisimetric.learned.networks.coupled import FreeNetwork, MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.pairs import PairNetwork
 from twins import STATES, TRIANGLE
 
 HUGE = 10**9
-NOISY = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, most=0.3)
+NOISY = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, noise_clip=0.3)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Settings(batch=10 * HUGE), "a batch of 10,000,000,000 needs .* lower the batch of"),
-        (Settings(batch=HUGE), "a batch of 1,000,000,000 needs .* lower the batch of"),
-        (Settings(MetricNetwork((HUGE,))), "a network of .* weights .* give fewer hidden units"),
-        (Settings(MetricNetwork((HUGE, 10**30))), "a network of .* weights with the optimiser"),
-        (Settings(MetricNetwork(groups=HUGE)), "a network of .* weights with the optimiser"),
-        (Settings(MetricNetwork(size=HUGE)), "a network of .* weights with the optimiser"),
-        (Settings(MetricNetwork(waves=HUGE)), "a network of .* weights with the optimiser"),
-        (Settings(FreeNetwork((100 * HUGE,))), "a network of .* weights with the optimiser"),
-        (Settings(copies=HUGE), "a network of .* weights with the optimiser"),
-        (paper.Settings(batch=100 * HUGE), "a batch of 100,000,000,000 needs"),
+        (PairQConfig(batch=10 * HUGE), "a batch of 10,000,000,000 needs .* lower the batch of"),
+        (PairQConfig(batch=HUGE), "a batch of 1,000,000,000 needs .* lower the batch of"),
+        (PairQConfig(MetricNetwork((HUGE,))), "a network of .* weights .* give fewer hidden units"),
+        (PairQConfig(MetricNetwork((HUGE, 10**30))), "a network of .* weights with the optimiser"),
+        (PairQConfig(MetricNetwork(num_groups=HUGE)), "a network of .* weights with the optimiser"),
+        (PairQConfig(MetricNetwork(group_size=HUGE)), "a network of .* weights with the optimiser"),
         (
-            paper.Settings(network=PairNetwork((10 * HUGE,))),
+            PairQConfig(MetricNetwork(fourier_features=HUGE)),
+            "a network of .* weights with the optimiser",
+        ),
+        (PairQConfig(FreeNetwork((100 * HUGE,))), "a network of .* weights with the optimiser"),
+        (PairQConfig(num_networks=HUGE), "a network of .* weights with the optimiser"),
+        (paper.Castro2020Config(batch=100 * HUGE), "a batch of 100,000,000,000 needs"),
+        (
+            paper.Castro2020Config(network=PairNetwork((10 * HUGE,))),
             "a network of .* weights with the optimiser",
         ),
         (
-            paper.Settings(network=PairNetwork((10**6, 10**6))),
+            paper.Castro2020Config(network=PairNetwork((10**6, 10**6))),
             "a network of .* weights with the optimiser",
         ),
     ],
 )
 @pytest.mark.parametrize("source", [STATES, NOISY])
 def test_sizes_that_cannot_fit_are_refused(settings: Any, message: str, source: Any) -> None:
-    with pytest.raises(TableTooLarge, match=f"^learned.bisimulation: {message}"):
-        fit("bisimulation", source, discount=0.5, steps=1, settings=settings)
+    with pytest.raises(InsufficientMemory, match=f"^learned.bisimulation: {message}"):
+        fit("bisimulation", source, discount=0.5, updates=1, config=settings)
 
 
 def test_a_batch_of_pairs_is_refused_where_its_rows_fit() -> None:
-    with pytest.raises(TableTooLarge, match=r"a batch of 10,000,000 needs \d+ TiB"):
-        fit("bisimulation", NOISY, discount=0.5, steps=1, settings=paper.Settings(batch=10**7))
+    with pytest.raises(InsufficientMemory, match=r"a batch of 10,000,000 needs \d+ TiB"):
+        fit(
+            "bisimulation",
+            NOISY,
+            discount=0.5,
+            updates=1,
+            config=paper.Castro2020Config(batch=10**7),
+        )
 
 
 def test_memory_that_xla_cannot_get_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,23 +71,27 @@ def test_memory_that_xla_cannot_get_is_an_error_of_ours(monkeypatch: pytest.Monk
         raise jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 44004583000 bytes.")
 
     monkeypatch.setattr("bisimetric.learned.fitting._advanced", exhausted)
-    with pytest.raises(TableTooLarge, match="a batch of 16 ran out of memory; lower the batch"):
-        fit("bisimulation", STATES, discount=0.5, steps=1, settings=Settings(batch=16))
+    with pytest.raises(
+        InsufficientMemory, match="a batch of 16 ran out of memory; lower the batch"
+    ):
+        fit("bisimulation", STATES, discount=0.5, updates=1, config=PairQConfig(batch=16))
 
 
 def test_many_seeds_are_refused() -> None:
-    wide = paper.Settings(network=PairNetwork((10**5,)))
-    with pytest.raises(TableTooLarge, match=r"100,000 networks of 800,001 weights .* state need"):
-        fit("bisimulation", STATES, discount=0.5, steps=1, settings=wide, keys=range(10**5))
+    wide = paper.Castro2020Config(network=PairNetwork((10**5,)))
+    with pytest.raises(
+        InsufficientMemory, match=r"100,000 networks of 800,001 weights .* state need"
+    ):
+        fit("bisimulation", STATES, discount=0.5, updates=1, config=wide, seeds=range(10**5))
 
 
 @pytest.mark.parametrize(
     "network",
     [
         PairNetwork((5, 4)),
-        Coupled(MetricNetwork((5, 4), groups=3, size=2), 3, 1.0, 1.0, 3),
-        Coupled(MetricNetwork((5,), waves="drawn"), 2, 1.0, 1.0, 2),
-        Coupled(FreeNetwork((7,)), 2, 1.0, 1.0, 1),
+        PairQEnsemble(MetricNetwork((5, 4), num_groups=3, group_size=2), 3, 1.0, 1.0, 3),
+        PairQEnsemble(MetricNetwork((5,), fourier_features="drawn"), 2, 1.0, 1.0, 2),
+        PairQEnsemble(FreeNetwork((7,)), 2, 1.0, 1.0, 1),
     ],
 )
 def test_weights_are_counted_as_they_are_made(network: Any) -> None:

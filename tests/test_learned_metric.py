@@ -9,12 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from bisimetric import MDP, Transitions, exact, learned, worlds
-from bisimetric.learned import FreeNetwork, MetricNetwork, Settings, of_mdp, settings
-from bisimetric.learned.losses import Kind
+from bisimetric.learned import FreeNetwork, MetricNetwork, PairQConfig, settings, source_from_mdp
+from bisimetric.learned.losses import LearnedKind
 from twins import compiled_in_a_hurry, walk  # noqa: F401 - a fixture
 
-QUICK = Settings(
-    MetricNetwork((16,), groups=4, size=2), batch=32, learning_rate=0.01, warm_up=50, period=10
+QUICK = PairQConfig(
+    MetricNetwork((16,), num_groups=4, group_size=2),
+    batch=32,
+    learning_rate=0.01,
+    warm_up=50,
+    target_update_period=10,
 )
 """With these a few states come within a hundredth of the truth in two thousand steps."""
 
@@ -36,14 +40,14 @@ def laws(table: NDArray[np.float32]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "scale"), [("bisimulation", 1000.0), ("on_policy", 1.0)])
-def test_training_reaches_the_exact_metric(kind: Kind, scale: float) -> None:
+def test_training_reaches_the_exact_metric(kind: LearnedKind, scale: float) -> None:
     mdp = FIVE.replace(R=scale * FIVE.R)
     truth = getattr(exact, kind)(mdp)
     d = getattr(learned, kind)(mdp, steps=2_000, every=2_000, settings=QUICK, truth=truth, key=1)
     assert d.history["error"][-1] < 0.01 * truth.values.max()
     assert d.history["correlation"][-1] > 0.995
     laws(d.values)
-    quality = d.quality(of_mdp(kind, mdp, mdp.policy if kind == "on_policy" else None))
+    quality = d.quality(source_from_mdp(kind, mdp, mdp.policy if kind == "on_policy" else None))
     assert quality.symmetry == quality.identity == 0
     assert quality.residual < 0.01 * truth.values.max()
 
@@ -55,7 +59,7 @@ def test_pessimism_is_learned_from_listed_states_and_from_batches(
     monkeypatch.setattr(settings, "listed", lambda source, batch: listed)
     mdp = worlds.load("pessimism", discount=0.6)
     truth = exact.bisimulation(mdp)
-    d = learned.bisimulation(mdp, steps=1_500, every=1_500, settings=QUICK, truth=truth)
+    d = learned.bisimulation(mdp, updates=1_500, log_every=1_500, config=QUICK, reference=truth)
     assert d.history["error"][-1] < 0.01 * truth.values.max()
     laws(d.values)
 
@@ -63,7 +67,7 @@ def test_pessimism_is_learned_from_listed_states_and_from_batches(
 def test_a_free_network_comes_near() -> None:
     truth = exact.bisimulation(FIVE)
     free = dataclasses.replace(QUICK, network=FreeNetwork((32,)), learning_rate=0.001)
-    d = learned.bisimulation(FIVE, steps=1_500, every=1_500, settings=free, truth=truth)
+    d = learned.bisimulation(FIVE, updates=1_500, log_every=1_500, config=free, reference=truth)
     assert d.history["error"][-1] < 0.05 * truth.values.max()
     np.testing.assert_array_equal(d.values, d.values.T)
 
@@ -72,15 +76,15 @@ def test_a_free_network_comes_near() -> None:
 @pytest.mark.parametrize(
     ("kind", "ends"), [("bisimulation", True), ("bisimulation", False), ("on_policy", True)]
 )
-def test_data_comes_to_the_exact_distance_ends_included(kind: Kind, ends: bool) -> None:
+def test_data_comes_to_the_exact_distance_ends_included(kind: LearnedKind, ends: bool) -> None:
     data = walk(ends)
     mdp = data.to_mdp(discount=0.7)
     if kind == "bisimulation":
-        d = learned.bisimulation(data, discount=0.7, steps=2_500, settings=QUICK)
+        d = learned.bisimulation(data, discount=0.7, updates=2_500, config=QUICK)
         truth = exact.bisimulation(mdp).values
     else:
         few = dataclasses.replace(QUICK, batch=16)
-        d = learned.on_policy(data, [1, 1, 1], discount=0.7, steps=2_500, settings=few)
+        d = learned.on_policy(data, [1, 1, 1], discount=0.7, updates=2_500, config=few)
         truth = exact.on_policy(mdp, [1] * mdp.num_states).values
     atol = 0.02 * truth.max()
     np.testing.assert_allclose(d.values, truth[:3, :3], atol=atol)
@@ -96,11 +100,11 @@ def test_data_comes_to_the_exact_distance_ends_included(kind: Kind, ends: bool) 
 def test_noise_makes_states_of_all_that_lies_around_them() -> None:
     d = learned.bisimulation(
         FIVE.replace(features=np.arange(5.0)[:, None]),
-        steps=40,
-        every=40,
-        settings=QUICK,
+        updates=40,
+        log_every=40,
+        config=QUICK,
         noise=0.1,
-        most=0.3,
+        noise_clip=0.3,
     )
     table = d.table(np.linspace(0, 4, 30)[:, None])
     laws(table)
@@ -119,5 +123,5 @@ def test_an_action_that_nobody_took_does_not_count(key: int) -> None:
         num_states=3,
     )
     truth = exact.bisimulation(data.to_mdp(discount=0.7)).values
-    d = learned.bisimulation(apart, discount=0.7, steps=2_500, settings=QUICK, key=key)
+    d = learned.bisimulation(apart, discount=0.7, updates=2_500, config=QUICK, seed=key)
     np.testing.assert_allclose(d.values, truth[:3, :3], atol=0.02 * truth.max())

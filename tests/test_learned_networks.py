@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from bisimetric.learned.networks import hidden, kernels
-from bisimetric.learned.networks.hidden import Groups, groups_of
-from bisimetric.learned.paper import AnyNetwork, PairNetwork
-from bisimetric.learned.paper.learning import of_batches
+from bisimetric.learned.networks.hidden import TileGroups, build_tile_groups
+from bisimetric.learned.paper import FunctionalNetwork, PairNetwork
+from bisimetric.learned.paper.learning import build_batch_objective
 from twins import (  # noqa: F401 - a fixture
     Table,
     compiled_in_a_hurry,
@@ -139,7 +139,7 @@ def apply(parameters: Any, x: jax.Array, y: jax.Array) -> jax.Array:
 @pytest.mark.parametrize("widths", [(8,), (6, 5)])
 def test_a_network_of_ones_own_is_the_same_with_the_same_weights(widths: tuple[int, ...]) -> None:
     ours = PairNetwork(widths, output="relu")
-    theirs = AnyNetwork(ours.init, apply)
+    theirs = FunctionalNetwork(ours.init, apply)
     parameters = weights(4, ours, 3)
     x, y = states(4), states(6, key=2)
 
@@ -177,9 +177,9 @@ def with_slopes(summed: Any, A: Table, B: Table, v: Table, g: Table) -> list[Tab
     return [np.asarray(each) for each in (value, *back(g))]
 
 
-def compiled(groups: Groups | None = None) -> Any:
+def compiled(groups: TileGroups | None = None) -> Any:
     """The hidden layer, compiled anew, since compiled code does not see which kernels are on."""
-    return jax.jit(lambda A, B, v: hidden.summed(A, B, v, groups))
+    return jax.jit(lambda A, B, v: hidden.sum_relu_pairs(A, B, v, groups))
 
 
 def by_loops(A: Table, B: Table, v: Table, g: Table) -> list[Table]:
@@ -216,7 +216,7 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("shape", [(16, 24, 130), (8, 8, 128)])
 def test_the_kernels_are_the_plain_formula(shape: tuple[int, int, int]) -> None:
     A, B, v, g = given = layer(*shape)
-    assert kernels.usable(jnp.asarray(A), jnp.asarray(B))
+    assert kernels.can_use_kernels(jnp.asarray(A), jnp.asarray(B))
     close(with_slopes(compiled(), *given), by_loops(A, B, v, g))
 
 
@@ -236,7 +236,7 @@ def groups_as_written(labels: list[int]) -> Table:
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_groups_say_which_tiles_hold_pairs_of_one_group(labels: list[int]) -> None:
-    found = jax.jit(groups_of)(np.array(labels))
+    found = jax.jit(build_tile_groups)(np.array(labels))
     tiles, within = np.asarray(found.tiles, bool), groups_as_written(labels)
     assert not (within & ~tiles).any()
     for row, low, high in zip(within, found.low, found.high, strict=True):
@@ -249,7 +249,7 @@ def test_groups_say_which_tiles_hold_pairs_of_one_group(labels: list[int]) -> No
 def test_the_kernels_agree_for_pairs_of_one_group(labels: list[int]) -> None:
     A, B, v, g = layer(24, 24, 128, key=1)
     same = np.equal.outer(labels, labels)
-    groups = groups_of(jnp.array(labels))
+    groups = build_tile_groups(jnp.array(labels))
     value, back = jax.vjp(compiled(groups), A, B, v)
     g = np.where(same, g, 0.0).astype(np.float32)
     expected = by_loops(A, B, v, g)
@@ -263,7 +263,7 @@ def test_the_kernels_agree_for_pairs_of_one_group(labels: list[int]) -> None:
 
 def test_without_kernels_groups_change_nothing() -> None:
     given = layer(24, 24, 6)
-    groups = groups_of(jnp.array(LABELS[1]))
+    groups = build_tile_groups(jnp.array(LABELS[1]))
     found = with_slopes(compiled(groups), *given)
     close(found, by_loops(*given))
 
@@ -274,7 +274,7 @@ def test_other_shapes_fall_back(
     shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = layer(*shape)
-    assert not kernels.usable(jnp.asarray(given[0]), jnp.asarray(given[1]))
+    assert not kernels.can_use_kernels(jnp.asarray(given[0]), jnp.asarray(given[1]))
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("these shapes do not fit the tiles")
@@ -286,14 +286,14 @@ def test_other_shapes_fall_back(
 
 def test_kernels_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     A = jnp.zeros((8, 128))
-    assert kernels.usable(A, A) == (kernels.platform() == "gpu")
+    assert kernels.can_use_kernels(A, A) == (kernels.get_platform() == "gpu")
     monkeypatch.setattr(kernels, "platform", lambda: "gpu")
-    assert kernels.usable(A, A)
+    assert kernels.can_use_kernels(A, A)
 
 
 def test_the_device_of_the_moment_is_what_is_computed_on() -> None:
     with jax.default_device(jax.devices("cpu")[0]):
-        assert kernels.platform() == "cpu"
+        assert kernels.get_platform() == "cpu"
 
 
 def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,16 +303,16 @@ def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch
     parameters, target = weights(5, network, 2), weights(6, network, 2)
 
     def both() -> Any:
-        loss = of_batches(source, network, "bisimulation", 0.9, 16, 500, 0.9).loss
+        loss = build_batch_objective(source, network, "bisimulation", 0.9, 16, 500, 0.9).loss
         return jax.jit(jax.value_and_grad(loss))(
             parameters, (target, np.float32(0.5)), jax.random.key(0)
         )
 
     without = both()
-    used: list[Groups | None] = []
-    summed = kernels.summed
+    used: list[TileGroups | None] = []
+    summed = kernels.sum_relu_kernel
 
-    def watched(A: Any, B: Any, v: Any, groups: Groups | None) -> Any:
+    def watched(A: Any, B: Any, v: Any, groups: TileGroups | None) -> Any:
         used.append(groups)
         return summed(A, B, v, groups)
 

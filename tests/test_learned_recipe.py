@@ -14,29 +14,31 @@ import pytest
 
 from bisimetric import InputError, learned
 from bisimetric.learned import (
-    Fit,
+    FitResult,
     FreeNetwork,
-    Learned,
+    LearnedDistance,
     MetricNetwork,
-    Settings,
+    PairQConfig,
     fit,
-    of_mdp,
+    source_from_mdp,
     training,
 )
 from bisimetric.learned.networks import spread
-from bisimetric.learned.sources import Source, States
+from bisimetric.learned.sources import StateSource, TrainingSource
 from twins import PLAIN, TRIANGLE, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
 
 DISCOUNT = 0.5
-METRIC = MetricNetwork((8,), groups=4, size=2, waves=4)
-TINY = Settings(METRIC, batch=6, learning_rate=0.01, warm_up=2, period=4, ahead=1)
-STATES = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), scale=PLAIN)
+METRIC = MetricNetwork((8,), num_groups=4, group_size=2, fourier_features=4)
+TINY = PairQConfig(
+    METRIC, batch=6, learning_rate=0.01, warm_up=2, target_update_period=4, lookahead=1
+)
+STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
 
 
-def run(key: int = 0, steps: int = 8, source: Source = STATES, **options: Any) -> Fit:
+def run(key: int = 0, steps: int = 8, source: TrainingSource = STATES, **options: Any) -> FitResult:
     """A short run; most have the same settings, so that they are compiled once."""
     options = {"settings": TINY, "keys": [key], "every": 4, **options}
-    return fit("bisimulation", source, discount=DISCOUNT, steps=steps, **options)
+    return fit("bisimulation", source, discount=DISCOUNT, updates=steps, **options)
 
 
 def leaves(tree: Any) -> list[Any]:
@@ -48,12 +50,16 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[Any, Any, Any]:
+def by_hand(
+    source: TrainingSource, settings: PairQConfig, key: int, steps: int
+) -> tuple[Any, Any, Any]:
     """The recipe a step at a time: the parameters, those of the target, and the losses."""
-    network = settings.network_of(source, "bisimulation", DISCOUNT)
-    start = training.started(settings, network, source.scale.features, jax.random.key(key)[None])
+    network = settings.build_network(source, "bisimulation", DISCOUNT)
+    start = training.initialise_state(
+        settings, network, source.scaling.num_features, jax.random.key(key)[None]
+    )
     parameters = jax.tree.map(lambda leaf: leaf[0], start.parameters)
-    rates = [float(settings.rate_at(jnp.int32(i), jnp.int32(steps))) for i in range(steps)]
+    rates = [float(settings.learning_rate_at(jnp.int32(i), jnp.int32(steps))) for i in range(steps)]
     adam = optax.inject_hyperparams(optax.adam)(learning_rate=rates[0], eps=settings.epsilon)
     memory = adam.init(parameters)
 
@@ -77,27 +83,29 @@ def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[A
 
     @jax.jit
     def step(parameters: Any, target: Any, memory: Any, drawn: Any) -> Any:
-        if isinstance(source, States):
-            state, action = source.drawn(drawn, settings.batch)
-            rows = (source.features()[state], state, action, source.reward[state, action])
-            x, x_next = rows[0], source.features()[source.successor[state, action]]
+        if isinstance(source, StateSource):
+            state, action = source.sample_state_actions(drawn, settings.batch)
+            rows = (source.compute_features()[state], state, action, source.reward[state, action])
+            x, x_next = rows[0], source.compute_features()[source.successor[state, action]]
             same = state[:, None] == state
             W = jnp.equal(action[:, None], action)
             blocks = [(x, rows[3], x_next, W & (action == a), same) for a in range(2)]
         else:
-            each = settings.batch // network.actions
-            x, _, reward, x_next = source.dealer(network.actions, each).dealt(drawn)
+            each = settings.batch // network.num_actions
+            x, _, reward, x_next = source.build_stratified_sampler(
+                network.num_actions, each
+            ).sample(drawn)
             one = jnp.ones((each, each), bool)
             blocks = [
                 (x[a], reward[a], x_next[a], one, jnp.eye(each, dtype=bool))
-                for a in range(network.actions)
+                for a in range(network.num_actions)
             ]
 
         def loss(now: Any) -> Any:
             total, count = jnp.zeros(()), jnp.zeros(())
             for a, (x, reward, x_next, W, same) in enumerate(blocks):
                 gap = jnp.abs(reward[:, None] - reward) / network.unit
-                T = jnp.minimum(gap + DISCOUNT * ahead(target, x_next), network.most)
+                T = jnp.minimum(gap + DISCOUNT * ahead(target, x_next), network.diameter_bound)
                 T = jax.lax.stop_gradient(jnp.where(same, 0.0, T))
                 total += sum(jnp.sum(W * (psi(copy, x)[a] - T) ** 2) for copy in now)
                 count += jnp.sum(W)
@@ -109,7 +117,7 @@ def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[A
 
     kept, target, losses = start.key[0], None, []
     for i in range(steps):
-        if i % settings.period == 0:
+        if i % settings.target_update_period == 0:
             target = parameters
         kept, drawn = jax.random.split(kept)
         memory.hyperparams["learning_rate"] = jnp.float32(rates[i])
@@ -119,9 +127,9 @@ def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[A
 
 
 @pytest.mark.parametrize("source", [STATES, record(1, ends=True)], ids=["states", "record"])
-def test_training_is_the_plain_loop(source: Source) -> None:
+def test_training_is_the_plain_loop(source: TrainingSource) -> None:
     # What only shifts an embedding has a slope of 0, whose rounding Adam would make large.
-    settings = dataclasses.replace(TINY, batch=12, period=3, epsilon=1e-3)
+    settings = dataclasses.replace(TINY, batch=12, target_update_period=3, epsilon=1e-3)
     parameters, target, losses = by_hand(source, settings, 4, 11)
     done = run(4, steps=11, source=source, settings=settings, every=11)
     assert done.history["loss"][0, 0] == pytest.approx(np.mean(losses), rel=1e-4)
@@ -136,13 +144,15 @@ def test_training_is_the_plain_loop(source: Source) -> None:
 
 def test_the_target_follows_exactly_every_period() -> None:
     """Taken step by step: what the target is was the network at the last multiple of 4."""
-    network = TINY.network_of(STATES, "bisimulation", DISCOUNT)
-    state = training.started(TINY, network, 3, jax.random.key(0)[None])
+    network = TINY.build_network(STATES, "bisimulation", DISCOUNT)
+    state = training.initialise_state(TINY, network, 3, jax.random.key(0)[None])
     how: dict[str, Any] = {"settings": TINY, "network": network, "kind": "bisimulation"}
     before = []
     for i in range(9):
         before.append(state.parameters)
-        state, _ = training.advanced(state, STATES, **how, discount=DISCOUNT, steps=1, of=9)
+        state, _ = training.advance(
+            state, STATES, **how, discount=DISCOUNT, updates=1, total_updates=9
+        )
         assert int(state.step) == i + 1
         assert same(state.target, before[i - i % 4])
         assert not same(state.parameters, before[i])
@@ -153,8 +163,8 @@ def test_the_same_key_is_the_same_run_and_another_another() -> None:
     assert same(one.state.parameters, again.state.parameters)
     np.testing.assert_array_equal(one.history["loss"], again.history["loss"])
     assert not same(one.state.parameters, other.state.parameters)
-    assert one.network == TINY.network_of(STATES, "bisimulation", DISCOUNT)
-    assert one.steps == 8
+    assert one.network == TINY.build_network(STATES, "bisimulation", DISCOUNT)
+    assert one.updates == 8
 
 
 @pytest.mark.slow
@@ -163,7 +173,7 @@ def test_several_keys_at_once_are_each_alone(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, or side by side, as an accelerator takes them."""
-    source = dataclasses.replace(STATES, scale=dataclasses.replace(STATES.scale))  # compiled anew
+    source = dataclasses.replace(STATES, scaling=dataclasses.replace(STATES.scaling))  # compiled anew
     with monkeypatch.context() as patch:
         patch.setattr(training, "platform", lambda: platform)
         patch.setattr(spread, "platform", lambda: platform)
@@ -190,7 +200,7 @@ def test_a_run_in_parts_is_the_whole_run(
     file = tmp_path / "run.safetensors"
     whole = run(3)
     # The rate depends on how many steps there are, so that a part is a run that was interrupted.
-    advanced = training.advanced
+    advanced = training.advance
 
     def interrupted(state: Any, *args: Any, **options: Any) -> Any:
         if int(state.step) == cut:
@@ -233,7 +243,7 @@ def test_a_run_whose_rate_falls_does_not_go_on_with_other_steps(tmp_path: Path) 
         ({"warm_up": 3}, "its warm_up is 2 and here it is 3; resume it with the same ..."),
         ({"decay": False}, "its decay is True and here it is False; resume it with the ..."),
         (
-            {"network": MetricNetwork((8,), groups=2, size=4)},
+            {"network": MetricNetwork((8,), num_groups=2, group_size=4)},
             "its groups is 4 and here it is 2; resume it with the same groups, or start anew.",
         ),
         (
@@ -255,7 +265,9 @@ def test_a_run_does_not_go_on_as_another(
 def test_a_run_of_one_recipe_does_not_go_on_by_the_other(tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     run(3, checkpoint=file)
-    paper = learned.paper.Settings(learned.paper.PairNetwork((8,)), batch=6, period=3)
+    paper = learned.paper.Castro2020Config(
+        learned.paper.PairNetwork((8,)), batch=6, target_update_period=3
+    )
     with pytest.raises(InputError, match="is of another run: its form is metric and here it is"):
         run(3, resume=file, settings=paper)
 
@@ -263,28 +275,28 @@ def test_a_run_of_one_recipe_does_not_go_on_by_the_other(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
-    [METRIC, dataclasses.replace(METRIC, waves="drawn"), FreeNetwork((8,))],
+    [METRIC, dataclasses.replace(METRIC, fourier_features="drawn"), FreeNetwork((8,))],
     ids=["metric", "drawn", "free"],
 )
 def test_what_was_learned_is_kept(network: Any, tmp_path: Path) -> None:
     settings = dataclasses.replace(TINY, network=network)
-    d = learned.bisimulation(TRIANGLE, steps=8, settings=settings, key=2)
-    assert (d.made["form"], d.made["copies"]) == (network.form, 2)
+    d = learned.bisimulation(TRIANGLE, updates=8, config=settings, seed=2)
+    assert (d.metadata["form"], d.metadata["copies"]) == (network.form, 2)
     d.save(tmp_path / "d.safetensors")
-    again = Learned.load(tmp_path / "d.safetensors", TRIANGLE)
+    again = LearnedDistance.load(tmp_path / "d.safetensors", TRIANGLE)
     assert again.network == d.network
     np.testing.assert_array_equal(again.values, d.values)
     np.testing.assert_array_equal(d.values, d.values.T)
-    assert d.distance().values[1, 1] == 0
-    assert again.made == d.made
+    assert d.to_distance().values[1, 1] == 0
+    assert again.metadata == d.metadata
 
 
 def test_the_paper_has_its_own_recipe() -> None:
-    quick = learned.paper.Settings(learned.paper.PairNetwork((4,)), batch=4)
+    quick = learned.paper.Castro2020Config(learned.paper.PairNetwork((4,)), batch=4)
     for made in (
-        learned.paper.bisimulation(TRIANGLE, steps=2, settings=quick),
-        learned.bisimulation(TRIANGLE, steps=2, settings=quick),
+        learned.paper.bisimulation(TRIANGLE, updates=2, config=quick),
+        learned.bisimulation(TRIANGLE, updates=2, config=quick),
     ):
         assert made.network == learned.paper.PairNetwork((4,))
-    ours = learned.bisimulation(TRIANGLE, steps=2, settings=TINY)
+    ours = learned.bisimulation(TRIANGLE, updates=2, config=TINY)
     assert ours.network.network == METRIC

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bisimetric import MDP, InputError, TableTooLarge, Transitions, exact, learned
+from bisimetric import MDP, InputError, InsufficientMemory, Transitions, exact, learned
 from bisimetric.errors import Diverged
-from bisimetric.learned import Scale, fitting, of_mdp, of_transitions
-from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
+from bisimetric.learned import FeatureScaling, fitting, source_from_mdp, source_from_transitions
+from bisimetric.learned.paper import Castro2020Config, FunctionalNetwork, PairNetwork
 from recordings import images, steps
 from twins import (  # noqa: F401 - a fixture
     OWN,
@@ -57,13 +57,13 @@ from twins import (  # noqa: F401 - a fixture
 )
 def test_settings_are_checked_when_they_are_made(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=says(message)):
-        Settings(**changes)
+        Castro2020Config(**changes)
 
 
 def test_settings_become_plain_numbers_and_networks() -> None:
-    made: Any = Settings
+    made: Any = Castro2020Config
     found = made([np.int64(8)], batch=np.int32(4), learning_rate=np.float32(0.5))
-    assert found == Settings(PairNetwork((8,)), batch=4, learning_rate=0.5)
+    assert found == Castro2020Config(PairNetwork((8,)), batch=4, learning_rate=0.5)
     assert json.dumps([found.batch, found.learning_rate, *found.network.hidden])
     assert made((OWN.init, OWN.apply)).network == OWN
     with pytest.raises(InputError, match="hidden is 729 and must be the widths"):
@@ -81,7 +81,9 @@ def test_a_network_is_made_of_known_parts(name: str) -> None:
     ("answer", "found"), [(lambda p, x, y: x[:1], "(1,)"), (lambda p, x, y: (x, y), "ShapeDtype")]
 )
 def test_a_network_gives_one_number_for_a_pair(answer: Any, found: str) -> None:
-    settings = Settings(AnyNetwork(lambda key, features: jnp.zeros(features), answer), batch=4)
+    settings = Castro2020Config(
+        FunctionalNetwork(lambda key, features: jnp.zeros(features), answer), batch=4
+    )
     with pytest.raises(InputError, match=f"apply gives .*{re.escape(found)}.* must give one float"):
         run(settings=settings)
 
@@ -121,7 +123,7 @@ def test_a_discount_is_refused(discount: Any) -> None:
     with pytest.raises(InputError, match=r"discount is .* and must be at least 0 and below 1"):
         run(discount=discount)
     with pytest.raises(InputError, match=r"discount is .* and must be at least 0 and below 1"):
-        learned.bisimulation(TRIANGLE, discount=discount, steps=2)
+        learned.bisimulation(TRIANGLE, discount=discount, updates=2)
 
 
 def test_a_checkpoint_must_have_a_place() -> None:
@@ -154,11 +156,11 @@ def stochastic() -> MDP:
         ({"points": np.zeros((3, 0))}, "points have shape (3, 0) and must be (3, k), one row ..."),
         ({"points": np.full((3, 1), np.nan)}, "points hold NaN or infinity and must be finite."),
         (
-            {"points": np.eye(3), "scale": Scale(np.zeros(2), np.ones(2))},
+            {"points": np.eye(3), "scale": FeatureScaling(np.zeros(2), np.ones(2))},
             "the scale has 2 numbers and the points have 3.",
         ),
         (
-            {"scale": Scale(np.zeros(3), np.ones(3), ends=True)},
+            {"scale": FeatureScaling(np.zeros(3), np.ones(3), has_terminal=True)},
             "no state of an MDP is an end; give a Scale without.",
         ),
         ({"noise": -1.0}, "noise is -1.0 and must be at least 0."),
@@ -173,27 +175,27 @@ def stochastic() -> MDP:
 def test_a_world_is_refused(options: dict[str, Any], message: str) -> None:
     options = {"mdp": TRIANGLE, **options}
     with pytest.raises(InputError, match=says(f"learned.bisimulation: {message}")):
-        of_mdp("bisimulation", **options)
+        source_from_mdp("bisimulation", **options)
 
 
 def test_policies_are_refused() -> None:
     with pytest.raises(InputError, match="the policy must take one action a state"):
-        of_mdp("on_policy", TRIANGLE, np.full((3, 2), 0.5))
+        source_from_mdp("on_policy", TRIANGLE, np.full((3, 2), 0.5))
     with pytest.raises(InputError, match="comes with no policy; pass one"):
-        learned.on_policy(TRIANGLE.replace(policy=None), steps=2)
+        learned.on_policy(TRIANGLE.replace(policy=None), updates=2)
     with pytest.raises(InputError, match="a source is made with its policy"):
-        learned.on_policy(STATES, [0, 0, 0], discount=0.5, steps=2)
+        learned.on_policy(STATES, [0, 0, 0], discount=0.5, updates=2)
 
 
 def test_scales_are_refused() -> None:
     wrong: list[Any] = [(0.0, 0.0), (0.0, -1.0), (np.nan, 1.0), (np.zeros((2, 2)), 1.0)]
     for shift, width in wrong:
         with pytest.raises(InputError, match=r"shift must be .* finite numbers and width"):
-            Scale(shift, width)
+            FeatureScaling(shift, width)
     odd: list[Any] = [("a", 1.0), (np.zeros(2), np.ones(3))]
     for shift, width in odd:
         with pytest.raises(InputError, match="shift and width must be numbers, one a feature"):
-            Scale(shift, width)
+            FeatureScaling(shift, width)
 
 
 # Data.
@@ -221,23 +223,23 @@ def test_scales_are_refused() -> None:
         ),
         (
             steps(),
-            {"scale": Scale(np.zeros(3), np.ones(3))},
+            {"scale": FeatureScaling(np.zeros(3), np.ones(3))},
             "episodes end in the data and the scale knows of no end; give a Scale with ends=True.",
         ),
     ],
 )
 def test_data_is_refused(data: Transitions, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=says(f"learned.bisimulation: {message}")):
-        of_transitions("bisimulation", data, **options)
+        source_from_transitions("bisimulation", data, **options)
 
 
 def test_policies_for_data_are_refused() -> None:
     with pytest.raises(InputError, match=r"must be \(3,\) actions, one a numbered state"):
-        of_transitions("on_policy", steps(), [0, 1])
+        source_from_transitions("on_policy", steps(), [0, 1])
     with pytest.raises(InputError, match=r"must be \(None,\) actions, one a numbered"):
-        of_transitions("on_policy", images(), [0, 1, 0, 0])
+        source_from_transitions("on_policy", images(), [0, 1, 0, 0])
     with pytest.raises(InputError, match="0 of 4 steps can be learned from and 2 are needed"):
-        of_transitions("on_policy", steps(), [3, 3, 3])
+        source_from_transitions("on_policy", steps(), [3, 3, 3])
 
 
 def test_observations_must_be_numbers_of_one_shape_in_the_data() -> None:
@@ -247,34 +249,34 @@ def test_observations_must_be_numbers_of_one_shape_in_the_data() -> None:
         steps(observations=[0.0, np.nan, 0.0, 1.0], next_observations=np.zeros(4))
     large = images(observations=np.full((4, 1), 1e300), next_observations=np.zeros((4, 1)))
     with pytest.raises(InputError, match="an observation is too large for 32-bit floats"):
-        of_transitions("on_policy", large)
+        source_from_transitions("on_policy", large)
 
 
 def test_ids_too_many_for_one_feature_each_are_refused() -> None:
     data = steps(num_states=2**40)
     with pytest.raises(
-        TableTooLarge, match="4 steps with one feature for each of 1,099,511,627,776"
+        InsufficientMemory, match="4 steps with one feature for each of 1,099,511,627,776"
     ):
-        of_transitions("bisimulation", data)
+        source_from_transitions("bisimulation", data)
 
 
 def test_verbs_refuse_what_does_not_belong_together() -> None:
     with pytest.raises(InputError, match="noise is for the states of an MDP; data has its own"):
-        learned.bisimulation(steps(), noise=0.1, steps=2)
+        learned.bisimulation(steps(), noise=0.1, updates=2)
     with pytest.raises(InputError, match="noise is for the states of an MDP"):
-        learned.bisimulation(STATES, noise=0.1, steps=2, discount=0.5)
+        learned.bisimulation(STATES, noise=0.1, updates=2, discount=0.5)
     with pytest.raises(InputError, match="the source is list and must be an MDP or Transitions"):
-        learned.bisimulation([1, 2], steps=2)  # type: ignore[arg-type]
+        learned.bisimulation([1, 2], updates=2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a source has no discount of its own; give one"):
-        learned.bisimulation(STATES, steps=2)
+        learned.bisimulation(STATES, updates=2)
     with pytest.raises(InputError, match="there are 4 steps to learn from and a batch takes 256"):
-        learned.bisimulation(steps(), steps=2)
+        learned.bisimulation(steps(), updates=2)
     with pytest.raises(InputError, match="there are 4 steps to learn from and a batch takes 128"):
-        learned.paper.bisimulation(steps(), steps=2)
+        learned.paper.bisimulation(steps(), updates=2)
     other = exact.bisimulation(MDP.deterministic([[0]], [[1.0]], discount=0.5))
     for source in (TRIANGLE, steps()):
         with pytest.raises(InputError, match="the truth must be a distance of the states"):
-            learned.bisimulation(source, truth=other, steps=2)
+            learned.bisimulation(source, reference=other, updates=2)
 
 
 @pytest.mark.parametrize("device", ["gpu", "abacus", 7])
@@ -284,7 +286,7 @@ def test_a_device_that_is_not_there_is_refused(device: Any) -> None:
     have = jax.devices()[0].platform
     message = f"device {device!r} is not there, only {have}; leave it out, or pip install ..."
     with pytest.raises(InputError, match=says(f"learned.bisimulation: {message}")):
-        learned.bisimulation(TRIANGLE, steps=2, device=device)
+        learned.bisimulation(TRIANGLE, updates=2, device=device)
 
 
 # What comes out.
@@ -313,7 +315,7 @@ def test_an_observation_is_refused(observation: Any, message: str) -> None:
 
 
 def test_a_picture_on_its_side_is_refused() -> None:
-    scale = dataclasses.replace(of_transitions("on_policy", images()).scale)
+    scale = dataclasses.replace(source_from_transitions("on_policy", images()).scaling)
     network = PairNetwork((4,), output="relu")
     d = one(scale=scale, parameters=weights(0, network, 6))
     assert d(np.zeros((3, 2)), np.ones((3, 2))) >= 0
@@ -332,7 +334,7 @@ def test_what_a_network_cannot_know_is_refused() -> None:
     with pytest.raises(InputError, match="values are those of listed states"):
         _ = d.values
     with pytest.raises(InputError, match="a table of states needs an MDP"):
-        d.distance()
+        d.to_distance()
     listed = one(points=np.zeros((3, 2), np.float32), names=("one", "two", "three"))
     for which in (3, -1, 0.5, "onee"):
         with pytest.raises(InputError, match=f"there is no state {which!r}"):
@@ -345,11 +347,14 @@ def test_quality_is_refused_on_another_scale() -> None:
     d = one()
     with pytest.raises(InputError, match="the source is MDP and must be Transitions, or made by"):
         d.quality(TRIANGLE)  # type: ignore[arg-type]
-    other = of_mdp("bisimulation", TRIANGLE, points=np.arange(6.0).reshape(3, 2))
+    other = source_from_mdp("bisimulation", TRIANGLE, points=np.arange(6.0).reshape(3, 2))
     with pytest.raises(InputError, match="scaled in another way than what was learned from"):
         d.quality(other)
     with pytest.raises(InputError, match="key is -1 and must be a whole number"):
-        d.quality(of_mdp("bisimulation", TRIANGLE, points=np.zeros((3, 2)), scale=d.scale), key=-1)
+        d.quality(
+            source_from_mdp("bisimulation", TRIANGLE, points=np.zeros((3, 2)), scaling=d.scaling),
+            seed=-1,
+        )
 
 
 # Not a number.
@@ -386,13 +391,13 @@ def test_rewards_that_overflow_diverge_at_once() -> None:
 def test_what_adam_keeps_must_be_finite_too() -> None:
     """A slope whose square is infinite would leave a weight as it is, for ever."""
     state = run().state
-    assert fitting._finite(state, jnp.zeros(1)).tolist() == [True]
-    assert fitting._finite(state, jnp.full(1, jnp.inf)).tolist() == [False]
+    assert fitting._is_finite(state, jnp.zeros(1)).tolist() == [True]
+    assert fitting._is_finite(state, jnp.full(1, jnp.inf)).tolist() == [False]
     for name in ("parameters", "optimiser"):
         leaves, tree = jax.tree.flatten(getattr(state, name))
         leaves[-1] = leaves[-1].at[0].set(jnp.inf)
         wrong = state._replace(**{name: jax.tree.unflatten(tree, leaves)})
-        assert fitting._finite(wrong, jnp.zeros(1)).tolist() == [False]
+        assert fitting._is_finite(wrong, jnp.zeros(1)).tolist() == [False]
 
 
 # Where JAX is not installed.

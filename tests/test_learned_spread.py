@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bisimetric.learned.networks import spread as module
-from bisimetric.learned.networks.spread import spread
+from bisimetric.learned.networks.spread import sum_group_max
 from twins import Table, compiled_in_a_hurry  # noqa: F401 - a fixture
 
 PATHS = {"at once": 2**19, "row by row": 0}
@@ -72,7 +72,7 @@ def close(found: list[Table], expected: list[Table]) -> None:
 @pytest.mark.usefixtures("path")
 def test_values_and_slopes_are_those_of_plain_jax(shape: tuple[int, int, int, int]) -> None:
     given = embeddings(*shape)
-    found = with_slopes(spread, *given)
+    found = with_slopes(sum_group_max, *given)
     assert found[0].shape == shape[:2]
     close(found, with_slopes(plain, *given))
     close(found, by_loops(*given))
@@ -83,18 +83,18 @@ def test_slopes_are_those_of_differences() -> None:
     U, V, w = embeddings(4, 3, 2, 3, key=1)
     with jax.enable_x64(True):
         U, V, w = (np.asarray(each, np.float64) for each in (U, V, w))
-        _, dU, dV = with_slopes(spread, U, V, w)
+        _, dU, dV = with_slopes(sum_group_max, U, V, w)
         step = 1e-6
 
         def near(at: Table) -> Table:
             moves = step * np.eye(at.size).reshape(at.size, *at.shape)
             return np.concatenate([at + moves, at - moves])
 
-        values = jax.jit(jax.vmap(lambda U, V: jnp.sum(w * spread(U, V)), in_axes=(0, None)))
+        values = jax.jit(jax.vmap(lambda U, V: jnp.sum(w * sum_group_max(U, V)), in_axes=(0, None)))
         above, below = np.asarray(values(near(U), V)).reshape(2, -1)
         np.testing.assert_allclose(dU.ravel(), (above - below) / (2 * step), atol=1e-8)
         # Both ways round it is the same distance, so that this is the slope of V.
-        back = jax.jit(jax.vmap(lambda V, U: jnp.sum(w * spread(U, V)), in_axes=(0, None)))
+        back = jax.jit(jax.vmap(lambda V, U: jnp.sum(w * sum_group_max(U, V)), in_axes=(0, None)))
         above, below = np.asarray(back(near(V), U)).reshape(2, -1)
         np.testing.assert_allclose(dV.ravel(), (above - below) / (2 * step), atol=1e-8)
         assert np.abs(dU).max() > 0.1
@@ -105,7 +105,7 @@ def test_coordinates_that_tie_all_have_their_slope() -> None:
     U = np.array([[[1.0, 0.5], [-1.0, 2.0], [0.5, -2.0]]], np.float32)
     V = np.zeros((2, 3, 2), np.float32)
     w = np.array([[1.0, 10.0]], np.float32)
-    value, dU, dV = with_slopes(spread, U, V, w)
+    value, dU, dV = with_slopes(sum_group_max, U, V, w)
     np.testing.assert_array_equal(value, [[3.0, 3.0]])
     np.testing.assert_array_equal(dU, 11 * np.array([[[1, 0], [-1, 1], [0, -1]]]))
     np.testing.assert_array_equal(dV[0], -dU[0] / 11)
@@ -114,13 +114,13 @@ def test_coordinates_that_tie_all_have_their_slope() -> None:
     rng = np.random.default_rng(2)
     U, V = (rng.integers(-1, 2, (5, 3, 4)).astype(np.float32) for _ in "UV")
     w = np.ones((5, 5), np.float32)
-    close(with_slopes(spread, U, V, w), by_loops(U, V, w))
+    close(with_slopes(sum_group_max, U, V, w), by_loops(U, V, w))
 
 
 @pytest.mark.usefixtures("path")
 def test_embeddings_that_are_equal_are_at_zero_without_a_slope() -> None:
     U, _, w = embeddings(4, 4, 3, 2, key=3)
-    value, dU, dV = with_slopes(spread, U, U.copy(), w * np.eye(4, dtype=np.float32))
+    value, dU, dV = with_slopes(sum_group_max, U, U.copy(), w * np.eye(4, dtype=np.float32))
     assert (value.diagonal() == 0).all()
     assert value[0, 1] > 0
     assert not dU.any()
@@ -132,10 +132,10 @@ def test_both_ways_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for little in PATHS.values():
         monkeypatch.setattr(module, "LITTLE", little)
-        found.append(with_slopes(spread, *given))
+        found.append(with_slopes(sum_group_max, *given))
     close(*found)
     # What is taken row after row is never held at once: no array of all differences.
-    text = str(jax.make_jaxpr(lambda *each: spread(*each))(*given[:2]))
+    text = str(jax.make_jaxpr(lambda *each: sum_group_max(*each))(*given[:2]))
     assert "9,6,5" not in text
 
 
@@ -144,7 +144,7 @@ def test_a_processor_takes_row_after_row_of_much_and_others_all_at_once(
 ) -> None:
     little, much = jnp.zeros((8, 4, 64)), jnp.zeros((256, 4, 64))
     monkeypatch.setattr(module, "platform", lambda: "cpu")
-    assert module._at_once(little, little)
-    assert not module._at_once(much, much)
+    assert module._fits_at_once(little, little)
+    assert not module._fits_at_once(much, much)
     monkeypatch.setattr(module, "platform", lambda: "gpu")
-    assert module._at_once(much, much)
+    assert module._fits_at_once(much, much)

@@ -16,19 +16,19 @@ from bisimetric import MDP, exact, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import Diverged
 from bisimetric.learned import (
-    Fit,
-    Scale,
+    FeatureScaling,
+    FitResult,
     files,
     fit,
     fitting,
     measures,
-    of_mdp,
-    of_transitions,
+    source_from_mdp,
+    source_from_transitions,
     training,
 )
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
-from bisimetric.learned.sources import ANY, Source, States
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.paper import Castro2020Config, FunctionalNetwork, PairNetwork
+from bisimetric.learned.sources import ANY_ACTION, StateSource, TrainingSource
 from twins import (  # noqa: F401 - a fixture
     KINDS,
     PLAIN,
@@ -44,14 +44,16 @@ from twins import (  # noqa: F401 - a fixture
 DISCOUNT = 0.5
 THREE = (7, 1, 3)
 
-TABLE = Settings(TABULAR, batch=32, learning_rate=0.02, period=20, rate=0.7)
+TABLE = Castro2020Config(
+    TABULAR, batch=32, learning_rate=0.02, target_update_period=20, horizon_growth=0.7
+)
 """With these a table of numbers comes within 1% of the truth in a few thousand steps."""
 
 
-def run(key: int = 0, steps: int = 8, source: Source = STATES, **options: Any) -> Fit:
+def run(key: int = 0, steps: int = 8, source: TrainingSource = STATES, **options: Any) -> FitResult:
     """A short run; most have the same settings, so that they are compiled once."""
     options = {"settings": SMALL, "keys": [key], "every": 4, **options}
-    return fit("bisimulation", source, discount=DISCOUNT, steps=steps, **options)
+    return fit("bisimulation", source, discount=DISCOUNT, updates=steps, **options)
 
 
 def close(one: Any, other: Any) -> None:
@@ -59,7 +61,7 @@ def close(one: Any, other: Any) -> None:
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def leaves(fitted: Fit, seed: int = 0) -> list[Any]:
+def leaves(fitted: FitResult, seed: int = 0) -> list[Any]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(fitted.parameters(seed))]
 
 
@@ -76,7 +78,9 @@ def pairs(parameters: Any, x: Any, y: Any) -> Any:
     return layer.reshape(len(x), len(y))
 
 
-def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[Any, Any, Any]:
+def by_hand(
+    source: TrainingSource, settings: Castro2020Config, key: int, steps: int
+) -> tuple[Any, Any, Any]:
     """The paper's training for d~, a step at a time: the target at 0, 3, 6, ..., beta 1 - 0.9^k.
 
     Returns the parameters, those of the target, and the losses.
@@ -85,35 +89,39 @@ def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[A
 
     @jax.jit
     def step(parameters: Any, target: Any, memory: Any, beta: Any, drawn: Any) -> Any:
-        if isinstance(source, States):
-            state, action = source.drawn(drawn, settings.batch)
-            x, reward = source.features()[state], source.reward[state, action]
-            x_next = source.features()[source.successor[state, action]]
+        if isinstance(source, StateSource):
+            state, action = source.sample_state_actions(drawn, settings.batch)
+            x, reward = source.compute_features()[state], source.reward[state, action]
+            x_next = source.compute_features()[source.successor[state, action]]
         else:
-            x, action, reward, x_next = source.batch(drawn, settings.batch)
+            x, action, reward, x_next = source.sample_batch(drawn, settings.batch)
 
         def loss(each: Any) -> Any:
             gap = jnp.abs(reward[:, None] - reward)
             here, ahead = pairs(target, x, x), pairs(target, x_next, x_next)
             T = jnp.maximum(gap + DISCOUNT * beta * ahead, beta * here)
             T = (1 - jnp.eye(settings.batch)) * T
-            W = (action[:, None] == action) | (action[:, None] == ANY) | (action == ANY)
+            W = (
+                (action[:, None] == action)
+                | (action[:, None] == ANY_ACTION)
+                | (action == ANY_ACTION)
+            )
             return jnp.mean(W * (pairs(each, x, x) - T) ** 2)
 
         value, slope = jax.value_and_grad(loss)(parameters)
         change, memory = adam.update(slope, memory, parameters)
         return optax.apply_updates(parameters, change), memory, value
 
-    start = training.started(
-        settings, settings.network, source.scale.features, jax.random.key(key)[None]
+    start = training.initialise_state(
+        settings, settings.network, source.scaling.num_features, jax.random.key(key)[None]
     )
     parameters = jax.tree.map(lambda leaf: leaf[0], start.parameters)
     memory = adam.init(parameters)
     kept, target, losses = start.key[0], None, []
     for i in range(steps):
-        if i % settings.period == 0:
+        if i % settings.target_update_period == 0:
             target = parameters
-        beta = 1 - settings.rate ** (i // settings.period)
+        beta = 1 - settings.horizon_growth ** (i // settings.target_update_period)
         kept, drawn = jax.random.split(kept)
         parameters, memory, value = step(parameters, target, memory, np.float32(beta), drawn)
         losses.append(float(value))
@@ -121,12 +129,16 @@ def by_hand(source: Source, settings: Settings, key: int, steps: int) -> tuple[A
 
 
 @pytest.mark.parametrize("source", [STATES, record(1, ends=True)], ids=["states", "record"])
-def test_training_is_the_papers_loop(source: Source) -> None:
-    settings = Settings(
-        PairNetwork((5,), output="relu"), batch=6, learning_rate=0.01, period=3, rate=0.9
+def test_training_is_the_papers_loop(source: TrainingSource) -> None:
+    settings = Castro2020Config(
+        PairNetwork((5,), output="relu"),
+        batch=6,
+        learning_rate=0.01,
+        target_update_period=3,
+        horizon_growth=0.9,
     )
     parameters, target, losses = by_hand(source, settings, 4, 11)
-    done = fit("bisimulation", source, discount=DISCOUNT, steps=11, keys=[4], settings=settings)
+    done = fit("bisimulation", source, discount=DISCOUNT, updates=11, seeds=[4], config=settings)
     assert done.history["loss"][0, 0] == pytest.approx(np.mean(losses), rel=1e-5)
     close(done.parameters(0), parameters)
     close(jax.tree.map(lambda leaf: leaf[0], done.state.target), target)
@@ -137,7 +149,7 @@ def test_training_is_the_papers_loop(source: Source) -> None:
 def test_steps_are_cut_at_the_updates_of_the_target() -> None:
     for done in range(8):
         for steps in range(1, 9):
-            head, periods, tail = training.planned(done, steps, 3)
+            head, periods, tail = training.plan_updates(done, steps, 3)
             assert head + 3 * periods + tail == steps
             assert (done + head) % 3 == 0 or (periods, tail) == (0, 0)
             assert head < 3
@@ -154,7 +166,7 @@ def test_the_same_key_is_the_same_run_and_another_another() -> None:
 def test_several_keys_at_once_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     together = run(keys=THREE)
     assert together.history["loss"].shape == (3, 2)
-    assert together.keys == THREE
+    assert together.seeds == THREE
     for seed, key in enumerate(THREE):
         alone = run(key)
         close(together.parameters(seed), alone.parameters(0))
@@ -163,7 +175,9 @@ def test_several_keys_at_once_are_each_alone(monkeypatch: pytest.MonkeyPatch) ->
         )
     # Side by side, as an accelerator takes them; another source is compiled anew.
     monkeypatch.setattr(training, "platform", lambda: "gpu")
-    aside = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), scale=dataclasses.replace(PLAIN))
+    aside = source_from_mdp(
+        "bisimulation", TRIANGLE, points=np.eye(3), scaling=dataclasses.replace(PLAIN)
+    )
     beside = run(keys=THREE, source=aside)
     assert int(beside.state.step) == 8
     close(beside.state.parameters, together.state.parameters)
@@ -206,7 +220,7 @@ def test_an_interrupt_leaves_a_run_to_go_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "run.safetensors"
-    advanced, calls = training.advanced, 0
+    advanced, calls = training.advance, 0
 
     def interrupted(*args: Any, **options: Any) -> Any:
         nonlocal calls
@@ -251,26 +265,30 @@ def test_measures_are_recorded_for_every_key_and_nan_where_they_were_not(tmp_pat
         assert done.history["largest"][seed, 1] == np.abs(leaves(done, seed)[1]).max()
 
 
-def history(losses: list[list[float]], every: int, settings: Settings) -> Fit:
+def history(losses: list[list[float]], every: int, settings: Castro2020Config) -> FitResult:
     steps = np.arange(1, len(losses[0]) + 1) * float(every)
     state: Any = None
     made = {"step": steps, "loss": np.array(losses)}
     network, keys = settings.network, (0,) * len(losses)
-    return Fit("bisimulation", DISCOUNT, settings, STATES, network, 8, keys, state, made)
+    return FitResult("bisimulation", DISCOUNT, settings, STATES, network, 8, keys, state, made)
 
 
 def test_patience_counts_records_without_a_smaller_loss_once_the_horizon_is_whole() -> None:
-    at_once = Settings(PairNetwork((5,), output="relu"), period=5, rate=0.0)
+    at_once = Castro2020Config(
+        PairNetwork((5,), output="relu"), target_update_period=5, horizon_growth=0.0
+    )
 
-    def stalled(*losses: list[float], settings: Settings = at_once) -> bool:
-        return fitting._stalled(history(list(losses), 10, settings), 2)
+    def stalled(*losses: list[float], settings: Castro2020Config = at_once) -> bool:
+        return fitting._has_stalled(history(list(losses), 10, settings), 2)
 
     assert stalled([3.0, 2.0, 2.0, 2.5])
     assert not stalled([3.0, 2.0, 2.5])
     assert not stalled([3.0, 2.0, 2.5, 1.9])
     assert not stalled([3.0, 2.0, 2.0, 2.5], [3.0, 2.0, 1.9, 1.8])
     # 1 - beta = 0.5^k is below 0.01 * (1 - 0.5) from the eighth update on, at step 80.
-    slowly = Settings(PairNetwork((5,), output="relu"), period=10, rate=0.5)
+    slowly = Castro2020Config(
+        PairNetwork((5,), output="relu"), target_update_period=10, horizon_growth=0.5
+    )
     growing = [0.1, 0.2, 0.4, 0.8, 1.0, 1.1, 1.2, 1.2]
     assert not stalled(growing, settings=slowly)
     assert not stalled([*growing, 1.2, 1.2], settings=slowly)
@@ -283,20 +301,22 @@ def test_patience_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def learned_from(
-    kind: Kind, mdp: MDP, steps: int, settings: Settings = TABLE, key: int = 0
+    kind: LearnedKind, mdp: MDP, steps: int, settings: Castro2020Config = TABLE, key: int = 0
 ) -> tuple[Any, Any]:
     truth: Distance = getattr(exact, kind)(mdp)
-    source = of_mdp(kind, mdp, points=np.eye(mdp.num_states), scale=PLAIN)
-    measure = measures.against(truth.values, settings.network, source.features())
+    source = source_from_mdp(kind, mdp, points=np.eye(mdp.num_states), scaling=PLAIN)
+    measure = measures.build_reference_measure(
+        truth.values, settings.network, source.compute_features()
+    )
     done = fit(
         kind,
         source,
         discount=mdp.discount,
-        steps=steps,
-        keys=[key],
-        settings=settings,
+        updates=steps,
+        seeds=[key],
+        config=settings,
         measure=measure,
-        every=steps,
+        log_every=steps,
     )
     return done, truth
 
@@ -310,7 +330,7 @@ FIVE = MDP.deterministic(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_learns_the_exact_distance(kind: Kind) -> None:
+def test_a_table_learns_the_exact_distance(kind: LearnedKind) -> None:
     done, truth = learned_from(kind, FIVE, 4_000)
     assert truth.values.max() > 1
     assert done.history["error"][0, -1] < 0.02 * truth.values.max()
@@ -319,8 +339,12 @@ def test_a_table_learns_the_exact_distance(kind: Kind) -> None:
 
 def test_the_papers_network_learns_the_exact_distance() -> None:
     mdp = worlds.load("pessimism", discount=0.8)
-    settings = Settings(
-        PairNetwork((64,), output="relu"), batch=32, learning_rate=0.003, period=20, rate=0.7
+    settings = Castro2020Config(
+        PairNetwork((64,), output="relu"),
+        batch=32,
+        learning_rate=0.003,
+        target_update_period=20,
+        horizon_growth=0.7,
     )
     done, truth = learned_from("bisimulation", mdp, 3_000, settings, key=1)
     assert done.history["error"][0, -1] < 0.05 * truth.values.max()
@@ -329,7 +353,7 @@ def test_the_papers_network_learns_the_exact_distance() -> None:
 @pytest.mark.parametrize(
     ("kind", "ends"), [("bisimulation", True), ("bisimulation", False), ("on_policy", True)]
 )
-def test_data_comes_to_the_exact_distance_ends_included(kind: Kind, ends: bool) -> None:
+def test_data_comes_to_the_exact_distance_ends_included(kind: LearnedKind, ends: bool) -> None:
     data = walk(ends)
     policy = None if kind == "bisimulation" else [1, 1, 1]
     mdp = data.to_mdp(discount=0.8)
@@ -338,10 +362,12 @@ def test_data_comes_to_the_exact_distance_ends_included(kind: Kind, ends: bool) 
         truth = exact.bisimulation(mdp)
     else:
         truth = exact.on_policy(mdp, [1] * mdp.num_states)
-    scale = Scale(np.zeros(3, np.float32), np.ones(3, np.float32), ends)
-    source = of_transitions(kind, data, policy, scale=scale)
-    batch = Settings(TABULAR, batch=16, learning_rate=0.02, period=20, rate=0.7)
-    done = fit(kind, source, discount=0.8, steps=3_000, settings=batch)
+    scale = FeatureScaling(np.zeros(3, np.float32), np.ones(3, np.float32), ends)
+    source = source_from_transitions(kind, data, policy, scaling=scale)
+    batch = Castro2020Config(
+        TABULAR, batch=16, learning_rate=0.02, target_update_period=20, horizon_growth=0.7
+    )
+    done = fit(kind, source, discount=0.8, updates=3_000, config=batch)
     found = np.asarray(done.parameters(0))
     np.testing.assert_allclose(
         np.maximum(found, found.T), truth.values, atol=0.03 * truth.values.max()
@@ -352,13 +378,13 @@ def test_data_comes_to_the_exact_distance_ends_included(kind: Kind, ends: bool) 
 
 
 def test_a_cut_is_no_end() -> None:
-    cut, ended = (of_transitions("bisimulation", walk(ends)) for ends in (False, True))
-    assert cut.scale.ends is False
-    assert ended.scale.ends is True
+    cut, ended = (source_from_transitions("bisimulation", walk(ends)) for ends in (False, True))
+    assert cut.scaling.has_terminal is False
+    assert ended.scaling.has_terminal is True
     out = np.asarray(walk(True).terminated)
     # After a cut comes what was observed, here state 2; after an end, the end.
     np.testing.assert_array_equal(cut.x_next[out], cut.x[np.asarray(walk(True).states) == 2][:8])
-    np.testing.assert_array_equal(ended.x_next[out], np.repeat(ended.scale.end, 8, axis=0))
+    np.testing.assert_array_equal(ended.x_next[out], np.repeat(ended.scaling.terminal, 8, axis=0))
     assert not np.asarray(ended.x_next)[~out, -1].any()
 
 
@@ -367,10 +393,10 @@ def test_a_network_that_cannot_learn_any_more_says_so() -> None:
         parameters = PairNetwork((4,), output="relu").init(key, features)
         return [parameters[0], {**parameters[1], "biases": jnp.full(1, -50.0)}]
 
-    network = AnyNetwork(
+    network = FunctionalNetwork(
         dead, lambda p, x, y: PairNetwork((4,), output="relu").table(p, x[None], y[None])[0, 0]
     )
-    settings = Settings(network, batch=8)
+    settings = Castro2020Config(network, batch=8)
     with pytest.raises(
         Diverged, match="after 0 steps no step changes the network any more"
     ) as found:
@@ -378,6 +404,6 @@ def test_a_network_that_cannot_learn_any_more_says_so() -> None:
     assert int(found.value.partial.state.step) == 0
     # Where nothing is to be learned, 0 is right; a table that has converged is not 0.
     state = found.value.partial.state
-    assert fitting._stuck(state, state, jnp.ones(1)).tolist() == [True]
-    assert fitting._stuck(state, state, jnp.zeros(1)).tolist() == [False]
-    assert not fitting._silent(run(1))
+    assert fitting._is_stuck(state, state, jnp.ones(1)).tolist() == [True]
+    assert fitting._is_stuck(state, state, jnp.zeros(1)).tolist() == [False]
+    assert not fitting._has_zero_output(run(1))

@@ -78,11 +78,11 @@ def test_it_is_frozen_and_keeps_no_hold_on_its_input() -> None:
 
 def test_under_a_policy() -> None:
     mdp = MDP.deterministic(NEXT, REWARDS, discount=0.9, names="xyz")
-    chain = mdp.under([1, 0, 0])
+    chain = mdp.apply_policy([1, 0, 0])
     assert (chain.num_actions, chain.names, chain.discount) == (1, ("x", "y", "z"), 0.9)
     np.testing.assert_array_equal(chain.next_state[:, 0], [2, 2, 2])
     np.testing.assert_array_equal(chain.R[:, 0], [1, 2, 0])
-    mixed = mdp.under([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]])
+    mixed = mdp.apply_policy([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]])
     np.testing.assert_allclose(
         mixed.P.toarray(), [[0.0, 0.25, 0.75], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
     )

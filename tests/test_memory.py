@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from bisimetric import memory
-from bisimetric.errors import TableTooLarge
+from bisimetric.errors import InsufficientMemory
 
 MIB = 2**20
 
@@ -45,10 +45,10 @@ def test_the_least_limit_of_all_levels_of_a_second_version_counts(tmp_path: Path
         memory_stat=f"anon 1\ninactive_file {300 * MIB}",
     )
     group(tmp_path / "cg" / "user" / "job", memory_max="max", memory_current=100 * MIB)
-    assert list(memory.cgroup_memory(at)) == [400 * MIB]
+    assert list(memory.remaining_cgroup_memory(at)) == [400 * MIB]
     assert memory.available_memory(at) == 400 * MIB
     group(tmp_path / "cg" / "user" / "job", memory_max=150 * MIB)
-    assert sorted(memory.cgroup_memory(at)) == [50 * MIB, 400 * MIB]
+    assert sorted(memory.remaining_cgroup_memory(at)) == [50 * MIB, 400 * MIB]
     assert memory.available_memory(at) == 50 * MIB
 
 
@@ -80,8 +80,8 @@ def test_the_first_version_counts_with_the_limits_above_its_mount(
         memory_limit_in_bytes=700 * MIB,
         memory_usage_in_bytes=300 * MIB,
     )
-    assert min(memory.cgroup_memory(at)) == 400 * MIB
-    assert 560 * MIB in list(memory.cgroup_memory(at))
+    assert min(memory.remaining_cgroup_memory(at)) == 400 * MIB
+    assert 560 * MIB in list(memory.remaining_cgroup_memory(at))
     assert memory.available_memory(at) == 400 * MIB
 
 
@@ -90,7 +90,7 @@ def test_both_versions_at_once_and_a_path_with_spaces(tmp_path: Path) -> None:
     at = proc(tmp_path, "4:memory:/\n0::/\n", mounts)
     group(tmp_path / "cg" / "memory", memory_limit_in_bytes=9 * MIB, memory_usage_in_bytes=MIB)
     group(tmp_path / "c g", memory_max=7 * MIB, memory_current=MIB)
-    assert sorted(memory.cgroup_memory(at)) == [6 * MIB, 8 * MIB]
+    assert sorted(memory.remaining_cgroup_memory(at)) == [6 * MIB, 8 * MIB]
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_more_than_a_limit_leaves_is_refused(
     available = memory.available_memory
     monkeypatch.setattr(memory, "available_memory", lambda: available(at))
     # 12,000 states in float64 are 1.1 GiB.
-    with pytest.raises(TableTooLarge, match=r"1\.07 GiB of memory and 500 MiB are free"):
+    with pytest.raises(InsufficientMemory, match=r"1\.07 GiB of memory and 500 MiB are free"):
         memory.require_memory("12,000 states need", 12_000**2 * 8, "take fewer")
     memory.require_memory("it needs", 500 * MIB, "take less")
 
 
 def test_numbers_beyond_any_float_are_refused() -> None:
-    with pytest.raises(TableTooLarge, match="PiB"):
+    with pytest.raises(InsufficientMemory, match="PiB"):
         memory.require_memory("it needs", 10**400, "take less")
 
 

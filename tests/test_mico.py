@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bisimetric import MDP, InputError, NotConverged, TableTooLarge, exact, planning, worlds
+from bisimetric import MDP, InputError, InsufficientMemory, NotConverged, exact, planning, worlds
 from strategies import deterministic_mdps, stochastic_mdps
 
 KEYS = st.integers(0, 2**16)
@@ -32,7 +32,7 @@ def a_policy(mdp: MDP, key: int) -> NDArray[Any]:
 
 def chain_of(mdp: MDP, policy: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """P^pi, its rows divided by their sums, and R^pi."""
-    chain = mdp.under(policy)
+    chain = mdp.apply_policy(policy)
     P = chain.P.toarray()
     return P / P.sum(axis=1, keepdims=True), chain.R[:, 0]
 
@@ -167,7 +167,7 @@ def test_a_chain_that_mixes_needs_few_steps() -> None:
     rng = np.random.default_rng(1)
     P = rng.dirichlet(np.ones(40), size=(40, 1))
     mdp = MDP.from_matrices(P, rng.normal(size=(40, 1)), discount=0.999)
-    made = exact.mico(mdp).made
+    made = exact.mico(mdp).metadata
     assert made["doublings"] + made["sweeps"] <= 12  # 18,000 sweeps without the bounds
 
 
@@ -200,7 +200,7 @@ def test_what_is_asked_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         exact.mico(mdp, tol=0)
     with pytest.raises(InputError, match=r"exact\.mico: dtype is int64"):
         exact.mico(mdp, dtype="int64")
-    with pytest.raises(TableTooLarge, match=r"exact\.mico: 1,000,000 states need"):
+    with pytest.raises(InsufficientMemory, match=r"exact\.mico: 1,000,000 states need"):
         exact.mico(worlds.load("random", states=10**6, actions=1))
 
 

@@ -16,7 +16,7 @@ from bisimetric import exact, paper, sampled, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.paper import convergence
-from bisimetric.paper.convergence import Curves, Kind, Results
+from bisimetric.paper.convergence import ConvergenceCurves, ConvergenceResults, Kind
 from bisimetric.sampled.samplers import SAMPLERS
 
 SMALL: dict[str, Any] = {"keys": 2, "steps": 1_000_000, "discount": 0.8}
@@ -24,71 +24,73 @@ KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def curves(request: pytest.FixtureRequest) -> Curves:
-    return convergence.measured(request.param, **SMALL)
+def curves(request: pytest.FixtureRequest) -> ConvergenceCurves:
+    return convergence.measure(request.param, **SMALL)
 
 
 @pytest.fixture(scope="module")
-def short() -> Results:
+def short() -> ConvergenceResults:
     """Too few steps for a run to come to the goal."""
-    found = [convergence.measured(kind, keys=2, steps=2_000) for kind in KINDS]
-    return Results(found[0], found[1], {})
+    found = [convergence.measure(kind, num_seeds=2, steps=2_000) for kind in KINDS]
+    return ConvergenceResults(found[0], found[1], {})
 
 
-def truth_of(curves: Curves) -> Distance:
+def truth_of(curves: ConvergenceCurves) -> Distance:
     mdp = worlds.load(convergence.WORLDS[curves.kind], discount=0.8)
     found: Distance = getattr(exact, curves.kind)(mdp, tol=1e-9)
     return found
 
 
 class TestMeasured:
-    def test_shapes(self, curves: Curves) -> None:
+    def test_shapes(self, curves: ConvergenceCurves) -> None:
         assert curves.samplers == ("uniform", "trajectories", "all-actions", "prioritised")
-        assert curves.keys.tolist() == [0, 1]
+        assert curves.seeds.tolist() == [0, 1]
         assert curves.errors.shape == curves.excess.shape == (4, 2, len(curves.steps))
-        assert curves.needed.shape == (4, 2)
+        assert curves.steps_to_target.shape == (4, 2)
         assert curves.steps[[0, -1]].tolist() == [1_000, 1_000_000]
 
-    def test_errors_fall_and_end_below_the_floor(self, curves: Curves) -> None:
+    def test_errors_fall_and_end_below_the_floor(self, curves: ConvergenceCurves) -> None:
         for errors in curves.errors:
             shown = ~np.isnan(errors).any(axis=0)
             assert shown[: shown.sum()].all()
             errors = errors[:, shown]
             assert (np.diff(errors, axis=1) <= 0).all()
             assert (errors[:, 0] > 0.1).any()
-            assert errors[:, -1].max() <= convergence.FLOOR < errors[:, -2].max()
+            assert errors[:, -1].max() <= convergence.ERROR_FLOOR < errors[:, -2].max()
 
-    def test_no_table_exceeds_the_metric(self, curves: Curves) -> None:
-        assert curves.below
-        assert 0 <= curves.largest_excess <= curves.allowed < 1e-11
+    def test_no_table_exceeds_the_metric(self, curves: ConvergenceCurves) -> None:
+        assert curves.lemma_holds
+        assert 0 <= curves.max_excess <= curves.max_allowed_excess < 1e-11
         np.testing.assert_array_equal(np.isnan(curves.excess), np.isnan(curves.errors))
 
-    def test_the_numbers_are_those_of_the_run(self, curves: Curves) -> None:
+    def test_the_numbers_are_those_of_the_run(self, curves: ConvergenceCurves) -> None:
         truth, column = truth_of(curves), 7
         for number, sampler in enumerate(SAMPLERS.values()):
-            run = sampled.Run(curves.kind, truth.mdp, sampler=sampler(), key=1)
+            run = sampled.SampledRun(curves.kind, truth.mdp, sampler=sampler(), seed=1)
             run.advance(int(curves.steps[column]))
             assert curves.errors[number, 1, column] == np.abs(run.values - truth.values).max()
             assert curves.excess[number, 1, column] == (run.values - truth.values).max()
 
-    def test_needed_is_the_very_first_step(self, curves: Curves) -> None:
+    def test_needed_is_the_very_first_step(self, curves: ConvergenceCurves) -> None:
         truth = truth_of(curves)
         for number, sampler in enumerate(SAMPLERS.values()):
             for key in range(2):
-                run = sampled.Run(curves.kind, truth.mdp, sampler=sampler(), key=key)
-                run.advance(int(curves.needed[number, key]) - 1)
-                assert convergence.far(run, truth) > curves.goal
+                run = sampled.SampledRun(curves.kind, truth.mdp, sampler=sampler(), seed=key)
+                run.advance(int(curves.steps_to_target[number, key]) - 1)
+                assert convergence.max_error(run, truth) > curves.target_error
                 run.advance(1)
-                assert convergence.far(run, truth) <= curves.goal
+                assert convergence.max_error(run, truth) <= curves.target_error
 
-    def test_the_same_keys_give_the_same_numbers_and_others_do_not(self, curves: Curves) -> None:
-        again = convergence.measured(curves.kind, **SMALL)
+    def test_the_same_keys_give_the_same_numbers_and_others_do_not(
+        self, curves: ConvergenceCurves
+    ) -> None:
+        again = convergence.measure(curves.kind, **SMALL)
         np.testing.assert_array_equal(again.errors, curves.errors)
-        np.testing.assert_array_equal(again.needed, curves.needed)
-        assert (curves.needed[:, 0] != curves.needed[:, 1]).all()
+        np.testing.assert_array_equal(again.steps_to_target, curves.steps_to_target)
+        assert (curves.steps_to_target[:, 0] != curves.steps_to_target[:, 1]).all()
 
-    def test_more_keys_and_steps_only_add(self, curves: Curves) -> None:
-        more = convergence.measured(curves.kind, keys=3, steps=3_000, discount=0.8)
+    def test_more_keys_and_steps_only_add(self, curves: ConvergenceCurves) -> None:
+        more = convergence.measure(curves.kind, num_seeds=3, steps=3_000, discount=0.8)
         columns = len(more.steps)
         np.testing.assert_array_equal(more.steps, curves.steps[:columns])
         both = ~np.isnan(more.errors[:, :2]) & ~np.isnan(curves.errors[:, :, :columns])
@@ -103,24 +105,27 @@ class TestMeasured:
             return dataclasses.replace(d, values=d.values / 2)
 
         monkeypatch.setattr(exact, "on_policy", half)
-        curves = convergence.measured("on_policy", keys=2, steps=3_000, discount=0.5)
-        assert not curves.below
-        assert curves.largest_excess > 0.1
-        assert any("BROKEN" in line for line in convergence.lines(Results(curves, curves, {})))
+        curves = convergence.measure("on_policy", num_seeds=2, steps=3_000, discount=0.5)
+        assert not curves.lemma_holds
+        assert curves.max_excess > 0.1
+        assert any(
+            "BROKEN" in line
+            for line in convergence.format_table(ConvergenceResults(curves, curves, {}))
+        )
 
-    def test_too_few_steps_need_infinitely_many(self, short: Results) -> None:
+    def test_too_few_steps_need_infinitely_many(self, short: ConvergenceResults) -> None:
         for curves in (short.bisimulation, short.on_policy):
-            assert np.isinf(curves.needed).all()
+            assert np.isinf(curves.steps_to_target).all()
             assert not np.isnan(curves.errors).any()
-            assert curves.below
+            assert curves.lemma_holds
 
 
 class TestLines:
     def test_a_row_a_sampler(self) -> None:
         needed = np.array([[900.0, 1100], [450, 550], [1000, 1000], [100, math.inf]])
-        one = convergence.measured("on_policy", keys=2, steps=1_000, discount=0.5)
-        one = dataclasses.replace(one, needed=needed)
-        found = list(convergence.lines(Results(one, one, {})))
+        one = convergence.measure("on_policy", num_seeds=2, steps=1_000, discount=0.5)
+        one = dataclasses.replace(one, steps_to_target=needed)
+        found = list(convergence.format_table(ConvergenceResults(one, one, {})))
         assert found[0] == (
             "d^pi, the on-policy distance: pairs of transitions until the largest error is at most "
             "0.001, 2 keys"
@@ -136,9 +141,9 @@ class TestLines:
 
     def test_no_speed_up_against_what_was_not_reached(self) -> None:
         needed = np.array([[math.inf, 900.0], [450, 550], [1000, 1000], [100, 100]])
-        one = convergence.measured("on_policy", keys=2, steps=1_000, discount=0.5)
-        one = dataclasses.replace(one, needed=needed)
-        found = list(convergence.lines(Results(one, one, {})))
+        one = convergence.measure("on_policy", num_seeds=2, steps=1_000, discount=0.5)
+        one = dataclasses.replace(one, steps_to_target=needed)
+        found = list(convergence.format_table(ConvergenceResults(one, one, {})))
         assert found[2].split() == ["uniform", "-", "not", "within", "1,000"]
         assert found[3].split()[-2:] == ["1,135", "-"]
 
@@ -153,15 +158,15 @@ class TestReproduce:
         ]
         assert (folder / "convergence.png").read_bytes().startswith(b"\x89PNG")
         record = json.loads((folder / "convergence.json").read_text())
-        assert record["made"] == results.made
+        assert record["made"] == results.metadata
         for curves in (results.bisimulation, results.on_policy):
             kept = record[curves.kind]
             assert kept["world"] == convergence.WORLDS[curves.kind]
             assert kept["steps"] == curves.steps.tolist()
             for number, name in enumerate(curves.samplers):
                 row = kept["samplers"][name]
-                assert row["needed"] == curves.needed[number].tolist()
-                assert row["mean"] == curves.needed[number].mean()
+                assert row["needed"] == curves.steps_to_target[number].tolist()
+                assert row["mean"] == curves.steps_to_target[number].mean()
                 assert row["errors"][1] == [
                     error for error in curves.errors[number, 1].tolist() if not math.isnan(error)
                 ]
@@ -182,12 +187,12 @@ class TestReproduce:
 
     def test_a_command_of_its_own(self, tmp_path: Path) -> None:
         made = convergence.reproduce(
-            tmp_path, keys=2, steps=1_000, discount=0.5, command="make figures"
-        ).made
+            tmp_path, num_seeds=2, steps=1_000, discount=0.5, command="make figures"
+        ).metadata
         assert made["command"] == "make figures"
 
     def test_what_was_not_reached_is_null(self, tmp_path: Path) -> None:
-        convergence.reproduce(tmp_path, keys=2, steps=1_000)
+        convergence.reproduce(tmp_path, num_seeds=2, steps=1_000)
         record = json.loads((tmp_path / "convergence.json").read_text())
         row = record["bisimulation"]["samplers"]["uniform"]
         assert row["needed"] == [None, None]
@@ -218,7 +223,7 @@ class TestReproduce:
 )
 def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        convergence.measured("on_policy", **options)
+        convergence.measure("on_policy", **options)
     with pytest.raises(InputError, match=message):
         convergence.reproduce(tmp_path / "new", **options)
     assert list(tmp_path.iterdir()) == []
@@ -227,4 +232,4 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> N
 def test_unknown_kind() -> None:
     kind: Any = "lax"
     with pytest.raises(InputError, match=r"kind is 'lax' and must be 'bisimulation' or"):
-        convergence.measured(kind)
+        convergence.measure(kind)

@@ -15,9 +15,11 @@ from bisimetric.paper import recipes
 from commands import Run
 
 TINY: dict[str, Any] = {
-    "ours": learned.Settings(learned.MetricNetwork((8,), groups=2, size=2), batch=32, warm_up=2),
-    "paper": learned.paper.Settings(
-        learned.paper.PairNetwork((8,)), batch=32, learning_rate=0.01, period=5
+    "ours": learned.PairQConfig(
+        learned.MetricNetwork((8,), num_groups=2, group_size=2), batch=32, warm_up=2
+    ),
+    "paper": learned.paper.Castro2020Config(
+        learned.paper.PairNetwork((8,)), batch=32, learning_rate=0.01, target_update_period=5
     ),
 }
 
@@ -32,33 +34,35 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_both_recipes_are_measured_kept_and_drawn(tiny: None, tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 20, "seeds": 2, "every": 10}
-    found = recipes.measured(tmp_path, ["policy"], ["ours", "paper", "one network"], **given)
-    assert [each.recipe for each in found] == ["ours", "paper", "one network"]
+    found = recipes.measure(tmp_path, ["policy"], ["ours", "paper", "one network"], **given)
+    assert [each.algorithm for each in found] == ["ours", "paper", "one network"]
     for each in found:
-        assert each.steps.tolist() == [10, 20]
+        assert each.updates.tolist() == [10, 20]
         assert each.error.shape == each.normalised.shape == each.correlation.shape == (2, 2)
-        assert each.largest == pytest.approx(100.0)
+        assert each.max_distance == pytest.approx(100.0)
         # Two seeds, two runs.
         assert each.error[0, -1] != each.error[1, -1]
     times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    recipes.measured(tmp_path, ["policy"], ["ours", "paper"], **given)
+    recipes.measure(tmp_path, ["policy"], ["ours", "paper"], **given)
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    drawn = recipes.drawn(tmp_path)
+    drawn = recipes.draw_figures(tmp_path)
     assert [path.name for path in drawn] == ["policy.png", "policy-ablation.png"]
-    table = list(recipes.lines(recipes.kept(tmp_path)))
+    table = list(recipes.format_table(recipes.load_curves(tmp_path)))
     assert len(table) == 4
     assert "learned.paper" in table[2]
 
 
 @pytest.mark.slow
 def test_errors_are_those_of_the_exact_metric(tiny: None, tmp_path: Path) -> None:
-    found = recipes.measured(tmp_path, ["rooms"], ["ours"], steps=10, seeds=2, every=10)[0]
-    _, source, truth = recipes.prepared(recipes.TRIALS["rooms"])
+    found = recipes.measure(tmp_path, ["rooms"], ["ours"], updates=10, num_seeds=2, log_every=10)[0]
+    _, source, truth = recipes.build_task(recipes.TASKS["rooms"])
     assert truth.shape == (31, 31)
     done = learned.fit(
-        "bisimulation", source, discount=0.99, steps=10, settings=TINY["ours"], every=10
+        "bisimulation", source, discount=0.99, updates=10, config=TINY["ours"], log_every=10
     )
-    network = learned.Learned("bisimulation", 0.99, done.network, done.parameters(0), source.scale)
+    network = learned.LearnedDistance(
+        "bisimulation", 0.99, done.network, done.parameters(0), source.scaling
+    )
     table = network.table(np.asarray(source.points))
     assert found.error[0, -1] == pytest.approx(np.abs(table - truth).max(), rel=1e-4)
 
@@ -68,19 +72,21 @@ def test_a_recipe_that_dies_is_a_result(
 ) -> None:
     fit = learned.fit
 
-    def dying(*given: Any, **options: Any) -> learned.Fit:
+    def dying(*given: Any, **options: Any) -> learned.FitResult:
         raise Diverged("it died.", fit(*given, **{**options, "steps": 10}))
 
     monkeypatch.setattr(learned, "fit", dying)
-    found = recipes.measured(tmp_path, ["rooms"], ["paper"], steps=60, seeds=2, every=10)[0]
-    assert found.made["diverged"] == "it died."
-    assert found.steps.tolist() == [10]
-    assert "ended at 10" in list(recipes.lines([found]))[1]
+    found = recipes.measure(tmp_path, ["rooms"], ["paper"], updates=60, num_seeds=2, log_every=10)[
+        0
+    ]
+    assert found.metadata["diverged"] == "it died."
+    assert found.updates.tolist() == [10]
+    assert "ended at 10" in list(recipes.format_table([found]))[1]
 
 
 def test_states_of_a_room_are_told_apart_by_what_they_show() -> None:
-    trial = recipes.TRIALS["minigrid"]
-    mdp, source, _ = recipes.prepared(trial)
+    trial = recipes.TASKS["minigrid"]
+    mdp, source, _ = recipes.build_task(trial)
     points = np.asarray(source.points)
     assert len(np.unique(points, axis=0)) == mdp.num_states == len(points)
     # One direction each, but for the end, which shows nothing.
@@ -92,14 +98,14 @@ def test_states_of_a_room_are_told_apart_by_what_they_show() -> None:
 
 def test_unknown_names_and_foreign_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no trial 'room'; did you mean"):
-        recipes.measured(tmp_path, ["room"])
+        recipes.measure(tmp_path, ["room"])
     with pytest.raises(InputError, match="no recipe 'theirs'"):
-        recipes.measured(tmp_path, ["rooms"], ["theirs"])
+        recipes.measure(tmp_path, ["rooms"], ["theirs"])
     with pytest.raises(InputError, match=r"seeds is 1 and must be .* one run has no interval"):
-        recipes.measured(tmp_path, ["rooms"], seeds=1)
+        recipes.measure(tmp_path, ["rooms"], num_seeds=1)
     np.savez(tmp_path / "rooms.ours.npz", x=1)
     with pytest.raises(InputError, match=r"rooms.ours.npz .* measure them again"):
-        recipes.kept(tmp_path)
+        recipes.load_curves(tmp_path)
 
 
 def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:

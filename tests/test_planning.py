@@ -71,7 +71,7 @@ def test_the_optimum_is_the_best_of_all_policies(mdp: MDP) -> None:
 def test_policy_values_put_back_into_their_equation(mdp: MDP, key: int) -> None:
     policy = np.random.default_rng(key).dirichlet(np.ones(mdp.num_actions), mdp.num_states)
     V = planning.policy_values(mdp, policy)
-    chain = mdp.under(policy)
+    chain = mdp.apply_policy(policy)
     image = chain.R[:, 0] + mdp.discount * chain.P.toarray() @ V.values
     assert np.abs(image - V.values).max() <= V.error * (1 + mdp.discount)
 
@@ -81,9 +81,9 @@ def test_policy_values_put_back_into_their_equation(mdp: MDP, key: int) -> None:
 def test_action_values_put_back_into_their_equation(mdp: MDP) -> None:
     V = planning.optimal_values(mdp)
     Q = planning.action_values(mdp, V)
-    assert (np.isneginf(Q) == ~mdp.has).all()
+    assert (np.isneginf(Q) == ~mdp.action_mask).all()
     assert np.abs(Q.max(axis=1) - V.values).max() <= V.error * (1 + mdp.discount)
-    for s, a in np.argwhere(mdp.has):
+    for s, a in np.argwhere(mdp.action_mask):
         row = mdp.P[[s * mdp.num_actions + a]].toarray()[0]
         expected = mdp.R[s, a] + mdp.discount * row @ V.values
         assert Q[s, a] == pytest.approx(expected, abs=1e-9 * (1 + np.abs(V.values).max()))
@@ -126,7 +126,7 @@ def test_a_long_chain_is_solved_directly(scale: float) -> None:
 def test_what_float64_cannot_prove_is_said() -> None:
     with pytest.raises(NotConverged, match="tol=1e-16") as caught:
         planning.optimal_values(worlds.load("mirrored-rooms"), tol=1e-16)
-    assert isinstance(caught.value.partial, planning.Values)
+    assert isinstance(caught.value.partial, planning.ValueFunction)
     assert 1e-16 < caught.value.partial.error < 1e-10
 
 

@@ -21,10 +21,10 @@ def shown_while_working(
 ) -> str:
     monkeypatch.setattr(progress, "PATIENCE", patience)
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress.bar(10, "work") as bar:
+    with progress.show_progress(10, "work") as bar:
         for position in (2, 5, 4):
             time.sleep(0.15)
-            bar.at(position, f"step {position}")
+            bar.set_position(position, f"step {position}")
     return screen.getvalue()
 
 
@@ -51,6 +51,6 @@ def test_long_compilation_is_announced(
     screen = Terminal()
     monkeypatch.setattr(progress, "PATIENCE", patience)
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress.compiling("the kernels"):
+    with progress.announce_compilation("the kernels"):
         time.sleep(0.1)
     assert ("compiling the kernels" in screen.getvalue()) == said

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
-from bisimetric import MDP, InputError, NotConverged, Successors, exact
-from bisimetric.exact.queries import Answer, answered, pair_graphs
+from bisimetric import MDP, ImplicitMDP, InputError, NotConverged, exact
+from bisimetric.exact.queries import QueryResult, pair_graphs, query
 from strategies import deterministic_mdps, stochastic_mdps
 
 quick = settings(deadline=None, max_examples=100)
@@ -40,7 +40,7 @@ def policy_for(kind: Kind, mdp: MDP, key: int = 0) -> NDArray[np.float64] | None
     return random_policy(mdp, key) if kind == "on_policy" else None
 
 
-def table_of(answer: Answer, mdp: MDP) -> NDArray[np.float64]:
+def table_of(answer: QueryResult, mdp: MDP) -> NDArray[np.float64]:
     return np.array([[answer(s, t) for t in range(mdp.num_states)] for s in range(mdp.num_states)])
 
 
@@ -85,7 +85,7 @@ def image(mdp: MDP, d: NDArray[np.float64], *, lax: bool) -> NDArray[np.float64]
     return np.asarray(fresh + fresh.T)
 
 
-def as_successors(mdp: MDP, *, known_range: bool = True) -> Successors:
+def as_successors(mdp: MDP, *, known_range: bool = True) -> ImplicitMDP:
     """The MDP behind a function; its states are named, and its rows come in three forms."""
     has = np.ones_like(mdp.R, bool) if mdp.available is None else mdp.available
 
@@ -103,7 +103,7 @@ def as_successors(mdp: MDP, *, known_range: bool = True) -> Successors:
         return np.flatnonzero(has[int(state[1:])]).tolist()
 
     low, high = float(mdp.R[has].min()), float(mdp.R[has].max())
-    return Successors(
+    return ImplicitMDP(
         step,
         actions=actions if mdp.available is not None else range(mdp.num_actions),
         discount=mdp.discount,
@@ -121,7 +121,7 @@ def test_pairs_of_a_deterministic_mdp_are_those_of_its_table(
 ) -> None:
     pairs = data.draw(st.lists(st.sampled_from(all_pairs(mdp)), min_size=1, max_size=3))
     d = exact.bisimulation(mdp) if kind == "bisimulation" else exact.lax(mdp)
-    answer = answered(kind, mdp, pairs)
+    answer = query(kind, mdp, pairs)
     assert answer.error <= 1e-6
     for (s, t), value in zip(pairs, answer.values, strict=True):
         assert abs(value - d(s, t)) <= answer.error + d.error
@@ -132,7 +132,7 @@ def test_pairs_of_a_deterministic_mdp_are_those_of_its_table(
 def test_pairs_on_policy_are_those_of_the_table(mdp: MDP, key: int) -> None:
     policy = np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
     d = exact.on_policy(mdp, policy)
-    answer = answered("on_policy", mdp, all_pairs(mdp), policy=policy)
+    answer = query("on_policy", mdp, all_pairs(mdp), policy=policy)
     np.testing.assert_allclose(table_of(answer, mdp), d.values, rtol=0, atol=2e-6)
     assert answer.error + d.error <= 2e-6
 
@@ -143,9 +143,9 @@ def test_pairs_on_policy_are_those_of_the_table(mdp: MDP, key: int) -> None:
 )
 def test_all_pairs_put_back_into_the_equation(mdp: MDP, kind: Kind) -> None:
     policy = policy_for(kind, mdp)
-    answer = answered(kind, mdp, all_pairs(mdp), policy=policy)
+    answer = query(kind, mdp, all_pairs(mdp), policy=policy)
     d = table_of(answer, mdp)
-    of = mdp if policy is None else mdp.under(policy)
+    of = mdp if policy is None else mdp.apply_policy(policy)
     residual = np.abs(image(of, d, lax=kind == "lax") - d).max()
     slack = 1e-6 * (1 + d.max())  # of the linear programmes
     assert residual <= answer.error * (1 + mdp.discount) + slack
@@ -156,11 +156,11 @@ def test_all_pairs_put_back_into_the_equation(mdp: MDP, kind: Kind) -> None:
 @given(stochastic_mdps(available=True), st.sampled_from(KINDS), st.data())
 def test_one_pair_agrees_with_all_pairs(mdp: MDP, kind: Kind, data: st.DataObject) -> None:
     policy = policy_for(kind, mdp)
-    every = answered(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
+    every = query(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
     pair = data.draw(st.sampled_from(all_pairs(mdp)))
-    one = answered(kind, mdp, [pair], policy=policy, tol=1e-5)
+    one = query(kind, mdp, [pair], policy=policy, tol=1e-5)
     assert abs(one(*pair) - every(*pair)) <= one.error + every.error
-    assert one.explored <= every.explored
+    assert one.num_explored <= every.num_explored
 
 
 @quick
@@ -171,9 +171,9 @@ def test_one_pair_agrees_with_all_pairs(mdp: MDP, kind: Kind, data: st.DataObjec
 )
 def test_a_coarse_answer_lies_within_its_error(mdp: MDP, kind: Kind, tol: float) -> None:
     policy = policy_for(kind, mdp)
-    fine = answered(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
+    fine = query(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
     for pair in all_pairs(mdp):
-        coarse = answered(kind, mdp, [pair], policy=policy, tol=tol)
+        coarse = query(kind, mdp, [pair], policy=policy, tol=tol)
         assert coarse.error <= tol
         assert abs(coarse(*pair) - fine(*pair)) <= coarse.error + fine.error
 
@@ -182,7 +182,7 @@ def test_a_coarse_answer_lies_within_its_error(mdp: MDP, kind: Kind, tol: float)
 @given(stochastic_mdps(available=True), st.sampled_from(KINDS), st.booleans())
 def test_a_function_gives_what_its_mdp_gives(mdp: MDP, kind: Kind, known_range: bool) -> None:
     policy = policy_for(kind, mdp)
-    of_mdp = answered(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
+    of_mdp = query(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
     source = as_successors(mdp, known_range=known_range or mdp.available is not None)
 
     def choose(state: str) -> dict[int, float]:
@@ -190,7 +190,7 @@ def test_a_function_gives_what_its_mdp_gives(mdp: MDP, kind: Kind, known_range: 
         return dict(enumerate(policy[int(state[1:])].tolist()))
 
     pairs = [(f"s{s}", f"s{t}") for s, t in all_pairs(mdp)]
-    of_function = answered(
+    of_function = query(
         kind, source, pairs, policy=choose if kind == "on_policy" else None, tol=1e-5
     )
     difference = np.abs(of_mdp.values - of_function.values).max()
@@ -204,14 +204,14 @@ def test_leaps_that_go_astray_do_no_harm(
     random = np.random.default_rng(2)
     n, R = random.integers(20, size=(20, 2)), random.random((20, 2))
     mdp = MDP.deterministic(n, R, discount=0.6)
-    right = answered(kind, mdp, all_pairs(mdp))
+    right = query(kind, mdp, all_pairs(mdp))
 
     def astray(leads_to: Any, gap: Any, discount: float, d: NDArray[Any], *_: Any) -> None:
         d[: len(leads_to)] = random.random(len(leads_to)) * 9
 
     monkeypatch.setattr(pair_graphs, "_leap", astray)
-    answer = answered(kind, mdp, all_pairs(mdp))
-    assert answer.made["leaps"] > 1
+    answer = query(kind, mdp, all_pairs(mdp))
+    assert answer.metadata["leaps"] > 1
     difference = np.abs(answer.values - right.values).max()
     assert difference <= answer.error + right.error
 
@@ -226,15 +226,15 @@ def test_states_with_different_actions_are_as_far_apart_as_can_be() -> None:
     def actions(x: int) -> list[str]:
         return ["stay", "win"] if x % 2 else ["stay"]
 
-    source = Successors(step, actions=actions, discount=0.5, reward_range=(0, 3))
-    answer = answered("bisimulation", source, [(0, 1), (1, 3)])
+    source = ImplicitMDP(step, actions=actions, discount=0.5, reward_range=(0, 3))
+    answer = query("bisimulation", source, [(0, 1), (1, 3)])
     assert answer(0, 1) == pytest.approx(6, abs=answer.error)
     assert answer(1, 3) == pytest.approx(0, abs=answer.error)
-    laxer = answered("lax", source, [(0, 1)])
+    laxer = query("lax", source, [(0, 1)])
     assert laxer(0, 1) == pytest.approx(2, abs=laxer.error)
-    unknown = Successors(step, actions=actions, discount=0.5)
+    unknown = ImplicitMDP(step, actions=actions, discount=0.5)
     with pytest.raises(InputError, match=r"states 1 and 0 have different actions.*reward_range"):
-        answered("bisimulation", unknown, [(0, 1)])
+        query("bisimulation", unknown, [(0, 1)])
 
 
 # The answer.
@@ -247,13 +247,13 @@ def named() -> MDP:
 
 
 def test_an_answer_takes_names_and_ids_in_either_order() -> None:
-    answer = answered("bisimulation", named(), [("a", "b"), (2, "b"), ("c", "c")])
+    answer = query("bisimulation", named(), [("a", "b"), (2, "b"), ("c", "c")])
     assert answer.pairs == (("a", "b"), (2, "b"), ("c", "c"))
     assert answer("b", "a") == answer(0, "b") == answer(0, 1) == answer.values[0]
     assert answer("c", 1) == answer.values[1] == pytest.approx(4, abs=answer.error)
     assert answer(2, 2) == 0
     assert not answer.values.flags.writeable
-    assert {"method", "tol", "explored", "seconds", "bisimetric", "numpy"} <= set(answer.made)
+    assert {"method", "tol", "explored", "seconds", "bisimetric", "numpy"} <= set(answer.metadata)
     assert repr(answer).startswith("Answer(bisimulation, 3 pairs, largest 4, error <= ")
     with pytest.raises(InputError, match=r"\('a', 'c'\) was not asked for"):
         answer("a", "c")
@@ -262,16 +262,16 @@ def test_an_answer_takes_names_and_ids_in_either_order() -> None:
 
 
 def test_the_policy_of_the_world_is_the_default() -> None:
-    assert answered("on_policy", named(), [("a", "b")])(0, 1) == pytest.approx(1, abs=1e-6)
+    assert query("on_policy", named(), [("a", "b")])(0, 1) == pytest.approx(1, abs=1e-6)
 
 
 def test_pairs_as_an_array() -> None:
-    assert answered("lax", named(), np.array([[0, 1], [1, 2]])).pairs == ((0, 1), (1, 2))
+    assert query("lax", named(), np.array([[0, 1], [1, 2]])).pairs == ((0, 1), (1, 2))
 
 
 def test_what_was_not_proven_is_in_the_exception() -> None:
     with pytest.raises(NotConverged, match="pass a larger tol") as caught:
-        answered("bisimulation", named(), [(0, 1)], tol=1e-20)
+        query("bisimulation", named(), [(0, 1)], tol=1e-20)
     partial: Any = caught.value.partial
     assert partial(0, 1) == pytest.approx(1, abs=partial.error)
 
@@ -287,30 +287,30 @@ def test_what_was_not_proven_is_in_the_exception() -> None:
 )
 def test_pairs_that_are_none(pairs: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        answered("bisimulation", named(), pairs)
+        query("bisimulation", named(), pairs)
 
 
-def endless() -> Successors:
-    return Successors(lambda x, a: (x % 3, 2 * x + a), actions=(0, 1), discount=0.9)
+def endless() -> ImplicitMDP:
+    return ImplicitMDP(lambda x, a: (x % 3, 2 * x + a), actions=(0, 1), discount=0.9)
 
 
 @pytest.mark.parametrize(
     ("request_", "complaint"),
     [
-        (lambda: answered("mico", named(), [(0, 1)]), "kind is 'mico'"),  # type: ignore[arg-type]
-        (lambda: answered("lax", 3, [(0, 1)]), "neither an MDP nor"),  # type: ignore[arg-type]
-        (lambda: answered("lax", named(), [(0, 1)], tol=0), "tol is 0"),
-        (lambda: answered("lax", named(), [(0, 1)], policy=[0, 0, 0]), "takes no policy"),
-        (lambda: answered("lax", named(), [(0, 1)], max_pairs=0), "max_pairs is 0"),
+        (lambda: query("mico", named(), [(0, 1)]), "kind is 'mico'"),  # type: ignore[arg-type]
+        (lambda: query("lax", 3, [(0, 1)]), "neither an MDP nor"),  # type: ignore[arg-type]
+        (lambda: query("lax", named(), [(0, 1)], tol=0), "tol is 0"),
+        (lambda: query("lax", named(), [(0, 1)], policy=[0, 0, 0]), "takes no policy"),
+        (lambda: query("lax", named(), [(0, 1)], max_pairs=0), "max_pairs is 0"),
         (
-            lambda: answered("on_policy", named().replace(policy=None), [(0, 1)]),
+            lambda: query("on_policy", named().replace(policy=None), [(0, 1)]),
             "no policy; pass one",
         ),
-        (lambda: answered("on_policy", endless(), [(0, 1)]), "no policy; pass one"),
-        (lambda: answered("lax", endless(), [([0], 1)]), r"state \[0\] must be hashable"),
+        (lambda: query("on_policy", endless(), [(0, 1)]), "no policy; pass one"),
+        (lambda: query("lax", endless(), [([0], 1)]), r"state \[0\] must be hashable"),
     ],
 )
-def test_requests_that_are_refused(request_: Callable[[], Answer], complaint: str) -> None:
+def test_requests_that_are_refused(request_: Callable[[], QueryResult], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         request_()
 
@@ -328,6 +328,6 @@ def test_lax_queries_converge_where_newton_steps_go_astray(discount: float) -> N
     d = exact.lax(mdp, tol=1.0)
     pairs = [(s, t) for s in range(4) for t in range(4)]
     found = exact.lax(mdp, pairs=pairs, tol=1.0)
-    assert found.made["sweeps"] < 1000
+    assert found.metadata["sweeps"] < 1000
     for s, t in pairs:
         assert abs(found(s, t) - d(s, t)) <= found.error + d.error < 0.1

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bisimetric import MDP, InputError, NotConverged, Successors
-from bisimetric.exact.queries import Answer, answered, grounds, reach
+from bisimetric import MDP, ImplicitMDP, InputError, NotConverged
+from bisimetric.exact.queries import QueryResult, grounds, query, reach
 
 TINY, UNIT = 2.0**-1074, 2.0**-53
 Kind = Literal["bisimulation", "on_policy", "lax"]
@@ -80,7 +80,7 @@ class Fan:
         there = max(min(worth(one, two) for two in t) for one in s)
         return max(there, max(min(worth(one, two) for one in s) for two in t))
 
-    def successors(self, *, bounded: bool) -> Successors:
+    def successors(self, *, bounded: bool) -> ImplicitMDP:
         def step(state: str, action: int) -> tuple[float, Any]:
             if state not in "st":
                 return self.ends[int(state)], state
@@ -89,7 +89,7 @@ class Fan:
             return self.rewards[which][action], {str(i): p for i, p in enumerate(row)}
 
         every = [*self.ends, *self.rewards[0], *self.rewards[1]]
-        return Successors(
+        return ImplicitMDP(
             step,
             actions=range(self.num_actions),
             discount=self.discount,
@@ -145,17 +145,17 @@ def fans(draw: st.DrawFn) -> Fan:
     )
 
 
-def found(kind: Kind, source: MDP | Successors, pair: Any, policy: Any = None) -> Answer:
+def found(kind: Kind, source: MDP | ImplicitMDP, pair: Any, policy: Any = None) -> QueryResult:
     """The answer with the error that it has, whatever was asked for."""
     try:
-        return answered(kind, source, [pair], policy=policy)
+        return query(kind, source, [pair], policy=policy)
     except NotConverged as caught:
         partial: Any = caught.partial
-        assert isinstance(partial, Answer)
+        assert isinstance(partial, QueryResult)
         return partial
 
 
-def is_proven(answer: Answer, truth: Fraction) -> bool:
+def is_proven(answer: QueryResult, truth: Fraction) -> bool:
     off = abs(Fraction(float(answer.values[0])) - truth)
     return math.isinf(answer.error) or off <= Fraction(answer.error)
 
@@ -178,7 +178,7 @@ def test_the_error_of_an_mdp_holds(fan: Fan, kind: Kind) -> None:
 @settings(deadline=None, max_examples=100)
 @given(fans())
 def test_an_average_is_rounded_once(fan: Fan) -> None:
-    chain = fan.successors(bounded=True).under(fan.choose)
+    chain = fan.successors(bounded=True).apply_policy(fan.choose)
     for state, (reward, masses) in zip("st", fan.chain(), strict=True):
         average, successors = chain.outcome(state, "policy")
         assert average == float(reward)
@@ -196,7 +196,7 @@ def fan_of(ends: list[float], s: list[float], t: list[float], discount: float) -
 def test_the_smallest_mass_may_lead_to_a_huge_reward() -> None:
     fan = fan_of([0.0, 1e300], [1.0, TINY], [1.0, 0.0], 0.5)
     answer = found("bisimulation", fan.successors(bounded=False), ("s", "t"))
-    assert answer.explored == 2
+    assert answer.num_explored == 2
     assert is_proven(answer, fan.distance("bisimulation"))
     heavy = fan_of([0.0, 1e30], [1.0 - 4e-15, 4e-15], [1.0, 0.0], 0.5)
     answer = found("bisimulation", heavy.successors(bounded=False), ("s", "t"))
@@ -218,14 +218,14 @@ def test_shares_that_round_to_one_number_are_told_apart() -> None:
 def test_equal_rows_lead_nowhere_though_their_sums_are_rounded() -> None:
     scaled = [0.1 * (1 - 9e-9), 0.2, 0.7]
     fan = fan_of([0.0, 1.0, 2.0], scaled, scaled, 0.5)
-    assert found("bisimulation", fan.successors(bounded=False), ("s", "t")).explored == 1
+    assert found("bisimulation", fan.successors(bounded=False), ("s", "t")).num_explored == 1
 
 
 def test_mass_left_aside_is_in_the_error() -> None:
-    dust = reach.DUST
+    dust = reach.NEGLIGIBLE_MASS
     fan = fan_of([0.0, 1e15], [0.5 + dust, 0.5 - dust], [0.5, 0.5], 0.05)
     answer = found("bisimulation", fan.mdp(), (0, 1))
-    assert answer.explored == 1
+    assert answer.num_explored == 1
     assert is_proven(answer, fan.distance("bisimulation"))
     # Without the differences themselves, what rounding is allowed would not do.
     rounding = 4 * 2 * UNIT * 1e15 / 0.95 * 0.05 / 0.95
@@ -289,14 +289,14 @@ def test_the_rounding_of_a_chain_is_in_the_error(
         [[[stay, mass_error]], [[mass_error, stay]]], [[low], [1.0 - low]], discount=0.5
     )
     errors = {"reward_error": reward_error, "mass_error": mass_error}
-    monkeypatch.setattr(grounds.Known.__init__, "__kwdefaults__", errors)
+    monkeypatch.setattr(grounds.MDPRowSource.__init__, "__kwdefaults__", errors)
     answer = found("bisimulation", mdp, (0, 1))
     off = 2.0 - answer(0, 1)  # 1 + 0.5 d = d
     assert answer.error / 2 < off <= answer.error
 
 
 def test_the_distance_of_states_with_different_actions_is_rounded() -> None:
-    source = Successors(
+    source = ImplicitMDP(
         lambda x, a: (0.0, x),
         actions=lambda x: ["stay", "go"][: x + 1],
         discount=0.9,
@@ -308,50 +308,50 @@ def test_the_distance_of_states_with_different_actions_is_rounded() -> None:
 
 
 def test_pairs_beyond_the_search_are_in_the_error() -> None:
-    source = Successors(
+    source = ImplicitMDP(
         lambda x, a: (float(x > 0), x + (x > 0) - (x < 0)),
         actions=["on"],
         discount=0.5,
         reward_range=(0, 1),
     )
-    answer = answered("bisimulation", source, [(1, -1)], tol=0.01)
-    assert not answer.made["complete"]
+    answer = query("bisimulation", source, [(1, -1)], tol=0.01)
+    assert not answer.metadata["complete"]
     assert answer.error / 2 < abs(answer(1, -1) - 2.0) <= answer.error
 
 
 def test_a_search_that_the_discount_ends_says_what_is_beyond() -> None:
     """Below the normal numbers a power of the discount has few digits."""
     gamma = 1.0001e-161
-    walk = Successors(
+    walk = ImplicitMDP(
         lambda x, a: (float(abs(x) == 2) * 1e300 * (x > 0), x + (x > 0) - (x < 0)),
         actions=["on"],
         discount=gamma,
         reward_range=(0, 1e300),
     )
     answer = found("bisimulation", walk, (1, -1))
-    assert (answer.explored, answer.made["complete"]) == (2, False)
+    assert (answer.num_explored, answer.metadata["complete"]) == (2, False)
     assert abs(Fraction(answer(1, -1)) - Fraction(gamma) * Fraction(1e300)) <= answer.error
 
 
 def test_a_tolerance_far_below_the_distances() -> None:
     """tol / D is too small for a float; the search ends all the same."""
-    walk = Successors(
+    walk = ImplicitMDP(
         lambda x, a: (1e300 * (x == 1), min(x + 1, 2)),
         actions=["on"],
         discount=0.5,
         reward_range=(0, 1e300),
     )
-    answer = answered("bisimulation", walk, [(2, 3)], tol=1e-300)
-    assert (answer.explored, answer.made["complete"]) == (1, True)
+    answer = query("bisimulation", walk, [(2, 3)], tol=1e-300)
+    assert (answer.num_explored, answer.metadata["complete"]) == (1, True)
 
 
 def test_rewards_that_no_distance_can_hold() -> None:
     for reward_range in (None, (-1.7e308, 1.7e308)):
-        source = Successors(
+        source = ImplicitMDP(
             lambda x, a: (1.7e308 * x, x), actions=["on"], discount=0.5, reward_range=reward_range
         )
         with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
-            answered("bisimulation", source, [(1, -1)])
+            query("bisimulation", source, [(1, -1)])
     mdp = MDP.deterministic([[0], [1]], [[1.7e308], [-1.7e308]], discount=0.5)
     with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
-        answered("bisimulation", mdp, [(0, 1)])
+        query("bisimulation", mdp, [(0, 1)])

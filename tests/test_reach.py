@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisimetric import MDP, Successors, TableTooLarge, exact
-from bisimetric.exact.queries import answered
+from bisimetric import MDP, ImplicitMDP, InsufficientMemory, exact
+from bisimetric.exact.queries import query
 from strategies import stochastic_mdps
 
 quick = settings(deadline=None, max_examples=100)
@@ -42,9 +42,9 @@ def test_exactly_the_pairs_that_are_reached_are_explored(
                             todo.append((x, y))
     # The discount alone would end the search after thousands of steps; without rewards, at once.
     kind: Kind = "lax" if lax else "bisimulation"
-    answer = answered(kind, mdp.replace(discount=0.999), [start], tol=1e-4)
+    answer = query(kind, mdp.replace(discount=0.999), [start], tol=1e-4)
     expected = sum(len(pair) == 2 for pair in seen) if np.ptp(mdp.R) > 0 else 0
-    assert answer.explored == expected
+    assert answer.num_explored == expected
 
 
 def test_the_other_component_is_never_touched() -> None:
@@ -53,10 +53,10 @@ def test_the_other_component_is_never_touched() -> None:
     R = np.arange(53.0)
     mdp = MDP.deterministic(np.array(n)[:, None], R[:, None], discount=0.9)
     for kind in KINDS:
-        answer = answered(
+        answer = query(
             kind, mdp, [(0, 1)], policy=np.zeros(53, int) if kind == "on_policy" else None
         )
-        assert (answer.explored, answer.made["complete"]) == (3, True)
+        assert (answer.num_explored, answer.metadata["complete"]) == (3, True)
 
 
 def test_shared_mass_leads_nowhere() -> None:
@@ -66,8 +66,8 @@ def test_shared_mass_leads_nowhere() -> None:
     P[1, 0, [3, 4, 5]] = [1 / 3, 1 / 3, 1 / 3]
     P[2:, 0] = np.eye(7)[6]
     R = np.array([[0], [0], [1], [2], [4], [8], [0]])
-    answer = answered("bisimulation", MDP.from_matrices(P, R, discount=0.5), [(0, 1)])
-    assert answer.explored == 2  # the pair itself, and (2, 5)
+    answer = query("bisimulation", MDP.from_matrices(P, R, discount=0.5), [(0, 1)])
+    assert answer.num_explored == 2  # the pair itself, and (2, 5)
     assert answer(0, 1) == pytest.approx(0.5 * 7 / 3, abs=answer.error)
 
 
@@ -80,17 +80,17 @@ def test_only_what_is_reached_is_asked_for_and_only_once() -> None:
             raise AssertionError(f"{x} is outside the reach")
         return float(x == 7), min(12, x + 1) if action == "up" else max(0, x - 1)
 
-    walk = Successors(step, actions=("up", "down"), discount=0.9)
-    answer = answered("lax", walk, [(3, 5), (5, 3), (4, 4)])
+    walk = ImplicitMDP(step, actions=("up", "down"), discount=0.9)
+    answer = query("lax", walk, [(3, 5), (5, 3), (4, 4)])
     assert set(calls.values()) == {1}
-    assert answer.made["complete"]
+    assert answer.metadata["complete"]
     assert answer(4, 4) == 0
     assert answer(3, 5) == answer(5, 3) > 0
 
     calls.clear()
-    up = answered("on_policy", walk, [(9, 11)], policy=lambda x: "up")
+    up = query("on_policy", walk, [(9, 11)], policy=lambda x: "up")
     assert set(calls) == {(x, "up") for x in range(9, 13)}
-    assert up.explored == 3
+    assert up.num_explored == 3
 
 
 def test_a_depth_is_not_exceeded() -> None:
@@ -100,13 +100,17 @@ def test_a_depth_is_not_exceeded() -> None:
         asked.add(x)
         return float(x % 2), x + 2
 
-    ahead = Successors(step, actions=["on"], discount=0.5, reward_range=(0, 1))
-    answer = answered("bisimulation", ahead, [(0, 1)], tol=0.01)
+    ahead = ImplicitMDP(step, actions=["on"], discount=0.5, reward_range=(0, 1))
+    answer = query("bisimulation", ahead, [(0, 1)], tol=0.01)
     # 2^-k <= 0.01 / 4 from k = 9 on, and every step adds one pair.
-    assert (answer.explored, answer.made["depth"], answer.made["complete"]) == (9, 9, False)
+    assert (answer.num_explored, answer.metadata["depth"], answer.metadata["complete"]) == (
+        9,
+        9,
+        False,
+    )
     assert asked == set(range(18))
     assert abs(answer(0, 1) - 2) <= answer.error <= 0.01
-    assert answered("bisimulation", ahead, [(0, 1)], tol=100).explored == 0
+    assert query("bisimulation", ahead, [(0, 1)], tol=100).num_explored == 0
 
 
 def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
@@ -116,13 +120,13 @@ def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
     def step(x: int, a: int) -> tuple[float, dict[int, float]]:
         return reward(x), {x + a: 2 / 3, x - 1: 1 / 3}
 
-    walk = Successors(step, actions=(1, 2), discount=0.7, reward_range=(0, 1))
+    walk = ImplicitMDP(step, actions=(1, 2), discount=0.7, reward_range=(0, 1))
     pairs = [(0, 1), (0, 2), (-3, 3)]
     ways: list[tuple[Kind, Any]] = [("bisimulation", exact.bisimulation), ("lax", exact.lax)]
     for kind, table in ways:
-        answer = answered(kind, walk, pairs, tol=0.05)
+        answer = query(kind, walk, pairs, tol=0.05)
         # Walls so far away that no walk reaches them within the depth.
-        far = 2 * answer.made["depth"] + 10
+        far = 2 * answer.metadata["depth"] + 10
         P = np.zeros((2 * far + 1, 2, 2 * far + 1))
         R = np.zeros((2 * far + 1, 2))
         for x in range(-far, far + 1):
@@ -132,7 +136,7 @@ def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
                 R[x + far] = reward(x)
         mdp = MDP.from_matrices(P, R, discount=0.7)
         finite = [(s + far, t + far) for s, t in pairs]
-        assert answered(kind, mdp, finite, tol=0.05).explored == answer.explored
+        assert query(kind, mdp, finite, tol=0.05).num_explored == answer.num_explored
         d = table(mdp)
         for (s, t), value in zip(finite, answer.values, strict=True):
             assert abs(d(s, t) - value) <= d.error + answer.error
@@ -140,15 +144,15 @@ def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
 
 def test_an_infinite_walk_has_the_distance_that_can_be_worked_out() -> None:
     """Rewards x % 2 and equal steps: the gap is 1 in every step."""
-    walk = Successors(
+    walk = ImplicitMDP(
         lambda x, a: (x % 2, {x + 2: 0.25, x - 2: 0.75}),
         actions=["on"],
         discount=0.8,
         reward_range=(0, 1),
     )
-    answer = answered("bisimulation", walk, [(0, 1)], tol=1e-3)
+    answer = query("bisimulation", walk, [(0, 1)], tol=1e-3)
     assert answer(0, 1) == pytest.approx(5, abs=answer.error)
-    same = answered("bisimulation", walk, [(0, 2)], tol=1e-3)
+    same = query("bisimulation", walk, [(0, 2)], tol=1e-3)
     assert same(0, 2) <= same.error <= 1e-3
 
 
@@ -159,8 +163,8 @@ def test_many_states_and_a_small_reach() -> None:
     block = np.arange(states) // 40 * 40
     n = block[:, None] + random.integers(40, size=(states, 3))
     mdp = MDP.deterministic(n, random.random((states, 3)), discount=0.95)
-    answer = answered("bisimulation", mdp, [(5, 123_456), (199_999, 80_000), (7, 8)])
-    assert answer.explored <= 2 * 40 * 40 + 40 * 39 // 2
+    answer = query("bisimulation", mdp, [(5, 123_456), (199_999, 80_000), (7, 8)])
+    assert answer.num_explored <= 2 * 40 * 40 + 40 * 39 // 2
     some = np.concatenate([np.arange(40), block[123_456] + np.arange(40)])
     near = MDP.deterministic(
         np.searchsorted(some, n[some]), np.ascontiguousarray(mdp.R[some]), discount=0.95
@@ -176,10 +180,10 @@ def test_a_reach_beyond_the_first_room() -> None:
     random = np.random.default_rng(1)
     n, R = random.integers(300, size=(300, 2)), random.random((300, 2))
     mdp = MDP.deterministic(n, R, discount=0.9)
-    answer, d = answered("bisimulation", mdp, [(0, 1)]), exact.bisimulation(mdp)
-    assert answer.explored > 8 * 1024
+    answer, d = query("bisimulation", mdp, [(0, 1)]), exact.bisimulation(mdp)
+    assert answer.num_explored > 8 * 1024
     assert abs(answer(0, 1) - d(0, 1)) <= answer.error + d.error
-    laxer, e = answered("lax", mdp, [(0, 1)]), exact.lax(mdp)
+    laxer, e = query("lax", mdp, [(0, 1)]), exact.lax(mdp)
     assert abs(laxer(0, 1) - e(0, 1)) <= laxer.error + e.error
 
 
@@ -192,8 +196,8 @@ def test_almost_equal_probabilities_count_as_equal() -> None:
     assert P[0, 0, 3] < P[1, 0, 3]
     P[2:, 0] = np.eye(6)[5]
     R = np.array([[0], [1], [3], [5], [9], [9]])
-    answer = answered("bisimulation", MDP.from_matrices(P, R, discount=0.9), [(0, 1)])
-    assert answer.explored == 1
+    answer = query("bisimulation", MDP.from_matrices(P, R, discount=0.9), [(0, 1)])
+    assert answer.num_explored == 1
     assert 0 < abs(answer.error) < 1e-9
     assert answer(0, 1) == pytest.approx(1, abs=answer.error)
 
@@ -201,8 +205,8 @@ def test_almost_equal_probabilities_count_as_equal() -> None:
 # Searches without an end.
 
 
-def endless(reward_range: tuple[float, float] | None, discount: float = 0.9) -> Successors:
-    return Successors(
+def endless(reward_range: tuple[float, float] | None, discount: float = 0.9) -> ImplicitMDP:
+    return ImplicitMDP(
         lambda x, a: (float(x % 3 == 0), 2 * x + a),
         actions=(0, 1),
         discount=discount,
@@ -211,19 +215,19 @@ def endless(reward_range: tuple[float, float] | None, discount: float = 0.9) -> 
 
 
 def test_a_search_without_end_is_given_up() -> None:
-    with pytest.raises(TableTooLarge, match=r"more than max_pairs=500, .*reward_range"):
-        answered("bisimulation", endless(None), [(1, 2)], max_pairs=500)
-    with pytest.raises(TableTooLarge, match="more than max_pairs=1, after 0 steps"):
-        answered("bisimulation", endless(None), [(1, 2), (3, 4)], max_pairs=1)
+    with pytest.raises(InsufficientMemory, match=r"more than max_pairs=500, .*reward_range"):
+        query("bisimulation", endless(None), [(1, 2)], max_pairs=500)
+    with pytest.raises(InsufficientMemory, match="more than max_pairs=1, after 0 steps"):
+        query("bisimulation", endless(None), [(1, 2), (3, 4)], max_pairs=1)
 
 
 def test_a_tol_for_which_the_pairs_suffice_is_named() -> None:
     with pytest.raises(
-        TableTooLarge, match=r"max_pairs=500, after \d steps; pass tol=\d"
+        InsufficientMemory, match=r"max_pairs=500, after \d steps; pass tol=\d"
     ) as caught:
-        answered("bisimulation", endless((0, 1)), [(1, 2)], max_pairs=500)
+        query("bisimulation", endless((0, 1)), [(1, 2)], max_pairs=500)
     tol = float(str(caught.value).partition("tol=")[2].partition(" ")[0])
-    assert answered("bisimulation", endless((0, 1)), [(1, 2)], max_pairs=500, tol=tol).error <= tol
+    assert query("bisimulation", endless((0, 1)), [(1, 2)], max_pairs=500, tol=tol).error <= tol
 
 
 def test_a_search_stops_before_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,5 +235,5 @@ def test_a_search_stops_before_the_memory_is_full(monkeypatch: pytest.MonkeyPatc
     mdp = MDP.deterministic(n, n % 3, discount=0.99)
     free = psutil.virtual_memory()._replace(available=2**26)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    with pytest.raises(TableTooLarge, match=r"more than the free memory holds, .*; pass tol="):
-        answered("bisimulation", mdp, [(1, 2)])
+    with pytest.raises(InsufficientMemory, match=r"more than the free memory holds, .*; pass tol="):
+        query("bisimulation", mdp, [(1, 2)])

@@ -263,7 +263,7 @@ def test_work_grows_like_edges_times_their_logarithm(
     mark = partition.mark
     monkeypatch.setattr(refinement, "mark", counted)
     monkeypatch.setattr(refinement, "split_by_cord", refinement.split_by_cord.py_func)
-    monkeypatch.setattr(relation, "refined", refinement.refined.py_func)
+    monkeypatch.setattr(relation, "refined", refinement.refine.py_func)
     compute(mdp)
     m, S = mdp.R.size, mdp.num_states
     assert m / 2 < marks <= m * (2 * (np.log2(m) + 1) + np.log2(S))

@@ -99,15 +99,17 @@ def test_on_policy_agrees_with_exact_fractions(mdp: MDP, seed: int, mixed: bool)
     if mixed:
         policy = rng.multinomial(4, np.ones(mdp.num_actions) / mdp.num_actions, mdp.num_states) / 4
     tol = 5e-15  # between rounding and the shares of 1e-12 that the policy makes
-    expected = by_rounds(mdp.under(policy), lax=False, tol=tol)
+    expected = by_rounds(mdp.apply_policy(policy), lax=False, tol=tol)
     assert relation.on_policy(mdp, policy, tol=tol).tolist() == expected
 
 
 def through_the_stochastic_kernel(compute: Compute, mdp: MDP) -> Labels:
     def lumped(targets: Any, labels: Any, num_labels: int, free: bool) -> Any:
         indptr = np.arange(targets.size + 1, dtype=targets.dtype)
-        moves = lumping.arrivals(indptr, targets.ravel(), np.ones(targets.size), len(targets))
-        return lumping.lumped(*moves, labels.ravel(), num_labels, free, 0)
+        moves = lumping.group_by_successor(
+            indptr, targets.ravel(), np.ones(targets.size), len(targets)
+        )
+        return lumping.lump(*moves, labels.ravel(), num_labels, free, 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relation, "refined", lumped)
@@ -278,7 +280,7 @@ def test_probabilities_below_the_smallest_weight_are_none(monkeypatch: pytest.Mo
     P = np.zeros((5, 1, 5))
     P[:, 0, 0], P[1:, 0, 3:] = 1, 1e-30
     mdp = MDP.from_matrices(P, [[0], [0], [0], [1], [1]], discount=0.9)
-    monkeypatch.setattr(relation, "lumped", lumping.lumped.py_func)  # which checks its indices
+    monkeypatch.setattr(relation, "lumped", lumping.lump.py_func)  # which checks its indices
     assert relation.bisimulation(mdp, tol=0).tolist() == [0, 0, 0, 1, 1]
 
 
@@ -371,7 +373,7 @@ def test_work_grows_like_transitions_times_their_logarithm(
     monkeypatch.setattr(refinement, "mark", counted)
     monkeypatch.setattr(lumping, "mark", counted)
     monkeypatch.setattr(lumping, "split_by_cord", refinement.split_by_cord.py_func)
-    monkeypatch.setattr(relation, "lumped", lumping.lumped.py_func)
+    monkeypatch.setattr(relation, "lumped", lumping.lump.py_func)
     rows, states = mdp.R.size, mdp.num_states
     assert compute(mdp).max() > states / 2
     assert rows / 2 < marks <= 2 * rows * (np.log2(rows) + 1) + mdp.P.nnz * np.log2(states)

@@ -26,7 +26,7 @@ def test_from_an_environment_to_distances(run: Run) -> None:
     code, out, err = run(*LAKE, "--steps", "5k", "--key", "3", "-o", "data.npz")
     assert (code, err) == (0, "")
     data = Transitions.load("data.npz")
-    same = datasets.rollout("FrozenLake-v1", steps=5000, key=3, is_slippery=False)
+    same = datasets.rollout("FrozenLake-v1", steps=5000, seed=3, is_slippery=False)
     for name in ("states", "actions", "rewards", "next_states", "terminated", "truncated"):
         assert np.array_equal(getattr(data, name), getattr(same, name))
     episodes = len(list(data.episodes()))
@@ -119,7 +119,7 @@ def test_a_room_of_minigrid_and_its_seed(run: Run) -> None:
     words = ("rollout", "MiniGrid-Empty-5x5-v0", "--set", "seed=3", "--steps", "200")
     assert run(*words, "-o", "data.npz").code == 0
     data = Transitions.load("data.npz")
-    assert data.made["seed"] == 3
+    assert data.metadata["seed"] == 3
     assert data.names is not None
     assert set(data.names) <= {*(worlds.load("MiniGrid-Empty-5x5-v0", seed=3).names or ()), *GOALS}
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, NotConverged, exact, planning, relation, transport
 from bisimetric.exact import branching, couplings
-from bisimetric.exact.table import proven_error
+from bisimetric.exact.table import bound_error
 from bisimetric.rounding import UNIT
 from bisimetric.transport import Costs
 from rationals import transport as transport_cost
@@ -71,7 +71,7 @@ def test_sums_over_a_row_round_once_per_term(solve: Callable[..., Distance]) -> 
     assert relation.bisimulation(mdp).max() == mdp.num_states - 1
     d = computed(solve, mdp)
     off = deviation(d, -2, -1, Fraction(mdp.discount) * mean)
-    assert off > proven_error(0.0, float(d.values.max()), mdp.discount)
+    assert off > bound_error(0.0, float(d.values.max()), mdp.discount)
     assert off <= d.error
 
 
@@ -82,7 +82,7 @@ def test_values_round_once_per_successor() -> None:
     for _ in range(4):
         V = planning.action_values(mdp, V)[:, 0]
     assert np.array_equal(V, planning.action_values(mdp, V)[:, 0])
-    found = planning._proven("optimal_values", V, V, mdp, float("inf"))
+    found = planning._certify_values("optimal_values", V, V, mdp, float("inf"))
     off = abs(Fraction(float(V[-2])) - Fraction(mdp.discount) * mean)
     assert off > 6 * UNIT * float(mdp.R.max() + V.max()) / (1 - mdp.discount)
     assert off <= found.error
@@ -100,13 +100,13 @@ def test_probabilities_of_a_class_round_once_per_state(solve: Callable[..., Dist
     R[: copies + 1] = 1.0
     mdp = MDP.from_matrices(P, R, discount=0.3)
     d = computed(solve, mdp)
-    assert d.made["classes"] == 3
+    assert d.metadata["classes"] == 3
     half, lost, discount = Fraction(1, 2), copies * Fraction(LOST), Fraction(mdp.discount)
     truth = discount * (half + lost) / (1 + lost) / (1 - discount)
     off = deviation(d, -2, -1, truth)
     # Rows of the quotient have two successors; see `branching`.
     largest = float(d.values.max())
-    assert off > proven_error(mdp.discount * (4 * 2 + 8) * UNIT * largest, largest, mdp.discount)
+    assert off > bound_error(mdp.discount * (4 * 2 + 8) * UNIT * largest, largest, mdp.discount)
     assert off <= d.error
 
 
@@ -156,7 +156,7 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
     d = computed(exact.bisimulation, mdp)
     off = deviation(d, 7, 8, Fraction(mdp.discount) * Fraction(1 - 63 * UNIT))
     largest = float(d.values.max())
-    assert off > proven_error(mdp.discount * (4 * 3 + 8) * UNIT * largest, largest, mdp.discount)
+    assert off > bound_error(mdp.discount * (4 * 3 + 8) * UNIT * largest, largest, mdp.discount)
     assert off <= d.error
 
 
@@ -168,7 +168,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     """`improve` only computes potentials here, as if its pivots had run out."""
 
     def potentials_only(room: Any, n: int, m: int, _: float) -> tuple[float, float]:
-        transport._price(room, n, m)
+        transport._compute_potentials(room, n, m)
         parent, potential = room.ints[transport.PARENT], room.reals[transport.POTENTIAL]
         outside = [
             room.cost[i * m + j] - potential[i] - potential[n + j]
@@ -185,15 +185,15 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     table = np.zeros((8, 8))
     table[:3, 3:6] = np.array(costs).reshape(3, 3) / 64
     table += table.T
-    model = branching._numbered(mdp, np.arange(8), lax=False)
+    model = branching._build_kernel_mdp(mdp, np.arange(8), lax=False)
     costs_of_pairs = Costs(table, np.empty(0, np.int64), 8)
-    run = branching._Run(model, costs_of_pairs, branching._slots_of_states(model))
+    run = branching._CouplingIteration(model, costs_of_pairs, branching._lay_out_all_pairs(model))
     pair = 7 * 6 // 2 + 6
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "improve", potentials_only)
-        compute: Any = couplings._worth
+        compute: Any = couplings._evaluate_move
         value, doubt, computed_anew = compute.py_func(
-            model, run.memory, transport.space(3), costs_of_pairs, pair, 7, 6, 0, 0, 0, 0.0, True,
+            model, run.cache, transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0, 0.0, True,
             -1.0,
         )  # fmt: skip
     third = Fraction(1, 3)
@@ -238,7 +238,7 @@ SIZES = st.floats(1e-200, 1e200)
 @given(SIZES, SIZES, st.floats(0, 1, exclude_max=True))
 def test_the_error_is_rounded_up(residual: float, largest: float, discount: float) -> None:
     bound = Fraction(residual) + 4 * (Fraction(UNIT) * Fraction(largest) + Fraction(TINY))
-    found = proven_error(residual, largest, discount)
+    found = bound_error(residual, largest, discount)
     assert Fraction(found) >= bound / (1 - Fraction(discount))
 
 
@@ -247,7 +247,7 @@ def test_the_error_is_rounded_up(residual: float, largest: float, discount: floa
 def test_the_error_of_values_is_rounded_up(value: float, image: float, discount: float) -> None:
     mdp = MDP.deterministic([[0]], [[1.0]], discount=discount)
     V, Q = np.array([value]), np.array([image])
-    found = planning._proven("optimal_values", V, Q, mdp, float("inf")).error
+    found = planning._certify_values("optimal_values", V, Q, mdp, float("inf")).error
     bound = Fraction(abs(image - value)) + 8 * Fraction(UNIT) * Fraction(1.0 + abs(value))
     assert Fraction(found) >= bound / (1 - Fraction(discount))
 

@@ -16,13 +16,13 @@ from bisimetric import MDP, Distance, InputError, NotConverged, exact, sampled, 
 from bisimetric.sampled import (
     AllActions,
     Prioritised,
-    Run,
+    SampledRun,
     Trajectories,
     Uniform,
     draws,
     priorities,
 )
-from bisimetric.sampled.engines import BLOCK, Ranked
+from bisimetric.sampled.engines import PAIRS_PER_BLOCK, PrioritisedUpdater
 from strategies import deterministic_mdps
 
 SAMPLERS: list[Any] = [Uniform(), Trajectories(), AllActions(), Prioritised()]
@@ -40,10 +40,10 @@ def grid(kind: str) -> tuple[MDP, Distance]:
     return mdp, exact.on_policy(mdp, tol=1e-9)
 
 
-def plain_loop(run: Run, pairs: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
+def plain_loop(run: SampledRun, pairs: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
     """Equation 3 as the paper writes it, one pair of transitions at a time."""
-    rows = run.source.known.rows
-    d = np.zeros((run.source.known.states,) * 2)
+    rows = run.source.table.rows
+    d = np.zeros((run.source.table.num_states,) * 2)
     for i, j in pairs:
         s, t = rows.state[i], rows.state[j]
         ahead = d[rows.successor[i], rows.successor[j]]
@@ -52,12 +52,12 @@ def plain_loop(run: Run, pairs: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
     return d
 
 
-def drawn_by(run: Run, steps: int) -> list[tuple[int, int]]:
+def drawn_by(run: SampledRun, steps: int) -> list[tuple[int, int]]:
     """The pairs that a run will draw next; the run itself stays where it is."""
-    engine: Any = Run(run.kind, run.source, sampler=run.sampler, key=run.key)._engine
+    engine: Any = SampledRun(run.kind, run.source, sampler=run.sampler, seed=run.seed)._updater
     pairs = []
-    for first in range(0, steps, BLOCK):
-        i, j = (np.empty(min(BLOCK, steps - first), np.int32) for _ in range(2))
+    for first in range(0, steps, PAIRS_PER_BLOCK):
+        i, j = (np.empty(min(PAIRS_PER_BLOCK, steps - first), np.int32) for _ in range(2))
         engine.fill(first, i, j)
         pairs += list(zip(i.tolist(), j.tolist(), strict=True))
     return pairs
@@ -67,15 +67,15 @@ def drawn_by(run: Run, steps: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
 def test_the_kernels_do_what_equation_3_says(sampler: Any, kind: Any) -> None:
     mdp, _ = grid(kind)
-    run = Run(kind, mdp, sampler=sampler, key=3)
+    run = SampledRun(kind, mdp, sampler=sampler, seed=3)
     pairs = drawn_by(run, 20_000)
     run.advance(20_000)
     assert np.array_equal(run.values, plain_loop(run, pairs))
-    rows = run.source.known.rows
+    rows = run.source.table.rows
     met = {
         (int(rows.group[i]), *sorted((int(rows.state[i]), int(rows.state[j])))) for i, j in pairs
     }
-    assert run.coverage().met == sum(s != t for _, s, t in met)
+    assert run.compute_coverage().num_paired == sum(s != t for _, s, t in met)
     assert all(rows.group[i] == rows.group[j] for i, j in pairs)
 
 
@@ -86,17 +86,19 @@ def test_the_grid_converges_for_ten_keys_and_never_exceeds_the_metric(
 ) -> None:
     mdp, truth = grid(kind)
     for key in range(10):
-        run = Run(kind, mdp, sampler=sampler, key=key)
+        run = SampledRun(kind, mdp, sampler=sampler, seed=key)
         before = np.zeros_like(truth.values)
         while np.abs(run.values - truth.values).max() > 1e-3:
             assert run.steps < 10_000_000
             run.advance(100_000)
             assert (run.values >= before).all()
-            assert (run.values <= truth.values + truth.error + run.coverage().rounding).all()
+            assert (
+                run.values <= truth.values + truth.error + run.compute_coverage().rounding
+            ).all()
             before = run.values.copy()
         assert np.array_equal(run.values, run.values.T)
         assert not run.values.diagonal().any()
-        distance = run.distance()
+        distance = run.to_distance()
         assert np.abs(distance.values - truth.values).max() <= distance.error + truth.error
 
 
@@ -118,11 +120,11 @@ def test_the_theorem(data: st.DataObject, mdp: MDP) -> None:
         )
     )
     truth = exact.bisimulation(mdp, tol=1e-9)
-    run = Run("bisimulation", mdp, sampler=sampler, key=data.draw(st.integers(0, 100)))
+    run = SampledRun("bisimulation", mdp, sampler=sampler, seed=data.draw(st.integers(0, 100)))
     while np.abs(run.values - truth.values).max() > 1e-6:
         assert run.steps < 20_000_000, "the error stays above 1e-6"
         run.advance(50_000)
-    distance = run.distance()
+    distance = run.to_distance()
     far = np.abs(distance.values - truth.values).max()
     assert far <= distance.error + truth.error
     assert (run.values <= truth.values + truth.error + distance.coverage.rounding).all()  # type: ignore[union-attr]
@@ -134,7 +136,7 @@ def test_the_theorem_on_policy(data: st.DataObject, mdp: MDP) -> None:
     states, actions = mdp.R.shape
     policy = data.draw(st.lists(st.integers(0, actions - 1), min_size=states, max_size=states))
     truth = exact.on_policy(mdp, policy, tol=1e-9)
-    d = sampled.on_policy(mdp, policy, tol=1e-6, key=data.draw(st.integers(0, 100)))
+    d = sampled.on_policy(mdp, policy, tol=1e-6, seed=data.draw(st.integers(0, 100)))
     assert d.error <= 1e-6
     assert np.abs(d.values - truth.values).max() <= d.error + truth.error
 
@@ -143,9 +145,9 @@ def test_the_theorem_on_policy(data: st.DataObject, mdp: MDP) -> None:
 @given(mdp=deterministic_mdps(discounts=[0.0, 0.9, 0.999]), steps=st.integers(0, 3000))
 def test_the_bound_holds_at_any_time(mdp: MDP, steps: int) -> None:
     truth = exact.bisimulation(mdp, tol=1e-7)
-    run = Run("bisimulation", mdp, key=steps)
+    run = SampledRun("bisimulation", mdp, seed=steps)
     run.advance(steps)
-    lower, upper = run.distance().bounds(*np.indices(truth.values.shape))
+    lower, upper = run.to_distance().bounds(*np.indices(truth.values.shape))
     assert (lower <= truth.values + truth.error).all()
     assert (truth.values <= upper + truth.error).all()
 
@@ -176,18 +178,18 @@ def test_one_state_has_nothing_to_learn() -> None:
 @each_sampler
 def test_a_run_does_not_depend_on_how_it_is_cut(sampler: Any, tmp_path: Path) -> None:
     mdp = worlds.load("random", states=40, actions=3, key=5)
-    whole = Run("bisimulation", mdp, sampler=sampler, key=7)
+    whole = SampledRun("bisimulation", mdp, sampler=sampler, seed=7)
     whole.advance(50_000)
-    parts = Run("bisimulation", mdp, sampler=sampler, key=7)
+    parts = SampledRun("bisimulation", mdp, sampler=sampler, seed=7)
     for steps in (1, 0, 6, 4321, 20_000):
         parts.advance(steps)
     parts.save(tmp_path / "run.npz")
-    again = Run("bisimulation", mdp, sampler=sampler, key=7).resume(tmp_path / "run.npz")
+    again = SampledRun("bisimulation", mdp, sampler=sampler, seed=7).resume(tmp_path / "run.npz")
     assert again.steps == 24_328
     again.advance(50_000 - again.steps)
     assert np.array_equal(again.values, whole.values)
-    assert np.array_equal(again.met, whole.met)
-    other = Run("bisimulation", mdp, sampler=sampler, key=8)
+    assert np.array_equal(again.paired, whole.paired)
+    other = SampledRun("bisimulation", mdp, sampler=sampler, seed=8)
     other.advance(50_000)
     assert not np.array_equal(other.values, whole.values)
 
@@ -198,31 +200,31 @@ def test_verbs_resume_to_the_same_table(tmp_path: Path) -> None:
     sampled.bisimulation(mdp, steps=30_000, checkpoint=file)
     d = sampled.bisimulation(mdp, steps=90_000, resume=file)
     assert np.array_equal(d.values, sampled.bisimulation(mdp, steps=90_000).values)
-    assert d.made["steps"] == 90_000
+    assert d.metadata["steps"] == 90_000
 
 
 def test_an_interrupt_leaves_the_table_and_its_count_together() -> None:
     mdp = worlds.load("random", states=300, key=1)
-    run = Run("bisimulation", mdp, sampler=Trajectories(), key=2)
+    run = SampledRun("bisimulation", mdp, sampler=Trajectories(), seed=2)
     run.advance(10)
     timer = threading.Timer(0.3, lambda: __import__("_thread").interrupt_main())
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         run.advance(10**12)
     assert 10 < run.steps < 10**12
-    again = Run("bisimulation", mdp, sampler=Trajectories(), key=2)
+    again = SampledRun("bisimulation", mdp, sampler=Trajectories(), seed=2)
     again.advance(run.steps)
     assert np.array_equal(again.values, run.values)
 
 
 def test_rules_to_stop() -> None:
     mdp, truth = grid("bisimulation")
-    assert sampled.bisimulation(mdp, steps=1234).made["steps"] == 1234
+    assert sampled.bisimulation(mdp, steps=1234).metadata["steps"] == 1234
     timed = sampled.bisimulation(mdp, seconds=0.05)
-    assert timed.made["stopped"] == "seconds"
-    proven = sampled.bisimulation(mdp, tol=1e-2, truth=truth)
+    assert timed.metadata["stopped"] == "seconds"
+    proven = sampled.bisimulation(mdp, tol=1e-2, reference=truth)
     assert proven.error <= 1e-2
-    assert proven.made["stopped"] == "tol"
+    assert proven.metadata["stopped"] == "tol"
     assert sampled.bisimulation(mdp).error <= 1e-3
     with pytest.raises(NotConverged, match=r"after 1,000 steps .* tol=0.01 was asked for") as info:
         sampled.bisimulation(mdp, tol=1e-2, steps=1000)
@@ -261,16 +263,16 @@ def test_proofs_hold_below_the_normal_numbers(reward: float, discount: float) ->
 
 def test_only_two_kinds_can_be_run() -> None:
     with pytest.raises(InputError, match="kind is 'lax' and must be bisimulation or on_policy"):
-        Run("lax", grid("bisimulation")[0])
+        SampledRun("lax", grid("bisimulation")[0])
 
 
 def test_weights_are_followed() -> None:
     weight = np.array([1.0, 0.0, 3.0, 6.0, 2.0, 2.0, 0.0, 1.0])
     start = np.array([0, 4, 8])
-    table = draws.Table(*draws.alias(weight, start))
+    table = draws.AliasTable(*draws.build_alias_table(weight, start))
     u = (np.arange(100_000) + 0.5) / 100_000
     for low, high in ((0, 4), (4, 8)):
-        found = [draws.drawn(x, low, high - low, *table) for x in u]
+        found = [draws.draw_alias(x, low, high - low, *table) for x in u]
         share = np.bincount(found, minlength=8)[low:high] / len(u)
         assert np.abs(share - weight[low:high] / weight[low:high].sum()).max() < 1e-4
 
@@ -281,7 +283,7 @@ def test_what_has_no_weight_is_never_drawn(weights: list[float]) -> None:
     weight = np.array(weights)
     if not weight.sum() > 0:
         return
-    keep, other = draws.alias(weight, np.array([0, len(weight)]))
+    keep, other = draws.build_alias_table(weight, np.array([0, len(weight)]))
     share = np.bincount(other, weights=np.maximum(0, 1 - keep), minlength=len(weight)) + keep
     assert np.allclose(share / len(weight), weight / weight.sum(), atol=1e-12)
     assert not keep[weight == 0].any()
@@ -289,7 +291,7 @@ def test_what_has_no_weight_is_never_drawn(weights: list[float]) -> None:
 
 
 def test_random_numbers_are_even_and_without_memory() -> None:
-    seed = draws.seed_of(0)
+    seed = draws.derive_seed(0)
     drawn = np.array([draws.uniform(seed, count) for count in range(20_000)])
     assert drawn.min() >= 0
     assert drawn.max() < 1
@@ -301,12 +303,12 @@ def test_random_numbers_are_even_and_without_memory() -> None:
 def test_priorities_are_those_of_the_table() -> None:
     """What makes a ranked run go on from its table alone."""
     mdp = worlds.load("random", states=25, actions=3, key=2)
-    run = Run("bisimulation", mdp, sampler=Prioritised(), key=1)
+    run = SampledRun("bisimulation", mdp, sampler=Prioritised(), seed=1)
     run.advance(3_000)
-    engine = run._engine
-    assert isinstance(engine, Ranked)
-    rows = run.source.known.rows
-    planted = priorities.planted(run.values.copy(), rows, run.discount, engine.base)
+    engine = run._updater
+    assert isinstance(engine, PrioritisedUpdater)
+    rows = run.source.table.rows
+    planted = priorities.build_tree(run.values.copy(), rows, run.discount, engine.group_offsets)
     assert engine.tree is not None
     assert np.array_equal(planted, engine.tree)
     assert planted[1] == pytest.approx(planted[len(planted) // 2 :].sum())
@@ -314,8 +316,8 @@ def test_priorities_are_those_of_the_table() -> None:
 
 def test_prioritised_needs_far_fewer_samples() -> None:
     mdp, truth = grid("bisimulation")
-    uniform = Run("bisimulation", mdp)
-    ranked = Run("bisimulation", mdp, sampler=Prioritised())
+    uniform = SampledRun("bisimulation", mdp)
+    ranked = SampledRun("bisimulation", mdp, sampler=Prioritised())
     uniform.advance(200_000)
     ranked.advance(200_000)
     assert np.abs(ranked.values - truth.values).max() < 1e-2
@@ -361,7 +363,7 @@ def test_what_is_no_deterministic_mdp_is_refused() -> None:
     with pytest.raises(InputError, match="the source is int and must be an MDP"):
         sampled.bisimulation(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the truth has 2 states and the source 31"):
-        sampled.bisimulation(grid("bisimulation")[0], truth=exact.bisimulation(mixed))
+        sampled.bisimulation(grid("bisimulation")[0], reference=exact.bisimulation(mixed))
     with pytest.raises(InputError, match="the walk follows the policy itself"):
         sampled.on_policy(mixed, [0, 0], sampler=Trajectories(policy=[0, 0]))
 
@@ -369,21 +371,30 @@ def test_what_is_no_deterministic_mdp_is_refused() -> None:
 def test_files_of_other_runs_are_refused(tmp_path: Path) -> None:
     mdp, truth = grid("bisimulation")
     file = tmp_path / "run.npz"
-    run = Run("bisimulation", mdp, key=1)
+    run = SampledRun("bisimulation", mdp, seed=1)
     run.advance(100)
     run.save(file)
-    others: list[tuple[Run, str]] = [
-        (Run("bisimulation", mdp, key=2), "its key is 1 and here it is 2"),
-        (Run("bisimulation", mdp, key=1, discount=0.9), "its discount is 0.99 and here it is 0.9"),
-        (Run("bisimulation", mdp, key=1, sampler=AllActions()), r"its sampler is uniform\(\)"),
-        (Run("on_policy", mdp, policy=[0] * 31, key=1), "its kind is bisimulation"),
-        (Run("bisimulation", worlds.load("pessimism", discount=0.99), key=1), "its states is 31"),
+    others: list[tuple[SampledRun, str]] = [
+        (SampledRun("bisimulation", mdp, seed=2), "its key is 1 and here it is 2"),
         (
-            Run("bisimulation", mdp.replace(R=mdp.R * 2), key=1),
+            SampledRun("bisimulation", mdp, seed=1, discount=0.9),
+            "its discount is 0.99 and here it is 0.9",
+        ),
+        (
+            SampledRun("bisimulation", mdp, seed=1, sampler=AllActions()),
+            r"its sampler is uniform\(\)",
+        ),
+        (SampledRun("on_policy", mdp, policy=[0] * 31, seed=1), "its kind is bisimulation"),
+        (
+            SampledRun("bisimulation", worlds.load("pessimism", discount=0.99), seed=1),
+            "its states is 31",
+        ),
+        (
+            SampledRun("bisimulation", mdp.replace(R=mdp.R * 2), seed=1),
             "its transitions or their weights differ",
         ),
         (
-            Run("bisimulation", mdp, key=1, sampler=Uniform(mdp.R + 2)),
+            SampledRun("bisimulation", mdp, seed=1, sampler=Uniform(mdp.R + 2)),
             r"its sampler is uniform\(\) and here it is uniform\(weights=",
         ),
     ]

@@ -13,7 +13,7 @@ import pytest
 
 from bisimetric import MDP, Distance, InputError, Transitions, exact, sampled, worlds
 from bisimetric.cli import sampling, truth
-from bisimetric.cli.arguments import count
+from bisimetric.cli.arguments import parse_count
 from bisimetric.sampled.samplers import SAMPLERS
 from commands import Run, refused
 
@@ -66,10 +66,10 @@ def test_a_table_of_a_world_and_of_data(run: Run, kind: str, source: str, tmp_pa
     far = np.abs(d.values - expected.values).max()
     assert far <= d.error + expected.error
     assert d.error <= 1e-3
-    assert (d.kind, d.made["world"], d.made["method"]) == (verb, world, "sampled")
+    assert (d.kind, d.metadata["world"], d.metadata["method"]) == (verb, world, "sampled")
     lines = dict(line.split(maxsplit=1) for line in out.splitlines() if "next" not in line)
     assert lines["sampler"] == "uniform, key 0"
-    assert lines["steps"] == f"{d.made['steps']:,}, tol was reached"
+    assert lines["steps"] == f"{d.metadata['steps']:,}, tol was reached"
     assert lines["largest"].startswith(f"{d.values.max():.6g}, between ")
     assert lines["error"] == f"at most {d.error:.2g}, proven"
     assert lines["truth"] == f"largest difference from the exact distance: {far:.2g}"
@@ -79,7 +79,7 @@ def test_a_table_of_a_world_and_of_data(run: Run, kind: str, source: str, tmp_pa
         assert lines["world"] == f"{WORLD}: 31 states, 4 actions, deterministic, discount 0.9"
     else:
         assert lines["data"] == "data.npz: 124 steps, 1 episode, 31 states, 4 actions, discount 0.9"
-        assert d.made["data"] == "124 steps, 1 episode, 31 states, 4 actions"
+        assert d.metadata["data"] == "124 steps, 1 episode, 31 states, 4 actions"
     for name in ("d.npz", "m.png", "h.svg", "a.pdf"):
         assert f"saved      {name}\n" in out
         assert os.path.getsize(name) > 0
@@ -108,7 +108,7 @@ def test_every_sampler_has_its_name(run: Run) -> None:
     for name in SAMPLERS:
         words = ("sampled", "bisimulation", "pessimism", "--sampler", name, "-o", "d.npz")
         assert f"sampler    {name}, key 0\n" in run(*words).out
-        assert read("d.npz").made["sampler"] == name
+        assert read("d.npz").metadata["sampler"] == name
 
 
 @pytest.mark.parametrize("word", ["2000", "2_000", "2e3", "2k", "0.002M", "0.000002G"])
@@ -123,7 +123,7 @@ def test_steps_may_be_written_in_several_ways(run: Run, word: str) -> None:
 def test_what_is_no_number_of_steps(word: str) -> None:
     said = re.escape(word) or "empty"
     with pytest.raises(InputError, match=f"--steps is {said} and must be a whole"):
-        count("--steps", word)
+        parse_count("--steps", word)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,14 +134,14 @@ def test_a_run_that_goes_on_is_one_long_run(run: Run, kind: str, sampler: str) -
     out = run(*words, "--steps", "3000", "--checkpoint", "run.npz").out
     assert "kept       run.npz: --resume goes on from there\n" in out
     assert run(*words, "--steps", "7k", "--resume", "run.npz", "-o", "d.npz").code == 0
-    assert read("d.npz").made["steps"] == 7000
+    assert read("d.npz").metadata["steps"] == 7000
     assert np.array_equal(read("d.npz").values, read("long.npz").values)
 
 
 def test_it_stops_when_the_time_is_over(run: Run) -> None:
     code, out, _ = run("sampled", "bisimulation", WORLD, "--seconds", "0.05", "-o", "d.npz")
     assert code == 0
-    made = read("d.npz").made
+    made = read("d.npz").metadata
     assert made["stopped"] == "seconds"
     assert made["seconds"] >= 0.05
     assert f"steps      {made['steps']:,}, the time was over\n" in out
@@ -156,21 +156,21 @@ def test_a_table_that_falls_short_is_kept(run: Run) -> None:
         f"use `bisimetric exact bisimulation {WORLD}`; the table so far is saved in d.npz.",
     )
     saved = read("d.npz")
-    assert (saved.made["steps"], saved.made["world"]) == (5000, WORLD)
+    assert (saved.metadata["steps"], saved.metadata["world"]) == (5000, WORLD)
     assert saved.values.max() > 0
     assert run("show", "d.npz").code == 0
 
 
 def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, counter = sampled.Run.advance, itertools.count(1)
+    honest, counter = sampled.SampledRun.advance, itertools.count(1)
 
-    def advance(self: sampled.Run, steps: int) -> float:
+    def advance(self: sampled.SampledRun, steps: int) -> float:
         rise = honest(self, steps)
         if next(counter) == calls:
             raise KeyboardInterrupt
         return rise
 
-    monkeypatch.setattr(sampled.Run, "advance", advance)
+    monkeypatch.setattr(sampled.SampledRun, "advance", advance)
 
 
 def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
@@ -286,9 +286,11 @@ def test_the_truth_is_told_where_it_is_cheap(run: Run, monkeypatch: pytest.Monke
 
 def test_the_truth_may_be_less_exact_than_usual() -> None:
     mdp = worlds.load(WORLD, discount=0.99999)
-    found = truth.truth_of("bisimulation", mdp, None, None)
+    found = truth.compute_reference("bisimulation", mdp, None, None)
     assert found is not None
-    assert truth.TOL < found.distance.error < 1e-3
-    assert truth.truth_of("bisimulation", worlds.load("duplicated-grid"), None, None) is None
+    assert truth.REFERENCE_TOL < found.distance.error < 1e-3
+    assert (
+        truth.compute_reference("bisimulation", worlds.load("duplicated-grid"), None, None) is None
+    )
     halves = np.full(mdp.R.shape, 1 / mdp.num_actions)
-    assert truth.truth_of("on_policy", mdp, halves, None) is None
+    assert truth.compute_reference("on_policy", mdp, halves, None) is None

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from bisimetric import (
     MDP,
     InputError,
+    InsufficientMemory,
     NotConverged,
-    TableTooLarge,
     Transitions,
     exact,
     sampled,
     worlds,
 )
-from bisimetric.sampled import AllActions, Prioritised, Run, Trajectories, Uniform
+from bisimetric.sampled import AllActions, Prioritised, SampledRun, Trajectories, Uniform
 from strategies import deterministic_mdps
 
 SAMPLERS: list[Any] = [Uniform(), Trajectories(), AllActions(), Prioritised()]
@@ -80,7 +80,7 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
         with pytest.raises(InputError, match="no two states took the same action"):
             sampled.bisimulation(data)
         return
-    d = sampled.bisimulation(data, discount=mdp.discount, tol=1e-6, key=key)
+    d = sampled.bisimulation(data, discount=mdp.discount, tol=1e-6, seed=key)
     coverage = d.coverage
     assert coverage is not None
     assert np.array_equal(coverage.known, known)
@@ -101,7 +101,7 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
 def test_data_that_covers_all_reaches_the_metric_and_says_so(mdp: MDP, key: int) -> None:
     data = everything(mdp)
     for sampler in SAMPLERS:
-        d = sampled.bisimulation(data, discount=mdp.discount, sampler=sampler, key=key, tol=1e-6)
+        d = sampled.bisimulation(data, discount=mdp.discount, sampler=sampler, seed=key, tol=1e-6)
         truth = exact.bisimulation(data.to_mdp(discount=mdp.discount), tol=1e-9)
         assert d.error <= 1e-6
         assert np.abs(d.values - truth.values).max() <= d.error + truth.error
@@ -128,10 +128,12 @@ def test_all_that_is_different_is_drawn_alike_unless_weighed() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     often = np.repeat(np.arange(31), 4), np.tile(np.arange(4), 31)
     s, a = (np.concatenate([column, *[column[:4]] * 500]) for column in often)
-    alike = Run("bisimulation", steps_of(mdp, s, a), discount=0.9)
-    assert np.array_equal(alike.source.known.weight, np.ones(124))
-    run = Run("bisimulation", steps_of(mdp, s, a), discount=0.9, sampler=Uniform(np.ones(len(s))))
-    weight = run.source.known.weight
+    alike = SampledRun("bisimulation", steps_of(mdp, s, a), discount=0.9)
+    assert np.array_equal(alike.source.table.weight, np.ones(124))
+    run = SampledRun(
+        "bisimulation", steps_of(mdp, s, a), discount=0.9, sampler=Uniform(np.ones(len(s)))
+    )
+    weight = run.source.table.weight
     assert sorted(set(weight.tolist())) == [1.0, 501.0]
     assert weight.sum() == len(s)
 
@@ -167,9 +169,11 @@ def test_a_stream_ends_where_a_data_set_does(sampler: Any) -> None:
             highest = int(max(s[part].max(), mdp.next_state[s[part], a[part]].max())) + 1
             yield steps_of(mdp, s[part], a[part], num_states=highest)
 
-    d = sampled.bisimulation(stream(), discount=0.9, sampler=sampler, updates=500, key=1)
-    assert d.made["steps"] == 1800 * 500
-    assert d.made["stopped"] == "end of the stream"
+    d = sampled.bisimulation(
+        stream(), discount=0.9, sampler=sampler, updates_per_transition=500, seed=1
+    )
+    assert d.metadata["steps"] == 1800 * 500
+    assert d.metadata["stopped"] == "end of the stream"
     truth = exact.bisimulation(mdp, tol=1e-9)
     assert np.abs(d.values - truth.values).max() <= d.error + truth.error
     assert d.error < 0.1
@@ -185,7 +189,9 @@ def test_a_stream_may_find_its_end_late_and_more_states_after_it() -> None:
     whole = Transitions.concatenate(parts)
     truth = exact.bisimulation(whole.to_mdp(discount=0.5), tol=1e-12)
     for sampler in SAMPLERS:
-        d = sampled.bisimulation(iter(parts), discount=0.5, sampler=sampler, updates=200)
+        d = sampled.bisimulation(
+            iter(parts), discount=0.5, sampler=sampler, updates_per_transition=200
+        )
         assert np.abs(d.values - truth.values).max() <= d.error + truth.error + 1e-9
         assert d.mdp.names is not None
         assert d.mdp.names[-1] == "end"
@@ -196,9 +202,9 @@ def test_a_stream_goes_on_from_a_file(tmp_path: Path) -> None:
     data = everything(mdp)
     parts = [data[low : low + 4] for low in range(0, 24, 4)]
     file = tmp_path / "run.npz"
-    whole = sampled.bisimulation(iter(parts), discount=0.9, updates=100)
-    sampled.bisimulation(iter(parts[:3]), discount=0.9, updates=100, checkpoint=file)
-    d = sampled.bisimulation(iter(parts[3:]), discount=0.9, updates=100, resume=file)
+    whole = sampled.bisimulation(iter(parts), discount=0.9, updates_per_transition=100)
+    sampled.bisimulation(iter(parts[:3]), discount=0.9, updates_per_transition=100, checkpoint=file)
+    d = sampled.bisimulation(iter(parts[3:]), discount=0.9, updates_per_transition=100, resume=file)
     assert np.array_equal(d.values, whole.values)
     with pytest.raises(InputError, match=r"its discount is 0.9 and here it is 0.99"):
         sampled.bisimulation(iter(parts[3:]), resume=file)
@@ -212,13 +218,15 @@ def test_named_states_are_the_same_by_name(tmp_path: Path) -> None:
     # "a" pays 1 and stays; "b" leads to "a". The second part numbers them the other way round.
     first = Transitions([0], [0], [1.0], [0], [False], num_states=1, names=("a",))
     second = Transitions([0, 1], [0, 0], [0.0, 1.0], [1, 1], [False] * 2, names=("b", "a"))
-    d = sampled.bisimulation(iter([first, second]), discount=0.5, updates=200)
+    d = sampled.bisimulation(iter([first, second]), discount=0.5, updates_per_transition=200)
     assert d.mdp.names == ("a", "b")
     assert d("a", "b") == pytest.approx(1.0)
     assert d.error < 1e-6
     file = tmp_path / "run.npz"
     sampled.bisimulation(iter([first]), discount=0.5, checkpoint=file)
-    again = sampled.bisimulation(iter([second]), discount=0.5, updates=200, resume=file)
+    again = sampled.bisimulation(
+        iter([second]), discount=0.5, updates_per_transition=200, resume=file
+    )
     assert again.mdp.names == ("a", "b")
     assert again("a", "b") == pytest.approx(1.0)
     liar = Transitions([1], [0], [0.0], [1], [False], num_states=2, names=("b", "a"))
@@ -236,14 +244,16 @@ def test_parts_of_a_stream_need_not_stand_alone() -> None:
 
     # No part has two states with the same action, and some have no step of the policy.
     parts = [part(0, 0, num_states=1), part(1, 1), part(1, 0), part(0, 1)]
-    d = sampled.bisimulation(iter(parts), discount=0.5, updates=100)
+    d = sampled.bisimulation(iter(parts), discount=0.5, updates_per_transition=100)
     assert d(0, 1) == pytest.approx(2.0)
-    d = sampled.on_policy(iter(parts[::-1]), [0, 0], discount=0.5, updates=100)
+    d = sampled.on_policy(iter(parts[::-1]), [0, 0], discount=0.5, updates_per_transition=100)
     assert d(0, 1) == pytest.approx(2.0)
     with pytest.raises(InputError, match="none of it follows the policy"):
         sampled.on_policy(iter(parts[:2]), [1, 0])
     for sampler in SAMPLERS:
-        d = sampled.on_policy(iter(parts), [0, 0], discount=0.5, updates=100, sampler=sampler)
+        d = sampled.on_policy(
+            iter(parts), [0, 0], discount=0.5, updates_per_transition=100, sampler=sampler
+        )
         assert d(0, 1) == pytest.approx(2.0)
 
 
@@ -251,11 +261,11 @@ def test_a_part_that_is_too_large_loses_nothing(tmp_path: Path) -> None:
     small = Transitions([0, 1], [0, 0], [0, 1], [0, 1], [False] * 2)
     large = Transitions([0, 10**7], [0, 0], [0, 1], [0, 1], [False] * 2)
     file = tmp_path / "run.npz"
-    with pytest.raises(TableTooLarge, match=r"10,000,00. states need"):
+    with pytest.raises(InsufficientMemory, match=r"10,000,00. states need"):
         sampled.bisimulation(iter([small, small, large]), checkpoint=file)
     d = sampled.bisimulation(iter([small]), resume=file)
-    assert d.made["steps"] == 6
-    with pytest.raises(TableTooLarge, match="number the states from 0 without gaps"):
+    assert d.metadata["steps"] == 6
+    with pytest.raises(InsufficientMemory, match="number the states from 0 without gaps"):
         sampled.bisimulation(Transitions([0, 10**12], [0, 0], [0, 1], [0, 1], [False] * 2))
 
 
@@ -279,7 +289,7 @@ def test_ids_that_only_end_episodes_do_not_count() -> None:
     data = Transitions([0, 1], [0, 0], [0, 1], [1, 2], [False, True], num_states=4)
     d = sampled.bisimulation(data, discount=0.5, tol=1e-9)
     assert d.coverage is not None
-    assert d.coverage.lived.tolist() == [True, True, False, False, True]
+    assert d.coverage.visited.tolist() == [True, True, False, False, True]
     assert d.coverage.complete
     assert d.error <= 1e-9
     assert d.bounds(0, 2)[1] == np.inf
@@ -291,8 +301,8 @@ def test_a_stream_stops_at_tol_only_when_all_is_known() -> None:
     mdp = worlds.load("random", states=6, actions=2, discount=0.5, key=1)
     data = everything(mdp)
     known = iter([data[:6], data[6:], *[data] * 100_000])
-    d = sampled.bisimulation(known, discount=0.5, tol=1e-3, updates=100)
-    assert d.made["stopped"] == "tol"
+    d = sampled.bisimulation(known, discount=0.5, tol=1e-3, updates_per_transition=100)
+    assert d.metadata["stopped"] == "tol"
     assert d.error <= 1e-3
     with pytest.raises(NotConverged):
         sampled.bisimulation(iter([data[:6]]), discount=0.5, tol=1e-9)
@@ -362,9 +372,9 @@ def test_a_contradiction_in_a_stream_loses_nothing(tmp_path: Path) -> None:
     data = CONTRADICTIONS[0][0]
     file = tmp_path / "run.npz"
     with pytest.raises(InputError, match="led to state 1"):
-        sampled.bisimulation(iter([data[:2], data[2:]]), checkpoint=file, updates=50)
-    kept = sampled.bisimulation(iter([data[1:2]]), resume=file, updates=50)
-    assert kept.made["steps"] == 150
+        sampled.bisimulation(iter([data[:2], data[2:]]), checkpoint=file, updates_per_transition=50)
+    kept = sampled.bisimulation(iter([data[1:2]]), resume=file, updates_per_transition=50)
+    assert kept.metadata["steps"] == 150
 
 
 def test_policies_that_draw_their_actions_are_refused() -> None:

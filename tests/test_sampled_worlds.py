@@ -27,19 +27,19 @@ def test_what_was_covered_is_exact(
     truth = exact.bisimulation(mdp, tol=1e-9)
     source: Any
     if kind == "data set":
-        source = datasets.rollout(name, steps=steps, key=0, **options)
+        source = datasets.rollout(name, steps=steps, seed=0, **options)
         d = sampled.bisimulation(source, tol=1e-6)
     else:
-        source = datasets.stream(name, steps=steps, key=0, **options)
-        d = sampled.bisimulation(source, updates=100, sampler=sampled.Prioritised())
+        source = datasets.stream(name, steps=steps, seed=0, **options)
+        d = sampled.bisimulation(source, updates_per_transition=100, sampler=sampled.Prioritised())
     coverage = d.coverage
     assert coverage is not None
-    assert coverage.proven == coverage.num_pairs == pairs
+    assert coverage.num_proven == coverage.num_state_pairs == pairs
     assert d.error == coverage.error
     # The end of the data is any state of the model that stays where it is for nothing.
     stays = (mdp.next_state == np.arange(mdp.num_states)[:, None]) & (mdp.R == 0)
     end = int(np.flatnonzero(stays.all(axis=1))[0])
-    names = [d.mdp.name(s) for s in range(d.mdp.num_states)]
+    names = [d.mdp.state_name(s) for s in range(d.mdp.num_states)]
     covered = np.flatnonzero(coverage.determined.sum(axis=1) > 1)
     there = [end if names[s] == "end" else mdp.state(names[s]) for s in covered]
     exactly = truth.values[np.ix_(there, there)]

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 
 import bisimetric
-from bisimetric import MDP, Distance, InputError, NotConverged, TableTooLarge, exact, worlds
+from bisimetric import MDP, Distance, InputError, InsufficientMemory, NotConverged, exact, worlds
 from bisimetric.exact import sharded
 from bisimetric.exact.sharded import solving
-from bisimetric.exact.sharded.cost import grid_rows, random_rows
-from bisimetric.exact.sharded.exchange import planned
-from bisimetric.exact.sharded.layout import laid_out, ordered
+from bisimetric.exact.sharded.cost import estimate_grid_rows, estimate_random_rows
+from bisimetric.exact.sharded.exchange import plan_exchange
+from bisimetric.exact.sharded.layout import build_layout, order_states
 from strategies import deterministic_mdps
 
 ROOMS = worlds.load("mirrored-rooms", discount=0.95)
@@ -69,7 +69,7 @@ def test_the_answer_is_that_of_exact_with_either_dtype(dtype: str) -> None:
 def test_many_random_states_and_actions() -> None:
     mdp = worlds.load("random", states=120, actions=5, discount=0.97)
     d, e = sharded.bisimulation(mdp, dtype="float32"), exact.bisimulation(mdp)
-    assert d.made["leaps"] > 0
+    assert d.metadata["leaps"] > 0
     assert np.abs(d.values - e.values).max() <= d.error + e.error
     # The error is that of the residual: float32 and the last sweep leave no more than it says.
     table = d.values.astype(np.float64)
@@ -79,7 +79,7 @@ def test_many_random_states_and_actions() -> None:
 def test_leaps_make_lower_bounds() -> None:
     mdp = worlds.load("random", states=120, actions=5, discount=0.97)
     rough, e = sharded.bisimulation(mdp, tol=10.0), exact.bisimulation(mdp)
-    assert rough.made["leaps"] > 0
+    assert rough.metadata["leaps"] > 0
     assert 0.01 < np.abs(rough.values - e.values).max() <= rough.error + e.error
     assert (rough.values <= e.values + e.error).all()
 
@@ -87,7 +87,7 @@ def test_leaps_make_lower_bounds() -> None:
 def test_rows_in_batches_as_accelerators_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = sharded.bisimulation(ROOMS), sharded.on_policy(ROOMS, STILL)
     monkeypatch.setattr(
-        solving, "laid_out", lambda *given, **more: laid_out(*given, **{**more, "batch": 8})
+        solving, "laid_out", lambda *given, **more: build_layout(*given, **{**more, "batch": 8})
     )
     batches = sharded.bisimulation(ROOMS), sharded.on_policy(ROOMS, STILL)
     for d, e in zip(one_by_one, batches, strict=True):
@@ -99,20 +99,24 @@ def test_rows_in_batches_as_accelerators_take_them(monkeypatch: pytest.MonkeyPat
 def test_a_plan_brings_every_row_once(devices: int, batch: int) -> None:
     """The plan is played with plain arrays: every (s, a) is made of the row of its successor."""
     successor = np.random.default_rng(devices).integers(0, 41, (3, 41))
-    split = laid_out(41, devices, np.dtype("float64"), block=3 * 41 * 8 * 4, batch=batch)
-    plan = planned(successor, split, list(range(devices)))
-    table = np.arange(devices * split.height)
+    split = build_layout(
+        41, devices, np.dtype("float64"), block_bytes=3 * 41 * 8 * 4, batch_rows=batch
+    )
+    plan = plan_exchange(successor, split, list(range(devices)))
+    table = np.arange(devices * split.rows_per_device)
     met = set()
     for p in range(devices):
-        held = table[p * split.height : (p + 1) * split.height]
+        held = table[p * split.rows_per_device : (p + 1) * split.rows_per_device]
         for step in range(len(plan.shifts) + 1):
             if step:
                 q = (p - plan.shifts[step - 1]) % devices
-                held = table[q * split.height + plan.send[q, step - 1]]
-            for job in range(plan.first[p, step], plan.first[p, step + 1]):
-                for slot, row in zip(plan.slot[p, job], plan.row[p, job], strict=True):
-                    if row < split.height:
-                        s, a = p * split.height + int(row), int(plan.action[p, job])
+                held = table[q * split.rows_per_device + plan.send_rows[q, step - 1]]
+            for job in range(plan.batch_offsets[p, step], plan.batch_offsets[p, step + 1]):
+                for slot, row in zip(
+                    plan.source_slots[p, job], plan.target_rows[p, job], strict=True
+                ):
+                    if row < split.rows_per_device:
+                        s, a = p * split.rows_per_device + int(row), int(plan.actions[p, job])
                         assert held[slot] == successor[a, s]
                         assert (s, a) not in met
                         met.add((s, a))
@@ -121,10 +125,18 @@ def test_a_plan_brings_every_row_once(devices: int, batch: int) -> None:
 
 def test_all_processes_compile_the_same_shapes() -> None:
     successor = np.random.default_rng(0).integers(0, 40, (3, 40))
-    split = laid_out(40, 4, np.dtype("float64"), block=3 * 40 * 8 * 2, batch=2)
-    plans = [planned(successor, split, [p]) for p in range(4)]
-    assert len({(p.send.shape, p.slot.shape, p.first.shape, p.shifts) for p in plans}) == 1
-    assert len({int(p.first[0, -1]) for p in plans}) > 1
+    split = build_layout(40, 4, np.dtype("float64"), block_bytes=3 * 40 * 8 * 2, batch_rows=2)
+    plans = [plan_exchange(successor, split, [p]) for p in range(4)]
+    assert (
+        len(
+            {
+                (p.send_rows.shape, p.source_slots.shape, p.batch_offsets.shape, p.shifts)
+                for p in plans
+            }
+        )
+        == 1
+    )
+    assert len({int(p.batch_offsets[0, -1]) for p in plans}) > 1
 
 
 def test_an_order_is_found_in_which_few_rows_travel() -> None:
@@ -132,30 +144,41 @@ def test_an_order_is_found_in_which_few_rows_travel() -> None:
     shuffle = np.random.default_rng(0).permutation(grid.num_states)
     where = np.argsort(shuffle)
     mixed = np.ascontiguousarray(where[grid.next_state[shuffle]].T)
-    split = laid_out(grid.num_states, 4, np.dtype("float64"))
-    order = ordered(mixed)
+    split = build_layout(grid.num_states, 4, np.dtype("float64"))
+    order = order_states(mixed)
     rank = np.argsort(order)
     tidy = rank[mixed[:, order]]
-    assert planned(tidy, split, [0, 1, 2, 3]).rows < planned(mixed, split, [0, 1, 2, 3]).rows / 3
-    assert np.array_equal(ordered(grid.next_state.T), np.arange(grid.num_states))
+    assert (
+        plan_exchange(tidy, split, [0, 1, 2, 3]).max_received_rows
+        < plan_exchange(mixed, split, [0, 1, 2, 3]).max_received_rows / 3
+    )
+    assert np.array_equal(order_states(grid.next_state.T), np.arange(grid.num_states))
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_what_a_run_will_cost(devices: int) -> None:
-    split = laid_out(2500, devices, np.dtype("float32"))
+    split = build_layout(2500, devices, np.dtype("float32"))
     drawn = np.random.default_rng(0).integers(0, 2500, (3, 2500))
     grid = worlds.load("open-grid", rows=50, columns=50, obstacles=0.0).next_state.T
-    assert planned(grid, split, [0]).rows == grid_rows(2500, devices)
-    assert planned(drawn, split, [0]).rows == pytest.approx(random_rows(2500, 3, devices), rel=0.06)
-    one, many = sharded.cost(300_000, 4, devices), sharded.cost(300_000, 4, 16 * devices)
-    assert one.memory > 8 * many.memory
+    assert plan_exchange(grid, split, [0]).max_received_rows == estimate_grid_rows(2500, devices)
+    assert plan_exchange(drawn, split, [0]).max_received_rows == pytest.approx(
+        estimate_random_rows(2500, 3, devices), rel=0.06
+    )
+    one, many = (
+        sharded.estimate_cost(300_000, 4, devices),
+        sharded.estimate_cost(300_000, 4, 16 * devices),
+    )
+    assert one.device_bytes > 8 * many.device_bytes
     # Rows are padded to whole batches and files.
-    assert one.computing == pytest.approx(16 * many.computing, rel=0.1)
-    assert sharded.cost(300_000, 4, devices, rows=10).exchanging < one.exchanging
+    assert one.compute_seconds == pytest.approx(16 * many.compute_seconds, rel=0.1)
+    assert (
+        sharded.estimate_cost(300_000, 4, devices, received_rows=10).exchange_seconds
+        < one.exchange_seconds
+    )
     with pytest.raises(InputError, match=r"devices is 0 and must be a whole number, at least 1"):
-        sharded.cost(300_000, 4, 0)
+        sharded.estimate_cost(300_000, 4, 0)
     with pytest.raises(InputError, match="rows is 301 and must be from 0 to states, 300"):
-        sharded.cost(300, 4, 2, rows=301)
+        sharded.estimate_cost(300, 4, 2, received_rows=301)
 
 
 def test_a_stored_table_reads_rows_and_nothing_else(
@@ -167,7 +190,7 @@ def test_a_stored_table_reads_rows_and_nothing_else(
     assert isinstance(d, Distance)
     again = Distance.load(path)
     assert again.error == whole.error
-    assert again.made["classes"] == whole.made["classes"]
+    assert again.metadata["classes"] == whole.metadata["classes"]
     assert repr(again) == repr(whole)
     assert again("1,1", "2,3") == whole("1,1", "2,3")
     assert again.nearest("1,1", k=4) == whole.nearest("1,1", k=4)
@@ -215,12 +238,12 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    rough = sharded.bisimulation(ROOMS, tol=20.0, checkpoint=run, every=1e-9)
+    rough = sharded.bisimulation(ROOMS, tol=20.0, checkpoint=run, checkpoint_every=1e-9)
     manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["progress"]["sweeps"] == rough.made["sweeps"] - 1
+    assert manifest["progress"]["sweeps"] == rough.metadata["sweeps"] - 1
     assert [each.name for each in run.glob("table-*")] == [manifest["table"]]
     fine = sharded.bisimulation(ROOMS, checkpoint=run, output=tmp_path / "d.npz")
-    assert fine.made["sweeps"] > rough.made["sweeps"]
+    assert fine.metadata["sweeps"] > rough.metadata["sweeps"]
     assert np.array_equal(fine.values, sharded.bisimulation(ROOMS).values)
     assert list(run.iterdir()) == []
 
@@ -228,7 +251,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 def test_a_policys_run_goes_on_too(tmp_path: Path) -> None:
     run = tmp_path / "run"
     straight = sharded.on_policy(ROOMS, STILL)
-    sharded.on_policy(ROOMS, STILL, tol=0.1, checkpoint=run, every=1e-9)
+    sharded.on_policy(ROOMS, STILL, tol=0.1, checkpoint=run, checkpoint_every=1e-9)
     d = sharded.on_policy(ROOMS, STILL, checkpoint=run)
     assert np.array_equal(d.values, straight.values)
 
@@ -237,7 +260,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    sharded.bisimulation(ROOMS, checkpoint=run, every=1e-9)
+    sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
     with pytest.raises(InputError, match="another MDP"):
         sharded.bisimulation(ROOMS.replace(discount=0.8), checkpoint=run)
     with pytest.raises(InputError, match="another dtype"):
@@ -254,20 +277,20 @@ def test_a_checkpoint_of_another_run_is_refused(
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    sharded.bisimulation(ROOMS, tol=20.0, checkpoint=run, every=1e-9)
+    sharded.bisimulation(ROOMS, tol=20.0, checkpoint=run, checkpoint_every=1e-9)
     before = (run / "manifest.json").read_text()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
     try:
         with pytest.raises(OSError, match=r"cannot write .*/table-0.*keeps table-0"):
-            sharded.bisimulation(ROOMS, checkpoint=run, every=1e-9)
+            sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
         with pytest.raises(OSError, match="too large"):
             sharded.bisimulation(ROOMS, output=tmp_path / "d.zarr")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (run / "manifest.json").read_text() == before
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
-    d = sharded.bisimulation(ROOMS, checkpoint=run, every=1e-9)
+    d = sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
     assert np.array_equal(d.values, sharded.bisimulation(ROOMS).values)
 
 
@@ -281,7 +304,7 @@ def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no device 'gpu9' here; found: "):
         sharded.bisimulation(ROOMS, device="gpu9")
     with pytest.raises(InputError, match="every is 0 and must be above 0"):
-        sharded.bisimulation(ROOMS, every=0)
+        sharded.bisimulation(ROOMS, checkpoint_every=0)
     with pytest.raises(InputError, match="is a folder, and no stored table"):
         sharded.bisimulation(ROOMS, output=tmp_path)
     with pytest.raises(OSError, match="make the folder"):
@@ -291,13 +314,15 @@ def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_is_refused_with_how_many_would_do() -> None:
     mdp = worlds.load("random", states=2000, actions=2, discount=0.9)
     block, limit = 2**16, 2**23
-    with pytest.raises(TableTooLarge, match=r"2,000 states need 61\..* MiB on the one") as refused:
-        sharded.bisimulation(mdp, block=block, limit=limit)
+    with pytest.raises(
+        InsufficientMemory, match=r"2,000 states need 61\..* MiB on the one"
+    ) as refused:
+        sharded.bisimulation(mdp, block_bytes=block, memory_limit=limit)
     enough = int(str(refused.value).split("; ")[1].split(" ")[0])
     fits = [
-        laid_out(2000, n, np.dtype("float64"), block=block).needed <= limit
+        build_layout(2000, n, np.dtype("float64"), block_bytes=block).device_bytes <= limit
         for n in (enough - 1, enough)
     ]
     assert fits == [False, True]
-    with pytest.raises(TableTooLarge, match="a smaller block may do"):
-        sharded.bisimulation(mdp, block=block, limit=2**12)
+    with pytest.raises(InsufficientMemory, match="a smaller block may do"):
+        sharded.bisimulation(mdp, block_bytes=block, memory_limit=2**12)

@@ -21,7 +21,7 @@ import pytest
 
 from bisimetric import Distance, InputError, worlds
 from bisimetric.exact import sharded
-from bisimetric.exact.sharded.starting import spread
+from bisimetric.exact.sharded.starting import launch
 from commands import started
 from together import BLOCK, WIDE_TOL, deep, turning, wide
 
@@ -107,9 +107,9 @@ def test_four_processes_hold_a_table_that_none_of_them_could(killed: Killed) -> 
         assert large["took"] <= large["promised"]
         assert large["free"] < large["table"]
     together = Distance.load(killed.folder / "wide.zarr")
-    alone = sharded.bisimulation(wide(), tol=WIDE_TOL, block=BLOCK)
-    assert together.made["processes"] == 4
-    assert together.made["received"] > 0
+    alone = sharded.bisimulation(wide(), tol=WIDE_TOL, block_bytes=BLOCK)
+    assert together.metadata["processes"] == 4
+    assert together.metadata["received"] > 0
     assert together.error == alone.error
     assert np.array_equal(np.asarray(together.values), alone.values)
 
@@ -132,8 +132,8 @@ def test_a_killed_run_goes_on_with_another_number_to_the_same_answer(killed: Kil
     assert code == 0, said
     mdp = deep()
     d, alone = Distance.load(killed.folder / "d.npz"), sharded.bisimulation(mdp)
-    assert (d.made["processes"], d.made["devices"]) == (2, 4)
-    assert d.made["sweeps"] == alone.made["sweeps"] > killed.manifest["progress"]["sweeps"]
+    assert (d.metadata["processes"], d.metadata["devices"]) == (2, 4)
+    assert d.metadata["sweeps"] == alone.metadata["sweeps"] > killed.manifest["progress"]["sweeps"]
     assert np.array_equal(d.values, alone.values)
     assert list((killed.folder / "run").iterdir()) == []
     d = Distance.load(killed.folder / "pi.npz")
@@ -208,7 +208,7 @@ def test_a_command_that_fails_stops_the_others(
         "time.sleep(60)"
     )
     began = time.monotonic()
-    assert spread(["python", "-c", text], 2) == 1
+    assert launch(["python", "-c", text], 2) == 1
     assert time.monotonic() - began < 30
     said = capsys.readouterr().err
     assert "process 1 of 2 failed with 1, and the others were stopped: no such thing" in said
@@ -216,8 +216,8 @@ def test_a_command_that_fails_stops_the_others(
 
 def test_what_cannot_be_started() -> None:
     with pytest.raises(InputError, match="-n is 0 and must be a whole number, at least 1"):
-        spread(["python"], 0)
+        launch(["python"], 0)
     with pytest.raises(InputError, match="no command was given; write it behind --"):
-        spread([], 2)
+        launch([], 2)
     with pytest.raises(InputError, match="cannot start 'no-such-program'"):
-        spread(["no-such-program"], 2)
+        launch(["no-such-program"], 2)

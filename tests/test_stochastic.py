@@ -17,15 +17,15 @@ from bisimetric import (
     MDP,
     Distance,
     InputError,
+    InsufficientMemory,
     NotConverged,
-    TableTooLarge,
     exact,
     planning,
     relation,
     worlds,
 )
 from bisimetric.exact import branching
-from bisimetric.exact.threads import in_parts
+from bisimetric.exact.threads import map_chunks
 from oracles import by_programme, stochastic_image
 from rationals import residual
 from strategies import deterministic_mdps, stochastic_mdps
@@ -113,7 +113,7 @@ def test_on_policy_agrees_with_the_linear_programme(mdp: MDP, data: st.DataObjec
     policy = np.array(weights, float).reshape(mdp.R.shape) + np.eye(mdp.num_actions)[0]
     policy /= policy.sum(axis=1, keepdims=True)
     d = exact.on_policy(mdp, policy, tol=1e-5)
-    truth, own_error = by_programme(mdp.under(policy), "bisimulation")
+    truth, own_error = by_programme(mdp.apply_policy(policy), "bisimulation")
     assert np.abs(d.values - truth).max() <= d.error + own_error
 
 
@@ -258,10 +258,10 @@ def test_the_number_of_threads_changes_nothing(kind: str, monkeypatch: pytest.Mo
 
 def test_a_range_in_parts_is_whole_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
-    parts = in_parts(lambda low, high: list(range(low, high)), 101, worth=25)
+    parts = map_chunks(lambda low, high: list(range(low, high)), 101, min_parallel_size=25)
     assert len(parts) > 2
     assert [i for part in parts for i in part] == list(range(101))
-    assert in_parts(lambda low, high: (low, high), 99, worth=25) == [(0, 99)]
+    assert map_chunks(lambda low, high: (low, high), 99, min_parallel_size=25) == [(0, 99)]
 
 
 def test_evaluations_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_evaluations_astray_give_way_to_value_iteration(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(branching, "_worth_for_ever", astray)
     table = branching.solve(mdp, 1e-8)
-    assert table.how["rounds"] > 2 * branching.FIRST_REST
+    assert table.details["rounds"] > 2 * branching.MIN_FALLBACK_SWEEPS
     assert np.abs(table.values - truth.values).max() <= truth.error + table.residual / 0.3
 
 
@@ -304,7 +304,7 @@ def test_a_table_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch
     free = psutil.virtual_memory()._replace(available=100 * 2**20)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     mdp = random_mdp(400, 2, 150, key=0)
-    with pytest.raises(TableTooLarge, match="400 states need"):
+    with pytest.raises(InsufficientMemory, match="400 states need"):
         exact.bisimulation(mdp)
 
 
@@ -312,7 +312,7 @@ def test_samples_give_an_estimate() -> None:
     mdp = random_mdp(20, 2, 8, key=2)
     truth = exact.bisimulation(mdp)
     few, again, other, many = (
-        exact.bisimulation(mdp, samples=samples, key=key)
+        exact.bisimulation(mdp, samples=samples, seed=key)
         for samples, key in ((10, 1), (10, 1), (10, 2), (10_000, 1))
     )
     assert (few.values == again.values).all()
@@ -330,7 +330,7 @@ def test_samples_give_an_estimate() -> None:
 @settings(max_examples=20, deadline=None)
 @given(deterministic_mdps(discounts=CALM))
 def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
-    d, e = exact.bisimulation(mdp), exact.bisimulation(mdp, samples=3, key=0)
+    d, e = exact.bisimulation(mdp), exact.bisimulation(mdp, samples=3, seed=0)
     assert np.abs(d.values - e.values).max() <= 2 * d.error
     assert e.estimate is not None
     assert e.estimate <= 4 * d.error / (1 - mdp.discount) + 1e-9
@@ -349,7 +349,7 @@ def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
     ],
 )
 def test_bad_requests_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises((InputError, TableTooLarge), match=message):
+    with pytest.raises((InputError, InsufficientMemory), match=message):
         exact.bisimulation(random_mdp(5, 1, 2, key=0), **options)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bisimetric import InputError, Successors
-from bisimetric.exact.queries import answered
+from bisimetric import ImplicitMDP, InputError
+from bisimetric.exact.queries import query
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ from bisimetric.exact.queries import answered
     ],
 )
 def test_a_bad_step_names_state_and_action(outcome: Any, complaint: str) -> None:
-    source = Successors(lambda x, a: outcome, actions=["go"], discount=0.5, reward_range=(0, 1))
+    source = ImplicitMDP(lambda x, a: outcome, actions=["go"], discount=0.5, reward_range=(0, 1))
     with pytest.raises(InputError, match=complaint):
-        answered("bisimulation", source, [(7, 8)])
+        query("bisimulation", source, [(7, 8)])
 
 
 def test_forms_of_an_outcome() -> None:
@@ -38,7 +38,7 @@ def test_forms_of_an_outcome() -> None:
         "dictionary": (0, {"x": 0.25, "y": 0.75, "never": 0.0}),
         "list": (0, [(0.5, "x"), (0.25, "y"), (0.25, "x")]),
     }
-    source = Successors(lambda x, a: forms[a], actions=tuple(forms), discount=0.5)
+    source = ImplicitMDP(lambda x, a: forms[a], actions=tuple(forms), discount=0.5)
     assert source.outcome(0, "one") == (0, {(1, 1): 1.0})
     assert source.outcome(0, "dictionary") == (0, {"x": 0.25, "y": 0.75})
     assert source.outcome(0, "list") == (0, {"x": 0.75, "y": 0.25})
@@ -60,11 +60,11 @@ def test_forms_of_an_outcome() -> None:
 def test_bad_successors(about: dict[str, Any], complaint: str) -> None:
     fine: dict[str, Any] = {"step": lambda x, a: (0, x), "actions": [0], "discount": 0.5}
     with pytest.raises(InputError, match=complaint):
-        Successors(**{**fine, **about})
+        ImplicitMDP(**{**fine, **about})
 
 
 def test_a_policy_is_checked_where_it_is_followed() -> None:
-    source = Successors(lambda x, a: (a, x + a), actions=(0, 1), discount=0.5, reward_range=(0, 1))
+    source = ImplicitMDP(lambda x, a: (a, x + a), actions=(0, 1), discount=0.5, reward_range=(0, 1))
     for policy, complaint in [
         (lambda x: 7, r"policy\(3\) takes 7, which the state lacks; it has 0, 1"),
         (lambda x: {0: 0.5, 1: 0.4}, r"policy\(3\) sum to 0.9"),
@@ -72,12 +72,12 @@ def test_a_policy_is_checked_where_it_is_followed() -> None:
         (3, "policy is 3 and must be a function"),
     ]:
         with pytest.raises(InputError, match=complaint):
-            source.under(policy).outcome(3, "policy")  # type: ignore[arg-type]
-    third = source.under(lambda x: {0: 2 / 3, 1: 1 / 3})
+            source.apply_policy(policy).outcome(3, "policy")  # type: ignore[arg-type]
+    third = source.apply_policy(lambda x: {0: 2 / 3, 1: 1 / 3})
     assert third.outcome(3, "policy") == (1 / 3, {3: 2 / 3, 4: 1 / 3})
 
 
 def test_no_actions_in_some_state() -> None:
-    source = Successors(lambda x, a: (0, x), actions=lambda x: [], discount=0.5)
+    source = ImplicitMDP(lambda x, a: (0, x), actions=lambda x: [], discount=0.5)
     with pytest.raises(InputError, match=r"actions\(3\) gave \[\]"):
-        answered("lax", source, [(3, 4)])
+        query("lax", source, [(3, 4)])

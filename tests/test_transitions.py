@@ -21,7 +21,7 @@ from recordings import images, recordings, same, steps
 
 class TestRecord:
     def test_the_end_is_one_past_the_others(self) -> None:
-        assert (steps().num_states, steps().end) == (3, 3)
+        assert (steps().num_states, steps().terminal_state) == (3, 3)
         assert steps().successors.tolist() == [1, 3, 2, 0]
         assert steps(num_states=7).successors.tolist() == [1, 7, 2, 0]
         found = steps().next_states
@@ -30,9 +30,9 @@ class TestRecord:
 
     def test_without_a_terminated_step_there_is_no_end(self) -> None:
         alive = steps(terminated=np.zeros(4, bool))
-        assert alive.end is None
+        assert alive.terminal_state is None
         assert alive.successors.tolist() == [1, 2, 2, 0]
-        assert images(terminated=np.ones(4, bool)).end is None
+        assert images(terminated=np.ones(4, bool)).terminal_state is None
 
     def test_successors_need_ids(self) -> None:
         with pytest.raises(InputError, match="successors need ids of states; give states"):
@@ -40,7 +40,7 @@ class TestRecord:
 
     def test_both_terminated_and_truncated(self) -> None:
         both = steps(truncated=np.array([False, True, False, False]))
-        assert both.successors[1] == both.end
+        assert both.successors[1] == both.terminal_state
 
     def test_types(self) -> None:
         t = steps(
@@ -106,7 +106,7 @@ class TestRecord:
         made = {"environment": "x", "sizes": (1, 2)}
         t = steps(made=made)
         made["environment"] = "y"
-        assert t.made == {"environment": "x", "sizes": [1, 2]}
+        assert t.metadata == {"environment": "x", "sizes": [1, 2]}
 
     def test_end_is_a_name_only_where_no_step_terminated(self) -> None:
         names = ("a", "b", "end")
@@ -217,11 +217,11 @@ class TestIndexing:
             part = t[which]
             assert part.rewards.tolist() == [1.0, 0.5]
             assert (part.num_states, part.num_actions, part.names) == (3, 5, t.names)
-            assert part.made == t.made
+            assert part.metadata == t.metadata
             with pytest.raises(ValueError, match="read-only"):
                 part.rewards[0] = 1
         assert len(t[::2]) == 2
-        assert (t[2:].end, t[:2].end) == (None, 3)
+        assert (t[2:].terminal_state, t[:2].terminal_state) == (None, 3)
 
     @pytest.mark.parametrize(
         ("which", "message"),

@@ -40,13 +40,13 @@ class TestEpisodes:
         shares = [1 / parts] * parts
         if len(episodes) < parts:
             with pytest.raises(InputError, match=f"{len(episodes)} episodes cannot be split into"):
-                numbered.split(*shares, key=key)
+                numbered.split(*shares, seed=key)
             return
-        split = numbered.split(*shares, key=key)
+        split = numbered.split(*shares, seed=key)
         assert len(split) == parts
         again = [tuple(each.rewards) for each in Transitions.concatenate(split).episodes()]
         assert sorted(again) == sorted(episodes)
-        for one, other in zip(split, numbered.split(*shares, key=key), strict=True):
+        for one, other in zip(split, numbered.split(*shares, seed=key), strict=True):
             same(one, other)
 
     def test_shares_come_near(self) -> None:
@@ -55,7 +55,7 @@ class TestEpisodes:
         t = Transitions(np.zeros((20_000, 1)), ended * 0, ended * 0, np.zeros((20_000, 1)), ended)
         longest = max(len(episode) for episode in t.episodes())
         for shares in [(0.8, 0.2), (0.5, 0.3, 0.2), (1.0,)]:
-            sizes = np.array([len(part) for part in t.split(*shares, key=1)])
+            sizes = np.array([len(part) for part in t.split(*shares, seed=1)])
             assert sizes.sum() == len(t)
             assert abs(sizes - 20_000 * np.array(shares)).max() < longest / 2
 
@@ -64,7 +64,7 @@ class TestEpisodes:
         terminated[[0, 99]] = True
         t = images(100, terminated=terminated)
         for key in range(20):
-            assert [len(part) for part in t.split(0.9, 0.1, key=key)] == [99, 1]
+            assert [len(part) for part in t.split(0.9, 0.1, seed=key)] == [99, 1]
 
     @pytest.mark.parametrize(
         ("shares", "sizes"),
@@ -80,11 +80,11 @@ class TestEpisodes:
     def test_every_part_gets_an_episode(self, shares: tuple[float, ...], sizes: list[int]) -> None:
         t = images(30, terminated=np.arange(30) % 10 == 9)
         for key in range(5):
-            assert [len(part) for part in t.split(*shares, key=key)] == sizes
+            assert [len(part) for part in t.split(*shares, seed=key)] == sizes
 
     def test_another_key_is_another_split(self) -> None:
         t = images(100, terminated=np.ones(100, bool))
-        drawn = {tuple(t.split(0.5, 0.5, key=key)[0].rewards) for key in range(5)}
+        drawn = {tuple(t.split(0.5, 0.5, seed=key)[0].rewards) for key in range(5)}
         assert len(drawn) == 5
 
     @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ class TestEpisodes:
     )
     def test_bad_shares(self, shares: Any) -> None:
         with pytest.raises(InputError, match=r"split: the shares are .* must be positive and sum"):
-            steps().split(*shares, key=0)
+            steps().split(*shares, seed=0)
 
     @pytest.mark.parametrize("key", [-1, 0.5, None])
     def test_bad_keys(self, key: Any) -> None:
         with pytest.raises(InputError, match=r"split: key is .* and must be a whole number"):
-            steps().split(0.5, 0.5, key=key)
+            steps().split(0.5, 0.5, seed=key)
         with pytest.raises(InputError, match="sample: key is"):
             steps().sample(1, key)
 
@@ -141,13 +141,13 @@ class TestConcatenate:
 
     def test_without_names_ids_are_the_same_ids(self) -> None:
         both = Transitions.concatenate(iter([steps(), steps(num_states=9)]))
-        assert both.num_states == both.end == 9
+        assert both.num_states == both.terminal_state == 9
         assert both.names is None
 
     def test_how_they_were_made(self) -> None:
         one, other = steps(made={"key": 1}), steps(made={"key": 2})
-        assert Transitions.concatenate([one, one]).made == {"key": 1}
-        assert Transitions.concatenate([one, other]).made == {"parts": [{"key": 1}, {"key": 2}]}
+        assert Transitions.concatenate([one, one]).metadata == {"key": 1}
+        assert Transitions.concatenate([one, other]).metadata == {"parts": [{"key": 1}, {"key": 2}]}
 
     def test_actions_are_named_by_any_part(self) -> None:
         named = steps(action_names=("x", "y"))

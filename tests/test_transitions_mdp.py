@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bisimetric import exact, worlds
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, MissingActions, TableTooLarge
+from bisimetric.errors import InputError, InsufficientMemory, MissingActionsWarning
 from bisimetric.mdp import MDP
 from bisimetric.mdp.rewards import mean_rewards
 from bisimetric.transitions import Transitions
@@ -40,7 +40,7 @@ class TestModel:
                 t.to_mdp()
             return
         mdp = t.to_mdp(unseen="lacking")
-        assert mdp.num_states == t.num_states + (t.end is not None)
+        assert mdp.num_states == t.num_states + (t.terminal_state is not None)
         for s in range(mdp.num_states):
             for a in range(t.num_actions):
                 here = (t.states == s) & (t.actions == a)
@@ -49,11 +49,11 @@ class TestModel:
                     shares = np.bincount(t.successors[here], minlength=mdp.num_states) / here.sum()
                     np.testing.assert_allclose(row, shares, rtol=1e-15)
                     assert mdp.R[s, a] == pytest.approx(t.rewards[here].mean(), abs=1e-12)
-                    assert mdp.has[s, a]
+                    assert mdp.action_mask[s, a]
                 else:
                     assert row[s] == 1
                     assert mdp.R[s, a] == 0
-                    assert mdp.has[s, a] == (s not in t.states)
+                    assert mdp.action_mask[s, a] == (s not in t.states)
         shuffled = t[np.random.default_rng(key).permutation(len(t))].to_mdp(unseen="lacking")
         same_mdp(shuffled, mdp)
 
@@ -101,7 +101,7 @@ class TestModel:
 
     def test_a_truncated_step_leads_to_its_next_state(self) -> None:
         cut = Transitions(*map(np.array, ([0, 1], [0, 0], [1, 2], [1, 0], [0, 0], [1, 1])))
-        assert cut.end is None
+        assert cut.terminal_state is None
         assert cut.to_mdp().next_state.tolist() == [[1], [0]]
         ended = dataclasses.replace(cut, terminated=np.array([False, True]))
         assert ended.to_mdp().next_state.tolist() == [[1], [2], [2]]
@@ -131,7 +131,7 @@ class TestModel:
             t.to_mdp()
         mdp = t.to_mdp(unseen="lacking")
         assert mdp.next_state[2].tolist() == [2, 2]
-        assert mdp.has[2].all()
+        assert mdp.action_mask[2].all()
 
     def test_holes_that_only_end_episodes_claim_nothing(self) -> None:
         lake = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.9)
@@ -179,7 +179,7 @@ class TestModel:
 
     def test_scattered_ids_are_refused_before_memory_is_taken(self) -> None:
         far = np.array([0, 10**15, 0, 0])
-        with pytest.raises(TableTooLarge, match="number the states from 0 without gaps"):
+        with pytest.raises(InsufficientMemory, match="number the states from 0 without gaps"):
             steps(observations=far).to_mdp()
 
 
@@ -232,7 +232,9 @@ class TestWorlds:
         steps().save(path)
         with pytest.raises(InputError, match=r"data\.npz: action 0 was never taken in state 1"):
             worlds.load(path)
-        with pytest.warns(MissingActions, match=r"data\.npz: 2 of 4 states lack some actions"):
+        with pytest.warns(
+            MissingActionsWarning, match=r"data\.npz: 2 of 4 states lack some actions"
+        ):
             mdp = worlds.load(path, unseen="lacking")
         same_mdp(mdp, steps().to_mdp(unseen="lacking"))
         with pytest.raises(InputError, match=r"data\.npz: unseen is 'x' and must be refuse or l"):

@@ -19,26 +19,26 @@ def solved(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None)
     states = np.concatenate([np.flatnonzero(p), np.flatnonzero(q)])
     share = np.concatenate([p[p > 0], q[q > 0]])
     rows = int((p > 0).sum())
-    room = transport.space(len(states))
-    n, m = transport.reduce(room, states, share, 0, rows, rows, len(states))
+    room = transport.allocate_workspace(len(states))
+    n, m = transport.cancel_common_mass(room, states, share, 0, rows, rows, len(states))
     if n == 0 or m == 0:
         return {"cost": 0.0, "flow": np.zeros((0, 0)), "tree": None, "least": np.inf}
     costs = transport.Costs(d, np.empty(0, np.int64), len(d))
     if start is None:
-        transport.north_west(room, n, m)
+        transport.build_northwest_tree(room, n, m)
     else:
         room.ints[transport.PARENT, : n + m] = start
-    transport.send(room, n, m)
-    before = transport.total(room, costs, n, m)
-    least, _ = transport.improve(room, n, m, transport.gather(room, costs, n, m))
+    transport.compute_flows(room, n, m)
+    before = transport.compute_cost(room, costs, n, m)
+    least, _ = transport.optimise_tree(room, n, m, transport.gather_costs(room, costs, n, m))
     flow = np.zeros((n, m))
     for v in range(1, n + m):
         u = room.ints[transport.PARENT, v]
         i, j = (v, u) if v < n else (u, v)
         flow[i, j - n] = room.reals[transport.FLOW, v]
-    x, y = room.ints[transport.X, :n].copy(), room.ints[transport.Y, :m].copy()
+    x, y = room.ints[transport.ROW_STATE, :n].copy(), room.ints[transport.COLUMN_STATE, :m].copy()
     return {
-        "cost": transport.total(room, costs, n, m),
+        "cost": transport.compute_cost(room, costs, n, m),
         "before": before,
         "flow": flow,
         "x": x,

@@ -17,8 +17,8 @@ from scipy import sparse
 import oracles
 from bisimetric import MDP, Coverage, Distance, exact, planning, relation, uses, worlds
 from bisimetric.errors import InputError
-from bisimetric.uses.aggregation.groups import Rule
-from bisimetric.uses.aggregation.lifting import likenesses
+from bisimetric.uses.aggregation.groups import ClusteringRule
+from bisimetric.uses.aggregation.lifting import compute_action_distances
 from strategies import deterministic_mdps, stochastic_mdps
 
 DISCOUNTS = [0.0, 0.3, 0.9, 0.99]
@@ -27,15 +27,15 @@ MDPS = st.one_of(
     stochastic_mdps(discounts=DISCOUNTS),
     stochastic_mdps(discounts=DISCOUNTS, available=True),
 )
-RULES: tuple[Rule, ...] = ("incremental", "complete", "medoids")
+RULES: tuple[ClusteringRule, ...] = ("incremental", "complete", "medoids")
 
 
 def first_actions(mdp: MDP) -> Any:
-    return mdp.has.argmax(axis=1)
+    return mdp.action_mask.argmax(axis=1)
 
 
 def mixed_actions(mdp: MDP) -> Any:
-    weights = mdp.has * (1.0 + np.arange(mdp.num_actions))
+    weights = mdp.action_mask * (1.0 + np.arange(mdp.num_actions))
     return weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -68,18 +68,18 @@ def test_promises_are_kept(kind: str, mdp: MDP, share: float) -> None:
     for rule, size in itertools.product(RULES, sizes):
         found = uses.aggregate(mdp, d, rule=rule, **size, proof=True)
         kept = planning.policy_values(mdp, found.policy, tol=math.inf)
-        assert (V.values - kept.values).max() <= found.promised + V.error + kept.error
+        assert (V.values - kept.values).max() <= found.regret_bound + V.error + kept.error
         off = np.abs(V.values - found.values.values[found.labels]).max()
-        assert off <= found.promised_gap + V.error
+        assert off <= found.value_bound + V.error
         # Never worse than the bounds that hold for all states alike.
         near, left = found.radius + d.error, 1 - mdp.discount
-        rounding = 1e-9 * (1 + mdp.farthest)
-        assert found.promised_gap <= near / left + rounding
-        assert found.promised <= found.most
+        rounding = 1e-9 * (1 + mdp.diameter_bound)
+        assert found.value_bound <= near / left + rounding
+        assert found.regret_bound <= found.diameter_bound
         if kind != "d^pi, mixed":
-            assert found.promised <= 2 * near / left**2 + rounding / left
-        assert found.loss == max((V.values - kept.values).max(), 0)
-        assert found.gap == off
+            assert found.regret_bound <= 2 * near / left**2 + rounding / left
+        assert found.regret == max((V.values - kept.values).max(), 0)
+        assert found.value_gap == off
 
 
 @settings(deadline=None, max_examples=40)
@@ -88,10 +88,10 @@ def test_without_a_measurement_no_less_is_promised(mdp: MDP, clusters: int) -> N
     d, clusters = exact.lax(mdp), min(clusters, mdp.num_states)
     found = uses.aggregate(mdp, d, clusters=clusters)
     unsolved = uses.aggregate(mdp, d, clusters=clusters, measure=False)
-    assert found.promised * (1 - 1e-12) <= unsolved.promised <= found.most
-    assert unsolved.promised_gap == found.promised_gap
-    assert math.isnan(unsolved.loss)
-    assert math.isnan(unsolved.gap)
+    assert found.regret_bound * (1 - 1e-12) <= unsolved.regret_bound <= found.diameter_bound
+    assert unsolved.value_bound == found.value_bound
+    assert math.isnan(unsolved.regret)
+    assert math.isnan(unsolved.value_gap)
     np.testing.assert_array_equal(unsolved.policy, found.policy)
 
 
@@ -110,20 +110,20 @@ def test_states_that_are_alike_are_merged_at_no_loss(
     first = relation.representatives(alike)
     np.testing.assert_array_equal(found.labels, found.labels[first][alike])
     V = planning.optimal_values(mdp, tol=math.inf)
-    assert found.promised <= 4 * d.error / (1 - mdp.discount) ** 2 + 1e-6
-    assert found.loss <= found.promised + 2 * V.error
-    assert found.gap <= found.promised_gap + V.error
+    assert found.regret_bound <= 4 * d.error / (1 - mdp.discount) ** 2 + 1e-6
+    assert found.regret <= found.regret_bound + 2 * V.error
+    assert found.value_gap <= found.value_bound + V.error
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_quotient_of_a_world_with_copies(rule: Rule) -> None:
+def test_the_quotient_of_a_world_with_copies(rule: ClusteringRule) -> None:
     mdp = worlds.load("duplicated-grid", discount=0.9)
     d = exact.bisimulation(mdp)
     found = uses.aggregate(mdp, d, radius=d.error, rule=rule)
     np.testing.assert_array_equal(found.labels, relation.bisimulation(mdp))
     assert len(found) == 31
-    assert found.loss < 1e-9
-    assert found.promised < 1e-6
+    assert found.regret < 1e-9
+    assert found.regret_bound < 1e-6
     assert found.note is None
 
 
@@ -147,16 +147,22 @@ class TestByHand:
         assert found.mdp.next_state.tolist() == [[1, 1], [1, 1]]
         assert found.values.values.tolist() == [1, 0]
         assert found.diameters.tolist() == pytest.approx([0.3, 0])
-        numbers = (found.radius, found.loss, found.promised, found.gap, found.promised_gap)
+        numbers = (
+            found.radius,
+            found.regret,
+            found.regret_bound,
+            found.value_gap,
+            found.value_bound,
+        )
         assert numbers == pytest.approx((0.3, 0.3, 0.5, 0, 0.3), abs=1e-5)
         rough = uses.aggregate(self.mdp, exact.bisimulation(self.mdp), clusters=2, measure=False)
-        assert rough.promised == pytest.approx(1.0, abs=1e-5)
+        assert rough.regret_bound == pytest.approx(1.0, abs=1e-5)
 
     def test_lax(self) -> None:
         # d_lax(s, t) = 0.2: 0.7 has no better match than 0.9. t answers action 0 of s by its own 1.
         found = uses.aggregate(self.mdp, exact.lax(self.mdp), clusters=2)
         assert found.policy.tolist() == [0, 1, 0]
-        numbers = (found.radius, found.loss, found.promised, found.promised_gap)
+        numbers = (found.radius, found.regret, found.regret_bound, found.value_bound)
         assert numbers == pytest.approx((0.2, 0, 0.2, 0.2), abs=1e-5)
 
     def test_on_policy(self) -> None:
@@ -165,27 +171,29 @@ class TestByHand:
         found = uses.aggregate(self.mdp, d, radius=d.error)
         assert found.labels.tolist() == [0, 0, 1]
         assert found.policy.tolist() == [0, 1, 0]
-        assert (found.loss, found.promised) == pytest.approx((0, 0), abs=1e-5)
+        assert (found.regret, found.regret_bound) == pytest.approx((0, 0), abs=1e-5)
 
     def test_a_promise_that_is_all_lost(self) -> None:
         # Each state has one action that pays 1 for ever, and not the same one.
         mdp = MDP.deterministic([[0, 0], [1, 1]], [[1, 0], [0, 1]], discount=0.75)
         found = uses.aggregate(mdp, exact.bisimulation(mdp), clusters=1)
-        assert found.promised == found.most == 4
-        assert found.loss == pytest.approx(4)
+        assert found.regret_bound == found.diameter_bound == 4
+        assert found.regret == pytest.approx(4)
         assert "the promise says nothing: no policy loses more than 4" in str(found)
-        assert uses.aggregate(mdp, exact.lax(mdp), clusters=1).loss == 0
+        assert uses.aggregate(mdp, exact.lax(mdp), clusters=1).regret == 0
 
 
 @settings(deadline=None, max_examples=40)
 @given(stochastic_mdps(available=True))
 def test_likeness_is_that_of_a_linear_programme(mdp: MDP) -> None:
     rewards, table = mdp.R[:, 0], exact.lax(mdp).values
-    rows = sparse.csr_array(mdp.shares[np.arange(mdp.num_states) * mdp.num_actions])
-    found = likenesses(mdp, table, rewards, rows, mdp.has)
-    dense = mdp.shares.toarray().reshape(*mdp.R.shape, -1)
+    rows = sparse.csr_array(
+        mdp.normalised_probabilities[np.arange(mdp.num_states) * mdp.num_actions]
+    )
+    found = compute_action_distances(mdp, table, rewards, rows, mdp.action_mask)
+    dense = mdp.normalised_probabilities.toarray().reshape(*mdp.R.shape, -1)
     for s, b in np.ndindex(mdp.R.shape):
-        if not mdp.has[s, b]:
+        if not mdp.action_mask[s, b]:
             assert found[s, b] == np.inf
             continue
         p, q = dense[s, 0] > 0, dense[s, b] > 0
@@ -202,22 +210,22 @@ def curve() -> uses.AggregationCurve:
         "d~": exact.bisimulation(mdp),
         "d_lax": exact.lax(mdp),
         "d^pi": exact.on_policy(mdp, planning.greedy_policy(mdp)),
-        "map": uses.map_distances(mdp),
+        "map": uses.manhattan_distances(mdp),
     }
     return uses.aggregation_curve(mdp, distances, rule="complete")
 
 
 class TestTheRooms:
     def test_lax_needs_fewer_classes(self, curve: uses.AggregationCurve) -> None:
-        assert curve.fewest("d_lax") <= curve.fewest("d~") == 30
-        assert curve.fewest("d_lax", 2.0) < curve.fewest("d~", 2.0) / 2
-        assert curve.fewest("d^pi") < curve.fewest("d_lax", 2.0)
-        assert curve.fewest("map", 2.0) == curve.fewest("d~", 2.0)
+        assert curve.min_classes("d_lax") <= curve.min_classes("d~") == 30
+        assert curve.min_classes("d_lax", 2.0) < curve.min_classes("d~", 2.0) / 2
+        assert curve.min_classes("d^pi") < curve.min_classes("d_lax", 2.0)
+        assert curve.min_classes("map", 2.0) == curve.min_classes("d~", 2.0)
 
     def test_a_finer_aggregation_may_lose_more(self, curve: uses.AggregationCurve) -> None:
-        few = curve.fewest("d_lax", 2.0)
-        for_good = curve.fewest("d_lax", 2.0, lasting=True)
-        lost = {len(each): each.loss for each in curve.found["d_lax"]}
+        few = curve.min_classes("d_lax", 2.0)
+        for_good = curve.min_classes("d_lax", 2.0, persistent=True)
+        lost = {len(each): each.regret for each in curve.aggregations["d_lax"]}
         assert lost[few] <= 2 < min(loss for count, loss in lost.items() if count < few)
         assert few < for_good
         assert lost[for_good - 1] > 2 >= max(lost[k] for k in range(for_good, 32))
@@ -231,18 +239,18 @@ class TestTheRooms:
         assert lines[1].split()[1:3] == ["30", "(30)"]
 
     def test_promises_along_the_curve(self, curve: uses.AggregationCurve) -> None:
-        for name, found in curve.found.items():
+        for name, found in curve.aggregations.items():
             assert [len(each) for each in found] == sorted({len(each) for each in found})
             for each in found:
-                assert math.isinf(each.promised) == (name == "map")
-                assert each.loss <= each.promised + 1e-6
-                assert each.gap <= each.promised_gap + 1e-6
+                assert math.isinf(each.regret_bound) == (name == "map")
+                assert each.regret <= each.regret_bound + 1e-6
+                assert each.value_gap <= each.value_bound + 1e-6
 
     def test_some_numbers_of_classes(self) -> None:
         mdp = worlds.load("mirrored-rooms")
         d = exact.lax(mdp)
         curve = uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[31, 4, 4], rule="medoids")
-        assert [len(each) for each in curve.found["d_lax"]] == [4, 31]
+        assert [len(each) for each in curve.aggregations["d_lax"]] == [4, 31]
         with pytest.raises(InputError, match="there are no distances"):
             uses.aggregation_curve(mdp, {})
         with pytest.raises(InputError, match="there are no numbers of clusters"):
@@ -250,24 +258,24 @@ class TestTheRooms:
         with pytest.raises(InputError, match="40 clusters are asked for"):
             uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[40])
         with pytest.raises(InputError, match="the states have no map"):
-            uses.map_distances(mdp.replace(positions=None))
+            uses.manhattan_distances(mdp.replace(positions=None))
 
 
 class TestWithoutAProof:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
 
     def test_a_plain_table(self) -> None:
-        table = uses.map_distances(self.mdp)
+        table = uses.manhattan_distances(self.mdp)
         found = uses.aggregate(self.mdp, table, clusters=9)
-        assert (found.kind, found.promised, found.promised_gap) == (None, math.inf, math.inf)
-        assert found.loss > 0
+        assert (found.kind, found.regret_bound, found.value_bound) == (None, math.inf, math.inf)
+        assert found.regret > 0
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
         assert "nothing is proven of these distances, so nothing is promised" in str(found)
         assert "no promise" in repr(found)
 
     def test_an_estimate(self) -> None:
         d = exact.bisimulation(self.mdp, samples=3)
-        assert math.isinf(uses.aggregate(self.mdp, d, clusters=9).promised)
+        assert math.isinf(uses.aggregate(self.mdp, d, clusters=9).regret_bound)
         with pytest.raises(InputError, match=r"proof=True asks for a promise, and nothing is prov"):
             uses.aggregate(self.mdp, d, clusters=9, proof=True)
         with pytest.raises(InputError, match=r"nothing is proven"):
@@ -277,17 +285,17 @@ class TestWithoutAProof:
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))
         unknown = dataclasses.replace(d, error=math.inf, policy=None)
         found = uses.aggregate(self.mdp, unknown, clusters=6)
-        assert (found.kind, found.of) == ("on_policy", "V*")
+        assert (found.kind, found.value_function) == ("on_policy", "V*")
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
-        assert uses.aggregate(self.mdp, d, clusters=6).of == "V^pi"
+        assert uses.aggregate(self.mdp, d, clusters=6).value_function == "V^pi"
 
     def test_the_error_alone_makes_the_promise(self) -> None:
         exactly = exact.bisimulation(self.mdp)
         unsure = dataclasses.replace(exactly, error=math.inf)
         one, other = (uses.aggregate(self.mdp, d, clusters=9) for d in (exactly, unsure))
         np.testing.assert_array_equal(one.policy, other.policy)
-        assert one.loss == other.loss
-        assert math.isinf(other.promised)
+        assert one.regret == other.regret
+        assert math.isinf(other.regret_bound)
 
     def test_states_that_nobody_lived_in(self) -> None:
         d, everyone = exact.bisimulation(self.mdp), np.ones(31, bool)
@@ -295,7 +303,7 @@ class TestWithoutAProof:
         for lived in (everyone, np.arange(31) > 0):
             seen = Coverage(known, determined, d.error, 0.0, 1, 1, lived)
             found = uses.aggregate(self.mdp, dataclasses.replace(d, coverage=seen), clusters=9)
-            assert math.isfinite(found.promised) == lived.all()
+            assert math.isfinite(found.regret_bound) == lived.all()
 
     def test_what_knows_how_to_be_a_distance(self) -> None:
         class Network:
@@ -305,7 +313,7 @@ class TestWithoutAProof:
         mdp = self.mdp
         found = uses.aggregate(mdp, Network(), clusters=9)
         assert found.kind == "bisimulation"
-        assert math.isinf(found.promised)
+        assert math.isinf(found.regret_bound)
 
 
 class TestWords:
@@ -316,7 +324,7 @@ class TestWords:
         found = uses.aggregate(self.mdp, self.d, clusters=12, rule="complete")
         assert repr(found) == (
             f"Aggregation(31 states in {len(found)} classes by bisimulation, complete, loss "
-            f"{found.loss:.4g}, at most {found.promised:.4g} promised)"
+            f"{found.regret:.4g}, at most {found.regret_bound:.4g} promised)"
         )
         lines = str(found).splitlines()
         assert [each.split()[0] for each in lines[:4]] == ["classes", "radius", "values", "loss"]
@@ -330,7 +338,7 @@ class TestWords:
     def test_nothing_and_everything_are_said(self) -> None:
         nothing = uses.aggregate(self.mdp, self.d, radius=0)
         assert nothing.note == "no two states are in one class: nothing was aggregated"
-        assert (nothing.loss, len(nothing)) == (0, 31)
+        assert (nothing.regret, len(nothing)) == (0, 31)
         everything = uses.aggregate(self.mdp, self.d, radius=1e9)
         assert everything.note == "all states are in one class"
         assert str(everything).endswith("all states are in one class")

@@ -32,7 +32,7 @@ class TestCommand:
         code, out, err = run(*words.split(), "--png", "map.png")
         assert (code, err) == (0, "")
         d = Distance.load(tables / "lax.npz")
-        found = uses.aggregate(d.mdp, d, clusters=4, rule="medoids", key=3)
+        found = uses.aggregate(d.mdp, d, clusters=4, rule="medoids", seed=3)
         np.testing.assert_array_equal(np.load("labels.npy"), found.labels)
         assert "classes    4\n  0   0,0" in out
         assert "\nrule       k-medoids\n" in out
@@ -118,7 +118,7 @@ class TestClasses:
 
     def test_every_state_has_its_number(self) -> None:
         labels = np.arange(31) // 4
-        figure = views.classes(self.mdp, labels, [0, 5], title="some")
+        figure = views.plot_classes(self.mdp, labels, [0, 5], title="some")
         (axes,) = figure.axes
         assert [text.get_text() for text in axes.texts] == [str(label) for label in labels]
         assert axes.get_title() == "some"
@@ -126,14 +126,14 @@ class TestClasses:
 
     def test_colours(self) -> None:
         # The largest class comes first, and who is alone is white.
-        colours, place = views._colours(np.array([0, 1, 1, 2, 2, 2]))
+        colours, place = views._assign_colours(np.array([0, 1, 1, 2, 2, 2]))
         assert place.tolist() == [0, 2, 1]
         assert colours[0].tolist() == [1, 1, 1, 1]
         assert len(np.unique(colours, axis=0)) == 9
 
     def test_a_large_map_has_no_numbers(self) -> None:
         mdp = worlds.load("open-grid", rows=30, columns=30)
-        figure = views.classes(mdp, np.arange(mdp.num_states) % 5)
+        figure = views.plot_classes(mdp, np.arange(mdp.num_states) % 5)
         assert not figure.axes[0].texts
 
     @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ class TestClasses:
     )
     def test_bad_labels(self, labels: NDArray[Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
-            views.classes(self.mdp, labels)
+            views.plot_classes(self.mdp, labels)
 
     def test_no_map(self) -> None:
         with pytest.raises(InputError, match="classes: the states have no map"):
-            views.classes(worlds.load("pessimism"), [0, 0, 1])
+            views.plot_classes(worlds.load("pessimism"), [0, 0, 1])
 
 
 class TestCurve:
@@ -158,12 +158,12 @@ class TestCurve:
         mdp = worlds.load("pessimism")
         distances = {"d_lax": exact.lax(mdp), "plain": np.ones((3, 3)) - np.eye(3)}
         curve = uses.aggregation_curve(mdp, distances, rule="complete")
-        figure = views.aggregation_curve({"here": curve, "there": curve}, title="both")
+        figure = views.plot_aggregation_curve({"here": curve, "there": curve}, title="both")
         here, there = figure.axes
         drawn = [line for line in here.lines if np.size(line.get_xdata()) == 3]
         # Measured and promised by d_lax, and only measured by the plain table.
         assert len(drawn) == 3
-        losses = [each.loss for each in curve.found["plain"]]
+        losses = [each.regret for each in curve.aggregations["plain"]]
         np.testing.assert_allclose(np.asarray(drawn[2].get_ydata()), losses, atol=1e-6)
         assert len(here.lines) == len(there.lines)
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -173,13 +173,13 @@ class TestCurve:
         mdp = worlds.load("random", states=70)
         found = exact.on_policy(mdp, np.zeros(70, int))
         curve = uses.aggregation_curve(mdp, {"d^pi": found}, clusters=[1, 70])
-        assert views.aggregation_curve({"": curve}).axes[0].get_xscale() == "log"
+        assert views.plot_aggregation_curve({"": curve}).axes[0].get_xscale() == "log"
 
     def test_where_nothing_can_be_lost(self) -> None:
         mdp = MDP.deterministic([[0], [1]], [[0.0], [0.0]], discount=0.5)
         curve = uses.aggregation_curve(mdp, {"d~": exact.bisimulation(mdp)})
-        assert len(views.aggregation_curve({"": curve}).axes) == 1
+        assert len(views.plot_aggregation_curve({"": curve}).axes) == 1
 
     def test_nothing(self) -> None:
         with pytest.raises(InputError, match="there is nothing to draw"):
-            views.aggregation_curve({})
+            views.plot_aggregation_curve({})

@@ -18,17 +18,17 @@ from scipy.spatial.distance import squareform
 
 from bisimetric import exact, uses, worlds
 from bisimetric.errors import InputError
-from bisimetric.learned import Learned
+from bisimetric.learned import LearnedDistance
 from bisimetric.learned.networks.pairs import PairNetwork
 from bisimetric.paper import gridworld
-from bisimetric.uses.aggregation.groups import Rule, grouped
-from bisimetric.uses.aggregation.incremental import incremental, smallest_radius
-from bisimetric.uses.aggregation.linkage import complete, merges
-from bisimetric.uses.aggregation.medoids import medoids
-from bisimetric.uses.tables import checked_table
+from bisimetric.uses.aggregation.groups import ClusteringRule, cluster_matrix
+from bisimetric.uses.aggregation.incremental import cluster_incrementally, find_smallest_radius
+from bisimetric.uses.aggregation.linkage import complete_linkage, compute_merges
+from bisimetric.uses.aggregation.medoids import k_medoids
+from bisimetric.uses.tables import validate_distance_matrix
 
 Table = NDArray[np.float64]
-RULES: tuple[Rule, ...] = ("incremental", "complete", "medoids")
+RULES: tuple[ClusteringRule, ...] = ("incremental", "complete", "medoids")
 
 
 def tables(size: int) -> st.SearchStrategy[Table]:
@@ -52,14 +52,14 @@ class TestIncremental:
     def test_members_are_not_lost(self) -> None:
         # 1 and 2 join 0, and 5 joins 4.
         distances = line(0.0, 1.0, 4.0, 2.0, 5.0)
-        assert incremental(distances, 2).tolist() == [0, 0, 1, 0, 1]
+        assert cluster_incrementally(distances, 2).tolist() == [0, 0, 1, 0, 1]
         # 2 is near 1, which joined before it, but not near 0: it starts a class of its own.
-        assert incremental(distances, 1).tolist() == [0, 0, 1, 2, 1]
+        assert cluster_incrementally(distances, 1).tolist() == [0, 0, 1, 2, 1]
 
     def test_a_late_member_counts(self) -> None:
         # 2 is within the radius of 0, which began the class, but not of 1, which joined.
         distances = np.array([[0.0, 1, 1], [1, 0, 2], [1, 2, 0]])
-        assert incremental(distances, 1).tolist() == [0, 0, 1]
+        assert cluster_incrementally(distances, 1).tolist() == [0, 0, 1]
 
     @settings(deadline=None)
     @given(TABLES, RADII)
@@ -74,25 +74,25 @@ class TestIncremental:
                 members.append([state])
             else:
                 found.append(state)
-        labels = incremental(distances, radius)
+        labels = cluster_incrementally(distances, radius)
         assert [np.flatnonzero(labels == c).tolist() for c in range(len(members))] == members
 
     @settings(deadline=None)
     @given(TABLES, st.integers(1, 9))
     def test_a_radius_for_so_many(self, distances: Table, most: int) -> None:
-        radius = smallest_radius(distances, most)
-        assert incremental(distances, radius).max() < most
+        radius = find_smallest_radius(distances, most)
+        assert cluster_incrementally(distances, radius).max() < most
         assert radius in distances
 
     def test_a_radius_that_no_smaller_distance_replaces(self) -> None:
         # In a line of eight, pairs of neighbours are four classes.
-        assert smallest_radius(line(*range(8)), 4) == 1.0
-        assert smallest_radius(line(*range(8)), 3) == 2.0
-        assert smallest_radius(line(*range(8)), 8) == 0.0
+        assert find_smallest_radius(line(*range(8)), 4) == 1.0
+        assert find_smallest_radius(line(*range(8)), 3) == 2.0
+        assert find_smallest_radius(line(*range(8)), 8) == 0.0
 
     def test_the_classes_at_distance_0(self) -> None:
         d = exact.on_policy(worlds.load("mirrored-rooms-policy"), tol=1e-9).values
-        labels = incremental(d, 1e-6)
+        labels = cluster_incrementally(d, 1e-6)
         np.testing.assert_array_equal(labels[:, None] == labels[None, :], d <= 1e-6)
 
 
@@ -106,9 +106,9 @@ class TestComplete:
         if states == 1:
             distances = np.zeros((1, 1), dtype)
         theirs = hierarchy.linkage(squareform(distances), "complete") if states > 1 else None
-        heights = np.sort(merges(distances)[1])
+        heights = np.sort(compute_merges(distances)[1])
         for clusters in range(1, states + 1):
-            labels = complete(distances, clusters=clusters)
+            labels = complete_linkage(distances, clusters=clusters)
             if theirs is None:
                 assert labels.tolist() == [0]
                 continue
@@ -116,12 +116,12 @@ class TestComplete:
             wanted = hierarchy.fcluster(theirs, clusters, "maxclust")
             np.testing.assert_array_equal(labels[:, None] == labels, wanted[:, None] == wanted)
             radius = float(heights[states - clusters - 1]) if clusters < states else 0.0
-            np.testing.assert_array_equal(complete(distances, radius=radius), labels)
+            np.testing.assert_array_equal(complete_linkage(distances, radius=radius), labels)
 
     @settings(deadline=None)
     @given(TABLES, RADII)
     def test_no_two_classes_could_be_merged(self, distances: Table, radius: float) -> None:
-        labels = uses.labels(distances, radius=radius, rule="complete")
+        labels = uses.cluster(distances, radius=radius, rule="complete")
         for one, other in itertools.combinations(range(labels.max() + 1), 2):
             assert distances[np.ix_(labels == one, labels == other)].max() > radius
 
@@ -129,8 +129,8 @@ class TestComplete:
     @given(st.permutations(range(7)))
     def test_the_order_of_states_has_no_say(self, order: list[int]) -> None:
         distances = line(0.0, 1.0, 2.5, 7.0, 7.25, 15.0, 19.0)
-        labels = uses.labels(distances, clusters=3, rule="complete")
-        moved = uses.labels(distances[np.ix_(order, order)], clusters=3, rule="complete")
+        labels = uses.cluster(distances, clusters=3, rule="complete")
+        moved = uses.cluster(distances[np.ix_(order, order)], clusters=3, rule="complete")
         np.testing.assert_array_equal(
             moved[:, None] == moved[None, :], (labels[:, None] == labels[None, :])[order][:, order]
         )
@@ -141,7 +141,7 @@ class TestMedoids:
     @given(TABLES, st.integers(1, 9), st.integers(0, 3))
     def test_no_swap_makes_the_sum_smaller(self, distances: Table, k: int, key: int) -> None:
         k = min(k, len(distances))
-        labels, found = medoids(distances, k, key)
+        labels, found = k_medoids(distances, k, key)
         assert len(set(found.tolist())) == k
         assert labels[found].tolist() == list(range(k))
         total = distances[:, found].min(axis=1).sum()
@@ -153,7 +153,7 @@ class TestMedoids:
 
     def test_best_of_all_on_a_line(self) -> None:
         distances = line(0, 1, 2, 10, 11, 12, 30, 31, 33)
-        _, found = medoids(distances, 3, key=0)
+        _, found = k_medoids(distances, 3, seed=0)
         best = min(
             distances[:, some].min(axis=1).sum() for some in itertools.combinations(range(9), 3)
         )
@@ -161,23 +161,25 @@ class TestMedoids:
 
     def test_keys(self) -> None:
         distances = np.ones((40, 40)) - np.eye(40)  # any medoids will do
-        one, same, other = (medoids(distances, 5, key)[1].tolist() for key in (1, 1, 2))
+        one, same, other = (k_medoids(distances, 5, key)[1].tolist() for key in (1, 1, 2))
         assert one == same
         assert one != other
 
     def test_what_a_state_is_from_itself_is_not_looked_at(self) -> None:
         distances = line(0.0, 1.0, 2.0, 9.0) + 5 * np.eye(4)
-        assert uses.labels(distances, clusters=2, rule="medoids").tolist() == [0, 0, 0, 1]
-        assert uses.labels(distances, radius=1, rule="medoids").tolist() == [0, 0, 0, 1]
-        assert grouped("", distances, 1.0, None, "medoids", 0).far.tolist() == [1, 0, 1, 0]
+        assert uses.cluster(distances, clusters=2, rule="medoids").tolist() == [0, 0, 0, 1]
+        assert uses.cluster(distances, radius=1, rule="medoids").tolist() == [0, 0, 0, 1]
+        assert cluster_matrix(
+            "", distances, 1.0, None, "medoids", 0
+        ).representative_distances.tolist() == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("rule", RULES)
 class TestEveryRule:
     @settings(deadline=None)
     @given(TABLES, RADII)
-    def test_within_the_radius(self, rule: Rule, distances: Table, radius: float) -> None:
-        found = grouped("", distances, radius, None, rule, 0)
+    def test_within_the_radius(self, rule: ClusteringRule, distances: Table, radius: float) -> None:
+        found = cluster_matrix("", distances, radius, None, rule, 0)
         labels, first, far, diameters = found
         assert (far <= radius).all()
         np.testing.assert_array_equal(far, distances[np.arange(len(labels)), first[labels]])
@@ -193,46 +195,46 @@ class TestEveryRule:
 
     @settings(deadline=None)
     @given(TABLES, st.integers(1, 9))
-    def test_no_more_than_so_many(self, rule: Rule, distances: Table, most: int) -> None:
+    def test_no_more_than_so_many(self, rule: ClusteringRule, distances: Table, most: int) -> None:
         most = min(most, len(distances))
-        labels = uses.labels(distances, clusters=most, rule=rule)
+        labels = uses.cluster(distances, clusters=most, rule=rule)
         assert labels.max() < most
         if rule != "incremental":
             assert labels.max() == most - 1
 
-    def test_everything_and_nothing(self, rule: Rule) -> None:
+    def test_everything_and_nothing(self, rule: ClusteringRule) -> None:
         distances = line(0, 1, 3, 7)
-        assert uses.labels(distances, radius=7, rule=rule).max() == 0
-        assert uses.labels(distances, radius=float("inf"), rule=rule).max() == 0
-        assert uses.labels(distances, radius=0.5, rule=rule).tolist() == [0, 1, 2, 3]
-        assert uses.labels([[0.0]], clusters=1, rule=rule).tolist() == [0]
+        assert uses.cluster(distances, radius=7, rule=rule).max() == 0
+        assert uses.cluster(distances, radius=float("inf"), rule=rule).max() == 0
+        assert uses.cluster(distances, radius=0.5, rule=rule).tolist() == [0, 1, 2, 3]
+        assert uses.cluster([[0.0]], clusters=1, rule=rule).tolist() == [0]
 
     @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16])
-    def test_other_numbers(self, rule: Rule, dtype: Any) -> None:
+    def test_other_numbers(self, rule: ClusteringRule, dtype: Any) -> None:
         distances = line(0, 1, 8, 9).astype(dtype)
         distances.flags.writeable = False
-        assert uses.labels(distances, clusters=2, rule=rule).tolist() == [0, 0, 1, 1]
+        assert uses.cluster(distances, clusters=2, rule=rule).tolist() == [0, 0, 1, 1]
 
 
 class TestObservations:
     def test_samples_of_a_world_of_continuous_states(self) -> None:
         network = PairNetwork((8,))
         weights = network.init(jax.random.key(3), 2)
-        d = Learned("bisimulation", 0.99, network, weights, gridworld.SCALE)
+        d = LearnedDistance("bisimulation", 0.99, network, weights, gridworld.SCALING)
         points = np.random.default_rng(0).uniform(1, 6, (30, 2))
-        labels = uses.labels(d.table(points), clusters=4)
+        labels = uses.cluster(d.table(points), clusters=4)
         assert labels.shape == (30,)
         assert 0 < labels.max() < 4
         with pytest.raises(InputError, match=r"use table\(observations\)"):
-            uses.labels(d, clusters=4)
+            uses.cluster(d, clusters=4)
         mdp = worlds.load("mirrored-rooms")
         with pytest.raises(InputError, match=r"needs an MDP; use table\(observations\)"):
             uses.aggregate(mdp, d, clusters=4)
-        centres = gridworld.centres(mdp).astype(np.float32)
+        centres = gridworld.cell_centres(mdp).astype(np.float32)
         knowing = dataclasses.replace(d, mdp=mdp, points=centres)
         found = uses.aggregate(mdp, knowing, clusters=4)
-        assert (found.kind, found.promised) == ("bisimulation", np.inf)
-        assert found.loss > 0
+        assert (found.kind, found.regret_bound) == ("bisimulation", np.inf)
+        assert found.regret > 0
 
 
 class TestRefusals:
@@ -254,7 +256,7 @@ class TestRefusals:
     )
     def test_options(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=f"uses.labels: .*{message}"):
-            uses.labels(np.zeros((2, 2)), **options)
+            uses.cluster(np.zeros((2, 2)), **options)
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -272,19 +274,19 @@ class TestRefusals:
     )
     def test_tables(self, change: Callable[[Table], Any], message: str) -> None:
         with pytest.raises(InputError, match=f"here: the table .*{message}"):
-            checked_table("here", change(line(0.0, 1.0, 2.0, 3.0)))
+            validate_distance_matrix("here", change(line(0.0, 1.0, 2.0, 3.0)))
 
     def test_an_entry_far_down(self) -> None:
         d = put(np.zeros((1100, 1100)), 1030, 600, 1.0)
         with pytest.raises(InputError, match=r"0 at \[600, 1030\] and 1 at \[1030, 600\]"):
-            checked_table("here", d)
+            validate_distance_matrix("here", d)
         with pytest.raises(InputError, match=r"nan at \[1030, 600\]"):
-            checked_table("here", put(d, 1030, 600, np.nan))
+            validate_distance_matrix("here", put(d, 1030, 600, np.nan))
 
     def test_the_rounding_of_a_network_is_symmetric_enough(self) -> None:
         d = line(0.0, 1.0, 2.0).astype(np.float32)
         d[0, 1] += 1e-6
-        assert checked_table("here", d) is d
+        assert validate_distance_matrix("here", d) is d
 
 
 def put(d: Table, i: int, j: int, number: float) -> Table:

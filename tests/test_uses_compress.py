@@ -33,9 +33,9 @@ quick = settings(deadline=None, max_examples=60)
 def steps_of(mdp: MDP, number: int, key: int) -> Transitions:
     """Steps from random states with random actions that they have."""
     rng = np.random.default_rng(key)
-    having = np.argwhere(mdp.has)
+    having = np.argwhere(mdp.action_mask)
     states, actions = having[rng.integers(len(having), size=number)].T
-    P = mdp.shares
+    P = mdp.normalised_probabilities
     rows = states * mdp.num_actions + actions
     there = [rng.choice(P[[row]].indices, p=P[[row]].data / P[[row]].data.sum()) for row in rows]
     return Transitions(
@@ -71,15 +71,15 @@ def test_every_step_has_a_kept_one_with_its_action_that_near(
     keep = data.draw(st.integers(len(np.unique(steps.actions)), number))
     found = uses.compress(steps, d, keep)
     assert steps.states is not None
-    assert len(found.transitions) == len(found.kept) == keep
-    assert (np.diff(found.kept) > 0).all()
-    assert found.radius == slow_radius(steps, d.values, found.kept)
-    assert np.isin(found.assigned, found.kept).all()
-    assert (found.assigned[found.kept] == found.kept).all()
-    assert (steps.actions[found.assigned] == steps.actions).all()
-    assert (found.distances == d.values[steps.states, steps.states[found.assigned]]).all()
+    assert len(found.transitions) == len(found.indices) == keep
+    assert (np.diff(found.indices) > 0).all()
+    assert found.radius == slow_radius(steps, d.values, found.indices)
+    assert np.isin(found.representatives, found.indices).all()
+    assert (found.representatives[found.indices] == found.indices).all()
+    assert (steps.actions[found.representatives] == steps.actions).all()
+    assert (found.distances == d.values[steps.states, steps.states[found.representatives]]).all()
     assert found.distances.max() == found.radius
-    assert (found.transitions.rewards == steps.rewards[found.kept]).all()
+    assert (found.transitions.rewards == steps.rewards[found.indices]).all()
 
 
 @quick
@@ -92,12 +92,14 @@ def test_a_value_backed_up_from_the_kept_step_is_off_by_at_most_the_promise(
     found = uses.compress(steps, d, keep, proof=True)
     assert steps.states is not None
     V = planning.optimal_values(mdp)
-    Q = mdp.R + mdp.discount * (mdp.shares @ V.values).reshape(mdp.R.shape)
-    off = np.abs(Q[steps.states, steps.actions] - Q[steps.states[found.assigned], steps.actions])
-    assert found.values == "Q*"
-    assert off.max() <= found.promised + 2 * V.error
-    assert found.promised == pytest.approx(found.radius + d.error)
-    assert found.lost == pytest.approx(off.max(), abs=4 * V.error)
+    Q = mdp.R + mdp.discount * (mdp.normalised_probabilities @ V.values).reshape(mdp.R.shape)
+    off = np.abs(
+        Q[steps.states, steps.actions] - Q[steps.states[found.representatives], steps.actions]
+    )
+    assert found.value_function == "Q*"
+    assert off.max() <= found.value_bound + 2 * V.error
+    assert found.value_bound == pytest.approx(found.radius + d.error)
+    assert found.value_gap == pytest.approx(off.max(), abs=4 * V.error)
 
 
 @quick
@@ -119,7 +121,7 @@ def test_other_distances_promise_values_of_states(make: Any, values: str) -> Non
     d = make(mdp, mdp.policy) if values == "V^pi" else make(mdp)
     steps = steps_of(mdp, 300, 0)
     found = uses.compress(steps, d, 12)
-    assert found.values == values
+    assert found.value_function == values
     assert mdp.policy is not None
     V = (
         planning.policy_values(mdp, mdp.policy)
@@ -127,18 +129,18 @@ def test_other_distances_promise_values_of_states(make: Any, values: str) -> Non
         else planning.optimal_values(mdp)
     )
     assert steps.states is not None
-    off = np.abs(V.values[steps.states] - V.values[steps.states[found.assigned]]).max()
-    assert found.lost == pytest.approx(off)
-    assert 0 < off <= found.promised
+    off = np.abs(V.values[steps.states] - V.values[steps.states[found.representatives]]).max()
+    assert found.value_gap == pytest.approx(off)
+    assert 0 < off <= found.value_bound
 
 
 def test_a_share_is_that_of_all_steps() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     steps, d = steps_of(mdp, 200, 0), exact.bisimulation(mdp)
-    assert len(uses.compress(steps, d, 0.1).kept) == 20
-    assert len(uses.compress(steps, d, np.float64(0.5)).kept) == 100
+    assert len(uses.compress(steps, d, 0.1).indices) == 20
+    assert len(uses.compress(steps, d, np.float64(0.5)).indices) == 100
     everything = uses.compress(steps, d, 1.0)
-    assert (everything.assigned == np.arange(200)).all()
+    assert (everything.representatives == np.arange(200)).all()
     assert (everything.radius, everything.distances.max()) == (0.0, 0.0)
 
 
@@ -150,8 +152,8 @@ def test_more_steps_never_cover_worse() -> None:
     assert parts[-1].radius == 0
     radii = parts[-1].radii
     for part in parts[:4]:
-        assert part.radius == radii[len(part.kept) - 1]
-        assert (part.radii == radii[: len(part.kept)]).all()
+        assert part.radius == radii[len(part.indices) - 1]
+        assert (part.radii == radii[: len(part.indices)]).all()
     assert np.isinf(radii[:3]).all()
 
 
@@ -160,8 +162,8 @@ def test_what_is_left_goes_to_first_steps_then_to_second_ones_and_so_on() -> Non
     steps = Transitions(states, [0] * 6, np.arange(6), [0] * 6, [False] * 6, num_states=2)
     table = np.array([[0.0, 1.0], [1.0, 0.0]])
     # Also where the second state is at distance 0, and need not be kept at all.
-    alike = [uses.compress(steps, 0 * table, keep).kept.tolist() for keep in range(1, 7)]
-    kept = [uses.compress(steps, table, keep).kept.tolist() for keep in range(1, 7)]
+    alike = [uses.compress(steps, 0 * table, keep).indices.tolist() for keep in range(1, 7)]
+    kept = [uses.compress(steps, table, keep).indices.tolist() for keep in range(1, 7)]
     assert alike == kept
     assert kept == [
         [0],
@@ -174,12 +176,12 @@ def test_what_is_left_goes_to_first_steps_then_to_second_ones_and_so_on() -> Non
 
 
 def test_the_kept_steps_say_where_they_come_from() -> None:
-    steps = Transitions([0, 1], [0, 0], [0, 0], [1, 0], [True, False], made={"key": 3})
+    steps = Transitions([0, 1], [0, 0], [0, 0], [1, 0], [True, False], metadata={"key": 3})
     found = uses.compress(steps, [[0, 2.5], [2.5, 0]], 1)
-    assert found.transitions.made == {"key": 3, "thinned": {"from": 2, "radius": 2.5}}
+    assert found.transitions.metadata == {"key": 3, "thinned": {"from": 2, "radius": 2.5}}
     assert found.transitions.num_states == 2
     assert repr(found) == "Compressed(1 of 2 steps, radius 2.5)"
-    assert found.made["keep"] == 1
+    assert found.metadata["keep"] == 1
 
 
 def test_a_distance_may_know_the_end() -> None:
@@ -201,7 +203,7 @@ def test_a_large_buffer_needs_little_memory() -> None:
     found = uses.compress(steps, table, 0.01)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(found.kept) == 1_000
+    assert len(found.indices) == 1_000
     assert 0 < found.radius < 0.01
     assert peak < 300 * size
 
@@ -237,14 +239,14 @@ def test_a_learned_distance_is_asked_for_observations(monkeypatch: pytest.Monkey
     np.fill_diagonal(far, 0.0)
     # Equal observations with equal actions are one.
     far[(x[:, None] == x).all(-1) & (steps.actions[:, None] == steps.actions)] = 0.0
-    assert found.radius == pytest.approx(far[found.kept].min(axis=0).max(), rel=1e-6)
-    assert found.pairs == len(np.unique(np.column_stack([x, steps.actions]), axis=0))
+    assert found.radius == pytest.approx(far[found.indices].min(axis=0).max(), rel=1e-6)
+    assert found.num_state_actions == len(np.unique(np.column_stack([x, steps.actions]), axis=0))
     assert network.asked == len(found.radii) == 30
-    assert (found.values, found.lost) == (None, None)
-    assert math.isinf(found.promised)
+    assert (found.value_function, found.value_gap) == (None, None)
+    assert math.isinf(found.value_bound)
     monkeypatch.setattr(pairs, "CHUNK", 7)
     again = uses.compress(steps, Network(), 30)
-    assert (again.kept == found.kept).all()
+    assert (again.indices == found.indices).all()
 
 
 @pytest.mark.slow
@@ -252,7 +254,7 @@ def test_a_network_of_the_package_fits() -> None:
     from bisimetric import learned
 
     mdp = worlds.load("mirrored-rooms", discount=0.9)
-    d = learned.bisimulation(mdp, steps=5, key=0)
+    d = learned.bisimulation(mdp, updates=5, seed=0)
     found = uses.compress(steps_of(mdp, 50, 0), d, 10)
     assert math.isfinite(found.radius)
     assert uses.embed(d, 2).coordinates.shape == (31, 2)
@@ -338,7 +340,7 @@ def test_steps_without_ids_or_with_continuous_actions_are_refused() -> None:
 
 
 def test_an_estimate_is_no_proof() -> None:
-    assert uses.compress(two(), TABLE, 2).values is None
+    assert uses.compress(two(), TABLE, 2).value_function is None
     with pytest.raises(InputError, match="proof was asked for, and nothing is proven of this"):
         uses.compress(two(), TABLE, 2, proof=True)
     mdp = MDP.deterministic([[0, 0]] * 2, [[0.0, 1.0]] * 2, discount=0.5)
@@ -348,9 +350,14 @@ def test_an_estimate_is_no_proof() -> None:
     # A step whose action the MDP of d does not know.
     lacking = mdp.replace(available=[[True, False], [True, True]])
     steps = two(states=[0, 0], next_states=[0, 0], num_states=2)
-    assert uses.compress(steps, Distance(np.array(TABLE), 0, "bisimulation", mdp), 2).values == "Q*"
     assert (
-        uses.compress(steps, Distance(np.array(TABLE), 0, "bisimulation", lacking), 2).values
+        uses.compress(steps, Distance(np.array(TABLE), 0, "bisimulation", mdp), 2).value_function
+        == "Q*"
+    )
+    assert (
+        uses.compress(
+            steps, Distance(np.array(TABLE), 0, "bisimulation", lacking), 2
+        ).value_function
         is None
     )
 
@@ -360,6 +367,6 @@ def test_nothing_is_promised_of_states_that_nobody_lived_in() -> None:
     d, steps = exact.bisimulation(mdp), steps_of(mdp, 200, key=0)
     everything = np.ones(d.values.shape, np.bool_)
     for lived in (everything[0], np.arange(31) != np.asarray(steps.states)[0]):
-        coverage = Coverage(mdp.has, everything, d.error, 0.0, 1, 1, lived)
+        coverage = Coverage(mdp.action_mask, everything, d.error, 0.0, 1, 1, lived)
         found = uses.compress(steps, dataclasses.replace(d, coverage=coverage), 0.5)
-        assert math.isfinite(found.promised) == lived.all()
+        assert math.isfinite(found.value_bound) == lived.all()

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from bisimetric import MDP, Distance, InputError, exact, planning, sampled, uses, worlds
 from bisimetric.transitions import Transitions
 from bisimetric.uses.embedding import spectra
-from bisimetric.uses.embedding.stress import distortion, smacof
+from bisimetric.uses.embedding.stress import measure_distortion, smacof
 from strategies import deterministic_mdps, stochastic_mdps
 
 quick = settings(deadline=None, max_examples=60)
@@ -57,9 +57,9 @@ def test_euclidean_distances_are_kept_exactly(method: Any) -> None:
     found = uses.embed(table, 3, method=method)
     assert np.allclose(cdist(found.coordinates, found.coordinates), table, atol=1e-9)
     assert found.stress < 1e-12
-    assert found.negative == 0
+    assert found.negative_fraction == 0
     assert found.rank == 3
-    assert np.isclose([found.stretch, found.shrink], 1.0).all()
+    assert np.isclose([found.expansion, found.contraction], 1.0).all()
 
 
 def test_classical_scaling_is_that_of_the_book() -> None:
@@ -68,7 +68,7 @@ def test_classical_scaling_is_that_of_the_book() -> None:
     found = uses.embed(table, 4)
     assert np.allclose(found.eigenvalues, values[:4])
     assert np.allclose(np.abs(found.coordinates), np.abs(coordinates[:, :4]), atol=1e-8)
-    assert np.isclose(found.negative, -values[values < 0].sum() / np.abs(values).sum())
+    assert np.isclose(found.negative_fraction, -values[values < 0].sum() / np.abs(values).sum())
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -82,9 +82,9 @@ def test_the_truncated_way_agrees_with_the_dense_one(
     truncated = uses.embed(table, 3)
     assert np.allclose(truncated.eigenvalues, dense.eigenvalues, rtol=1e-6)
     assert np.allclose(truncated.coordinates, dense.coordinates, atol=1e-4)
-    assert (dense.made["negative"], truncated.made["negative"]) == ("exact", "estimate")
-    assert dense.negative > 0.15
-    assert abs(truncated.negative - dense.negative) < 0.04
+    assert (dense.metadata["negative"], truncated.metadata["negative"]) == ("exact", "estimate")
+    assert dense.negative_fraction > 0.15
+    assert abs(truncated.negative_fraction - dense.negative_fraction) < 0.04
 
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,13 @@ def test_distortion_is_that_of_all_pairs() -> None:
     x = points(20, 4)
     table = cdist(x, x, "cityblock")
     found = uses.embed(table, 2)
-    measured = (found.stress, found.stretch, found.shrink, found.mean_gap, found.largest_gap)
+    measured = (
+        found.stress,
+        found.expansion,
+        found.contraction,
+        found.mean_deviation,
+        found.max_deviation,
+    )
     assert np.allclose(measured, slow_distortion(table, found.coordinates))
 
 
@@ -112,8 +118,8 @@ def test_no_round_raises_the_stress(states: int, dimensions: int, key: int) -> N
     start = uses.embed(table, dimensions)
     reached = [start.stress]
     for steps in (1, 2, 5, 40):
-        moved = uses.embed(table, dimensions, method="metric", steps=steps)
-        assert moved.made["rounds"] <= steps
+        moved = uses.embed(table, dimensions, method="metric", max_iterations=steps)
+        assert moved.metadata["rounds"] <= steps
         reached.append(moved.stress)
     assert (np.diff(reached) <= 1e-9).all()
 
@@ -125,17 +131,17 @@ def test_metric_scaling_leaves_axes_that_classical_scaling_cannot_use() -> None:
     classical = uses.embed(table, 3)
     metric = uses.embed(table, 3, method="metric")
     assert classical.rank < 3
-    still = uses.embed(table, 3, method="metric", steps=0)
+    still = uses.embed(table, 3, method="metric", max_iterations=0)
     assert np.allclose(still.coordinates, classical.coordinates, atol=1e-12)
     assert metric.stress < classical.stress - 0.01
 
 
 def test_the_end_of_smacof_is_a_fixed_point() -> None:
     table = np.asarray(exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)).values)
-    found = uses.embed(table, 2, method="metric", steps=10_000)
-    assert found.made["rounds"] < 10_000
+    found = uses.embed(table, 2, method="metric", max_iterations=10_000)
+    assert found.metadata["rounds"] < 10_000
     again, _ = smacof(table, found.coordinates, 1, 0)
-    assert distortion(table, again).stress >= found.stress * (1 - 1e-5)
+    assert measure_distortion(table, again).stress >= found.stress * (1 - 1e-5)
 
 
 def test_the_same_key_gives_the_same_points_and_another_key_nearly(
@@ -144,9 +150,9 @@ def test_the_same_key_gives_the_same_points_and_another_key_nearly(
     monkeypatch.setattr(spectra, "DENSE", 10)
     x = points(120, 4)
     table = cdist(x, x, "cityblock")
-    one, same, other = (uses.embed(table, 2, key=key) for key in (0, 0, 1))
+    one, same, other = (uses.embed(table, 2, seed=key) for key in (0, 0, 1))
     assert (one.coordinates == same.coordinates).all()
-    assert one.negative == same.negative != other.negative
+    assert one.negative_fraction == same.negative_fraction != other.negative_fraction
     assert np.allclose(one.coordinates, other.coordinates, atol=1e-6)
 
 
@@ -168,23 +174,23 @@ def test_points_bound_the_values(mdp: MDP, dimensions: int) -> None:
     V = planning.optimal_values(mdp)
     ids = np.arange(mdp.num_states)
     gaps = np.abs(V.values[:, None] - V.values)
-    assert (gaps <= found.bound(ids[:, None], ids) + 2 * V.error).all()
-    assert not found.bound(0, 0)
+    assert (gaps <= found.value_bound(ids[:, None], ids) + 2 * V.error).all()
+    assert not found.value_bound(0, 0)
     with pytest.raises(InputError, match=f"ids from 0 to {len(ids) - 1}, and not -1"):
-        found.bound(0, -1)
+        found.value_bound(0, -1)
 
 
 def test_the_promised_slope_is_above_the_real_one() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     found = uses.embed(exact.bisimulation(mdp), method="metric")
     V = planning.optimal_values(mdp).values
-    real = found.steepest(V)
+    real = found.lipschitz_constant(V)
     x = found.coordinates
     pairs = [(s, t) for s in range(31) for t in range(s)]
     assert np.isclose(real, max(abs(V[s] - V[t]) / math.dist(x[s], x[t]) for s, t in pairs))
-    assert real <= found.shrink
+    assert real <= found.contraction
     with pytest.raises(InputError, match=r"values have shape \(3,\) and must be \(31,\)"):
-        found.steepest([1, 2, 3])
+        found.lipschitz_constant([1, 2, 3])
 
 
 def test_one_state_and_no_distance_at_all() -> None:
@@ -193,8 +199,8 @@ def test_one_state_and_no_distance_at_all() -> None:
             found = uses.embed(np.zeros((states, states)), 2, method=method)
             assert not found.coordinates.any()
             assert found.coordinates.shape == (states, 2)
-            assert (found.stress, found.rank, found.negative) == (0.0, 0, 0.0)
-            assert (found.stretch, found.shrink) == (1.0, 1.0)
+            assert (found.stress, found.rank, found.negative_fraction) == (0.0, 0, 0.0)
+            assert (found.expansion, found.contraction) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("method", ["classical", "metric"])
@@ -213,24 +219,24 @@ def test_the_size_of_the_numbers_does_not_matter(scale: float) -> None:
     table = cdist(x, x, "cityblock")
     found, scaled = (uses.embed(each, 2, method="metric") for each in (table, table * scale))
     assert np.allclose(scaled.coordinates / scale, found.coordinates)
-    assert np.isclose(scaled.mean_gap / scale, found.mean_gap)
+    assert np.isclose(scaled.mean_deviation / scale, found.mean_deviation)
     assert np.isclose(scaled.stress, found.stress)
 
 
 def test_states_on_one_spot_shrink_without_bound() -> None:
     square = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]]) * [3.0, 1.0]
     found = uses.embed(cdist(square, square), 1)
-    assert math.isinf(found.shrink)
-    assert math.isinf(found.steepest([0, 1, 0, 0]))
-    assert np.isclose(found.largest_gap, 1.0)
+    assert math.isinf(found.contraction)
+    assert math.isinf(found.lipschitz_constant([0, 1, 0, 0]))
+    assert np.isclose(found.max_deviation, 1.0)
 
 
 def test_ids_that_data_says_nothing_of_get_no_coordinates() -> None:
     steps = Transitions([0, 1], [0, 0], [0.0, 1.0], [1, 2], [False, True])
-    d = sampled.bisimulation(steps, discount=0.9, key=0)
+    d = sampled.bisimulation(steps, discount=0.9, seed=0)
     assert d.coverage is not None
     found = uses.embed(d)
-    assert (np.isnan(found.coordinates).any(axis=1) == ~d.coverage.lived).all()
+    assert (np.isnan(found.coordinates).any(axis=1) == ~d.coverage.visited).all()
     assert np.isnan(found.coordinates[2]).all()
     assert math.isfinite(found.stress)
 
@@ -248,7 +254,7 @@ def test_a_network_need_not_know_that_a_state_is_itself() -> None:
     found = uses.embed(Network(), 1)
     assert np.allclose(found.coordinates, [[1.0], [-1.0]])
     with pytest.raises(InputError, match="bound is a proof, and of this distance nothing is"):
-        found.bound(0, 1)
+        found.value_bound(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -273,9 +279,9 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="method is 'tsne' and must be classical or metric"):
         uses.embed(table, method="tsne")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="key is -1"):
-        uses.embed(table, key=-1)
+        uses.embed(table, seed=-1)
     with pytest.raises(InputError, match=r"steps is 1\.5"):
-        uses.embed(table, steps=1.5)  # type: ignore[arg-type]
+        uses.embed(table, max_iterations=1.5)  # type: ignore[arg-type]
     mico = exact.mico(worlds.load("random", states=5, successors=2), np.zeros(5, int))
     with pytest.raises(InputError, match="of a MICo distance U take"):
         uses.embed(mico)
@@ -287,4 +293,4 @@ def test_an_array_promises_nothing_and_a_distance_keeps_its_error() -> None:
     assert math.isinf(uses.embed(table).error)
     found = uses.embed(Distance(table, 0.25, "lax", mdp))
     assert found.error == 0.25
-    assert found.bound(0, 1) == pytest.approx(2.25)
+    assert found.value_bound(0, 1) == pytest.approx(2.25)

@@ -11,7 +11,7 @@ import pytest
 
 from bisimetric import Distance, InputError, exact, planning, sampled, uses, worlds
 from bisimetric.transitions import Transitions
-from bisimetric.views.embedding import embedding, prediction
+from bisimetric.views.embedding import plot_embedding, plot_prediction_error
 from commands import Run, refused
 
 
@@ -29,8 +29,8 @@ def test_coordinates_are_saved_said_and_drawn(run: Run, rooms: Distance, tmp_pat
     assert (np.load("x.npy") == found.coordinates).all()
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")
     assert f"stress     {found.stress:.4g}" in done.out
-    assert f"promise    |V*(s) - V*(t)| <= {found.shrink:.4g} |x_s - x_t|" in done.out
-    real = found.steepest(planning.optimal_values(rooms.mdp).values)
+    assert f"promise    |V*(s) - V*(t)| <= {found.contraction:.4g} |x_s - x_t|" in done.out
+    real = found.lipschitz_constant(planning.optimal_values(rooms.mdp).values)
     assert f"really {real:.4g}" in done.out
     assert done.out.endswith("saved      x.npy\nsaved      x.png\n")
 
@@ -46,7 +46,7 @@ def test_a_rank_below_the_dimensions_is_said(run: Run, tmp_path: Path) -> None:
 
 def test_nothing_proven_is_said(run: Run, tmp_path: Path) -> None:
     steps = Transitions([0, 1, 0], [0, 0, 1], [0.0, 1.0, 0.5], [1, 2, 0], [False, True, False])
-    sampled.bisimulation(steps, discount=0.9, key=0).save(tmp_path / "d.npz")
+    sampled.bisimulation(steps, discount=0.9, seed=0).save(tmp_path / "d.npz")
     done = run("uses", "embed", "d.npz", "--png", "x.png")
     assert done.code == 0, done.err
     assert "promise    none: nothing is proven of the distance\n" in done.out
@@ -79,7 +79,7 @@ def test_a_full_disk_leaves_nothing_behind(
 def test_a_picture_shows_every_state(rooms: Distance) -> None:
     V = planning.optimal_values(rooms.mdp).values
     found = uses.embed(rooms, method="metric")
-    axes, bar = embedding(found, V, label="V*").axes
+    axes, bar = plot_embedding(found, V, label="V*").axes
     dots = axes.collections[0]
     assert np.allclose(np.asarray(dots.get_offsets()), found.coordinates)
     assert (np.asarray(dots.get_array()) == V).all()
@@ -91,7 +91,7 @@ def test_a_picture_shows_every_state(rooms: Distance) -> None:
 
 
 def test_names_do_not_overlap(rooms: Distance) -> None:
-    figure = embedding(uses.embed(rooms))
+    figure = plot_embedding(uses.embed(rooms))
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     for place, box in enumerate(boxes):
@@ -100,35 +100,35 @@ def test_names_do_not_overlap(rooms: Distance) -> None:
 
 def test_one_coordinate_is_drawn_against_the_values(rooms: Distance) -> None:
     V = planning.optimal_values(rooms.mdp).values
-    (axes,) = embedding(uses.embed(rooms, 1), V, label="V*").axes
+    (axes,) = plot_embedding(uses.embed(rooms, 1), V, label="V*").axes
     assert (np.asarray(axes.collections[0].get_offsets())[:, 1] == V).all()
     assert axes.get_ylabel() == "V*"
-    (bare,) = embedding(uses.embed(rooms, 1)).axes
+    (bare,) = plot_embedding(uses.embed(rooms, 1)).axes
     assert not len(bare.get_yticks())
 
 
 def test_states_on_one_spot_share_a_name_and_unknown_ones_have_none() -> None:
-    figure = embedding(uses.embed([[0, 0, 1], [0, 0, 1], [1, 1, 0]]))
+    figure = plot_embedding(uses.embed([[0, 0, 1], [0, 0, 1], [1, 1, 0]]))
     assert sorted(t.get_text() for t in figure.axes[0].texts) == ["0 and 1 more", "2"]
     steps = Transitions([0, 1], [0, 0], [0.0, 1.0], [1, 2], [False, True])
-    found = uses.embed(sampled.bisimulation(steps, discount=0.9, key=0))
-    assert "2" not in {t.get_text() for t in embedding(found).axes[0].texts}
+    found = uses.embed(sampled.bisimulation(steps, discount=0.9, seed=0))
+    assert "2" not in {t.get_text() for t in plot_embedding(found).axes[0].texts}
 
 
 def test_values_of_another_world_are_refused(rooms: Distance) -> None:
     with pytest.raises(InputError, match=r"values have shape \(3,\) and must be \(31,\)"):
-        embedding(uses.embed(rooms), [1, 2, 3])
+        plot_embedding(uses.embed(rooms), [1, 2, 3])
 
 
 def test_predictions_are_means_with_intervals() -> None:
     errors = {"a": [[0.9, 0.5], [0.7, 0.3]], "b": [[0.2, np.nan]]}
-    figure = prediction([1, 2], {"V*": errors, "V": errors}, columns=1)
+    figure = plot_prediction_error([1, 2], {"V*": errors, "V": errors}, columns=1)
     first = figure.axes[0]
     assert np.allclose(np.asarray(first.lines[0].get_ydata()), [0.8, 0.4])
     assert np.asarray(first.lines[1].get_xdata()).tolist() == [1.0]
     assert len(first.collections) == 1
     assert len(figure.axes) == 2
     with pytest.raises(InputError, match="prediction: there is nothing to draw"):
-        prediction([1], {})
+        plot_prediction_error([1], {})
     with pytest.raises(InputError, match=r"of 'a' in 'V' have shape \(2,\) and must have one row"):
-        prediction([1, 2], {"V": {"a": [0.1, 0.2]}})
+        plot_prediction_error([1, 2], {"V": {"a": [0.1, 0.2]}})

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 import exact_values
 from bisimetric import MDP, Distance, NotConverged, Transitions, exact, uses
-from bisimetric.uses.aggregation.groups import Rule as Grouping
-from bisimetric.uses.compression.models import solved
-from bisimetric.uses.embedding.features import Form, around
-from bisimetric.uses.embedding.scaling import Method
-from bisimetric.uses.transfer.pairing import shared_actions
-from bisimetric.uses.transfer.rules import Rule
+from bisimetric.uses.aggregation.groups import ClusteringRule as Grouping
+from bisimetric.uses.compression.models import solve_replay
+from bisimetric.uses.embedding.features import FeatureBasis, build_features
+from bisimetric.uses.embedding.scaling import EmbeddingMethod
+from bisimetric.uses.transfer.pairing import align_actions
+from bisimetric.uses.transfer.rules import TransferRule
 
 DISCOUNTS = [0.0, 0.1, 0.5, 0.9, 0.99, 0.999999]
 TOLERANCES = [1e-6, 1e-1, 20.0]
@@ -91,8 +91,8 @@ def draw_mdp(draw: Draw, actions: int | None = None, discount: float | None = No
 def draw_policy(draw: Draw, mdp: MDP) -> NDArray[Any]:
     """Actions, or probabilities of the actions that states have."""
     if draw.random() < 0.2:
-        return np.asarray((mdp.has * draw.random(mdp.R.shape)).argmax(axis=1))
-    rows = draw_distributions(draw, mdp.num_states, mdp.num_actions) * mdp.has
+        return np.asarray((mdp.action_mask * draw.random(mdp.R.shape)).argmax(axis=1))
+    rows = draw_distributions(draw, mdp.num_states, mdp.num_actions) * mdp.action_mask
     total = rows.sum(axis=1)
     first = np.eye(mdp.num_actions)[0]
     lost = np.where(total > 0.5, total, 1.0)[:, None]
@@ -162,13 +162,13 @@ def wrong_aggregations(draw: Draw) -> Iterator[tuple[str, Any]]:
         small = true_values(exact_values.rational(found.mdp), policy)
         gap = max(abs(x - small[c]) for x, c in zip(V, found.labels, strict=True))
         checks = {
-            "promised": above(found.promised, lost),
-            "promised_gap": above(found.promised_gap, gap),
-            "most": above(found.most, here.diameter),
+            "promised": above(found.regret_bound, lost),
+            "promised_gap": above(found.value_bound, gap),
+            "most": above(found.diameter_bound, here.diameter),
         }
         if measure:
-            checks["loss"] = off(found.loss, found.loss_error, lost)
-            checks["gap"] = off(found.gap, found.gap_error, gap)
+            checks["loss"] = off(found.regret, found.regret_error, lost)
+            checks["gap"] = off(found.value_gap, found.value_gap_error, gap)
         for name, wrong in checks.items():
             if wrong:
                 yield f"aggregate, {d.kind}, {name}", case
@@ -179,18 +179,20 @@ def wrong_transfers(draw: Draw) -> Iterator[tuple[str, Any]]:
     source = draw_mdp(draw)
     actions = source.num_actions if draw.random() < 0.6 else None
     target = draw_mdp(draw, actions, source.discount).replace(discount=source.discount)
-    pair = uses.paired(source, target)
-    same = shared_actions(source, target).same and draw.random() < 0.5
+    pair = uses.disjoint_union(source, target)
+    same = align_actions(source, target).identical and draw.random() < 0.5
     d = compute(draw, exact.bisimulation if same else exact.lax, pair)
     there = exact_values.rational(target)
     best = exact_values.optimal_values(there)
-    for rule in get_args(Rule):
+    for rule in get_args(TransferRule):
         found = uses.transfer(source, target, d, rule=rule, proof=True)
         lost = differences(best, exact_values.policy_values(there, found.policy))
         checks = {
-            "promised": any(map(above, found.promised.tolist(), lost)),
-            "most": above(found.most, there.diameter),
-            "loss": any(off(x, found.error, y) for x, y in zip(found.loss, lost, strict=True)),
+            "promised": any(map(above, found.regret_bound.tolist(), lost)),
+            "most": above(found.diameter_bound, there.diameter),
+            "loss": any(
+                off(x, found.regret_error, y) for x, y in zip(found.regret, lost, strict=True)
+            ),
         }
         for name, wrong in checks.items():
             if wrong:
@@ -199,7 +201,7 @@ def wrong_transfers(draw: Draw) -> Iterator[tuple[str, Any]]:
 
 def draw_steps(draw: Draw, mdp: MDP) -> Transitions:
     """Steps of an MDP from any of its states, each state and action at least once."""
-    s, a = np.nonzero(mdp.has)
+    s, a = np.nonzero(mdp.action_mask)
     more = draw.integers(len(s), size=int(draw.integers(0, 20)))
     s, a = np.concatenate([s, s[more]]), np.concatenate([a, a[more]])
     rows = mdp.P.toarray()[s * mdp.num_actions + a]
@@ -228,21 +230,23 @@ def wrong_compressions(draw: Draw) -> Iterator[tuple[str, Any]]:
         found = uses.compress(steps, d, keep)
         case = (mdp, d, steps, keep)
         worth = [
-            here.action_value(V, s, a) if found.values == "Q*" else V[s]
+            here.action_value(V, s, a) if found.value_function == "Q*" else V[s]
             for s, a in zip(pairs[0].tolist(), pairs[1].tolist(), strict=True)
         ]
-        apart = max(abs(x - worth[k]) for x, k in zip(worth, found.assigned, strict=True))
-        if above(found.promised, apart):
+        apart = max(abs(x - worth[k]) for x, k in zip(worth, found.representatives, strict=True))
+        if above(found.value_bound, apart):
             yield f"compress, {d.kind}, promised", case
-        assert found.lost is not None
-        if off(found.lost, found.lost_error, apart):
+        assert found.value_gap is not None
+        if off(found.value_gap, found.value_gap_error, apart):
             yield f"compress, {d.kind}, lost", case
         if d.policy is None and len(np.unique(found.transitions.actions)) == mdp.num_actions:
-            taught = solved(found.transitions, d)
+            taught = solve_replay(found.transitions, d)
             lost = differences(V, exact_values.policy_values(here, taught.policy))
-            if any(map(above, taught.promised.tolist(), lost)):
+            if any(map(above, taught.regret_bound.tolist(), lost)):
                 yield f"model, {d.kind}, promised", case
-            if any(off(x, taught.lost_error, y) for x, y in zip(taught.lost, lost, strict=True)):
+            if any(
+                off(x, taught.regret_error, y) for x, y in zip(taught.regret, lost, strict=True)
+            ):
                 yield f"model, {d.kind}, lost", case
 
 
@@ -253,19 +257,19 @@ def wrong_embeddings(draw: Draw) -> Iterator[tuple[str, Any]]:
     while d.kind == "mico":
         d = draw_distance(draw, mdp)
     V = true_values(exact_values.rational(mdp), d.policy)
-    for method, dimensions in itertools.product(get_args(Method), (1, 2)):
+    for method, dimensions in itertools.product(get_args(EmbeddingMethod), (1, 2)):
         found = uses.embed(d, dimensions, method=method)
         for s, t in itertools.combinations(range(mdp.num_states), 2):
-            if above(float(found.bound(s, t)), abs(V[s] - V[t])):
+            if above(float(found.value_bound(s, t)), abs(V[s] - V[t])):
                 yield f"embed, {d.kind}, bound", (mdp, d, method, dimensions)
                 break
-    for form, number in itertools.product(get_args(Form), range(1, mdp.num_states + 1)):
-        features = around(d, number, form=form)
+    for form, number in itertools.product(get_args(FeatureBasis), range(1, mdp.num_states + 1)):
+        features = build_features(d, number, basis=form)
         for s, row in enumerate(features.values):
             weighted = (
                 Fraction(float(w)) * V[c] for w, c in zip(row, features.centres, strict=True)
             )
-            if above(features.promised, abs(V[s] - sum(weighted, Fraction(0)))):
+            if above(features.value_bound, abs(V[s] - sum(weighted, Fraction(0)))):
                 yield f"features, {d.kind}, {form}", (mdp, d, number)
                 break
 

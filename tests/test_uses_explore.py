@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bisimetric import MDP, InputError, exact, uses, worlds
-from bisimetric.uses.exploration.visits import typical
+from bisimetric.uses.exploration.visits import median_distance
 from strategies import deterministic_mdps, stochastic_mdps
 
 Rule = Literal["counts", "nearest"]
@@ -23,7 +23,9 @@ radii = st.sampled_from([None, 0.0, 0.3, 2.0, 50.0])
 quick = settings(deadline=None, max_examples=60)
 
 
-def visited(visits: uses.Visits, states: Sequence[int]) -> tuple[list[float], uses.Visits]:
+def visited(
+    visits: uses.VisitCounts, states: Sequence[int]
+) -> tuple[list[float], uses.VisitCounts]:
     """The bonuses of a walk, and the visits after it."""
     paid = []
     for state in states:
@@ -63,7 +65,7 @@ def test_bonuses_are_those_of_the_definition(
     rule: Rule, mdp: MDP, walk: list[int], radius: float | None
 ) -> None:
     d = exact.bisimulation(mdp)
-    start = uses.Visits.of(d, radius=radius, rule=rule)
+    start = uses.VisitCounts.from_distance(d, radius=radius, rule=rule)
     states = walk_in(mdp, walk)
     paid, after = visited(start, states)
     for number, bonus in enumerate(paid):
@@ -82,7 +84,7 @@ def test_bonuses_are_those_of_the_definition(
 def test_a_bonus_falls_with_visits_and_never_rises(
     rule: Rule, mdp: MDP, walk: list[int], radius: float | None
 ) -> None:
-    visits = uses.Visits.of(exact.bisimulation(mdp), radius=radius, rule=rule)
+    visits = uses.VisitCounts.from_distance(exact.bisimulation(mdp), radius=radius, rule=rule)
     for state in walk_in(mdp, walk):
         before = visits
         kept = before.bonuses
@@ -105,7 +107,7 @@ def test_where_no_state_is_near_the_bonus_is_that_of_counts(
     apart = d.values[d.values > 0]
     states = walk_in(mdp, walk)
     for radius in [0.0, *([float(apart.min())] if len(apart) else [])]:
-        _, visits = visited(uses.Visits.of(d, radius=radius, rule=rule), states)
+        _, visits = visited(uses.VisitCounts.from_distance(d, radius=radius, rule=rule), states)
         for s in range(mdp.num_states):
             alike = np.flatnonzero(d.values[s] == 0).tolist()
             each = [states.count(t) for t in alike]
@@ -118,7 +120,9 @@ def test_where_no_state_is_near_the_bonus_is_that_of_counts(
 def test_bisimilar_states_share_their_bonus(mdp: MDP, walk: list[int], radius: float) -> None:
     d = exact.bisimulation(mdp)
     for rule in RULES:
-        _, visits = visited(uses.Visits.of(d, radius=radius, rule=rule), walk_in(mdp, walk))
+        _, visits = visited(
+            uses.VisitCounts.from_distance(d, radius=radius, rule=rule), walk_in(mdp, walk)
+        )
         alike = np.argwhere(d.values == 0)
         bonus = visits.bonuses
         assert bonus[alike[:, 0]] == pytest.approx(bonus[alike[:, 1]], abs=1e-12)
@@ -128,11 +132,13 @@ def test_bisimilar_states_share_their_bonus(mdp: MDP, walk: list[int], radius: f
 @quick
 def test_near_states_have_near_bonuses(mdp: MDP, walk: list[int], radius: float) -> None:
     d = exact.bisimulation(mdp)
-    _, nearest = visited(uses.Visits.of(d, radius=radius, rule="nearest"), walk_in(mdp, walk))
+    _, nearest = visited(
+        uses.VisitCounts.from_distance(d, radius=radius, rule="nearest"), walk_in(mdp, walk)
+    )
     gaps = np.abs(nearest.bonuses[:, None] - nearest.bonuses)
     assert (gaps <= (d.values + 3 * d.error) / radius + 1e-9).all()
-    _, counts = visited(uses.Visits.of(d, radius=radius), walk_in(mdp, walk))
-    gaps = np.abs(counts.near[:, None] - counts.near)
+    _, counts = visited(uses.VisitCounts.from_distance(d, radius=radius), walk_in(mdp, walk))
+    gaps = np.abs(counts.accumulator[:, None] - counts.accumulator)
     assert (gaps <= len(walk) * (d.values + 3 * d.error) / radius + 1e-9).all()
 
 
@@ -141,12 +147,14 @@ def test_relabelling_and_the_unit_of_distances_change_nothing(rule: Rule) -> Non
     d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)).values
     order = np.random.default_rng(0).permutation(len(d))
     walk = np.random.default_rng(1).integers(len(d), size=200).tolist()
-    paid, _ = visited(uses.Visits.of(d, rule=rule), walk)
+    paid, _ = visited(uses.VisitCounts.from_distance(d, rule=rule), walk)
     elsewhere = d[np.ix_(order, order)]
     names = np.argsort(order)
-    other, _ = visited(uses.Visits.of(elsewhere, rule=rule), [int(names[s]) for s in walk])
+    other, _ = visited(
+        uses.VisitCounts.from_distance(elsewhere, rule=rule), [int(names[s]) for s in walk]
+    )
     assert other == pytest.approx(paid)
-    larger, _ = visited(uses.Visits.of(8 * d, rule=rule), walk)
+    larger, _ = visited(uses.VisitCounts.from_distance(8 * d, rule=rule), walk)
     assert larger == pytest.approx(paid)
 
 
@@ -154,30 +162,30 @@ def test_relabelling_and_the_unit_of_distances_change_nothing(rule: Rule) -> Non
 def test_the_same_visits_under_a_better_distance(rule: Rule) -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     walk = np.random.default_rng(0).integers(31, size=300).tolist()
-    start = uses.Visits.of(1 - np.eye(31), radius=0.0, rule=rule)
+    start = uses.VisitCounts.from_distance(1 - np.eye(31), radius=0.0, rule=rule)
     _, plain = visited(start, walk)
     d = exact.lax(mdp)
-    _, wanted = visited(uses.Visits.of(d, rule=rule), walk)
-    assert plain.under(d).bonuses == pytest.approx(wanted.bonuses)
-    assert plain.under(d).radius == wanted.radius
+    _, wanted = visited(uses.VisitCounts.from_distance(d, rule=rule), walk)
+    assert plain.with_distance(d).bonuses == pytest.approx(wanted.bonuses)
+    assert plain.with_distance(d).radius == wanted.radius
     with pytest.raises(InputError, match="knows 3 states and the visits are of 31"):
-        plain.under(1 - np.eye(3))
+        plain.with_distance(1 - np.eye(3))
 
 
 def test_a_state_is_at_home_also_under_mico() -> None:
     mdp = MDP.from_matrices([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], discount=0.5)
     d = exact.mico(mdp, [0, 0])
     assert d.values[0, 0] > 0
-    _, visits = visited(uses.Visits.of(d, radius=0.5), [0])
+    _, visits = visited(uses.VisitCounts.from_distance(d, radius=0.5), [0])
     assert visits.bonus(0) == pytest.approx(1 / math.sqrt(2))
 
 
 def test_the_radius_is_the_median_of_what_is_above_0() -> None:
     d = exact.bisimulation(worlds.load("duplicated-grid", discount=0.9))
     above = d.values[np.triu_indices(62, 1)]
-    assert uses.Visits.of(d).radius == np.median(above[above > d.error])
-    assert typical(np.zeros((3, 3))) == 0.0
-    _, visits = visited(uses.Visits.of(np.zeros((3, 3))), [0, 0])
+    assert uses.VisitCounts.from_distance(d).radius == np.median(above[above > d.error])
+    assert median_distance(np.zeros((3, 3))) == 0.0
+    _, visits = visited(uses.VisitCounts.from_distance(np.zeros((3, 3))), [0, 0])
     assert visits.bonuses == pytest.approx(1 / math.sqrt(3)), "all states are alike"
     assert repr(visits) == "Visits(2 to 1 of 3 states, counts, radius 0)"
 
@@ -186,15 +194,15 @@ def test_bad_tables_and_words_are_refused() -> None:
     broken = 1 - np.eye(3)
     broken[0, 1] = np.nan
     with pytest.raises(InputError, match=r"uses\.explore: the table has nan at \[0, 1\]"):
-        uses.Visits.of(broken)
+        uses.VisitCounts.from_distance(broken)
     with pytest.raises(InputError, match=r"uses\.explore: the table is float64 of shape \(2, 3\)"):
-        uses.Visits.of(np.ones((2, 3)))
+        uses.VisitCounts.from_distance(np.ones((2, 3)))
     for radius in (-1.0, math.nan, math.inf, "wide"):
         with pytest.raises(InputError, match=r"radius is .* and must be a number, at least 0"):
-            uses.Visits.of(1 - np.eye(3), radius=radius)  # type: ignore[arg-type]
+            uses.VisitCounts.from_distance(1 - np.eye(3), radius=radius)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="rule is 'far' and must be counts or nearest"):
-        uses.Visits.of(1 - np.eye(3), rule="far")  # type: ignore[arg-type]
-    visits = uses.Visits.of(1 - np.eye(3))
+        uses.VisitCounts.from_distance(1 - np.eye(3), rule="far")  # type: ignore[arg-type]
+    visits = uses.VisitCounts.from_distance(1 - np.eye(3))
     with pytest.raises(InputError, match="there is no state 3; d knows ids from 0 to 2"):
         visits.visit(3)
     with pytest.raises(InputError, match="the state is -1 and must be a whole number"):
@@ -216,7 +224,9 @@ class Plane:
         return np.where(found == 0, self.itself, found)
 
 
-def remembered(memory: uses.Memory, points: NDArray[Any]) -> tuple[list[float], uses.Memory]:
+def remembered(
+    memory: uses.EpisodicMemory, points: NDArray[Any]
+) -> tuple[list[float], uses.EpisodicMemory]:
     paid = []
     for point in points:
         bonus, memory = memory.visit(point)
@@ -229,9 +239,11 @@ def test_a_memory_that_keeps_everything_is_visits(rule: Rule) -> None:
     places = np.random.default_rng(0).random((12, 2))
     walk = np.random.default_rng(1).integers(12, size=100).tolist()
     table = Plane().table(places, places)
-    wanted, _ = visited(uses.Visits.of(table, radius=0.6, rule=rule), walk)
+    wanted, _ = visited(uses.VisitCounts.from_distance(table, radius=0.6, rule=rule), walk)
     for itself in (0.0, 0.4):
-        start = uses.Memory.of(Plane(itself), radius=0.6, rule=rule, apart=0.0)
+        start = uses.EpisodicMemory.from_distance(
+            Plane(itself), radius=0.6, rule=rule, merge_radius=0.0
+        )
         paid, memory = remembered(start, places[walk])
         assert paid == pytest.approx(wanted), "a point is at home whatever a network says"
         assert len(memory.counts) == len(set(walk))
@@ -242,20 +254,24 @@ def test_a_memory_that_keeps_everything_is_visits(rule: Rule) -> None:
 def test_what_a_memory_forgets_is_bounded(seed: int, apart: float) -> None:
     random = np.random.default_rng(seed)
     points, asked = random.random((60, 2)), random.random((20, 2))
-    _, memory = remembered(uses.Memory.of(Plane(), radius=0.7, apart=apart), points)
+    _, memory = remembered(
+        uses.EpisodicMemory.from_distance(Plane(), radius=0.7, merge_radius=apart), points
+    )
     far = Plane().table(asked, points)
     exactly = np.maximum(0.0, 1 - far / 0.7).sum(axis=1)
     kept = np.array([1 / memory.bonus(point) ** 2 - 1 for point in asked])
     assert (np.abs(kept - exactly) <= len(points) * apart / 0.7 + 1e-9).all()
     assert memory.counts.sum() == len(points)
-    assert memory.kept is not None
-    between = Plane(math.inf).table(memory.kept, memory.kept)
+    assert memory.observations is not None
+    between = Plane(math.inf).table(memory.observations, memory.observations)
     assert (between > apart).all(), "greedy: what is kept is farther apart"
 
 
 def test_a_memory_is_bounded_and_asks_in_few_shapes() -> None:
     plane = Plane()
-    memory = uses.Memory.of(plane, radius=0.1, apart=0.0, most=40)
+    memory = uses.EpisodicMemory.from_distance(
+        plane, radius=0.1, merge_radius=0.0, max_observations=40
+    )
     _, memory = remembered(memory, np.random.default_rng(0).random((200, 2)))
     assert len(memory.counts) == 40
     assert memory.counts.sum() == 200
@@ -264,7 +280,7 @@ def test_a_memory_is_bounded_and_asks_in_few_shapes() -> None:
 
 
 def test_the_end_is_one_observation() -> None:
-    memory = uses.Memory.of(Plane(), radius=1.0)
+    memory = uses.EpisodicMemory.from_distance(Plane(), radius=1.0)
     first, memory = memory.visit(None)
     second, memory = memory.visit(None)
     here, memory = memory.visit(np.zeros(2))
@@ -275,16 +291,16 @@ def test_the_end_is_one_observation() -> None:
 
 def test_bad_memories_are_refused() -> None:
     with pytest.raises(InputError, match="d is ndarray and knows no observations"):
-        uses.Memory.of(np.eye(3), radius=1.0)
+        uses.EpisodicMemory.from_distance(np.eye(3), radius=1.0)
     with pytest.raises(InputError, match="no typical size of its own; give radius"):
-        uses.Memory.of(Plane())
+        uses.EpisodicMemory.from_distance(Plane())
     with pytest.raises(InputError, match="apart is -1 and must be a number, at least 0"):
-        uses.Memory.of(Plane(), radius=1.0, apart=-1)
+        uses.EpisodicMemory.from_distance(Plane(), radius=1.0, merge_radius=-1)
     with pytest.raises(InputError, match="memory is 0 and must be a whole number, at least 1"):
-        uses.Memory.of(Plane(), radius=1.0, most=0)
-    _, memory = uses.Memory.of(Plane(math.nan), radius=1.0).visit(np.zeros(2))
+        uses.EpisodicMemory.from_distance(Plane(), radius=1.0, max_observations=0)
+    _, memory = uses.EpisodicMemory.from_distance(Plane(math.nan), radius=1.0).visit(np.zeros(2))
     with pytest.raises(InputError, match=r"an observation has shape \(3,\) and those before had"):
         memory.visit(np.zeros(3))
-    _, memory = uses.Memory.of(Plane(-1.0), radius=1.0).visit(np.zeros(2))
+    _, memory = uses.EpisodicMemory.from_distance(Plane(-1.0), radius=1.0).visit(np.zeros(2))
     with pytest.raises(InputError, match="is -1 from another, and distances are at least 0"):
         memory.visit(np.zeros(2))

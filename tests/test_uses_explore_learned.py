@@ -27,10 +27,10 @@ def steps(environment: Any, count: int) -> list[Any]:
 @pytest.mark.slow
 def test_a_network_knows_its_states_and_observations() -> None:
     mdp = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.5)
-    network = learned.bisimulation(mdp, steps=2)
-    by_id = uses.explore("FrozenLake-v1", network, is_slippery=False)
+    network = learned.bisimulation(mdp, updates=2)
+    by_id = uses.bonus("FrozenLake-v1", network, is_slippery=False)
     steps(by_id, 10)
-    assert isinstance(by_id.visits, uses.Visits)
+    assert isinstance(by_id.visits, uses.VisitCounts)
     assert len(by_id.visits.counts) == 16
     seen = dataclasses.replace(network, mdp=None, points=None, names=None)
     corner = gymnasium.wrappers.TransformObservation(
@@ -38,7 +38,7 @@ def test_a_network_knows_its_states_and_observations() -> None:
         lambda place: np.array(divmod(int(place), 4), np.float32),
         gymnasium.spaces.Box(0, 3, (2,)),
     )
-    by_sight = uses.explore(corner, seen, radius=0.5)
+    by_sight = uses.bonus(corner, seen, radius=0.5)
     found = steps(by_sight, 10)
-    assert isinstance(by_sight.visits, uses.Memory)
+    assert isinstance(by_sight.visits, uses.EpisodicMemory)
     assert all(0 < each[4]["bonus"] <= 1 for each in found)

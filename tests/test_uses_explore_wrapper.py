@@ -30,8 +30,8 @@ from bisimetric import (
     uses,
     worlds,
 )
-from bisimetric.errors import ExpectedReward
-from bisimetric.uses.exploration.environments import Environment
+from bisimetric.errors import ExpectedRewardWarning
+from bisimetric.uses.exploration.environments import MDPEnvironment
 
 ROOM = "MiniGrid-DoorKey-5x5-v0"
 
@@ -61,9 +61,9 @@ def actions(count: int, size: int, key: int = 0) -> list[int]:
 
 
 def test_a_step_pays_the_bonus_of_where_it_leads(lake: Distance) -> None:
-    wrapped = uses.explore("FrozenLake-v1", lake, scale=0.5, is_slippery=False)
+    wrapped = uses.bonus("FrozenLake-v1", lake, scale=0.5, is_slippery=False)
     assert isinstance(wrapped, gymnasium.Wrapper)
-    visits = uses.Visits.of(lake)
+    visits = uses.VisitCounts.from_distance(lake)
     for found in steps(wrapped, actions(200, 4)):
         bonus, visits = visits.visit(int(found[0]))
         if len(found) == 5:
@@ -79,7 +79,7 @@ def test_a_step_pays_the_bonus_of_where_it_leads(lake: Distance) -> None:
 
 def test_without_a_scale_rewards_are_as_they_are(lake: Distance) -> None:
     plain = gymnasium.make("FrozenLake-v1", map_name="4x4")
-    wrapped = uses.explore(gymnasium.make("FrozenLake-v1", map_name="4x4"), lake, scale=0)
+    wrapped = uses.bonus(gymnasium.make("FrozenLake-v1", map_name="4x4"), lake, scale=0)
     for one, other in zip(
         steps(plain, actions(300, 4)), steps(wrapped, actions(300, 4)), strict=True
     ):
@@ -87,18 +87,18 @@ def test_without_a_scale_rewards_are_as_they_are(lake: Distance) -> None:
 
 
 def test_the_same_key_is_the_same_run_and_visits_last(lake: Distance) -> None:
-    runs = [uses.explore("FrozenLake-v1", lake) for _ in range(2)]
+    runs = [uses.bonus("FrozenLake-v1", lake) for _ in range(2)]
     first, second = (steps(each, actions(100, 4)) for each in runs)
     assert first == second
     again = steps(runs[0], actions(100, 4))
     both = [(a[1], b[1]) for a, b in zip(first, again, strict=True) if len(a) == 5]
     assert all(later < before for before, later in both), "visits stay from episode to episode"
-    runs[0].visits = uses.Visits.of(lake)
+    runs[0].visits = uses.VisitCounts.from_distance(lake)
     assert steps(runs[0], actions(100, 4)) == first, "begun again"
 
 
 def test_it_goes_on_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
-    wrapped = uses.explore("FrozenLake-v1", lake)
+    wrapped = uses.bonus("FrozenLake-v1", lake)
     steps(wrapped, actions(50, 4))
     kept = pickle.loads(pickle.dumps(wrapped))
     other = copy.deepcopy(wrapped)
@@ -108,7 +108,7 @@ def test_it_goes_on_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
 
 
 def test_gymnasium_has_nothing_to_say_against_it(lake: Distance) -> None:
-    wrapped = uses.explore("FrozenLake-v1", lake)
+    wrapped = uses.bonus("FrozenLake-v1", lake)
     env_reset_passive_checker(wrapped, seed=0)
     for action in actions(5, 4):
         _, reward, terminated, *_ = env_step_passive_checker(wrapped, action)
@@ -124,10 +124,10 @@ def test_gymnasium_has_nothing_to_say_against_it(lake: Distance) -> None:
 
 def test_a_distance_from_other_data() -> None:
     """Steps of a room, without the model: the same names, and an end."""
-    data = datasets.rollout("MiniGrid-Empty-5x5-v0", steps=3_000, key=0, seed=0)
-    d = sampled.bisimulation(data, discount=0.9, key=0, steps=2_000)
-    assert d.mdp.name(d.mdp.num_states - 1) == "end"
-    wrapped = uses.explore(gymnasium.make("MiniGrid-Empty-5x5-v0"), d)
+    data = datasets.rollout("MiniGrid-Empty-5x5-v0", steps=3_000, seed=0, environment_seed=0)
+    d = sampled.bisimulation(data, discount=0.9, seed=0, steps=2_000)
+    assert d.mdp.state_name(d.mdp.num_states - 1) == "end"
+    wrapped = uses.bonus(gymnasium.make("MiniGrid-Empty-5x5-v0"), d)
     found = steps(wrapped, [2, 2, 1, 2, 2, *actions(40, 3)])
     assert found[5][2], "the goal is two steps ahead and two to the right"
     assert wrapped.visits.counts[-1] >= 1
@@ -136,22 +136,22 @@ def test_a_distance_from_other_data() -> None:
 
 def test_a_vector_of_them(lake: Distance) -> None:
     several = gymnasium.make_vec(
-        "FrozenLake-v1", num_envs=2, wrappers=[lambda each: uses.explore(each, lake)]
+        "FrozenLake-v1", num_envs=2, wrappers=[lambda each: uses.bonus(each, lake)]
     )
     several.reset(seed=0)
     _, rewards, _, _, info = several.step(np.array([0, 1]))
     assert rewards == pytest.approx(info["reward"] + info["bonus"])
     with pytest.raises(InputError, match=r"several environments .* gymnasium\.make_vec"):
-        uses.explore(several, lake)
+        uses.bonus(several, lake)
     several.close()
 
 
 @pytest.mark.slow
 def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
     """The names of a real room find the states that steps in its MDP lead to, the end included."""
-    wrapped = uses.explore(gymnasium.make(ROOM), room)
+    wrapped = uses.bonus(gymnasium.make(ROOM), room)
     greedy = planning.greedy_policy(room.mdp)
-    visits = uses.Visits.of(room)
+    visits = uses.VisitCounts.from_distance(room)
     for key in range(3):
         wrapped.reset(seed=0)
         state = 0
@@ -163,7 +163,7 @@ def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
             state = int(room.mdp.next_state[state, action])
             bonus, visits = visits.visit(state)
             assert info["bonus"] == bonus
-            assert terminated == (room.mdp.name(state) == "end")
+            assert terminated == (room.mdp.state_name(state) == "end")
             if terminated:
                 break
         else:
@@ -174,28 +174,28 @@ def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
 def test_another_room_is_refused() -> None:
     name = "MiniGrid-FourRooms-v0"
     d = exact.bisimulation(worlds.load(name, seed=0, discount=0.5))
-    wrapped = uses.explore(gymnasium.make(name), d)
+    wrapped = uses.bonus(gymnasium.make(name), d)
     wrapped.reset(seed=0)
     wrapped.reset(seed=0)
     with pytest.raises(InputError, match="another room than at its first reset"):
         wrapped.reset(seed=1)
-    other = uses.explore(gymnasium.make(name), d)
+    other = uses.bonus(gymnasium.make(name), d)
     with pytest.raises(InputError, match=r"d knows no such one|in the MDP of d it does not"):
         steps(other, actions(2_000, 3), seed=1)
     turned = d.mdp.replace(P=d.mdp.P[np.arange(d.mdp.R.size).reshape(-1, 7)[:, ::-1].ravel()])
     wrong = dataclasses.replace(d, mdp=turned)
     with pytest.raises(InputError, match=r"action left led from .* in the MDP of d it does not"):
-        steps(uses.explore(gymnasium.make(name), wrong), [0])
+        steps(uses.bonus(gymnasium.make(name), wrong), [0])
     tiny = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", seed=0, discount=0.5))
     with pytest.raises(InputError, match="and d knows no such one among its 33 states"):
-        uses.explore(gymnasium.make(name), tiny).reset(seed=0)
+        uses.bonus(gymnasium.make(name), tiny).reset(seed=0)
 
 
 def test_an_end_of_its_own_is_the_last_state() -> None:
     taxi = worlds.load("Taxi-v4", discount=0.5)
     table = 1 - np.eye(taxi.num_states)
     d = Distance(table, math.inf, "bisimulation", taxi)
-    wrapped = uses.explore("Taxi-v4", d)
+    wrapped = uses.bonus("Taxi-v4", d)
     wrapped.reset(seed=0)
     wrapped.unwrapped.s = wrapped.unwrapped.encode(0, 0, 4, 0)  # type: ignore[attr-defined]
     *_, terminated, _, _ = wrapped.step(5)
@@ -206,9 +206,7 @@ def test_an_end_of_its_own_is_the_last_state() -> None:
 def test_states_by_a_function(lake: Distance) -> None:
     pole = gymnasium.make("CartPole-v1")
     names = lake.mdp.names or ()
-    wrapped = uses.explore(
-        pole, lake, state_of=lambda environment, seen: names[int(seen[0] > 0) + 2]
-    )
+    wrapped = uses.bonus(pole, lake, state_of=lambda environment, seen: names[int(seen[0] > 0) + 2])
     found = steps(wrapped, actions(30, 2))
     met = np.flatnonzero(wrapped.visits.counts)
     assert set(met.tolist()) <= {2, 3}
@@ -218,11 +216,11 @@ def test_states_by_a_function(lake: Distance) -> None:
         (16, "is in state 16"),
         ([], "state \\[\\]"),
     ):
-        lost = uses.explore(pole, lake, state_of=lambda *_, which=which: which)
+        lost = uses.bonus(pole, lake, state_of=lambda *_, which=which: which)
         with pytest.raises(InputError, match=f"CartPole-v1: .*{words}.* take the distance of this"):
             lost.reset(seed=0)
     with pytest.raises(InputError, match="state_of is 3 and must be a function"):
-        uses.explore(pole, lake, state_of=3)  # type: ignore[arg-type]
+        uses.bonus(pole, lake, state_of=3)  # type: ignore[arg-type]
 
 
 class Plane:
@@ -233,7 +231,7 @@ class Plane:
 
 
 def test_observations_are_remembered() -> None:
-    wrapped = uses.explore("CartPole-v1", Plane(), radius=1.0, memory=50)
+    wrapped = uses.bonus("CartPole-v1", Plane(), radius=1.0, max_observations=50)
     found = steps(wrapped, actions(200, 2))
     assert sum(len(each) == 5 for each in found) == 200
     ended = sum(each[2] for each in found if len(each) == 5)
@@ -244,26 +242,26 @@ def test_observations_are_remembered() -> None:
     again = pickle.loads(pickle.dumps(wrapped))
     assert steps(again, actions(20, 2)) is not None
     with pytest.raises(InputError, match="no typical size of its own; give radius"):
-        uses.explore("CartPole-v1", Plane())
+        uses.bonus("CartPole-v1", Plane())
     with pytest.raises(InputError, match="from observations and knows none; leave state_of"):
-        uses.explore("CartPole-v1", Plane(), radius=1.0, state_of=lambda *_: 0)
+        uses.bonus("CartPole-v1", Plane(), radius=1.0, state_of=lambda *_: 0)
 
 
 def test_what_does_not_fit_is_refused(lake: Distance) -> None:
     with pytest.raises(InputError, match="FrozenLake-v1: has 64 states, and d knows 16"):
-        uses.explore("FrozenLake-v1", lake, map_name="8x8")
+        uses.bonus("FrozenLake-v1", lake, map_name="8x8")
     with pytest.raises(InputError, match=r"its observations are Box.* give a state_of"):
-        uses.explore("CartPole-v1", lake)
+        uses.bonus("CartPole-v1", lake)
     for scale in (-0.1, math.nan, "much"):
         with pytest.raises(InputError, match=r"scale is .* and must be a number, at least 0"):
-            uses.explore("FrozenLake-v1", lake, scale=scale)  # type: ignore[arg-type]
+            uses.bonus("FrozenLake-v1", lake, scale=scale)  # type: ignore[arg-type]
     broken = np.full((16, 16), math.nan)
     with pytest.raises(InputError, match=r"uses\.explore: the table has nan at \[0, 0\]"):
-        uses.explore("FrozenLake-v1", broken)
+        uses.bonus("FrozenLake-v1", broken)
     with pytest.raises(InputError, match="there is no environment 'Lake-v1'"):
-        uses.explore("Lake-v1", lake)
+        uses.bonus("Lake-v1", lake)
     with pytest.raises(InputError, match="ndarray is no Gymnasium environment"):
-        uses.explore(np.eye(16), lake)
+        uses.bonus(np.eye(16), lake)
 
 
 def test_without_gymnasium_it_says_what_to_install(
@@ -274,13 +272,13 @@ def test_without_gymnasium_it_says_what_to_install(
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(InputError, match=r"uses\.explore: gymnasium is not installed; pip install"):
-        uses.explore("FrozenLake-v1", lake)
+        uses.bonus("FrozenLake-v1", lake)
 
 
 def test_an_mdp_is_an_environment_like_others() -> None:
-    with pytest.warns(ExpectedReward):
+    with pytest.warns(ExpectedRewardWarning):
         mdp = worlds.load("FrozenLake-v1", discount=0.9)
-    plain = Environment(mdp, longest=50)
+    plain = MDPEnvironment(mdp, max_episode_steps=50)
     check_env(plain, skip_render_check=True)
     counts = np.zeros((16, 4, 16))
     here, _ = plain.reset(seed=0)
@@ -295,14 +293,14 @@ def test_an_mdp_is_an_environment_like_others() -> None:
     shares = counts[often] / counts[often].sum(axis=1, keepdims=True)
     assert np.abs(shares - mdp.P.toarray().reshape(16, 4, 16)[often]).max() < 0.12
     with pytest.raises(InputError, match="state 3,3 is an end, which no step leaves"):
-        Environment(mdp, "3,3")
+        MDPEnvironment(mdp, "3,3")
     with pytest.raises(InputError, match="max_episode_steps is 0 and must be a whole number"):
-        Environment(mdp, longest=0)
+        MDPEnvironment(mdp, max_episode_steps=0)
 
 
 def test_an_episode_is_cut_and_bare_steps_keep_their_meaning() -> None:
     mdp = MDP.deterministic([[1], [0]], [[1.0], [2.0]], discount=0.9)
-    walk = Environment(mdp, longest=2)
+    walk = MDPEnvironment(mdp, max_episode_steps=2)
     assert walk.reset(seed=0) == (0, {})
     assert walk.step(0) == (1, 1.0, False, False, {})
     assert walk.step(0) == (0, 2.0, False, True, {})
@@ -311,4 +309,4 @@ def test_an_episode_is_cut_and_bare_steps_keep_their_meaning() -> None:
 def test_environments_are_named_in_errors() -> None:
     mdp = MDP.deterministic([[1], [0]], [[1.0], [2.0]], discount=0.9)
     with pytest.raises(InputError, match="Environment: has 2 states, and d knows 3"):
-        uses.explore(Environment(mdp), 1 - np.eye(3))
+        uses.bonus(MDPEnvironment(mdp), 1 - np.eye(3))

@@ -10,14 +10,14 @@ import pytest
 
 import exact_values
 from bisimetric import MDP, exact, planning, uses
-from bisimetric.planning import Values
-from bisimetric.uses.aggregation.groups import Groups
-from bisimetric.uses.aggregation.promises import Source, values_off
-from bisimetric.uses.aggregation.solving import solved
-from bisimetric.uses.proofs import add_up, diameter_bound, round_up, scale_up
+from bisimetric.planning import ValueFunction
+from bisimetric.uses.aggregation.groups import Clustering
+from bisimetric.uses.aggregation.promises import CertifiedDistance, bound_value_errors
+from bisimetric.uses.aggregation.solving import solve_aggregate_mdp
+from bisimetric.uses.proofs import add_upward, diameter_bound, multiply_upward, round_upward
 from bisimetric.uses.transfer import rules
-from bisimetric.uses.transfer.imitation import Imitation
-from bisimetric.uses.transfer.matching import TIE
+from bisimetric.uses.transfer.imitation import ImitationDistance
+from bisimetric.uses.transfer.matching import TIE_TOLERANCE
 
 HALF = [[0.5, 0.5], [0.5, 0.5]]
 
@@ -33,10 +33,10 @@ def test_a_representative_that_mixes_actions_needs_the_error_of_d(compute: Any, 
     best = exact_values.policy_values(here, HALF)
     kept = exact_values.policy_values(here, found.policy)
     lost = max(x - y for x, y in zip(best, kept, strict=True))
-    assert lost <= Fraction(found.promised)
-    assert abs(Fraction(found.loss) - lost) <= Fraction(found.loss_error)
+    assert lost <= Fraction(found.regret_bound)
+    assert abs(Fraction(found.regret) - lost) <= Fraction(found.regret_error)
     # Where d is known, the bound is below that of any policy.
-    assert tol > 1 or found.promised < found.most
+    assert tol > 1 or found.regret_bound < found.diameter_bound
 
 
 def test_a_certain_row_of_probabilities_is_an_action() -> None:
@@ -44,7 +44,7 @@ def test_a_certain_row_of_probabilities_is_an_action() -> None:
     rows = [[0.0, 1.0], [1.0, 0.0]]
     found = uses.aggregate(mdp, exact.on_policy(mdp, rows, tol=20.0), clusters=2)
     assert found.policy.tolist() == [1, 0]
-    assert (found.promised, found.loss) == (0, 0)
+    assert (found.regret_bound, found.regret) == (0, 0)
 
 
 def test_the_diameter_is_rounded_up() -> None:
@@ -54,7 +54,7 @@ def test_the_diameter_is_rounded_up() -> None:
         mdp = MDP.deterministic([[0, 0]], draw.normal(size=(1, 2)), discount=discount)
         diameter = exact_values.rational(mdp).diameter
         assert diameter <= Fraction(diameter_bound(mdp)) <= diameter * (1 + Fraction(1, 2**51))
-        below += diameter > Fraction(mdp.farthest)
+        below += diameter > Fraction(mdp.diameter_bound)
     assert below > 20
 
 
@@ -62,10 +62,10 @@ def test_sums_and_products_are_rounded_up() -> None:
     draw = np.random.default_rng(0)
     numbers = draw.normal(size=(500, 3)) * 10.0 ** draw.integers(-320, 20, (500, 3))
     for x, y, z in numbers.tolist():
-        assert Fraction(add_up(x, y, z)) >= Fraction(x) + Fraction(y) + Fraction(z)
-        assert Fraction(scale_up(abs(x), abs(y))) >= abs(Fraction(x) * Fraction(y))
-    assert add_up(0.0, 0.0) == scale_up(0.5, 0.0) == scale_up(0.0, 1.0) == 0
-    assert add_up(np.array([1.0, -np.inf]), 1.0).tolist() == [2.0, -np.inf]
+        assert Fraction(add_upward(x, y, z)) >= Fraction(x) + Fraction(y) + Fraction(z)
+        assert Fraction(multiply_upward(abs(x), abs(y))) >= abs(Fraction(x) * Fraction(y))
+    assert add_upward(0.0, 0.0) == multiply_upward(0.5, 0.0) == multiply_upward(0.0, 1.0) == 0
+    assert add_upward(np.array([1.0, -np.inf]), 1.0).tolist() == [2.0, -np.inf]
 
 
 def test_what_errors_cost_for_ever_is_rounded_up() -> None:
@@ -73,7 +73,7 @@ def test_what_errors_cost_for_ever_is_rounded_up() -> None:
     for off, discount in zip(draw.random(500).tolist(), draw.random(500).tolist(), strict=True):
         share = Fraction(discount)
         exactly = (1 + share) / (1 - share) * Fraction(off)
-        assert Fraction(rules._for_ever(off, discount)) >= exactly
+        assert Fraction(rules._accumulate_error(off, discount)) >= exactly
 
 
 def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
@@ -84,8 +84,8 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     R = np.concatenate([[0.0], 1e15 * draw.random(size)])[:, None]
     mdp = MDP.from_matrices(P[:, None], R, discount=discount)
     everyone = np.arange(size + 1)
-    groups = Groups(everyone, everyone, np.zeros(size + 1), np.zeros(size + 1))
-    small = solved(mdp, groups, None)
+    groups = Clustering(everyone, everyone, np.zeros(size + 1), np.zeros(size + 1))
+    small = solve_aggregate_mdp(mdp, groups, None)
 
     def first_value(each: MDP) -> Fraction:
         row = [Fraction(float(p)) for p in each.P.toarray()[0]]
@@ -96,8 +96,12 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     here, there = first_value(mdp), first_value(small.mdp)
     values = 2 * R[:, 0]
     values[0] = float(there)
-    small = small._replace(values=Values(values, round_up(abs(Fraction(values[0]) - there))))
-    bound = values_off(Source(mdp, "lax", 0.0, None), groups, small, np.zeros(size + 1))
+    small = small._replace(
+        values=ValueFunction(values, round_upward(abs(Fraction(values[0]) - there)))
+    )
+    bound = bound_value_errors(
+        CertifiedDistance(mdp, "lax", 0.0, None), groups, small, np.zeros(size + 1)
+    )
     assert abs(here - Fraction(values[0])) > Fraction(small.values.error)
     assert abs(here - Fraction(values[0])) <= Fraction(float(bound[0]))
 
@@ -112,10 +116,12 @@ def test_imitation_needs_the_rounding_of_what_is_imitated(monkeypatch: pytest.Mo
     V = np.array([discount * paid, paid, 0.0])
     apart = np.full((3, 3), 1e17)
     np.fill_diagonal(apart, [discount * gap, gap, 0.0])
-    alike = Imitation(apart, np.zeros((3, 3), np.int64), 0.0)
+    alike = ImitationDistance(apart, np.zeros((3, 3), np.int64), 0.0)
     monkeypatch.setattr(rules, "imitation", lambda *_, **__: alike)
-    monkeypatch.setattr(planning, "policy_values", lambda *_, **__: Values(V, 0.0))
-    found = rules.by_imitation(source, target, np.zeros(3, np.int64))
+    monkeypatch.setattr(planning, "policy_values", lambda *_, **__: ValueFunction(V, 0.0))
+    found = rules.choose_by_imitation(source, target, np.zeros(3, np.int64))
     there = exact_values.policy_values(exact_values.rational(target), found.policy)
-    assert Fraction(float(V[0] - (1 + TIE) * apart[0, 0])) > there[0]
-    assert all(Fraction(x) <= y for x, y in zip(found.lower.tolist(), there, strict=True))
+    assert Fraction(float(V[0] - (1 + TIE_TOLERANCE) * apart[0, 0])) > there[0]
+    assert all(
+        Fraction(x) <= y for x, y in zip(found.value_lower_bound.tolist(), there, strict=True)
+    )

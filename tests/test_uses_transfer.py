@@ -25,36 +25,36 @@ from bisimetric import (
 )
 from bisimetric.rounding import UNIT
 from bisimetric.uses.transfer import pairing
-from bisimetric.uses.transfer.imitation import imitation
-from bisimetric.uses.transfer.matching import Matched, matched
-from bisimetric.uses.transfer.rules import Rule
+from bisimetric.uses.transfer.imitation import solve_imitation
+from bisimetric.uses.transfer.matching import ActionBounds, bound_actions
+from bisimetric.uses.transfer.rules import TransferRule
 from oracles import transport
 from strategies import DISCOUNTS, deterministic_mdps, stochastic_mdps
 
-RULES = get_args(Rule)
+RULES = get_args(TransferRule)
 STOCHASTIC = st.one_of(stochastic_mdps(max_states=4), stochastic_mdps(max_states=4, available=True))
 ANY = st.one_of(deterministic_mdps(), STOCHASTIC)
 
 
-def values_of(mdp: MDP) -> tuple[planning.Values, NDArray[np.float64]]:
+def values_of(mdp: MDP) -> tuple[planning.ValueFunction, NDArray[np.float64]]:
     """V* and Q*, the latter minus infinity for what a state lacks."""
     V = planning.optimal_values(mdp, tol=math.inf)
-    Q = mdp.R + mdp.discount * (mdp.shares @ V.values).reshape(mdp.R.shape)
-    return V, np.where(mdp.has, Q, -np.inf)
+    Q = mdp.R + mdp.discount * (mdp.normalised_probabilities @ V.values).reshape(mdp.R.shape)
+    return V, np.where(mdp.action_mask, Q, -np.inf)
 
 
-def matched_by(source: MDP, target: MDP, d: Distance) -> Matched:
+def matched_by(source: MDP, target: MDP, d: Distance) -> ActionBounds:
     _, Q = values_of(source)
     asked = np.full(target.num_states, int(Q[0].argmax()))
     everything = np.ones((source.num_actions, target.num_actions), bool)
-    return matched(source, target, d.values[: source.num_states], Q, asked, everything)
+    return bound_actions(source, target, d.values[: source.num_states], Q, asked, everything)
 
 
 def distances_of(source: MDP, target: MDP) -> list[Distance]:
-    pair = uses.paired(source, target)
-    if pairing.shared_actions(source, target).same:
-        return [pairing.lax(pair), exact.bisimulation(pair)]
-    return [pairing.lax(pair)]
+    pair = uses.disjoint_union(source, target)
+    if pairing.align_actions(source, target).identical:
+        return [pairing.solve_lax(pair), exact.bisimulation(pair)]
+    return [pairing.solve_lax(pair)]
 
 
 def check_promises(source: MDP, target: MDP) -> None:
@@ -62,14 +62,14 @@ def check_promises(source: MDP, target: MDP) -> None:
     for d in distances_of(source, target):
         for rule in RULES:
             found = uses.transfer(source, target, d, rule=rule, proof=True)
-            assert (found.loss <= found.promised + found.error).all()
+            assert (found.regret <= found.regret_bound + found.regret_error).all()
             values = planning.policy_values(target, found.policy, tol=math.inf)
             best = planning.optimal_values(target, tol=math.inf)
             np.testing.assert_allclose(
-                found.loss, np.maximum(best.values - values.values, 0), atol=found.error
+                found.regret, np.maximum(best.values - values.values, 0), atol=found.regret_error
             )
-            assert source.has[found.states, found.actions].all()
-            assert (found.promised <= found.most * (1 + 1e-12)).all()
+            assert source.action_mask[found.matched_states, found.matched_actions].all()
+            assert (found.regret_bound <= found.diameter_bound * (1 + 1e-12)).all()
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_promises_hold_with_distances_that_are_off(
         off = dataclasses.replace(d, values=moved, error=d.error + most)
         for rule in RULES:
             found = uses.transfer(source, target, off, rule=rule, proof=True)
-            assert (found.loss <= found.promised + found.error).all()
+            assert (found.regret <= found.regret_bound + found.regret_error).all()
 
 
 @settings(deadline=None, max_examples=60)
@@ -119,8 +119,8 @@ def test_an_mdp_carried_onto_itself_loses_nothing(mdp: MDP, discount: float) -> 
         for rule in RULES:
             found = uses.transfer(mdp, mdp, d, rule=rule)
             slack = 12 * (d.error + V.error + uses_error(rule) + grain) / (1 - discount)
-            assert found.largest_promised <= slack
-            assert found.largest_loss <= slack
+            assert found.max_regret_bound <= slack
+            assert found.max_regret <= slack
 
 
 def uses_error(rule: str) -> float:
@@ -137,53 +137,55 @@ def test_actions_are_worth_what_the_bounds_say(source: MDP, target: MDP) -> None
     for d in distances_of(source, target):
         found = matched_by(source, target, d)
         off = d.error + V.error + W.error + found.error + 1e-12 * (1 + np.abs(V.values).max())
-        has = target.has
-        assert (found.low[has] <= Q[has] + off).all()
-        assert (found.up[has] >= Q[has] - off).all()
-        assert (found.low[~has] == -np.inf).all()
+        has = target.action_mask
+        assert (found.lower[has] <= Q[has] + off).all()
+        assert (found.upper[has] >= Q[has] - off).all()
+        assert (found.lower[~has] == -np.inf).all()
         # The bounds of states, which those of actions refine.
         across = d.values[: source.num_states, source.num_states :]
-        assert (found.low.max(axis=1) >= (V.values[:, None] - across).max(axis=0) - off).all()
-        assert (found.up.max(axis=1) <= (V.values[:, None] + across).min(axis=0) + off).all()
+        assert (found.lower.max(axis=1) >= (V.values[:, None] - across).max(axis=0) - off).all()
+        assert (found.upper.max(axis=1) <= (V.values[:, None] + across).min(axis=0) + off).all()
 
 
 @settings(deadline=None, max_examples=15)
 @given(STOCHASTIC, stochastic_mdps(max_states=3))
 def test_bounds_against_linear_programmes(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
-    d = pairing.lax(uses.paired(source, target))
+    d = pairing.solve_lax(uses.disjoint_union(source, target))
     found = matched_by(source, target, d)
     _, Q = values_of(source)
-    P, N = (mdp.shares.toarray().reshape(*mdp.R.shape, -1) for mdp in (source, target))
+    P, N = (
+        mdp.normalised_probabilities.toarray().reshape(*mdp.R.shape, -1) for mdp in (source, target)
+    )
     cost = d.values[: source.num_states, source.num_states :]
-    for t, b in np.argwhere(target.has):
+    for t, b in np.argwhere(target.action_mask):
         delta = {
             (s, a): abs(source.R[s, a] - target.R[t, b]) + 0.9 * transport(cost, P[s, a], N[t, b])
-            for s, a in np.argwhere(source.has).tolist()
+            for s, a in np.argwhere(source.action_mask).tolist()
         }
         atol = 1e-7 * (1 + max(delta.values()))
         low = max(Q[pair] - far for pair, far in delta.items())
         up = min(Q[pair] + far for pair, far in delta.items())
-        assert math.isclose(found.low[t, b], low, abs_tol=atol)
-        assert math.isclose(found.up[t, b], up, abs_tol=atol)
-        match = divmod(int(found.below[t, b]), source.num_actions)
-        assert math.isclose(found.low_delta[t, b], delta[match], abs_tol=atol)
+        assert math.isclose(found.lower[t, b], low, abs_tol=atol)
+        assert math.isclose(found.upper[t, b], up, abs_tol=atol)
+        match = divmod(int(found.lower_matches[t, b]), source.num_actions)
+        assert math.isclose(found.lower_distances[t, b], delta[match], abs_tol=atol)
 
 
 @settings(deadline=None, max_examples=40)
 @given(ANY, ANY)
 def test_promises_are_never_above_the_chain_of_regrets(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
-    d = pairing.lax(uses.paired(source, target))
+    d = pairing.solve_lax(uses.disjoint_union(source, target))
     bounds = matched_by(source, target, d)
     everyone = np.arange(target.num_states)
     for rule in ("nearest", "pessimistic", "hopeful"):
         found = uses.transfer(source, target, d, rule=rule)
-        regret = bounds.up.max(axis=1) - bounds.low[everyone, found.policy]
+        regret = bounds.upper.max(axis=1) - bounds.lower[everyone, found.policy]
         chain = target.replace(R=np.repeat(regret[:, None], target.num_actions, axis=1))
         along = planning.policy_values(chain, found.policy, tol=math.inf)
-        slack = 1e-4 * (1 + np.abs(found.optimal.values).max())
-        assert (found.promised <= along.values + slack).all()
+        slack = 1e-4 * (1 + np.abs(found.optimal_values.values).max())
+        assert (found.regret_bound <= along.values + slack).all()
 
 
 @settings(deadline=None, max_examples=60)
@@ -191,8 +193,8 @@ def test_promises_are_never_above_the_chain_of_regrets(source: MDP, target: MDP)
 def test_imitation_is_a_shortest_path(source: MDP, target: MDP, discount: float) -> None:
     source, target = source.replace(discount=discount), target.replace(discount=discount)
     policy = planning.greedy_policy(source, tol=math.inf)
-    found = imitation(source, policy, target, tol=1e-6)
-    chain, shape = source.under(policy), (source.num_states, target.num_states)
+    found = solve_imitation(source, policy, target, tol=1e-6)
+    chain, shape = source.apply_policy(policy), (source.num_states, target.num_states)
     after = chain.next_state[:, :, None] * target.num_states + target.next_state[None]
     gap = np.abs(chain.R[:, :, None] - target.R[None])
     actions = target.num_actions
@@ -210,13 +212,16 @@ def test_imitation_is_a_shortest_path(source: MDP, target: MDP, discount: float)
 def test_imitation_solves_its_equation(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
     policy = planning.greedy_policy(source, tol=math.inf)
-    found = imitation(source, policy, target, tol=1e-6)
-    chain = source.under(policy)
-    P, N = chain.shares.toarray(), target.shares.toarray().reshape(*target.R.shape, -1)
+    found = solve_imitation(source, policy, target, tol=1e-6)
+    chain = source.apply_policy(policy)
+    P, N = (
+        chain.normalised_probabilities.toarray(),
+        target.normalised_probabilities.toarray().reshape(*target.R.shape, -1),
+    )
     for s, t in np.ndindex(found.values.shape):
         answers = {
             b: abs(chain.R[s, 0] - target.R[t, b]) + 0.9 * transport(found.values, P[s], N[t, b])
-            for b in np.flatnonzero(target.has[t]).tolist()
+            for b in np.flatnonzero(target.action_mask[t]).tolist()
         }
         atol = 2 * found.error + 1e-8 * (1 + found.values.max())
         assert math.isclose(found.values[s, t], min(answers.values()), abs_tol=atol)
@@ -229,7 +234,7 @@ def test_imitation_of_many_states_branches_too() -> None:
         for states in (12, 40)
     )
     policy = planning.greedy_policy(source)
-    found = imitation(source, policy, target, tol=1e-8)
+    found = solve_imitation(source, policy, target, tol=1e-8)
     assert found.error <= 1e-8
     V, best = planning.policy_values(source, policy), planning.optimal_values(target)
     lower = (V.values[:, None] - found.values).max(axis=0)
@@ -249,16 +254,16 @@ def test_a_policy_by_hand() -> None:
     for rule in RULES:
         found = uses.transfer(source, target, rule=rule)
         assert found.policy[0] == 1
-        assert found.largest_promised < 1e-4
-        np.testing.assert_allclose(found.random_loss, [2 - 2 / 3, 0], atol=1e-9)
+        assert found.max_regret_bound < 1e-4
+        np.testing.assert_allclose(found.random_regret, [2 - 2 / 3, 0], atol=1e-9)
         if rule != "hopeful":  # for which a worse action that is far away is as good a match
-            assert (found.states[0], found.actions[0]) == (0, 0)
+            assert (found.matched_states[0], found.matched_actions[0]) == (0, 0)
             assert found.distances[0] < 1e-6
-    by_names = exact.bisimulation(uses.paired(source, target))
+    by_names = exact.bisimulation(uses.disjoint_union(source, target))
     assert by_names("source 0", "target 0") == pytest.approx(2)
     found = uses.transfer(source, target, by_names, rule="nearest")
-    assert found.largest_loss == pytest.approx(2)
-    assert found.largest_promised >= 2
+    assert found.max_regret == pytest.approx(2)
+    assert found.max_regret_bound >= 2
 
 
 def test_the_order_of_the_targets_states_changes_nothing() -> None:
@@ -270,7 +275,7 @@ def test_the_order_of_the_targets_states_changes_nothing() -> None:
     )
     for rule in RULES:
         one, other = (uses.transfer(source, each, rule=rule) for each in (target, turned))
-        np.testing.assert_allclose(one.promised[order], other.promised, atol=1e-4)
+        np.testing.assert_allclose(one.regret_bound[order], other.regret_bound, atol=1e-4)
         np.testing.assert_array_equal(one.policy[order], other.policy)
 
 
@@ -279,7 +284,7 @@ def test_the_optimistic_rule_finds_its_way_through_larger_rooms() -> None:
         worlds.load("open-grid", rows=side, columns=side, obstacles=0.0, discount=0.9)
         for side in (4, 7)
     )
-    losses = {rule: uses.transfer(small, large, rule=rule).largest_loss for rule in RULES}
+    losses = {rule: uses.transfer(small, large, rule=rule).max_regret for rule in RULES}
     assert losses["optimistic"] < 1e-9
     assert losses["nearest"] > 1
 
@@ -289,7 +294,7 @@ def test_the_optimistic_rule_finds_its_way_through_larger_rooms() -> None:
 def test_the_same_call_is_the_same_answer(mdp: MDP) -> None:
     one, other = (uses.transfer(mdp, mdp) for _ in range(2))
     np.testing.assert_array_equal(one.policy, other.policy)
-    np.testing.assert_array_equal(one.promised, other.promised)
+    np.testing.assert_array_equal(one.regret_bound, other.regret_bound)
 
 
 def estimates(pair: MDP) -> list[Any]:
@@ -310,11 +315,11 @@ def estimates(pair: MDP) -> list[Any]:
 @pytest.mark.parametrize("discount", [0.0, 0.9])
 def test_estimates_promise_nothing(discount: float) -> None:
     source, target = (worlds.grid(text, discount=discount) for text in (" g", "  g"))
-    for d in estimates(uses.paired(source, target)):
+    for d in estimates(uses.disjoint_union(source, target)):
         for rule in RULES:
             found = uses.transfer(source, target, d, rule=rule)
-            assert np.isinf(found.promised).all()
-            assert np.isfinite(found.loss).all()
+            assert np.isinf(found.regret_bound).all()
+            assert np.isfinite(found.regret).all()
             assert "nothing promised" in repr(found)
             assert "so nothing is promised" in str(found)
         with pytest.raises(InputError, match="proof=True asks for a promise, and the distance is"):
@@ -343,8 +348,8 @@ def test_a_promise_that_says_little_says_so() -> None:
     source = MDP.deterministic([[0]], [[0.0]], discount=0.5)
     target = MDP.deterministic([[0, 0]], [[-9.0, 9.0]], discount=0.5)
     found = uses.transfer(source, target, rule="nearest")
-    assert found.most == 36
-    assert found.largest_promised == pytest.approx(36, rel=1e-12)
+    assert found.diameter_bound == 36
+    assert found.max_regret_bound == pytest.approx(36, rel=1e-12)
     assert "no policy loses more than 36: little is promised" in str(found)
 
 
@@ -355,22 +360,25 @@ def test_large_rewards_promise_with_a_larger_error() -> None:
     )
     source, target = (mdp.replace(R=1e7 * mdp.R) for mdp in (source, target))
     with pytest.raises(NotConverged):
-        exact.lax(uses.paired(source, target))
+        exact.lax(uses.disjoint_union(source, target))
     found = uses.transfer(source, target)
     assert found.d is not None
     assert found.d.error > 1e-6
-    assert (found.loss <= found.promised + found.error).all()
+    assert (found.regret <= found.regret_bound + found.regret_error).all()
 
 
 SMALL, LARGE = worlds.grid(" g", discount=0.9), worlds.grid("  g", discount=0.9)
-PAIR = uses.paired(SMALL, LARGE)
+PAIR = uses.disjoint_union(SMALL, LARGE)
 
 
 @pytest.mark.parametrize(
     ("d", "match"),
     [
         (exact.lax(SMALL), r"of another MDP: it has 2 states and not 5; .* uses\.paired"),
-        (exact.lax(uses.paired(LARGE, SMALL)), "of another MDP: its rewards differ; .* of uses"),
+        (
+            exact.lax(uses.disjoint_union(LARGE, SMALL)),
+            "of another MDP: its rewards differ; .* of uses",
+        ),
         (exact.on_policy(PAIR, [0] * 5), "is 'on_policy', which says nothing of best policies"),
         (np.zeros((4, 4)), "the table is of 4 states and must be of the 5 of uses.paired"),
         (np.zeros((5, 4)), "uses.transfer: the table is .* must be square"),
@@ -388,7 +396,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="must be equal; load both with the same discount"):
         uses.transfer(SMALL, LARGE.replace(discount=0.5))
     other = worlds.load("pessimism", discount=0.9)
-    d = exact.bisimulation(uses.paired(other, SMALL))
+    d = exact.bisimulation(uses.disjoint_union(other, SMALL))
     with pytest.raises(InputError, match=r"different ones \(a, b; up, down, left, right\); use"):
         uses.transfer(other, SMALL, d)
 
@@ -400,4 +408,4 @@ def test_the_optimistic_rule_ends_at_a_discount_next_to_1(key: int) -> None:
     rewards = rng.choice([0.1, 0.2, 1 / 3], (4, 2))
     mdp = MDP.deterministic(rng.integers(4, size=(4, 2)), rewards, discount=discount)
     found = uses.transfer(mdp, mdp, rule="optimistic")
-    assert (found.promised >= found.loss - found.error).all()
+    assert (found.regret_bound >= found.regret - found.regret_error).all()

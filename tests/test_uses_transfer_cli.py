@@ -10,7 +10,7 @@ import pytest
 from matplotlib.quiver import Quiver
 
 from bisimetric import MDP, InputError, uses, worlds
-from bisimetric.views.transfer import transferred
+from bisimetric.views.transfer import plot_transfer
 from commands import Run, refused
 
 SMALL, LARGE = "****\n*  g\n****\n", "******\n*    g\n*    *\n******\n"
@@ -73,13 +73,13 @@ def test_what_cannot_be_done_is_refused(run: Run, grids: tuple[str, str]) -> Non
 def test_arrows_point_where_the_policy_leads() -> None:
     small, large = (worlds.grid(text, discount=0.9) for text in (SMALL, LARGE))
     found = uses.transfer(small, large)
-    figure = transferred(found)
+    figure = plot_transfer(found)
     assert [axes.get_title() for axes in figure.axes] == [
         "source, best policy",
         "target, optimistic\nloses nothing",
     ]
     assert large.positions is not None
-    steps = large.positions[large.under(found.policy).next_state[:, 0]] - large.positions
+    steps = large.positions[large.apply_policy(found.policy).next_state[:, 0]] - large.positions
     drawn = {}
     for arrows in figure.axes[1].collections:
         if isinstance(arrows, Quiver):
@@ -93,23 +93,23 @@ def test_arrows_point_where_the_policy_leads() -> None:
 def test_several_rules_have_a_map_each_in_one_scale() -> None:
     small, large = (worlds.grid(text, discount=0.9) for text in (SMALL, LARGE))
     found = [uses.transfer(small, large, rule=rule) for rule in ("nearest", "optimistic")]
-    figure = transferred(*found)
+    figure = plot_transfer(*found)
     assert len(figure.axes) == 3
     nearest, best = (axes.images[0] for axes in figure.axes[1:])
     assert nearest.norm is best.norm
-    assert f"loses at most {found[0].largest_loss:.3f}" in figure.axes[1].get_title()
+    assert f"loses at most {found[0].max_regret:.3f}" in figure.axes[1].get_title()
     shown = np.asarray(nearest.get_array()).ravel()
-    np.testing.assert_allclose(np.sort(shown[np.isfinite(shown)]), np.sort(found[0].loss))
+    np.testing.assert_allclose(np.sort(shown[np.isfinite(shown)]), np.sort(found[0].regret))
 
 
 def test_pictures_that_cannot_be_drawn_are_refused() -> None:
     bare = MDP.deterministic([[0]], [[1]], discount=0.9)
     room = worlds.grid(" g", discount=0.9)
     with pytest.raises(InputError, match="the states of the source have no map"):
-        transferred(uses.transfer(bare, room))
+        plot_transfer(uses.transfer(bare, room))
     with pytest.raises(InputError, match="between the same two MDPs, at least one"):
-        transferred(
+        plot_transfer(
             uses.transfer(room, room), uses.transfer(room, worlds.grid("  g", discount=0.9))
         )
     with pytest.raises(InputError, match="at least one"):
-        transferred()
+        plot_transfer()

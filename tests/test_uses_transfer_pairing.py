@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, InputError, exact, uses, worlds
-from bisimetric.uses.proofs import difference
+from bisimetric.uses.proofs import describe_mismatch
 from bisimetric.uses.transfer import pairing
 from oracles import transport
 from strategies import deterministic_mdps, stochastic_mdps
@@ -20,7 +20,9 @@ MDPS = st.one_of(
 
 def across(source: MDP, target: MDP) -> np.ndarray:
     """d_lax between the states of two MDPs by value iteration, as it is written, (S1, S2)."""
-    P, Q = (mdp.shares.toarray().reshape(*mdp.R.shape, -1) for mdp in (source, target))
+    P, Q = (
+        mdp.normalised_probabilities.toarray().reshape(*mdp.R.shape, -1) for mdp in (source, target)
+    )
     d = np.zeros((source.num_states, target.num_states))
     for _ in range(60):
         image = np.zeros_like(d)
@@ -30,9 +32,9 @@ def across(source: MDP, target: MDP) -> np.ndarray:
                     [
                         abs(source.R[s, a] - target.R[t, b])
                         + source.discount * transport(d, P[s, a], Q[t, b])
-                        for b in np.flatnonzero(target.has[t])
+                        for b in np.flatnonzero(target.action_mask[t])
                     ]
-                    for a in np.flatnonzero(source.has[s])
+                    for a in np.flatnonzero(source.action_mask[s])
                 ]
             )
             image[s, t] = max(delta.min(axis=1).max(), delta.min(axis=0).max())
@@ -45,7 +47,7 @@ def across(source: MDP, target: MDP) -> np.ndarray:
 @settings(deadline=None, max_examples=60)
 @given(MDPS)
 def test_copies_are_at_distance_0(mdp: MDP) -> None:
-    pair = uses.paired(mdp, mdp)
+    pair = uses.disjoint_union(mdp, mdp)
     for d in (exact.lax(pair), exact.bisimulation(pair)):
         copies = np.arange(mdp.num_states)
         assert d.values[copies, mdp.num_states + copies].max() <= d.error
@@ -55,7 +57,7 @@ def test_copies_are_at_distance_0(mdp: MDP) -> None:
 @given(MDPS, MDPS)
 def test_the_union_keeps_the_distances_inside_each(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
-    d = pairing.lax(uses.paired(source, target))
+    d = pairing.solve_lax(uses.disjoint_union(source, target))
     for mdp, part in ((source, slice(source.num_states)), (target, slice(source.num_states, None))):
         alone = exact.lax(mdp)
         np.testing.assert_allclose(d.values[part, part], alone.values, atol=d.error + alone.error)
@@ -65,7 +67,7 @@ def test_the_union_keeps_the_distances_inside_each(source: MDP, target: MDP) -> 
 @given(stochastic_mdps(max_states=2, max_actions=2), stochastic_mdps(max_states=3, max_actions=3))
 def test_distances_between_the_two_against_the_equation(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.3), target.replace(discount=0.3)
-    d = pairing.lax(uses.paired(source, target))
+    d = pairing.solve_lax(uses.disjoint_union(source, target))
     here = source.num_states
     np.testing.assert_allclose(d.values[:here, here:], across(source, target), atol=1e-6)
 
@@ -73,8 +75,8 @@ def test_distances_between_the_two_against_the_equation(source: MDP, target: MDP
 @settings(deadline=None, max_examples=40)
 @given(deterministic_mdps(), deterministic_mdps())
 def test_an_action_twice_changes_nothing(source: MDP, target: MDP) -> None:
-    pair = uses.paired(source.replace(discount=0.9), target.replace(discount=0.9))
-    quick, slow = pairing.lax(pair), exact.lax(pair)
+    pair = uses.disjoint_union(source.replace(discount=0.9), target.replace(discount=0.9))
+    quick, slow = pairing.solve_lax(pair), exact.lax(pair)
     assert quick.mdp is pair
     np.testing.assert_allclose(quick.values, slow.values, atol=quick.error + slow.error)
 
@@ -82,60 +84,60 @@ def test_an_action_twice_changes_nothing(source: MDP, target: MDP) -> None:
 def test_actions_of_one_name_are_one_action() -> None:
     left = MDP.deterministic([[0, 0]], [[1, 2]], discount=0.5, actions=["go", "wait"])
     right = MDP.deterministic([[0, 0]], [[2, 1]], discount=0.5, actions=["wait", "go"])
-    pair = uses.paired(left, right)
+    pair = uses.disjoint_union(left, right)
     assert pair.actions == ("go", "wait")
     assert pair.available is None
     np.testing.assert_array_equal(pair.R, [[1, 2], [1, 2]])
     assert exact.bisimulation(pair)(0, 1) == 0
-    assert pairing.shared_actions(left, right).same
+    assert pairing.align_actions(left, right).identical
 
 
 def test_other_actions_share_places_and_are_lacked() -> None:
     left = MDP.deterministic([[0, 0]], [[1, 2]], discount=0.5, actions=["go", "wait"])
     right = MDP.deterministic([[0] * 3], [[3, 4, 5]], discount=0.5, actions=["up", "wait", "x"])
-    pair = uses.paired(left, right)
+    pair = uses.disjoint_union(left, right)
     assert pair.actions == ("go/up", "wait", "x")
-    np.testing.assert_array_equal(pair.has, [[True, True, False], [True, True, True]])
+    np.testing.assert_array_equal(pair.action_mask, [[True, True, False], [True, True, True]])
     np.testing.assert_array_equal(pair.R, [[1, 2, 0], [3, 4, 5]])
     np.testing.assert_array_equal(pair.next_state, [[0, 0, 0], [1, 1, 1]])
-    assert not pairing.shared_actions(left, right).same
+    assert not pairing.align_actions(left, right).identical
 
 
 def test_names_that_would_meet_are_left_out() -> None:
     left = MDP.deterministic([[0, 0]], [[1, 2]], discount=0.5, actions=["a", "a/b"])
     right = MDP.deterministic([[0, 0]], [[1, 2]], discount=0.5, actions=["b", "a/b"])
-    assert uses.paired(left, right).actions is None
+    assert uses.disjoint_union(left, right).actions is None
 
 
 def test_maps_lie_side_by_side_and_features_tell_the_two_apart() -> None:
     source, target = worlds.grid("* g*"), worlds.grid("*  g*")
-    pair = uses.paired(source, target)
+    pair = uses.disjoint_union(source, target)
     assert pair.names == ("source 0,1", "source 0,2", "target 0,1", "target 0,2", "target 0,3")
     assert pair.positions is not None
     np.testing.assert_array_equal(pair.positions[:, 1], [1, 2, 5, 6, 7])
     assert pair.features is not None
     np.testing.assert_array_equal(pair.features[:, -1], [0, 0, 1, 1, 1])
     bare = MDP.deterministic([[0] * 4], [[0] * 4], discount=0.99)
-    assert uses.paired(source, bare).positions is None
-    assert uses.paired(source, bare).features is None
+    assert uses.disjoint_union(source, bare).positions is None
+    assert uses.disjoint_union(source, bare).features is None
 
 
 def test_discounts_must_be_equal() -> None:
     source, target = worlds.grid(" g", discount=0.9), worlds.grid(" g", discount=0.5)
     with pytest.raises(InputError, match=r"has discount 0\.9 and the target 0\.5, .* equal"):
-        uses.paired(source, target)
+        uses.disjoint_union(source, target)
 
 
 def test_a_pair_is_known_by_its_numbers() -> None:
     source, target = worlds.grid(" g"), worlds.grid("  g")
-    pair = uses.paired(source, target)
-    assert difference(uses.paired(source, target).replace(names=None), pair) is None
+    pair = uses.disjoint_union(source, target)
+    assert describe_mismatch(uses.disjoint_union(source, target).replace(names=None), pair) is None
     for other in (
-        uses.paired(target, source),
+        uses.disjoint_union(target, source),
         pair.replace(discount=0.5),
         pair.replace(R=pair.R + 1),
         pair.replace(available=np.arange(20).reshape(5, 4) > 0),
-        uses.paired(source, target.replace(P=np.roll(target.P.toarray(), 1, axis=1))),
+        uses.disjoint_union(source, target.replace(P=np.roll(target.P.toarray(), 1, axis=1))),
         source,
     ):
-        assert difference(other, pair) is not None
+        assert describe_mismatch(other, pair) is not None

@@ -21,7 +21,7 @@ from bisimetric import views, worlds
 from bisimetric.distance import Coverage, Distance
 from bisimetric.errors import InputError
 from bisimetric.views import heatmaps, layout, maps
-from bisimetric.views.convergence import interval
+from bisimetric.views.convergence import compute_confidence_interval
 from tables import a_distance, everywhere_apart, zeros
 
 
@@ -51,23 +51,26 @@ def legend(figure: Figure) -> list[str]:
 
 class TestDistancesFrom:
     def test_draws_the_row_on_the_map(self, rooms: Distance) -> None:
-        figure = views.distances_from(rooms, "1,5")
+        figure = views.plot_distances_from(rooms, "1,5")
         picture = drawn(figure)
         assert picture.shape == (9, 7)
         for state in range(31):
-            row, column = map(int, rooms.mdp.name(state).split(","))
+            row, column = map(int, rooms.mdp.state_name(state).split(","))
             assert picture[row, column] == rooms.values[rooms.mdp.state("1,5"), state]
         assert np.isnan(picture).sum() == 9 * 7 - 31
 
     def test_a_name_and_an_id_are_the_same(self, rooms: Distance) -> None:
-        by_name, by_id = views.distances_from(rooms, "4,3"), views.distances_from(rooms, 15)
+        by_name, by_id = (
+            views.plot_distances_from(rooms, "4,3"),
+            views.plot_distances_from(rooms, 15),
+        )
         np.testing.assert_array_equal(drawn(by_name), drawn(by_id))
         assert not np.array_equal(
-            drawn(by_name), drawn(views.distances_from(rooms, 0)), equal_nan=True
+            drawn(by_name), drawn(views.plot_distances_from(rooms, 0)), equal_nan=True
         )
 
     def test_says_what_it_shows(self, rooms: Distance) -> None:
-        figure = views.distances_from(rooms, "1,5")
+        figure = views.plot_distances_from(rooms, "1,5")
         bar = figure.axes[0].images[0].colorbar
         assert bar is not None
         assert bar.ax.get_ylabel() == "bisimulation distance from 1,5"
@@ -84,32 +87,34 @@ class TestDistancesFrom:
     )
     def test_names_the_kind(self, kind: str, words: str) -> None:
         d = a_distance(worlds.load("mirrored-rooms"), kind, 2)
-        bar = views.distances_from(d, 0).axes[0].images[0].colorbar
+        bar = views.plot_distances_from(d, 0).axes[0].images[0].colorbar
         assert bar is not None
         assert bar.ax.get_ylabel() == f"{words} from 1,1"
         start = words[0].upper() + words[1:]
-        assert views.all_maps(d).get_suptitle() == f"{start} from each state (outlined)"
-        assert views.terminal_map(d, 0).startswith(f"{words} from 1,1 (")
+        assert views.plot_all_maps(d).get_suptitle() == f"{start} from each state (outlined)"
+        assert views.format_terminal_map(d, 0).startswith(f"{words} from 1,1 (")
 
     def test_a_state_that_is_not_at_distance_zero_from_itself(self) -> None:
         d = everywhere_apart()
-        figure = views.distances_from(d, "1,1")
+        figure = views.plot_distances_from(d, "1,1")
         assert drawn(figure)[1, 1] == d("1,1", "1,1") > 0
         assert texts(figure)[0] != "0"
         assert legend(figure) == ["source", "goal"]
-        assert "[    0]" not in views.terminal_map(d, "1,1")
+        assert "[    0]" not in views.format_terminal_map(d, "1,1")
 
     def test_an_estimate_says_so(self, rooms: Distance, pessimism: Distance) -> None:
         for honest in (rooms, pessimism):
             d = dataclasses.replace(honest, error=math.inf, estimate=0.5)
-            title = views.distances_from(d, 0).axes[0].get_title()
-            assert title == views.distances_from(honest, 0).axes[0].get_title() + ", an estimate"
-            assert views.heatmap(d).axes[0].get_title() == title
-            assert "discount 0.9" in views.terminal_map(d, 0).splitlines()[0]
-            assert views.terminal_map(d, 0).splitlines()[0].endswith(", an estimate)")
-        limits = views.distances_from(rooms, 0).axes[0].images[0].get_clim()
+            title = views.plot_distances_from(d, 0).axes[0].get_title()
+            assert (
+                title == views.plot_distances_from(honest, 0).axes[0].get_title() + ", an estimate"
+            )
+            assert views.plot_heatmap(d).axes[0].get_title() == title
+            assert "discount 0.9" in views.format_terminal_map(d, 0).splitlines()[0]
+            assert views.format_terminal_map(d, 0).splitlines()[0].endswith(", an estimate)")
+        limits = views.plot_distances_from(rooms, 0).axes[0].images[0].get_clim()
         d = dataclasses.replace(rooms, error=math.inf, estimate=0.5)
-        assert views.distances_from(d, 0).axes[0].images[0].get_clim() == limits
+        assert views.plot_distances_from(d, 0).axes[0].images[0].get_clim() == limits
 
     def test_lower_bounds_say_so(self, rooms: Distance) -> None:
         states = rooms.mdp.num_states
@@ -117,11 +122,11 @@ class TestDistancesFrom:
             np.ones((states, 4), np.bool_), np.eye(states, dtype=np.bool_), 0.0, 0.0, 0, 0
         )
         d = dataclasses.replace(rooms, error=math.inf, estimate=0.5, coverage=seen)
-        assert views.distances_from(d, 0).axes[0].get_title().endswith(", lower bounds")
-        assert views.terminal_map(d, 0).splitlines()[0].endswith(", lower bounds)")
+        assert views.plot_distances_from(d, 0).axes[0].get_title().endswith(", lower bounds")
+        assert views.format_terminal_map(d, 0).splitlines()[0].endswith(", lower bounds)")
 
     def test_marks_the_source_and_the_goals(self, rooms: Distance) -> None:
-        axes = views.distances_from(rooms, "2,4").axes[0]
+        axes = views.plot_distances_from(rooms, "2,4").axes[0]
         (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
         assert (box.get_x(), box.get_y(), box.get_width()) == (3.5, 1.5, 1)
         (stars,) = axes.lines
@@ -129,14 +134,14 @@ class TestDistancesFrom:
         assert np.round(found + 0.2).tolist() == [[1, 5], [5, 5]]
 
     def test_a_small_map_has_its_numbers(self, rooms: Distance) -> None:
-        figure = views.distances_from(rooms, "1,1")
+        figure = views.plot_distances_from(rooms, "1,1")
         assert len(texts(figure)) == 31
         assert texts(figure)[0] == "0"
         assert texts(figure)[15] == f"{rooms.values[0, 15]:.2f}"
 
     def test_a_large_map_has_none(self) -> None:
         d = a_distance(worlds.load("open-grid", rows=30, columns=40), sweeps=3)
-        figure = views.distances_from(d, 100)
+        figure = views.plot_distances_from(d, 100)
         assert texts(figure) == []
         picture = drawn(figure)
         assert picture.shape == (32, 42)
@@ -144,26 +149,26 @@ class TestDistancesFrom:
 
     def test_two_levels_side_by_side(self) -> None:
         d = a_distance(worlds.load("duplicated-grid"))
-        picture = drawn(views.distances_from(d, "upper 1,1"))
+        picture = drawn(views.plot_distances_from(d, "upper 1,1"))
         assert picture.shape == (9, 14)
         np.testing.assert_allclose(picture[:, :7], picture[:, 7:])
         assert picture[1, 8] == 0
 
     def test_the_parts_of_a_map_have_their_names_above(self) -> None:
-        figure = views.distances_from(a_distance(worlds.load("duplicated-grid"), sweeps=2), 0)
+        figure = views.plot_distances_from(a_distance(worlds.load("duplicated-grid"), sweeps=2), 0)
         (lower, upper) = figure.axes[0].texts[-2:]
         assert (lower.get_text(), *lower.get_position()) == ("lower", 3.0, 0.0)
         assert (upper.get_text(), *upper.get_position()) == ("upper", 10.0, 0.0)
 
     def test_other_corners_and_names_need_no_ticks(self) -> None:
         d = zeros(2, positions=[[-4, 10], [-3, 11]], names=["a", "b"])
-        axes = views.distances_from(d, "b").axes[0]
+        axes = views.plot_distances_from(d, "b").axes[0]
         assert len(axes.get_xticks()) == 0
         (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
         assert (box.get_x(), box.get_y()) == (10.5, -3.5)
 
     def test_bars_without_a_map(self, pessimism: Distance) -> None:
-        figure = views.distances_from(pessimism, "t")
+        figure = views.plot_distances_from(pessimism, "t")
         axes = figure.axes[0]
         assert axes.get_xlabel() == "bisimulation distance from t"
         labels = [label.get_text() for label in axes.get_yticklabels()]
@@ -175,31 +180,31 @@ class TestDistancesFrom:
 
     def test_many_bars_are_the_nearest(self) -> None:
         d = a_distance(worlds.load("random", states=100), sweeps=3)
-        axes = views.distances_from(d, 7).axes[0]
+        axes = views.plot_distances_from(d, 7).axes[0]
         widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
         np.testing.assert_array_equal(widths, np.sort(d.values[7])[:40])
         assert axes.get_title() == "the 40 nearest of 100 states, discount 0.99"
 
     def test_unknown_state(self, rooms: Distance) -> None:
         with pytest.raises(InputError, match=r"no state '1,9'; did you mean"):
-            views.distances_from(rooms, "1,9")
+            views.plot_distances_from(rooms, "1,9")
 
 
 class TestAllMaps:
     def test_one_map_a_state(self, rooms: Distance) -> None:
-        figure = views.all_maps(rooms)
+        figure = views.plot_all_maps(rooms)
         panels = [axes for axes in figure.axes if axes.images]
         assert [axes.get_title() for axes in panels] == list(rooms.mdp.names or ())
-        cells = layout.cells(rooms.mdp)
+        cells = layout.find_cells(rooms.mdp)
         assert cells is not None
         for state, axes in enumerate(panels):
             picture = drawn(figure, figure.axes.index(axes))
-            np.testing.assert_array_equal(picture, cells.place(rooms.values[state]))
+            np.testing.assert_array_equal(picture, cells.to_array(rooms.values[state]))
             (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
             assert f"{box.get_y() + 0.5:g},{box.get_x() + 0.5:g}" == axes.get_title()
 
     def test_shares_one_scale_and_one_bar(self, rooms: Distance) -> None:
-        figure = views.all_maps(rooms)
+        figure = views.plot_all_maps(rooms)
         limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
         positive = rooms.values[rooms.values > 0]
         assert limits == {(float(positive.min()), float(positive.max()))}
@@ -214,20 +219,20 @@ class TestAllMaps:
             match=r"there are 101 states and a figure holds at most 100 maps; use "
             r"distances_from",
         ):
-            views.all_maps(zeros(101, positions=square[:101]))
+            views.plot_all_maps(zeros(101, positions=square[:101]))
         monkeypatch.setattr(maps, "MOST_MAPS", 3)
-        assert len(views.all_maps(zeros(3, positions=square[:3])).axes) == 3 + 1
+        assert len(views.plot_all_maps(zeros(3, positions=square[:3])).axes) == 3 + 1
         with pytest.raises(InputError, match=r"there are 4 states"):
-            views.all_maps(zeros(4, positions=square[:4]))
+            views.plot_all_maps(zeros(4, positions=square[:4]))
 
     def test_needs_positions(self, pessimism: Distance) -> None:
         with pytest.raises(InputError, match=r"all_maps: the states have no map; give the MDP pos"):
-            views.all_maps(pessimism)
+            views.plot_all_maps(pessimism)
 
 
 class TestHeatmap:
     def test_draws_the_table_reordered(self, rooms: Distance) -> None:
-        figure = views.heatmap(rooms)
+        figure = views.plot_heatmap(rooms)
         names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
         assert sorted(names) == sorted(rooms.mdp.names or ())
         assert names == [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -238,23 +243,23 @@ class TestHeatmap:
     def test_puts_similar_states_side_by_side(self) -> None:
         places = np.random.default_rng(0).permutation(60).astype(float)
         table = abs(places[:, None] - places)
-        order = heatmaps.similarity_order(table)
+        order = heatmaps.order_by_similarity(table)
         assert abs(np.diff(places[order])).tolist() == [1.0] * 59
 
     @pytest.mark.parametrize("limit", [1000, 10])
     def test_groups_stay_together(self, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heatmaps, "MOST_OPTIMAL", limit)
         group = np.random.default_rng(1).integers(5, size=80)
-        order = heatmaps.similarity_order((group[:, None] != group).astype(float))
+        order = heatmaps.order_by_similarity((group[:, None] != group).astype(float))
         assert sorted(order.tolist()) == list(range(80))
         assert (np.diff(group[order]) != 0).sum() == 4
 
     def test_the_diagonal_does_not_change_the_order(self) -> None:
         d = everywhere_apart()
-        order = heatmaps.similarity_order(d.values)
+        order = heatmaps.order_by_similarity(d.values)
         without = d.values * (1 - np.eye(31))
-        np.testing.assert_array_equal(order, heatmaps.similarity_order(without))
-        picture = drawn(views.heatmap(d))
+        np.testing.assert_array_equal(order, heatmaps.order_by_similarity(without))
+        picture = drawn(views.plot_heatmap(d))
         np.testing.assert_array_equal(picture, d.values[np.ix_(order, order)])
         assert np.diagonal(picture).all()
 
@@ -262,11 +267,11 @@ class TestHeatmap:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         d = a_distance(worlds.load("random", states=100), sweeps=3)
-        axes = views.heatmap(d).axes[0]
+        axes = views.plot_heatmap(d).axes[0]
         assert len(axes.get_xticks()) == 0
         assert axes.get_title() == "100 states, discount 0.99"
         monkeypatch.setattr(heatmaps, "MOST_DRAWN", 40)
-        thinned = views.heatmap(d)
+        thinned = views.plot_heatmap(d)
         assert drawn(thinned).shape == (34, 34)
         assert thinned.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"
         central = d.values.sum(axis=1).argmin()
@@ -279,7 +284,7 @@ class TestHeatmap:
 
 class TestTerminalMap:
     def test_map(self, rooms: Distance) -> None:
-        lines = views.terminal_map(rooms, "1,5").splitlines()
+        lines = views.format_terminal_map(rooms, "1,5").splitlines()
         assert lines[0] == "bisimulation distance from 1,5 (discount 0.99)"
         assert lines[-1] == "[ ] source  * goal"
         body = lines[1:-1]
@@ -295,7 +300,7 @@ class TestTerminalMap:
     def test_wide_map_has_digits(self) -> None:
         mdp = worlds.load("open-grid", rows=4, columns=40, obstacles=0.0)
         tenths = np.tile(np.linspace(0, 20, mdp.num_states), (mdp.num_states, 1))
-        lines = views.terminal_map(Distance(tenths, 0.0, "lax", mdp), 0).splitlines()
+        lines = views.format_terminal_map(Distance(tenths, 0.0, "lax", mdp), 0).splitlines()
         assert lines[1] == "\u2588" * 42
         assert lines[2] == "\u2588S" + "0" * 15 + "1" * 16 + "2" * 7 + "*\u2588"
         assert lines[5].endswith("9\u2588")
@@ -303,7 +308,7 @@ class TestTerminalMap:
 
     def test_list_without_a_map(self) -> None:
         d = a_distance(worlds.load("random", states=50), sweeps=3)
-        lines = views.terminal_map(d, 9).splitlines()
+        lines = views.format_terminal_map(d, 9).splitlines()
         assert lines[1].split() == ["9", "0"]
         nearest = d.nearest(9, k=49)
         for line, (state, distance) in zip(lines[2:13], nearest[:11], strict=True):
@@ -318,7 +323,9 @@ class TestConvergence:
 
     def figure(self) -> Figure:
         panels = {"one": {"slow": self.slow, "fast": self.fast}, "two": {"fast": self.slow}}
-        return views.convergence(self.steps, panels, goal=1e-2, floor=1e-5, title="Two keys")
+        return views.plot_convergence(
+            self.steps, panels, target_error=1e-2, floor=1e-5, title="Two keys"
+        )
 
     def test_a_panel_a_title_and_a_line_a_label(self) -> None:
         figure = self.figure()
@@ -363,23 +370,23 @@ class TestConvergence:
         assert fast.get_color() == same.get_color() != slow.get_color()
 
     def test_a_single_key_has_no_shade(self) -> None:
-        figure = views.convergence(self.steps, {"one": {"slow": self.slow[:1]}})
+        figure = views.plot_convergence(self.steps, {"one": {"slow": self.slow[:1]}})
         assert len(figure.axes[0].collections) == 0
         np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), self.slow[0])
 
     def test_can_be_drawn(self, tmp_path: Path) -> None:
-        views.save(self.figure(), tmp_path / "convergence.png")
+        views.save_figure(self.figure(), tmp_path / "convergence.png")
         assert (tmp_path / "convergence.png").stat().st_size > 10_000
 
     def test_interval_by_hand(self) -> None:
         # Mean 4, squared deviations 4 + 0 + 4, s = 2, t of two degrees of freedom 4.302653.
-        mean, half = interval([[2.0, 1.0], [4.0, 1.0], [6.0, 1.0]])
+        mean, half = compute_confidence_interval([[2.0, 1.0], [4.0, 1.0], [6.0, 1.0]])
         assert mean.tolist() == [4.0, 1.0]
         np.testing.assert_allclose(half, [4.30265273 * 2 / math.sqrt(3), 0.0])
-        mean, _ = interval([1.0, math.inf])
+        mean, _ = compute_confidence_interval([1.0, math.inf])
         assert math.isinf(mean)
         with pytest.raises(InputError, match=r"there are 1 samples and the interval of a mean"):
-            interval([1.0])
+            compute_confidence_interval([1.0])
 
     @pytest.mark.parametrize(
         ("steps", "errors", "message"),
@@ -393,11 +400,11 @@ class TestConvergence:
     )
     def test_bad_arrays(self, steps: Any, errors: Any, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            views.convergence(steps, {"p": {"x": errors}})
+            views.plot_convergence(steps, {"p": {"x": errors}})
 
     def test_nothing_to_draw(self) -> None:
         with pytest.raises(InputError, match=r"there is nothing to draw"):
-            views.convergence([1], {})
+            views.plot_convergence([1], {})
 
 
 class TestSave:
@@ -408,7 +415,7 @@ class TestSave:
         self, tmp_path: Path, pessimism: Distance, ending: str, start: bytes
     ) -> None:
         target = tmp_path / f"bars.{ending}"
-        views.save(views.distances_from(pessimism, "s"), target)
+        views.save_figure(views.plot_distances_from(pessimism, "s"), target)
         assert target.read_bytes().startswith(start)
         assert list(tmp_path.iterdir()) == [target]
 
@@ -416,17 +423,17 @@ class TestSave:
     def test_the_smallest_worlds_can_be_drawn(self, tmp_path: Path, states: int) -> None:
         d = zeros(states, positions=[[0, column] for column in range(states)])
         for number, figure in enumerate(
-            [views.distances_from(d, 0), views.all_maps(d), views.heatmap(d)]
+            [views.plot_distances_from(d, 0), views.plot_all_maps(d), views.plot_heatmap(d)]
         ):
-            views.save(figure, tmp_path / f"{number}.png")
-        views.save(views.distances_from(zeros(states), 0), tmp_path / "bars.png")
+            views.save_figure(figure, tmp_path / f"{number}.png")
+        views.save_figure(views.plot_distances_from(zeros(states), 0), tmp_path / "bars.png")
         assert len(list(tmp_path.iterdir())) == 4
-        assert views.terminal_map(d, 0).count("0") >= states
+        assert views.format_terminal_map(d, 0).count("0") >= states
 
     def test_all_views_can_be_drawn(self, tmp_path: Path, rooms: Distance) -> None:
-        views.save(views.distances_from(rooms, 0), tmp_path / "from.png")
-        views.save(views.all_maps(rooms), tmp_path / "all.png")
-        views.save(views.heatmap(rooms), tmp_path / "heat.png")
+        views.save_figure(views.plot_distances_from(rooms, 0), tmp_path / "from.png")
+        views.save_figure(views.plot_all_maps(rooms), tmp_path / "all.png")
+        views.save_figure(views.plot_heatmap(rooms), tmp_path / "heat.png")
         assert min(path.stat().st_size for path in tmp_path.iterdir()) > 10_000
 
     @pytest.mark.parametrize(
@@ -438,15 +445,15 @@ class TestSave:
     )
     def test_unknown_ending(self, tmp_path: Path, name: str, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            views.save(Figure(), tmp_path / name)
+            views.save_figure(Figure(), tmp_path / name)
         assert list(tmp_path.iterdir()) == []
 
     def test_unwritable_paths(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"cannot write .*x.png: make the folder"):
-            views.save(Figure(), tmp_path / "nowhere" / "x.png")
+            views.save_figure(Figure(), tmp_path / "nowhere" / "x.png")
         (tmp_path / "folder.png").mkdir()
         with pytest.raises(IsADirectoryError, match=r"cannot write .*folder.png: it is a folder"):
-            views.save(Figure(), tmp_path / "folder.png")
+            views.save_figure(Figure(), tmp_path / "folder.png")
         assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
 
     @pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt()])
@@ -462,7 +469,7 @@ class TestSave:
 
         monkeypatch.setattr(Figure, "savefig", fail_half_way)
         with pytest.raises(type(failure)):
-            views.save(Figure(), target)
+            views.save_figure(Figure(), target)
         assert target.read_text() == "old"
         assert os.listdir(tmp_path) == ["map.png"]
 

@@ -20,7 +20,7 @@ def drawn(axes: Axes, label: str) -> list[np.ndarray[Any, Any]]:
 def test_a_panel_a_measure_in_a_fixed_order() -> None:
     row = np.linspace(1.0, 2.0, len(STEPS))
     history = {"mine": row, "correlation": row / 2, "loss": row, "error": row, "step": STEPS}
-    figure = views.training_curve(history, title="all")
+    figure = views.plot_training_curve(history, title="all")
     titles = [panel.get_title() for panel in figure.axes]
     assert titles == ["loss", "largest error", "correlation with the exact distance", "mine"]
     for panel in figure.axes:
@@ -36,7 +36,7 @@ def test_a_panel_a_measure_in_a_fixed_order() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6])
 def test_no_empty_panel_is_left(count: int) -> None:
     history = {f"m{i}": np.ones(3) for i in range(count)}
-    figure = views.training_curve({"step": [1, 2, 3], **history})
+    figure = views.plot_training_curve({"step": [1, 2, 3], **history})
     assert len(figure.axes) == count
     assert [panel.get_xlabel() for panel in figure.axes].count("steps") == min(count, 3)
 
@@ -44,7 +44,7 @@ def test_no_empty_panel_is_left(count: int) -> None:
 def test_seeds_are_thin_lines_and_their_mean_a_thick_one() -> None:
     losses = np.vstack([np.full(10, 1.0), np.full(10, 3.0)])
     losses[1, 0] = np.nan
-    (panel,) = views.training_curve({"step": STEPS, "loss": losses}).axes
+    (panel,) = views.plot_training_curve({"step": STEPS, "loss": losses}).axes
     assert len(drawn(panel, "_seed")) == 2
     (mean,) = drawn(panel, "_mean")
     assert np.isnan(mean[0])
@@ -56,7 +56,7 @@ def test_seeds_are_thin_lines_and_their_mean_a_thick_one() -> None:
     [([1.0, 1e-3], "log"), ([1.0, 0.5], "linear"), ([1.0, 0.0], "linear"), ([0.0, 0.0], "linear")],
 )
 def test_decades_are_drawn_on_a_logarithmic_axis(loss: list[float], scale: str) -> None:
-    (panel,) = views.training_curve({"step": [1, 2], "loss": loss}).axes
+    (panel,) = views.plot_training_curve({"step": [1, 2], "loss": loss}).axes
     assert panel.get_yscale() == scale
     low, high = panel.get_ylim()
     assert low <= min(loss) <= max(loss) < high
@@ -64,9 +64,9 @@ def test_decades_are_drawn_on_a_logarithmic_axis(loss: list[float], scale: str) 
 
 
 def test_one_record_and_negative_numbers_are_drawn(tmp_path: Any) -> None:
-    figure = views.training_curve({"step": [5], "correlation": [-0.5]})
+    figure = views.plot_training_curve({"step": [5], "correlation": [-0.5]})
     assert figure.axes[0].get_ylim()[0] < -0.5
-    views.save(figure, tmp_path / "c.png")
+    views.save_figure(figure, tmp_path / "c.png")
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_one_record_and_negative_numbers_are_drawn(tmp_path: Any) -> None:
 )
 def test_a_history_that_cannot_be_drawn(history: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        views.training_curve(history)
+        views.plot_training_curve(history)

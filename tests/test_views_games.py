@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.games import Episode, play
-from bisimetric.games.idle import Idle
+from bisimetric.games.idle import IdleAgent
 from bisimetric.views import games
-from bisimetric.views.games.canvas import drawn
-from bisimetric.views.games.marks import marks
-from bisimetric.views.games.measured import measured
+from bisimetric.views.games.canvas import render_figure
+from bisimetric.views.games.marks import find_events
+from bisimetric.views.games.measured import measure_episode
 from gamers import Gamer
 
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", Gamer("Pong", patience=8), most=300)
+    return play("Pong", Gamer("Pong", patience=8), max_steps=300)
 
 
 @pytest.fixture(scope="module")
 def invaders() -> Episode:
     """Two games, in which lives are lost."""
-    return play("SpaceInvaders", Idle("SpaceInvaders"), episodes=2, most=2000)
+    return play("SpaceInvaders", IdleAgent("SpaceInvaders"), episodes=2, max_steps=2000)
 
 
 def away(episode: Episode, source: int = 0) -> NDArray[np.float64]:
@@ -49,23 +49,23 @@ def heights(line: Line2D) -> NDArray[np.float64]:
 
 def boxes(figure: Figure) -> tuple[Bbox, list[Bbox]]:
     """Where the legend is, and where the panels with all their words are."""
-    drawn(figure)
+    render_figure(figure)
     panels = [axes.get_tightbbox() for axes in figure.axes]
     return figure.legends[0].get_window_extent(), [box for box in panels if box is not None]
 
 
 class TestMeasured:
     def test_the_closest_so_far(self, pong: Episode) -> None:
-        shown = measured(pong, away(pong, 7), source=7)
-        found = shown.closest_so_far(30)
+        shown = measure_episode(pong, away(pong, 7), source=7)
+        found = shown.find_closest_so_far(30)
         for step in range(len(pong)):
             past = [each for each in range(step + 1) if abs(each - 7) >= 30]
             slow = min(past, key=lambda each: (shown.distances[each], each), default=-1)
             assert found[step] == slow
 
     def test_both_ends_keep_apart(self, pong: Episode) -> None:
-        shown = measured(pong, away(pong))
-        nearest, furthest = shown.ends(4, 25)
+        shown = measure_episode(pong, away(pong))
+        nearest, furthest = shown.find_extremes(4, 25)
         assert len(nearest) == len(furthest) == 4
         assert furthest[0] == int(np.argmax(shown.distances))
         assert nearest[0] == 25 + int(np.argmin(shown.distances[25:]))
@@ -78,12 +78,12 @@ class TestMeasured:
         """The second game is the first one once more, frame by frame."""
         first, second = (invaders.screens[invaders.episode == game] for game in range(2))
         assert (first[100] == second[100]).all()
-        for frames in measured(invaders, away(invaders)).ends(6):
+        for frames in measure_episode(invaders, away(invaders)).find_extremes(6):
             assert len(frames) == 6
             assert len(np.unique(invaders.screens[frames], axis=0)) == 6
 
     def test_scores_start_again_with_a_game(self, invaders: Episode) -> None:
-        score = measured(invaders, away(invaders)).score()
+        score = measure_episode(invaders, away(invaders)).compute_score()
         for game in range(2):
             of = invaders.episode == game
             before = np.cumsum(invaders.rewards[of]) - invaders.rewards[of]
@@ -108,7 +108,7 @@ class TestMeasured:
         arguments = {"distances": away(pong), **change}
         distances = arguments.pop("distances")
         with pytest.raises(InputError, match=words):
-            games.curve(pong, distances, **arguments)  # type: ignore[arg-type]
+            games.plot_episode_curve(pong, distances, **arguments)  # type: ignore[arg-type]
 
     def test_a_single_frame_is_no_picture(self, pong: Episode) -> None:
         rows: dict[str, Any] = {
@@ -117,23 +117,23 @@ class TestMeasured:
             if isinstance(value := getattr(pong, field.name), np.ndarray) and len(value) == 300
         }
         with pytest.raises(InputError, match="the episode has 1 frame and a picture"):
-            games.extremes(dataclasses.replace(pong, **rows), [0.0])
+            games.plot_extremes(dataclasses.replace(pong, **rows), [0.0])
 
 
 class TestCurve:
     def test_black_distances_and_blue_values_on_one_axis(self, pong: Episode) -> None:
         values = 3 - away(pong) / 2
-        figure = games.curve(pong, away(pong), values=values, title="Two curves")
+        figure = games.plot_episode_curve(pong, away(pong), values=values, title="Two curves")
         blue, black = figure.axes[0].lines[:2]
         np.testing.assert_array_equal(black.get_ydata(), away(pong))
         np.testing.assert_allclose(heights(blue), away(pong) / 2, rtol=1e-6)
         assert black.get_color() == "black"
         assert len(figure.axes) == 2
         assert figure.get_suptitle() == "Two curves"
-        assert games.curve(pong, away(pong)).get_suptitle() == "Pong"
+        assert games.plot_episode_curve(pong, away(pong)).get_suptitle() == "Pong"
 
     def test_values_of_another_size_get_an_axis_of_their_own(self, pong: Episode) -> None:
-        figure = games.curve(pong, away(pong), values=1000 * pong.values)
+        figure = games.plot_episode_curve(pong, away(pong), values=1000 * pong.values)
         assert [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()] == [
             "distance to the source",
             "difference of values",
@@ -141,33 +141,36 @@ class TestCurve:
         assert "difference of values (right)" in labels(figure)
 
     def test_values_all_alike_stay_on_the_axis(self, pong: Episode) -> None:
-        assert len(games.curve(pong, away(pong), values=np.zeros(300)).axes) == 2
+        assert len(games.plot_episode_curve(pong, away(pong), values=np.zeros(300)).axes) == 2
 
     def test_all_that_happens_is_marked(self, invaders: Episode) -> None:
-        found = {mark.name: mark.where for mark in marks(invaders)}
+        found = {mark.name: mark.frames for mark in find_events(invaders)}
         assert found["game starts"].tolist() == invaders.starts.tolist()
         assert len(found["game starts"]) == 2
         # Three lives a game.
-        assert found["life lost"].tolist() == invaders.losses.tolist()
+        assert found["life lost"].tolist() == invaders.life_losses.tolist()
         assert len(found["life lost"]) == 6
         assert "points lost" not in found
-        levels = dataclasses.replace(invaders, levels=np.array([70, 90]))
-        assert "level starts (2)" in labels(games.curve(levels, away(levels)))
+        levels = dataclasses.replace(invaders, level_starts=np.array([70, 90]))
+        assert "level starts (2)" in labels(games.plot_episode_curve(levels, away(levels)))
 
     def test_points_by_their_sign(self, pong: Episode) -> None:
         played = dataclasses.replace(pong, rewards=np.zeros(300) + (np.arange(300) == 5) * 1.0)
-        assert [mark.label() for mark in marks(played)] == ["game starts (1)", "points won (1)"]
-        found = {mark.name: mark.where for mark in marks(pong)}
+        assert [mark.format_label() for mark in find_events(played)] == [
+            "game starts (1)",
+            "points won (1)",
+        ]
+        found = {mark.name: mark.frames for mark in find_events(pong)}
         assert found["points lost"].tolist() == np.flatnonzero(pong.rewards < 0).tolist()
 
     def test_the_legend_explains_everything_and_covers_nothing(self, invaders: Episode) -> None:
-        figure = games.curve(invaders, away(invaders), source=10)
+        figure = games.plot_episode_curve(invaders, away(invaders), source=10)
         assert labels(figure)[:3] == [
             "distance to the source",
             "difference of values",
             "the source, step 10",
         ]
-        assert set(labels(figure)[3:]) == {mark.label() for mark in marks(invaders)}
+        assert set(labels(figure)[3:]) == {mark.format_label() for mark in find_events(invaders)}
         legend, panels = boxes(figure)
         assert not any(legend.overlaps(panel) for panel in panels)
 
@@ -175,25 +178,25 @@ class TestCurve:
 class TestExtremes:
     def test_frames_and_what_they_are(self, pong: Episode) -> None:
         distances = away(pong, 3)
-        figure = games.extremes(pong, distances, source=3, count=3, apart=25)
-        nearest, furthest = measured(pong, distances, source=3).ends(3, 25)
+        figure = games.plot_extremes(pong, distances, source=3, num_frames=3, min_gap=25)
+        nearest, furthest = measure_episode(pong, distances, source=3).find_extremes(3, 25)
         pictures = [axes for axes in figure.axes if axes.images]
         assert len(pictures) == 7
         for axes, frame in zip(pictures, [3, *nearest, *furthest], strict=True):
-            np.testing.assert_array_equal(axes.images[0].get_array(), pong.rgb(frame))
+            np.testing.assert_array_equal(axes.images[0].get_array(), pong.render(frame))
             assert f"step {frame}" in axes.get_title()
         (bars,) = [axes for axes in figure.axes if axes.patches]
         assert sum(bar.get_height() for bar in bars.patches) == 300  # type: ignore[attr-defined]
 
     def test_a_short_episode_shows_what_there_is(self, pong: Episode) -> None:
-        figure = games.extremes(pong, away(pong), count=4, apart=290)
+        figure = games.plot_extremes(pong, away(pong), num_frames=4, min_gap=290)
         assert len([axes for axes in figure.axes if axes.images]) == 3
 
     def test_count_must_be_whole(self, pong: Episode) -> None:
         with pytest.raises(InputError, match="extremes: count is 0"):
-            games.extremes(pong, away(pong), count=0)
+            games.plot_extremes(pong, away(pong), num_frames=0)
         with pytest.raises(InputError, match="extremes: apart is 0"):
-            games.extremes(pong, away(pong), apart=0)
+            games.plot_extremes(pong, away(pong), min_gap=0)
 
 
 class TestTraining:
@@ -205,7 +208,9 @@ class TestTraining:
             "loss": np.ones(5),
             "games": steps,
         }
-        figure = games.agent_curve({"Pong": history, "Asterix": history}, aims={"Pong": 18})
+        figure = games.plot_agent_curve(
+            {"Pong": history, "Asterix": history}, target_scores={"Pong": 18}
+        )
         assert [axes.get_title() for axes in figure.axes] == ["Pong", "Asterix", "", ""]
         line, aim = figure.axes[0].lines
         assert np.asarray(line.get_data()).tolist() == [steps[1:].tolist(), [1, 2, 3, 4]]
@@ -215,7 +220,7 @@ class TestTraining:
 
     def test_seeds_have_a_mean_and_an_interval(self) -> None:
         history: dict[str, Any] = {"step": [1, 2], "loss": [[9.0, 1.0], [7.0, np.nan]]}
-        figure = games.metric_curve({"Pong": history})
+        figure = games.plot_metric_curve({"Pong": history})
         (axes,) = figure.axes
         assert np.asarray(axes.lines[0].get_ydata()).tolist() == [8.0, 1.0]
         corners = np.asarray(axes.collections[0].get_paths()[0].vertices)
@@ -223,13 +228,13 @@ class TestTraining:
         assert corners[:, 0].max() == 1
 
     def test_a_game_without_a_measure_has_no_panel(self) -> None:
-        figure = games.metric_curve(
+        figure = games.plot_metric_curve(
             {
                 "Pong": {"step": [1, 2], "loss": [1.0, 2.0]},
                 "Asterix": {"step": [1, 2], "distance": [1.0, 2.0]},
             }
         )
-        drawn(figure)
+        render_figure(figure)
         assert [(axes.get_title(), axes.get_ylabel()) for axes in figure.axes] == [
             ("Pong", "loss"),
             ("Asterix", "mean distance"),
@@ -247,11 +252,11 @@ class TestTraining:
     )
     def test_bad_histories(self, history: dict[str, list[float]], words: str) -> None:
         with pytest.raises(InputError, match=words):
-            games.agent_curve({"Pong": history})
+            games.plot_agent_curve({"Pong": history})
 
     def test_no_game_at_all(self) -> None:
         with pytest.raises(InputError, match="nothing to draw"):
-            games.metric_curve({})
+            games.plot_metric_curve({})
 
 
 PANELS = {
@@ -262,7 +267,7 @@ PANELS = {
 
 class TestSweep:
     def test_means_intervals_and_runs_that_came_to_nothing(self) -> None:
-        figure = games.sweep(PANELS, marked={"batch": "8"}, label="fit", title="All")
+        figure = games.plot_sweep(PANELS, chosen={"batch": "8"}, label="fit", title="All")
         batch, layers = figure.axes
         np.testing.assert_allclose(heights(batch.lines[0]), [0.2, 0.5])
         np.testing.assert_allclose(heights(layers.lines[0]), [0.2, 0.4, np.nan])
@@ -282,7 +287,7 @@ class TestSweep:
         assert not any(legend.overlaps(panel) for panel in panels)
 
     def test_the_axis_spans_the_seeds(self) -> None:
-        low, high = games.sweep(PANELS).axes[0].get_ylim()
+        low, high = games.plot_sweep(PANELS).axes[0].get_ylim()
         assert -0.2 < low < 0.1
         assert 0.5 < high < 0.8
 
@@ -300,4 +305,4 @@ class TestSweep:
         self, panels: dict[str, dict[str, list[float]]], marked: dict[str, str], words: str
     ) -> None:
         with pytest.raises(InputError, match=words):
-            games.sweep(panels, marked=marked)
+            games.plot_sweep(panels, chosen=marked)

@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.games import Episode, play
-from bisimetric.views.colours import SOURCE
-from bisimetric.views.games import films, ranked, ranked_video, video
-from bisimetric.views.games.canvas import CAPTION, MARGIN, enlarged, words
-from bisimetric.views.games.measured import measured
-from bisimetric.views.games.video import PLOT, panels
+from bisimetric.views.colours import ACCENT_COLOUR
+from bisimetric.views.games import films, ranked, write_sorted_video, write_video
+from bisimetric.views.games.canvas import CAPTION_HEIGHT, MARGIN, enlarge, render_text
+from bisimetric.views.games.measured import measure_episode
+from bisimetric.views.games.video import PLOT_WIDTH, render_video_frames
 from gamers import Gamer
 
 STEPS = 60
 WIDE, HIGH = 320, 420
-LOWER = 2 * CAPTION + HIGH + MARGIN
+LOWER = 2 * CAPTION_HEIGHT + HIGH + MARGIN
 RIGHT = 2 * MARGIN + WIDE
 
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", Gamer("Pong", patience=8), most=STEPS)
+    return play("Pong", Gamer("Pong", patience=8), max_steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,17 @@ def distances(pong: Episode) -> NDArray[np.float64]:
 
 def read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """All frames of a video of this shape, (n, height, width, 3)."""
-    told = [films.encoder(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    told = [
+        films.find_ffmpeg(),
+        "-v",
+        "error",
+        "-i",
+        str(path),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+    ]
     raw = subprocess.run([*told, "-"], capture_output=True, check=True).stdout
     return np.frombuffer(raw, np.uint8).reshape(-1, *shape)
 
@@ -59,18 +69,18 @@ class TestPanels:
     def test_source_current_and_closest(
         self, pong: Episode, distances: NDArray[np.float64]
     ) -> None:
-        shown = measured(pong, distances, source=4)
-        closest = shown.closest_so_far(20)
-        for step, picture in enumerate(panels(shown, apart=20)):
-            current = picture[CAPTION : CAPTION + HIGH, MARGIN : MARGIN + WIDE]
-            np.testing.assert_array_equal(current, enlarged(pong.rgb(step)))
+        shown = measure_episode(pong, distances, source=4)
+        closest = shown.find_closest_so_far(20)
+        for step, picture in enumerate(render_video_frames(shown, min_gap=20)):
+            current = picture[CAPTION_HEIGHT : CAPTION_HEIGHT + HIGH, MARGIN : MARGIN + WIDE]
+            np.testing.assert_array_equal(current, enlarge(pong.render(step)))
             source = picture[LOWER : LOWER + HIGH, MARGIN : MARGIN + WIDE]
-            np.testing.assert_array_equal(source, enlarged(pong.rgb(4)))
+            np.testing.assert_array_equal(source, enlarge(pong.render(4)))
             near = picture[LOWER : LOWER + HIGH, RIGHT : RIGHT + WIDE]
             if closest[step] < 0:
                 assert (near == near[0, 0]).all()
             else:
-                np.testing.assert_array_equal(near, enlarged(pong.rgb(int(closest[step]))))
+                np.testing.assert_array_equal(near, enlarge(pong.render(int(closest[step]))))
         assert step == STEPS - 1
         assert closest[0] < 0 <= closest[-1]
         assert picture.shape[0] % 16 == picture.shape[1] % 16 == 0
@@ -78,10 +88,10 @@ class TestPanels:
     def test_the_cursor_moves_over_the_plot(
         self, pong: Episode, distances: NDArray[np.float64]
     ) -> None:
-        pink = [int(SOURCE[place : place + 2], 16) for place in (1, 3, 5)]
+        pink = [int(ACCENT_COLOUR[place : place + 2], 16) for place in (1, 3, 5)]
         found = []
-        for picture in panels(measured(pong, distances)):
-            plot = picture[: CAPTION + HIGH, RIGHT : RIGHT + PLOT]
+        for picture in render_video_frames(measure_episode(pong, distances)):
+            plot = picture[: CAPTION_HEIGHT + HIGH, RIGHT : RIGHT + PLOT_WIDTH]
             # A column all pink but for the dots on it.
             across = (plot == pink).all(axis=2).sum(axis=0)
             found.append(int(np.argmax(across)))
@@ -91,25 +101,28 @@ class TestPanels:
         assert np.ptp(steps) <= 1
 
     def test_ranked_frames_rise(self, pong: Episode, distances: NDArray[np.float64]) -> None:
-        shown = measured(pong, distances)
+        shown = measure_episode(pong, distances)
         order = sorted(range(STEPS), key=lambda step: (distances[step], step))
-        for step, picture in zip(order, ranked.panels(shown), strict=True):
-            current = picture[CAPTION : CAPTION + HIGH, RIGHT : RIGHT + WIDE]
-            np.testing.assert_array_equal(current, enlarged(pong.rgb(step)))
+        for step, picture in zip(order, ranked.render_sorted_frames(shown), strict=True):
+            current = picture[CAPTION_HEIGHT : CAPTION_HEIGHT + HIGH, RIGHT : RIGHT + WIDE]
+            np.testing.assert_array_equal(current, enlarge(pong.render(step)))
         assert picture.shape[0] % 16 == picture.shape[1] % 16 == 0
 
     def test_words_are_drawn_in_ink(self) -> None:
-        assert words("step 1", 100, 30).min() < 60
-        assert (words("", 100, 30) == 255).all()
-        assert (words("step 1", 100, 30) != words("step 2", 100, 30)).any()
+        assert render_text("step 1", 100, 30).min() < 60
+        assert (render_text("", 100, 30) == 255).all()
+        assert (render_text("step 1", 100, 30) != render_text("step 2", 100, 30)).any()
 
 
 class TestFilms:
     def test_four_panels_as_a_file(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
-        path = video(pong, distances, tmp_path / "pong.mp4", apart=20, title="A game")
-        wanted = [each.copy() for each in panels(measured(pong, distances), apart=20)]
+        path = write_video(pong, distances, tmp_path / "pong.mp4", min_gap=20, title="A game")
+        wanted = [
+            each.copy()
+            for each in render_video_frames(measure_episode(pong, distances), min_gap=20)
+        ]
         found = read(path, wanted[0].shape)
         assert len(found) == STEPS
         # Compressed, and yet the same pictures.
@@ -122,15 +135,15 @@ class TestFilms:
     def test_ranked_as_a_file(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
-        path = ranked_video(pong, distances, tmp_path / "ranked.mp4")
-        *_, last = ranked.panels(measured(pong, distances))
+        path = write_sorted_video(pong, distances, tmp_path / "ranked.mp4")
+        *_, last = ranked.render_sorted_frames(measure_episode(pong, distances))
         found = read(path, last.shape)
         assert len(found) == STEPS
         assert np.abs(found[-1][:, :RIGHT].astype(int) - last[:, :RIGHT]).mean() < 3
 
     def test_the_same_frames_make_the_same_file(self, tmp_path: Path) -> None:
         once, twice = (
-            films.write(tmp_path / name, pictures(5), 5, fps=10) for name in ("a.mp4", "b.mp4")
+            films.write_mp4(tmp_path / name, pictures(5), 5, fps=10) for name in ("a.mp4", "b.mp4")
         )
         assert once.read_bytes() == twice.read_bytes()
 
@@ -139,7 +152,7 @@ class TestFilms:
         path = tmp_path / "a.mp4"
         path.write_text("before")
         with pytest.raises(type(error)):
-            films.write(path, pictures(5, fails=error), 9, fps=10)
+            films.write_mp4(path, pictures(5, fails=error), 9, fps=10)
         assert [each.name for each in tmp_path.iterdir()] == ["a.mp4"]
         assert path.read_text() == "before"
 
@@ -166,7 +179,7 @@ class TestFilms:
     def test_what_ffmpeg_refuses_is_said_in_one_sentence(self, tmp_path: Path) -> None:
         odd = (np.zeros((33, 47, 3), np.uint8) for _ in range(2000))
         with pytest.raises(OSError, match=r"cannot write .*a\.mp4: ffmpeg says '.*divisible by 2"):
-            films.write(tmp_path / "a.mp4", odd, 2000, fps=10)
+            films.write_mp4(tmp_path / "a.mp4", odd, 2000, fps=10)
         assert list(tmp_path.iterdir()) == []
 
     def test_a_missing_package_is_named_with_its_extra(
@@ -177,7 +190,7 @@ class TestFilms:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-        for film in (video, ranked_video):
+        for film in (write_video, write_sorted_video):
             with pytest.raises(
                 InputError, match=re.escape("not installed; pip install 'bisimetric[atari]'.")
             ):
@@ -192,12 +205,12 @@ class TestFilms:
 
         monkeypatch.setattr(importlib.import_module("imageio_ffmpeg"), "get_ffmpeg_exe", none)
         with pytest.raises(InputError, match=r"has no ffmpeg .* IMAGEIO_FFMPEG_EXE"):
-            films.check_film(tmp_path / "a.mp4", 10)
+            films.require_writable_mp4(tmp_path / "a.mp4", 10)
 
     def test_bad_input_is_refused_before_any_work(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
-        for film in (video, ranked_video):
+        for film in (write_video, write_sorted_video):
             with pytest.raises(InputError, match=r"a\.gif does not end in \.mp4"):
                 film(pong, distances, tmp_path / "a.gif")
             with pytest.raises(InputError, match="video: fps is 0"):
@@ -209,4 +222,4 @@ class TestFilms:
             with pytest.raises(InputError, match=r"shape \(59,\) and the episode has 60 frames"):
                 film(pong, distances[1:], tmp_path / "a.mp4")
         with pytest.raises(InputError, match="video: apart is 0"):
-            video(pong, distances, tmp_path / "a.mp4", apart=0)
+            write_video(pong, distances, tmp_path / "a.mp4", min_gap=0)

@@ -21,13 +21,13 @@ class TestLayout:
     )
     def test_no_map(self, positions: Any) -> None:
         d = zeros(2, positions=positions)
-        assert layout.cells(d.mdp) is None
-        assert views.distances_from(d, 0).axes[0].patches
-        assert "source" not in views.terminal_map(d, 0)
+        assert layout.find_cells(d.mdp) is None
+        assert views.plot_distances_from(d, 0).axes[0].patches
+        assert "source" not in views.format_terminal_map(d, 0)
 
     def test_goals(self) -> None:
         def found(mdp: MDP) -> list[str]:
-            return [mdp.name(goal) for goal in layout.goals(mdp)]
+            return [mdp.state_name(goal) for goal in layout.find_goals(mdp)]
 
         assert found(worlds.load("mirrored-rooms-policy")) == ["1,5", "5,5"]
         both = [f"{level} {name}" for level in ("lower", "upper") for name in ("1,5", "5,5")]
@@ -49,8 +49,8 @@ class TestLayout:
     )
     def test_no_parts(self, names: Any, columns: list[int]) -> None:
         d = zeros(4, names=names, positions=[[row, c] for row, c in enumerate(columns)])
-        assert layout.parts(d.mdp) == {}
-        assert layout.parts(zeros(4, names=["a 1", "a 2", "b 1", "b 2"]).mdp) == {}
+        assert layout.find_parts(d.mdp) == {}
+        assert layout.find_parts(zeros(4, names=["a 1", "a 2", "b 1", "b 2"]).mdp) == {}
 
     @pytest.mark.parametrize(
         ("numbers", "expected"),
@@ -65,20 +65,20 @@ class TestLayout:
         ],
     )
     def test_numbers(self, numbers: list[float], expected: list[str]) -> None:
-        written = layout.number_format(np.array(numbers))
+        written = layout.build_number_format(np.array(numbers))
         assert [written(number) for number in numbers] == expected
 
     def test_scale_starts_above_the_error(self) -> None:
-        scaled = colours.scale(np.array([0.0, 1e-7, 3.0, 4.0]), 1e-6)
+        scaled = colours.build_norm(np.array([0.0, 1e-7, 3.0, 4.0]), 1e-6)
         assert (scaled.vmin, scaled.vmax) == (3.0, 4.0)
-        under = colours.colours()(scaled(np.array([0.0, 1e-7, 3.0])))
+        under = colours.build_colormap()(scaled(np.array([0.0, 1e-7, 3.0])))
         np.testing.assert_array_equal(under[0], [1, 1, 1, 1])
         np.testing.assert_array_equal(under[1], [1, 1, 1, 1])
         assert under[2, :3].max() < 0.5
 
     @pytest.mark.parametrize("values", [[0.0, 0.0], [0.0, 5.0]])
     def test_scale_without_a_range(self, values: list[float]) -> None:
-        scaled = colours.scale(np.array(values), 0.0)
+        scaled = colours.build_norm(np.array(values), 0.0)
         assert scaled.vmin is not None
         assert scaled.vmax is not None
         assert 0 < scaled.vmin < scaled.vmax

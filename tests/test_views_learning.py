@@ -25,7 +25,7 @@ def data(line: Line2D) -> NDArray[np.float64]:
 
 class TestLearning:
     def test_means_and_intervals(self) -> None:
-        figure = views.learning(
+        figure = views.plot_learning_curves(
             {"largest": {"off": (STEPS, ERRORS), "on": (STEPS[:2], ERRORS[:1, :2])}}
         )
         (axes,) = figure.axes
@@ -40,19 +40,21 @@ class TestLearning:
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["off", "on"]
 
     def test_an_interval_is_whole_down_to_0(self) -> None:
-        figure = views.learning({"largest": {"off": (STEPS, ERRORS)}})
+        figure = views.plot_learning_curves({"largest": {"off": (STEPS, ERRORS)}})
         (shade,) = figure.axes[0].collections
         assert np.asarray(shade.get_paths()[0].vertices)[:, 1].min() == 0
 
     def test_axes_from_0_to_the_last_step(self) -> None:
-        figure = views.learning({"a": {"off": (STEPS, ERRORS)}, "b": {"off": (STEPS, ERRORS)}})
+        figure = views.plot_learning_curves(
+            {"a": {"off": (STEPS, ERRORS)}, "b": {"off": (STEPS, ERRORS)}}
+        )
         for axes, name in zip(figure.axes, "ab", strict=True):
             assert axes.get_xlim() == (0, 1500)
             assert axes.get_ylim()[0] == 0
             assert axes.get_title() == name
 
     def test_marks(self) -> None:
-        figure = views.learning(
+        figure = views.plot_learning_curves(
             {"a": {"off": (STEPS, ERRORS)}},
             marks={1000: "here", 9000: "far"},
             levels={"a": (8.5, "high")},
@@ -87,14 +89,14 @@ class TestLearning:
     )
     def test_bad_input(self, panels: Any, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            views.learning(panels)
+            views.plot_learning_curves(panels)
 
 
 class TestComparison:
     def test_one_order_for_all(self) -> None:
         exact = np.array([[0.0, 9, 1], [9, 0, 8], [1, 8, 0]])
         learned = np.array([[0.5, 5, 2], [5, 0.25, 4], [2, 4, 0.75]])
-        figure = views.comparison({"exact": exact, "learned": learned}, names=("x", "y", "z"))
+        figure = views.plot_comparison({"exact": exact, "learned": learned}, names=("x", "y", "z"))
         first, second, *_ = figure.axes
         names = [label.get_text() for label in first.get_yticklabels()]
         order = ["xyz".index(name) for name in names]
@@ -106,7 +108,7 @@ class TestComparison:
             assert axes.images[0].get_clim() == (other.min(), other.max())
 
     def test_no_names(self) -> None:
-        figure = views.comparison({"exact": np.zeros((1, 1))}, title="One state")
+        figure = views.plot_comparison({"exact": np.zeros((1, 1))}, title="One state")
         assert not figure.axes[0].get_yticks().size
         assert figure.get_suptitle() == "One state"
 
@@ -123,7 +125,7 @@ class TestComparison:
     )
     def test_bad_input(self, tables: Any, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            views.comparison(tables)
+            views.plot_comparison(tables)
 
 
 class TestClusters:
@@ -131,7 +133,7 @@ class TestClusters:
         mdp = worlds.load("mirrored-rooms")
         assert mdp.positions is not None
         labels = np.arange(31)
-        figure = views.clusters(mdp, mdp.positions, {"one": labels, "two": labels * 0})
+        figure = views.plot_clusters(mdp, mdp.positions, {"one": labels, "two": labels * 0})
         one, two = figure.axes
         dots = one.collections[0]
         np.testing.assert_array_equal(dots.get_offsets(), mdp.positions[:, ::-1])
@@ -156,9 +158,9 @@ class TestClusters:
     )
     def test_bad_input(self, points: Any, panels: Any, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            views.clusters(worlds.load("mirrored-rooms"), points, panels)
+            views.plot_clusters(worlds.load("mirrored-rooms"), points, panels)
 
     def test_no_map(self) -> None:
         mdp = MDP.deterministic([[0]], [[0.0]], discount=0.5)
         with pytest.raises(InputError, match=r"the states have no map"):
-            views.clusters(mdp, np.zeros((1, 2)), {"a": [0]})
+            views.plot_clusters(mdp, np.zeros((1, 2)), {"a": [0]})

@@ -20,7 +20,7 @@ UP, DOWN, LEFT, RIGHT = range(4)
 def step(mdp: MDP, state: str, action: int) -> tuple[str, float]:
     """Where an action leads from a named state, and what it pays."""
     s = mdp.state(state)
-    return mdp.name(int(mdp.next_state[s, action])), float(mdp.R[s, action])
+    return mdp.state_name(int(mdp.next_state[s, action])), float(mdp.R[s, action])
 
 
 def slow_bisimulation(mdp: MDP, sweeps: int) -> NDArray[np.float64]:
@@ -97,7 +97,7 @@ class TestMirroredRooms:
         for row in (1, 5):
             assert rows[row].min() == pytest.approx(148.8, abs=0.05)
             assert rows[row].max() == pytest.approx(150.25, abs=0.005)
-        others = [s for s in range(31) if mdp.name(s)[0] not in "15"]
+        others = [s for s in range(31) if mdp.state_name(s)[0] not in "15"]
         assert hallway[others].max() < rows[5].min()
 
     def test_policy_is_optimal_and_leads_to_the_goals(self) -> None:
@@ -132,7 +132,7 @@ class TestDuplicatedGrid:
 
     def test_names_and_places(self) -> None:
         mdp = worlds.load("duplicated-grid")
-        assert (mdp.name(0), mdp.name(31)) == ("lower 1,1", "upper 1,1")
+        assert (mdp.state_name(0), mdp.state_name(31)) == ("lower 1,1", "upper 1,1")
         assert mdp.positions is not None
         assert mdp.features is not None
         assert len(np.unique(mdp.positions, axis=0)) == 62
@@ -355,8 +355,8 @@ class TestGridFile:
 class TestLoad:
     def test_every_world_loads_and_is_described(self) -> None:
         described = worlds.describe()
-        assert [world.name for world in described] == worlds.names()
-        assert worlds.names() == [
+        assert [world.name for world in described] == worlds.list_names()
+        assert worlds.list_names() == [
             "mirrored-rooms",
             "mirrored-rooms-policy",
             "duplicated-grid",

@@ -17,7 +17,7 @@ import numpy as np
 import bisimetric
 from bisimetric import MDP, worlds
 from bisimetric.exact import sharded
-from bisimetric.exact.sharded.layout import laid_out
+from bisimetric.exact.sharded.layout import build_layout
 
 BLOCK = 2**22
 CONSTANT = 2**25
@@ -82,14 +82,14 @@ def disagreeing(folder: Path, index: int) -> list[str]:
 def limited(folder: Path, processes: int) -> dict[str, int]:
     """A table that is larger than what the process may take for it."""
     mdp = wide()
-    split = laid_out(mdp.num_states, processes, np.dtype("float64"), block=BLOCK)
-    promised = split.needed + CONSTANT
+    split = build_layout(mdp.num_states, processes, np.dtype("float64"), block_bytes=BLOCK)
+    promised = split.device_bytes + CONSTANT
     free = promised + STACKS
     limits = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + free, limits[1]))
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    sharded.bisimulation(mdp, tol=WIDE_TOL, block=BLOCK, output=folder / "wide.zarr")
+    sharded.bisimulation(mdp, tol=WIDE_TOL, block_bytes=BLOCK, output=folder / "wide.zarr")
     took, table = memory("VmHWM") - before, mdp.num_states**2 * 8
     resource.setrlimit(resource.RLIMIT_DATA, limits)
     return {"took": took, "promised": promised, "free": free, "table": table}
@@ -104,7 +104,7 @@ def first(folder: Path) -> None:
     said = disagreeing(folder, index)
     large = limited(folder, jax.process_count())
     (folder / f"{index}.json").write_text(json.dumps({"said": said, "large": large}))
-    sharded.bisimulation(deep(), checkpoint=folder / "run", every=1e-9)
+    sharded.bisimulation(deep(), checkpoint=folder / "run", checkpoint_every=1e-9)
 
 
 def second(folder: Path) -> None:

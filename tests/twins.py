@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from bisimetric import MDP, Transitions
-from bisimetric.learned import Fit, Learned, Scale, fit, of_mdp
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.paper import AnyNetwork, PairNetwork, Settings
-from bisimetric.learned.sources import ANY, Batch, Record
+from bisimetric.learned import FeatureScaling, FitResult, LearnedDistance, fit, source_from_mdp
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.paper import Castro2020Config, FunctionalNetwork, PairNetwork
+from bisimetric.learned.sources import ANY_ACTION, Batch, TransitionSource
 
-KINDS: list[Kind] = ["bisimulation", "on_policy", "mico"]
+KINDS: list[LearnedKind] = ["bisimulation", "on_policy", "mico"]
 Table = NDArray[Any]
 
 TRIANGLE = MDP.deterministic(
@@ -51,7 +51,7 @@ def table_of(parameters: Any, x: Any, y: Any) -> Table:
 
 
 def targets_of(
-    kind: Kind, reward: Table, ahead: Table, here: Table, discount: float, beta: float
+    kind: LearnedKind, reward: Table, ahead: Table, here: Table, discount: float, beta: float
 ) -> Table:
     """T as the paper writes it: (1 - I) * max(R + discount beta N, beta S), or without the max."""
     size = len(reward)
@@ -66,20 +66,20 @@ def targets_of(
     return T
 
 
-def mask_of(kind: Kind, action: Table) -> Table:
+def mask_of(kind: LearnedKind, action: Table) -> Table:
     """W: equal actions for d~, anything for the others; the end takes any action."""
     size = len(action)
     W = np.ones((size, size))
     for i in range(size):
         for j in range(size):
-            differ = action[i] != action[j] and ANY not in (action[i], action[j])
+            differ = action[i] != action[j] and ANY_ACTION not in (action[i], action[j])
             if kind == "bisimulation" and differ:
                 W[i, j] = 0.0
     return W
 
 
 def loss_of(
-    kind: Kind, batch: Batch, parameters: Any, target: Any, discount: float, beta: float
+    kind: LearnedKind, batch: Batch, parameters: Any, target: Any, discount: float, beta: float
 ) -> float:
     """The mean over all pairs of W * (psi - T)^2."""
     x, action, reward, x_next = (np.asarray(column) for column in batch)
@@ -89,15 +89,15 @@ def loss_of(
     return float(np.mean(mask_of(kind, action) * (psi - T) ** 2))
 
 
-def record(key: int, *, steps: int = 40, ends: bool = False, actions: int = 3) -> Record:
+def record(key: int, *, steps: int = 40, ends: bool = False, actions: int = 3) -> TransitionSource:
     """Steps of random vectors; with `ends`, some of them lead to the end."""
     rng = np.random.default_rng(key)
-    scale = Scale(np.zeros(2, np.float32), np.ones(2, np.float32), ends)
+    scale = FeatureScaling(np.zeros(2, np.float32), np.ones(2, np.float32), ends)
     x = scale(rng.normal(size=(steps, 2)))
     x_next = scale(rng.normal(size=(steps, 2)))
     if ends:
-        x_next[::5] = scale.end
-    return Record(
+        x_next[::5] = scale.terminal
+    return TransitionSource(
         jnp.asarray(x),
         jnp.asarray(rng.integers(actions, size=steps), jnp.int32),
         jnp.asarray(rng.normal(size=steps), jnp.float32),
@@ -129,23 +129,27 @@ def _entry(psi: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     return x @ psi @ y
 
 
-TABULAR = AnyNetwork(_zeros, _entry)
+TABULAR = FunctionalNetwork(_zeros, _entry)
 """psi[i, j] for states that are one feature each: a table, which learns no pair from another."""
 
-PLAIN = Scale(np.zeros(1, np.float32), np.ones(1, np.float32))
+PLAIN = FeatureScaling(np.zeros(1, np.float32), np.ones(1, np.float32))
 """Features as they are."""
 
-SMALL = Settings(PairNetwork((5,), output="relu"), batch=6, learning_rate=0.01, period=4)
-STATES = of_mdp("bisimulation", TRIANGLE, points=np.eye(3), scale=PLAIN)
+SMALL = Castro2020Config(
+    PairNetwork((5,), output="relu"), batch=6, learning_rate=0.01, target_update_period=4
+)
+STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
 """The triangle, one feature a state; what learns from it with `SMALL` is compiled once."""
 
-OWN = AnyNetwork(lambda key, features: jnp.zeros(features), lambda p, x, y: jnp.dot(p, x - y))
+OWN = FunctionalNetwork(
+    lambda key, features: jnp.zeros(features), lambda p, x, y: jnp.dot(p, x - y)
+)
 
 
-def run(count: int = 4, source: Any = STATES, **options: Any) -> Fit:
+def run(count: int = 4, source: Any = STATES, **options: Any) -> FitResult:
     """A short run for d~, or another `kind`."""
     options = {"settings": SMALL, "discount": 0.5, "every": 4, **options}
-    return fit(options.pop("kind", "bisimulation"), source, steps=count, **options)
+    return fit(options.pop("kind", "bisimulation"), source, updates=count, **options)
 
 
 def says(message: str) -> str:
@@ -153,12 +157,12 @@ def says(message: str) -> str:
     return re.escape(message).replace("\\.\\.\\.", ".*") + "$"
 
 
-def one(**changes: Any) -> Learned:
+def one(**changes: Any) -> LearnedDistance:
     """A learned distance of vectors of two numbers."""
     network = PairNetwork((4,), output="relu")
-    scale = Scale(np.zeros(2), np.ones(2))
+    scale = FeatureScaling(np.zeros(2), np.ones(2))
     fields = {"network": network, "parameters": weights(0, network, 2), "scale": scale}
-    return Learned(**{"kind": "bisimulation", "discount": 0.5, **fields, **changes})
+    return LearnedDistance(**{"kind": "bisimulation", "discount": 0.5, **fields, **changes})
 
 
 def walk(ends: bool) -> Transitions:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
         worlds,
     )
     from bisimetric.distance import Coverage, Distance
-    from bisimetric.errors import InputError, NotConverged, TableTooLarge
+    from bisimetric.errors import InputError, InsufficientMemory, NotConverged
     from bisimetric.mdp import MDP
-    from bisimetric.successors import Successors
+    from bisimetric.successors import ImplicitMDP
     from bisimetric.transitions import Transitions
 
 # Names are imported when they are first used, so that `bisimetric --help` stays quick.
-_HOMES = {
+_CLASS_MODULES = {
     "MDP": "mdp",
     "Coverage": "distance",
     "Distance": "distance",
@@ -47,7 +47,7 @@ _HOMES = {
     "Successors": "successors",
     "Transitions": "transitions",
 }
-_ROOMS = (
+_SUBPACKAGES = (
     "agents",
     "datasets",
     "exact",
@@ -67,10 +67,10 @@ __all__ = [
     "MDP",
     "Coverage",
     "Distance",
+    "ImplicitMDP",
     "InputError",
+    "InsufficientMemory",
     "NotConverged",
-    "Successors",
-    "TableTooLarge",
     "Transitions",
     "agents",
     "datasets",
@@ -89,10 +89,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _SUBPACKAGES:
         return importlib.import_module(f"bisimetric.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"bisimetric.{_HOMES[name]}"), name)
+    if name in _CLASS_MODULES:
+        return getattr(importlib.import_module(f"bisimetric.{_CLASS_MODULES[name]}"), name)
     raise AttributeError(f"module 'bisimetric' has no attribute {name!r}")
 
 

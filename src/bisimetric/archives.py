@@ -23,35 +23,35 @@ from bisimetric.memory import require_memory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
+ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
 """What reading a damaged archive may raise, besides errors of the file itself."""
 
-INFLATION = 1032
+MAX_INFLATION = 1032
 """How many bytes one byte of a deflated stream can at most stand for."""
 
-SLACK = 1024
+MEMBER_OVERHEAD = 1024
 """Bytes that the headers of a member may take."""
 
-LONGEST_HEADER = 10_000
+MAX_HEADER_BYTES = 10_000
 """Bytes of a .npy header, which NumPy itself limits so."""
 
-MOST_AXES = 32
+MAX_AXES = 32
 """Axes that an array may have."""
 
-PLAIN = re.compile(r"[<>|=]?(\?|b1|i[1248]|u[1248]|f[248]|[SU]\d{1,8})")
+PLAIN_DTYPE = re.compile(r"[<>|=]?(\?|b1|i[1248]|u[1248]|f[248]|[SU]\d{1,8})")
 """The types of plain numbers and text, by NumPy's short names."""
 
-CHUNK = 2**20
+READ_CHUNK_BYTES = 2**20
 """Bytes read at a time."""
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """Anything that bytes are read from."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class Archive:
+class NpzArchive:
     """The arrays of an .npz file, each read when it is asked for; a mapping of sorts.
 
     Attributes:
@@ -77,10 +77,10 @@ class Archive:
 
 
 @contextlib.contextmanager
-def archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
+def open_archive(path: str | os.PathLike[str]) -> Iterator[NpzArchive]:
     """An .npz archive of plain arrays, opened to be read; see UNREADABLE for what may go wrong."""
     with open_zip(path) as opened:
-        yield Archive(path, opened)
+        yield NpzArchive(path, opened)
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def open_member(
     """
     possible = {
         zipfile.ZIP_STORED: info.compress_size,
-        zipfile.ZIP_DEFLATED: INFLATION * info.compress_size + SLACK,
+        zipfile.ZIP_DEFLATED: MAX_INFLATION * info.compress_size + MEMBER_OVERHEAD,
     }
     if info.compress_type not in possible:
         raise ValueError(f"{info.filename} is compressed in a way that is not read here")
@@ -119,11 +119,11 @@ def open_member(
     return opened.open(info)
 
 
-def read_gzip_array(path: str | os.PathLike[str], rows: int | None = None) -> NDArray[Any]:
+def read_gzip_array(path: str | os.PathLike[str], num_rows: int | None = None) -> NDArray[Any]:
     """The array in a gzip-compressed .npy file, or its first rows."""
-    size = INFLATION * os.path.getsize(path) + SLACK
+    size = MAX_INFLATION * os.path.getsize(path) + MEMBER_OVERHEAD
     with gzip.open(path, "rb") as file:
-        return read_array(os.fspath(path), file, size, rows)
+        return read_array(os.fspath(path), file, size, num_rows)
 
 
 def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -132,31 +132,33 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
         return read_array(os.fspath(path), file, os.path.getsize(path))
 
 
-def read_array(where: str, file: Stream, size: float, rows: int | None = None) -> NDArray[Any]:
+def read_array(
+    source: str, file: ByteStream, max_bytes: float, num_rows: int | None = None
+) -> NDArray[Any]:
     """The array of plain numbers or text in a .npy stream, which holds at most `size` bytes.
 
     `rows` reads only so many from the start. A ValueError says what is wrong with it.
     """
     import numpy as np
 
-    shape, by_columns, dtype = _header(file)
-    if rows is not None and shape:
+    shape, by_columns, dtype = _read_header(file)
+    if num_rows is not None and shape:
         if by_columns:
             raise ValueError("it is stored column by column, and must be row by row")
-        shape = (min(rows, shape[0]), *shape[1:])
+        shape = (min(num_rows, shape[0]), *shape[1:])
     count = math.prod(shape)
     # An element of text may have no bytes, and still takes memory once it is listed.
-    if max(count, count * dtype.itemsize) > size:
+    if max(count, count * dtype.itemsize) > max_bytes:
         raise ValueError(f"it declares the shape {shape}, which is more than it holds")
-    raw = _exactly(where, file, count * dtype.itemsize)
+    raw = _read_exactly(source, file, count * dtype.itemsize)
     if not raw:
         return np.zeros(shape, dtype)
     flat = np.frombuffer(raw, dtype)
-    _check_bytes(flat)
+    _validate_values(flat)
     return flat.reshape(shape, order="F" if by_columns else "C")
 
 
-def _header(file: Stream) -> tuple[tuple[int, ...], bool, Any]:
+def _read_header(file: ByteStream) -> tuple[tuple[int, ...], bool, Any]:
     """Shape, order and type that a .npy stream declares: of plain numbers or text."""
     import numpy as np
 
@@ -164,7 +166,7 @@ def _header(file: Stream) -> tuple[tuple[int, ...], bool, Any]:
     if start[:6] != b"\x93NUMPY" or start[6:] not in (b"\x01\x00", b"\x02\x00"):
         raise ValueError("it is no array of NumPy")
     count = int.from_bytes(file.read(2 * start[6]), "little")
-    if count > LONGEST_HEADER:
+    if count > MAX_HEADER_BYTES:
         raise ValueError(f"its header is {count:,} bytes long")
     try:
         declared = ast.literal_eval(file.read(count).decode("latin1").strip())
@@ -172,39 +174,39 @@ def _header(file: Stream) -> tuple[tuple[int, ...], bool, Any]:
         sizes = isinstance(shape, tuple) and all(type(each) is int for each in shape)
     except (ValueError, TypeError, SyntaxError, KeyError, RecursionError, MemoryError):
         raise ValueError("its header is damaged") from None
-    if not sizes or min(shape, default=0) < 0 or len(shape) > MOST_AXES:
+    if not sizes or min(shape, default=0) < 0 or len(shape) > MAX_AXES:
         raise ValueError(f"it declares the shape {str(shape)[:80]}")
-    if not isinstance(kind, str) or PLAIN.fullmatch(kind) is None:
+    if not isinstance(kind, str) or PLAIN_DTYPE.fullmatch(kind) is None:
         raise ValueError(f"it holds {str(kind)[:80]!r}, and must hold plain numbers or text")
     return shape, by_columns is True, np.dtype(kind)
 
 
-def _exactly(where: str, file: Stream, count: int) -> bytearray:
+def _read_exactly(source: str, file: ByteStream, num_bytes: int) -> bytearray:
     """So many bytes of a stream; more memory is taken only as they come."""
-    require_memory(f"{where} needs", count, "is it from a trusted source?")
+    require_memory(f"{source} needs", num_bytes, "is it from a trusted source?")
     raw = bytearray()
-    while len(raw) < count:
-        chunk = file.read(min(CHUNK, count - len(raw)))
+    while len(raw) < num_bytes:
+        chunk = file.read(min(READ_CHUNK_BYTES, num_bytes - len(raw)))
         if not chunk:
             raise ValueError("it ends early")
         raw += chunk
     return raw
 
 
-def _check_bytes(flat: NDArray[Any]) -> None:
+def _validate_values(values: NDArray[Any]) -> None:
     """Refuses truth values other than 0 and 1, and text that is not Unicode."""
     import numpy as np
 
-    if flat.dtype.kind == "b" and (flat.view(np.uint8) > 1).any():
+    if values.dtype.kind == "b" and (values.view(np.uint8) > 1).any():
         raise ValueError("it holds truth values other than 0 and 1")
-    if flat.dtype.kind == "U":
-        codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
+    if values.dtype.kind == "U":
+        codes = values.view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
             raise ValueError("it holds text that is not Unicode")
 
 
-def check_csr(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], columns: int
+def validate_csr(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], num_columns: int
 ) -> None:
     """A ValueError where the arrays of a sparse matrix (CSR) lead outside of it.
 
@@ -215,5 +217,5 @@ def check_csr(
         raise ValueError("its sparse matrix has arrays of different lengths")
     if (pointers[1:] < pointers[:-1]).any() or pointers[-1] != len(data):
         raise ValueError("the row pointers of its sparse matrix do not rise to its length")
-    if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+    if len(indices) and not (indices.min() >= 0 and indices.max() < num_columns):
         raise ValueError("the columns of its sparse matrix lie outside of it")

@@ -17,7 +17,7 @@ from bisimetric import exact, planning, views, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.planning import Values
+from bisimetric.planning import ValueFunction
 
 INTRODUCTION = """\
 Two rooms and a hallway: 31 cells, four moves, discount 0.99; a goal pays 1, a wall -1.
@@ -37,30 +37,30 @@ PAIRS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
+class DemoResults:
     """The values of the 31 states, best and under the policy, and the three distances."""
 
     mdp: MDP
-    V: Values
-    V_pi: Values
+    V: ValueFunction
+    V_pi: ValueFunction
     lax: Distance
     bisimulation: Distance
     on_policy: Distance
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Bound:
+class BoundCheck:
     """The claim smaller(s, t) <= larger(s, t) for all pairs, both tables (S, S).
 
     `slack` is the sum of their proven errors: an excess beyond it disproves the claim.
     """
 
-    says: str
+    claim: str
     smaller: NDArray[np.floating]
     larger: NDArray[np.floating]
     slack: float
 
-    def broken(self) -> NDArray[np.intp]:
+    def find_violations(self) -> NDArray[np.intp]:
         """The pairs (n, 2) that disprove the claim.
 
         >>> one = np.ones((1, 1))
@@ -82,26 +82,26 @@ def run(output: Path, *, program: str = "bisimetric") -> int:
         raise NotADirectoryError(f"cannot save into {output}: it is a file; name a folder.")
     output.mkdir(parents=True, exist_ok=True)
     print(INTRODUCTION, flush=True)
-    results = compute()
+    results = compute_results()
     good = True
-    for bound in bounds(results):
-        broken = bound.broken()
+    for bound in build_bound_checks(results):
+        broken = bound.find_violations()
         good = good and not len(broken)
-        print(_verdict(bound, broken, results.mdp))
-    print("", *_table(results), "", sep="\n")
-    print(views.terminal_map(results.bisimulation, HALLWAY))
-    print("", *_saved(results, output), sep="\n")
-    print("", *_next(output, program), sep="\n")
+        print(_format_verdict(bound, broken, results.mdp))
+    print("", *_format_table(results), "", sep="\n")
+    print(views.format_terminal_map(results.bisimulation, HALLWAY))
+    print("", *_save_results(results, output), sep="\n")
+    print("", *_suggest_commands(output, program), sep="\n")
     return 0 if good else 1
 
 
-def compute() -> Results:
+def compute_results() -> DemoResults:
     """Everything that the demo shows."""
     mdp = worlds.load(WORLD)
     policy = mdp.policy
     if policy is None:
         raise InputError(f"demo: the world {WORLD} has no policy.")
-    return Results(
+    return DemoResults(
         mdp=mdp,
         V=planning.optimal_values(mdp),
         V_pi=planning.policy_values(mdp, policy),
@@ -111,40 +111,42 @@ def compute() -> Results:
     )
 
 
-def bounds(results: Results) -> list[Bound]:
+def build_bound_checks(results: DemoResults) -> list[BoundCheck]:
     """The chain |V*(s) - V*(t)| <= d_lax <= d~, and |V^pi(s) - V^pi(t)| <= d^pi."""
     d, lax, on_policy = results.bisimulation, results.lax, results.on_policy
     V, V_pi = results.V, results.V_pi
     return [
-        Bound("|V*(s) - V*(t)| <= d_lax", gaps(V), lax.values, 2 * V.error + lax.error),
-        Bound("d_lax <= d~", lax.values, d.values, lax.error + d.error),
-        Bound(
+        BoundCheck(
+            "|V*(s) - V*(t)| <= d_lax", value_differences(V), lax.values, 2 * V.error + lax.error
+        ),
+        BoundCheck("d_lax <= d~", lax.values, d.values, lax.error + d.error),
+        BoundCheck(
             "|V^pi(s) - V^pi(t)| <= d^pi",
-            gaps(V_pi),
+            value_differences(V_pi),
             on_policy.values,
             2 * V_pi.error + on_policy.error,
         ),
     ]
 
 
-def gaps(V: Values) -> NDArray[np.float64]:
+def value_differences(V: ValueFunction) -> NDArray[np.float64]:
     """|V(s) - V(t)| as a table (S, S)."""
     return np.abs(V.values[:, None] - V.values[None, :])
 
 
-def _verdict(bound: Bound, broken: NDArray[np.intp], mdp: MDP) -> str:
-    if not len(broken):
+def _format_verdict(bound: BoundCheck, violations: NDArray[np.intp], mdp: MDP) -> str:
+    if not len(violations):
         pairs = mdp.num_states * (mdp.num_states - 1) // 2
-        return f"  holds   {bound.says:<28} for all {pairs} pairs, proven errors {bound.slack:.0e}"
-    s, t = map(int, broken[0])
+        return f"  holds   {bound.claim:<28} for all {pairs} pairs, proven errors {bound.slack:.0e}"
+    s, t = map(int, violations[0])
     return (
-        f"  BROKEN  {bound.says:<28} for {mdp.name(s)} and {mdp.name(t)}: "
+        f"  BROKEN  {bound.claim:<28} for {mdp.state_name(s)} and {mdp.state_name(t)}: "
         f"{bound.smaller[s, t]:.9g} > {bound.larger[s, t]:.9g}"
     )
 
 
-def _table(results: Results) -> Iterator[str]:
-    best, own = gaps(results.V), gaps(results.V_pi)
+def _format_table(results: DemoResults) -> Iterator[str]:
+    best, own = value_differences(results.V), value_differences(results.V_pi)
     yield "  s    t     |V* gap|     d_lax        d~  |V^pi gap|      d^pi"
     for first, second, what in PAIRS:
         s, t = results.mdp.state(first), results.mdp.state(second)
@@ -155,23 +157,23 @@ def _table(results: Results) -> Iterator[str]:
         )
 
 
-def _saved(results: Results, output: Path) -> Iterator[str]:
+def _save_results(results: DemoResults, output: Path) -> Iterator[str]:
     d = results.bisimulation
     for distance in (d, results.lax, results.on_policy):
         path = output / f"{distance.kind.replace('_', '-')}.npz"
-        made = {**distance.made, "world": WORLD}
-        dataclasses.replace(distance, made=made).save(path)
+        made = {**distance.metadata, "world": WORLD}
+        dataclasses.replace(distance, metadata=made).save(path)
         yield f"saved {path}"
     for name, figure in (
-        ("hallway.png", views.distances_from(d, HALLWAY)),
-        ("all-maps.png", views.all_maps(d)),
-        ("heatmap.png", views.heatmap(d)),
+        ("hallway.png", views.plot_distances_from(d, HALLWAY)),
+        ("all-maps.png", views.plot_all_maps(d)),
+        ("heatmap.png", views.plot_heatmap(d)),
     ):
-        views.save(figure, output / name)
+        views.save_figure(figure, output / name)
         yield f"saved {output / name}"
 
 
-def _next(output: Path, program: str) -> Iterator[str]:
+def _suggest_commands(output: Path, program: str) -> Iterator[str]:
     yield "next:"
     for words in (
         ["explain", str(output / "bisimulation.npz"), "1,5", "5,5"],

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
-    from bisimetric.exact.queries.answers import Answer
-    from bisimetric.learned.fitting import Fit
-    from bisimetric.planning import Values
+    from bisimetric.exact.queries.answers import QueryResult
+    from bisimetric.learned.fitting import FitResult
+    from bisimetric.planning import ValueFunction
 
 
 class InputError(ValueError):
@@ -24,7 +24,7 @@ class InputError(ValueError):
 class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like StopIteration
     """The requested `tol` was not proven; `partial` holds the answer and the bound that was."""
 
-    def __init__(self, message: str, partial: Distance | Values | Answer) -> None:
+    def __init__(self, message: str, partial: Distance | ValueFunction | QueryResult) -> None:
         super().__init__(message)
         self.partial = partial
 
@@ -32,24 +32,24 @@ class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like Sto
 class Diverged(RuntimeError):  # noqa: N818
     """Training came to no number, or to 0 for all pairs; `partial` holds the last good state."""
 
-    def __init__(self, message: str, partial: Fit) -> None:
+    def __init__(self, message: str, partial: FitResult) -> None:
         super().__init__(message)
         self.partial = partial
 
 
-class TableTooLarge(MemoryError):  # noqa: N818
+class InsufficientMemory(MemoryError):  # noqa: N818
     """The table of distances would not fit into memory; nothing was allocated."""
 
 
-class ExpectedReward(UserWarning):
+class ExpectedRewardWarning(UserWarning):
     """An imported world paid by successor; R(s, a) is the expectation of what it pays."""
 
 
-class MissingActions(UserWarning):
+class MissingActionsWarning(UserWarning):
     """Some states of an imported world lack actions that others have: see `MDP.available`."""
 
 
-def whole(where: str, what: str, value: object, least: int = 0) -> int:
+def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> int:
     """A whole number that is large enough, or a clear error.
 
     >>> whole("FrozenLake-v1", "steps", 0, 1)
@@ -60,19 +60,19 @@ def whole(where: str, what: str, value: object, least: int = 0) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        number = least - 1
-    if number < least:
+        number = minimum - 1
+    if number < minimum:
         raise InputError(
-            f"{where}: {what} is {value!r} and must be a whole number, at least {least}."
+            f"{caller}: {name} is {value!r} and must be a whole number, at least {minimum}."
         )
     return number
 
 
-def near_names(name: str, known: Iterable[str]) -> str:
+def suggest_names(name: str, candidates: Iterable[str]) -> str:
     """The clause `; did you mean 'a' or 'b'?` for a misspelt name, or nothing.
 
     >>> near_names("miror-rooms", ["mirrored-rooms", "pessimism"])
     "; did you mean 'mirrored-rooms'?"
     """
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(candidates), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -13,27 +13,27 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bisimetric.archives import UNREADABLE, archive
+from bisimetric.archives import ARCHIVE_ERRORS, open_archive
 from bisimetric.errors import InputError
 
 __all__ = [
-    "MALFORMED",
-    "UNREADABLE",
-    "archive",
-    "check_writable",
+    "ARCHIVE_ERRORS",
+    "METADATA_ERRORS",
     "compute_checksum",
     "name_input_errors",
     "name_write_errors",
+    "open_archive",
     "parse_object",
     "read_record",
+    "require_writable",
     "resolve_target",
+    "write_atomically",
     "write_record",
-    "written_beside",
 ]
 
 T = TypeVar("T")
 
-MALFORMED = (
+METADATA_ERRORS = (
     KeyError,
     TypeError,
     ValueError,
@@ -61,32 +61,32 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def write_record(
-    path: str | os.PathLike[str], about: Mapping[str, Any], arrays: Mapping[str, Any]
+    path: str | os.PathLike[str], metadata: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> None:
     """Writes an .npz archive of arrays, and what is said about them; whole or not at all."""
     import numpy as np
 
-    words = np.array(json.dumps(dict(about)))
-    with written_beside(path) as beside, open(beside, "wb") as file:
+    words = np.array(json.dumps(dict(metadata)))
+    with write_atomically(path) as beside, open(beside, "wb") as file:
         np.savez(file, allow_pickle=False, about=words, **arrays)
 
 
 def read_record(
-    path: str | os.PathLike[str], wanted: str, make: Callable[..., T], otherwise: str
+    path: str | os.PathLike[str], file_format: str, build: Callable[..., T], description: str
 ) -> T:
     """What `make` makes of all that `write_record` wrote, its `format` as wanted.
 
     `otherwise` says what the file does not hold, and what to do.
     """
     try:
-        with archive(path) as opened:
+        with open_archive(path) as opened:
             found = {name: opened[name] for name in opened.files}
         about = parse_object(str(found.pop("about")))
-        if about.pop("format") != wanted:
+        if about.pop("format") != file_format:
             raise ValueError("its format is another one")
-        return make(**about, **found)
-    except (*UNREADABLE, *MALFORMED) as error:
-        words = otherwise.format(error)
+        return build(**about, **found)
+    except (*ARCHIVE_ERRORS, *METADATA_ERRORS) as error:
+        words = description.format(error)
         raise InputError(f"{path} is cut short or holds {words}") from None
 
 
@@ -103,7 +103,7 @@ def name_input_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path beside `path` to write to; it replaces `path` at the end, or vanishes on any error.
 
     A symbolic link stays: the file that it leads to is replaced, or made where there is none.
@@ -153,13 +153,13 @@ def resolve_target(path: str | os.PathLike[str]) -> Path:
         kind = None
     except (OSError, ValueError) as error:  # A loop of links, a name too long, a null byte.
         reason = getattr(error, "strerror", None) or error
-        raise _failure(error, f"cannot write {given}: {reason}.") from None
+        raise _build_os_error(error, f"cannot write {given}: {reason}.") from None
     folder = target.parent
     if kind is not None and stat.S_ISDIR(kind):
         raise IsADirectoryError(f"cannot write {given}: it is a folder; name a file in it.")
     if kind is not None and not stat.S_ISREG(kind):
         raise OSError(
-            f"cannot write {given}: it is {_describe(kind)}, and only regular files are replaced; "
+            f"cannot write {given}: it is {_describe_file_type(kind)}, and only regular files are replaced; "
             "name a file."
         )
     if not folder.is_dir():
@@ -169,7 +169,7 @@ def resolve_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def require_writable(path: str | os.PathLike[str]) -> None:
     """Raises an OSError in one sentence when a file could not be written at `path`."""
     resolve_target(path)
 
@@ -199,7 +199,7 @@ def name_write_errors(path: str | os.PathLike[str], folder: Path) -> Iterator[No
     try:
         yield
     except Exception as error:
-        found = _system_error(error)
+        found = _find_system_error(error)
         if found is None:
             raise
         number, reason, name = found
@@ -208,10 +208,10 @@ def name_write_errors(path: str | os.PathLike[str], folder: Path) -> Iterator[No
         )
         if elsewhere or (number is None and isinstance(error, OSError)):
             raise
-        raise _failure(OSError(number, reason), f"cannot write {path}: {reason}.") from None
+        raise _build_os_error(OSError(number, reason), f"cannot write {path}: {reason}.") from None
 
 
-def _system_error(error: BaseException) -> tuple[int | None, str, Any] | None:
+def _find_system_error(error: BaseException) -> tuple[int | None, str, Any] | None:
     """The error of the system behind an exception: its number, its reason, and the file it names.
 
     An archive that cannot be written fails again, otherwise, while it is closed; libraries
@@ -229,14 +229,14 @@ def _system_error(error: BaseException) -> tuple[int | None, str, Any] | None:
     return None
 
 
-def _failure(error: BaseException, message: str) -> OSError:
+def _build_os_error(error: BaseException, message: str) -> OSError:
     """An OSError of the same kind and number, whose text is one sentence."""
     failure = (type(error) if isinstance(error, OSError) else OSError)(message)
     failure.errno = getattr(error, "errno", None)
     return failure
 
 
-def _describe(kind: int) -> str:
-    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+def _describe_file_type(mode: int) -> str:
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         return "a device"
-    return "a pipe" if stat.S_ISFIFO(kind) else "no regular file"
+    return "a pipe" if stat.S_ISFIFO(mode) else "no regular file"

@@ -9,16 +9,16 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-from bisimetric.errors import TableTooLarge
+from bisimetric.errors import InsufficientMemory
 
-NEVER_MIND = 2**26
+ALWAYS_AVAILABLE_BYTES = 2**26
 """Bytes that are always to be had."""
 
-PROCESS = Path("/proc/self")
+PROC_SELF = Path("/proc/self")
 """Where Linux describes this process: its control groups, their mounts, its address space."""
 
 
-def require_memory(what: str, needed: float, remedy: str, free: float | None = None) -> None:
+def require_memory(subject: str, needed: float, remedy: str, free: float | None = None) -> None:
     """Raises TableTooLarge where `needed` bytes are not free: what needs them, and what to do.
 
     `free` is what another device has free, where it is not the machine's own memory.
@@ -29,19 +29,19 @@ def require_memory(what: str, needed: float, remedy: str, free: float | None = N
     bisimetric.errors.TableTooLarge: a thimble needs 888 PiB of memory and ... are free; use a
     thimble.
     """
-    if not (fits(needed) if free is None else needed <= free):
+    if not (fits_in_memory(needed) if free is None else needed <= free):
         free = available_memory() if free is None else free
-        raise TableTooLarge(
-            f"{what} {_size(needed)} of memory and {_size(free)} are free; {remedy}."
+        raise InsufficientMemory(
+            f"{subject} {_format_bytes(needed)} of memory and {_format_bytes(free)} are free; {remedy}."
         )
 
 
-def fits(needed: float) -> bool:
+def fits_in_memory(needed: float) -> bool:
     """Whether so many bytes are free."""
-    return needed < NEVER_MIND or needed <= available_memory()
+    return needed < ALWAYS_AVAILABLE_BYTES or needed <= available_memory()
 
 
-def available_memory(process: Path = PROCESS) -> float:
+def available_memory(process: Path = PROC_SELF) -> float:
     """Bytes that this process may still allocate.
 
     The smallest of what the machine has available, what the memory limits of its control groups
@@ -52,10 +52,10 @@ def available_memory(process: Path = PROCESS) -> float:
         process: the folder of /proc that describes the process.
     """
     machine = float(psutil.virtual_memory().available)
-    return max(0.0, min(machine, address_space(), *cgroup_memory(process)))
+    return max(0.0, min(machine, remaining_address_space(), *remaining_cgroup_memory(process)))
 
 
-def address_space() -> float:
+def remaining_address_space() -> float:
     """Bytes that RLIMIT_AS leaves to this process; infinite where there is no such limit."""
     try:
         import resource
@@ -68,7 +68,7 @@ def address_space() -> float:
     return float(limit - psutil.Process().memory_info().vms)
 
 
-def cgroup_memory(process: Path = PROCESS) -> Iterator[float]:
+def remaining_cgroup_memory(process: Path = PROC_SELF) -> Iterator[float]:
     """Bytes that each memory limit of the control groups of a process leaves, from /proc."""
     try:
         groups = (process / "cgroup").read_text().splitlines()
@@ -89,15 +89,15 @@ def cgroup_memory(process: Path = PROCESS) -> Iterator[float]:
             controllers, _, path = rest.partition(":")
             mine = number == "0" if second else "memory" in controllers.split(",")
             if mine:
-                yield from _limits_below(Path(point), _inside(path, root), second)
+                yield from _remaining_below_limits(Path(point), _relative_group(path, root), second)
 
 
-def _limits_below(mount: Path, inside: PurePosixPath, second: bool) -> Iterator[float]:
+def _remaining_below_limits(mount: Path, group: PurePosixPath, is_v2: bool) -> Iterator[float]:
     """What the limits of a group and of the groups above it leave, up to the mount."""
-    for group in (inside, *inside.parents):
+    for group in (group, *group.parents):
         folder = mount / group
         stat = _read_stat(folder / "memory.stat")
-        if second:
+        if is_v2:
             limits = [_read_number(folder / "memory.max")]
             used = _read_number(folder / "memory.current")
             cache = stat.get("inactive_file", 0.0)
@@ -112,7 +112,7 @@ def _limits_below(mount: Path, inside: PurePosixPath, second: bool) -> Iterator[
             yield from (limit - held for limit in limits if limit is not None)
 
 
-def _inside(path: str, root: str) -> PurePosixPath:
+def _relative_group(path: str, root: str) -> PurePosixPath:
     """The path of a group below a mount of the group `root`; the mount itself where it is not."""
     group = PurePosixPath(path)
     if ".." in group.parts or not group.is_relative_to(root):
@@ -142,10 +142,10 @@ def _unescape(text: str) -> str:
     return os.fsdecode(raw)
 
 
-def _size(count: float) -> str:
-    count = min(count, 1e300)  # A larger int is no float.
+def _format_bytes(num_bytes: float) -> str:
+    num_bytes = min(num_bytes, 1e300)  # A larger int is no float.
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} PiB"
+        if num_bytes < 1024:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.3g} PiB"

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-PATIENCE = 2.0
+DELAY_SECONDS = 2.0
 """Seconds of silence before anything is shown."""
 
 
-class Bar:
+class ProgressBar:
     """A progress bar that is set to a position, and may fall back."""
 
     def __init__(self, total: float, description: str) -> None:
@@ -23,14 +23,14 @@ class Bar:
             total=total,
             desc=description,
             bar_format="{desc}: {percentage:3.0f}% |{bar}| {elapsed}{postfix}",
-            delay=PATIENCE,
+            delay=DELAY_SECONDS,
             disable=None,
             leave=False,
             miniters=0,
             dynamic_ncols=True,
         )
 
-    def at(self, position: float, note: str = "") -> None:
+    def set_position(self, position: float, note: str = "") -> None:
         self._bar.set_postfix_str(note, refresh=False)
         self._bar.update(position - self._bar.n)
 
@@ -38,25 +38,25 @@ class Bar:
         self._bar.close()
 
 
-def digits(residual: float, small: float, largest: float) -> float:
+def convergence_fraction(residual: float, target: float, initial: float) -> float:
     """How far a residual has come on its way from `largest` to `small`, in digits: from 0 to 1.
 
     >>> digits(1e-3, 1e-6, 1.0), digits(1e-7, 1e-6, 1.0), digits(2.0, 1e-6, 1.0)
     (0.5, 1.0, 0.0)
     """
-    if residual <= small:
+    if residual <= target:
         return 1.0
-    if not residual < largest < math.inf:
+    if not residual < initial < math.inf:
         return 0.0
     # Logarithms one by one, since quotients of extreme numbers are 0 or infinite.
-    most, least = math.log(largest), math.log(max(small, 2.0**-1074))
+    most, least = math.log(initial), math.log(max(target, 2.0**-1074))
     return (most - math.log(residual)) / (most - least) if most > least else 0.0
 
 
 @contextlib.contextmanager
-def bar(total: float, description: str) -> Iterator[Bar]:
+def show_progress(total: float, description: str) -> Iterator[ProgressBar]:
     """A bar that appears when the work takes longer than `PATIENCE`, and leaves no trace."""
-    shown = Bar(total, description)
+    shown = ProgressBar(total, description)
     try:
         yield shown
     finally:
@@ -64,14 +64,14 @@ def bar(total: float, description: str) -> Iterator[Bar]:
 
 
 @contextlib.contextmanager
-def compiling(what: str) -> Iterator[None]:
+def announce_compilation(subject: str) -> Iterator[None]:
     """Says that kernels are being compiled when that takes longer than `PATIENCE`."""
 
-    def say() -> None:
+    def print_notice() -> None:
         if sys.stderr.isatty():
-            print(f"compiling {what}: once on a machine, then cached", file=sys.stderr)
+            print(f"compiling {subject}: once on a machine, then cached", file=sys.stderr)
 
-    timer = threading.Timer(PATIENCE, say)
+    timer = threading.Timer(DELAY_SECONDS, print_notice)
     timer.daemon = True
     timer.start()
     try:

@@ -9,15 +9,15 @@ from fractions import Fraction
 from typing import Any
 
 from bisimetric.errors import InputError
-from bisimetric.mdp import PROBABILITY_TOL, checked_discount
+from bisimetric.mdp import PROBABILITY_TOL, validate_discount
 
-Step = Callable[[Any, Any], tuple[Any, Any]]
-Policy = Callable[[Any], Any]
+StepFunction = Callable[[Any, Any], tuple[Any, Any]]
+PolicyFunction = Callable[[Any], Any]
 Number = float | Fraction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Successors:
+class ImplicitMDP:
     """An MDP given by its steps; its states, perhaps infinitely many, are met when they matter.
 
     A state is anything hashable. What `step` gives must depend on nothing else than the state
@@ -44,7 +44,7 @@ class Successors:
     must sum to 1.
     """
 
-    step: Step
+    step: StepFunction
     _: dataclasses.KW_ONLY
     actions: Sequence[Hashable] | Callable[[Any], Sequence[Hashable]]
     discount: float
@@ -56,16 +56,16 @@ class Successors:
             raise InputError(
                 f"Successors: step is {self.step!r} and must be a function (state, action)."
             )
-        put(self, "discount", checked_discount(self.discount))
+        put(self, "discount", validate_discount(self.discount))
         if not callable(self.actions):
-            put(self, "actions", _checked_actions("actions are", self.actions))
+            put(self, "actions", _validate_actions("actions are", self.actions))
         if self.reward_range is not None:
-            put(self, "reward_range", _checked_range(self.reward_range))
+            put(self, "reward_range", _validate_reward_range(self.reward_range))
 
-    def actions_of(self, state: Hashable) -> tuple[Hashable, ...]:
+    def available_actions(self, state: Hashable) -> tuple[Hashable, ...]:
         """The actions that a state has."""
         if callable(self.actions):
-            return _checked_actions(f"actions({state!r}) gave", self.actions(state))
+            return _validate_actions(f"actions({state!r}) gave", self.actions(state))
         return tuple(self.actions)
 
     def outcome(self, state: Hashable, action: Hashable) -> tuple[float, dict[Hashable, float]]:
@@ -85,9 +85,9 @@ class Successors:
                 f"Successors: {what} gave {given!r} and must give (reward, successor) or "
                 "(reward, {successor: probability})."
             )
-        return self._checked_reward(what, given[0]), _checked_successors(what, given[1])
+        return self._validate_reward(what, given[0]), _parse_successors(what, given[1])
 
-    def under(self, policy: Policy) -> Successors:
+    def apply_policy(self, policy: PolicyFunction) -> ImplicitMDP:
         """The Markov chain of a policy, which gives a state's action or {action: probability}.
 
         R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a), where pi(s) and each
@@ -104,12 +104,12 @@ class Successors:
                 "action or to {action: probability}."
             )
 
-        def average(state: Hashable, _: Hashable) -> tuple[Number, dict[Hashable, Number]]:
-            chosen = self._chosen(policy, state)
+        def step_chain(state: Hashable, _: Hashable) -> tuple[Number, dict[Hashable, Number]]:
+            chosen = self._action_probabilities(policy, state)
             reward, mixed = Fraction(0), dict[Hashable, Number]()
-            for action, weight in zip(chosen, normalised(chosen.values()), strict=True):
+            for action, weight in zip(chosen, normalise(chosen.values()), strict=True):
                 here, successors = self.exact_outcome(state, action)
-                shares = normalised(successors.values())
+                shares = normalise(successors.values())
                 if len(chosen) == 1:
                     return here, dict(zip(successors, shares, strict=True))
                 reward += weight * Fraction(here)
@@ -117,34 +117,36 @@ class Successors:
                     mixed[successor] = mixed.get(successor, Fraction(0)) + weight * share
             return reward, mixed
 
-        return dataclasses.replace(self, step=average, actions=("policy",))
+        return dataclasses.replace(self, step=step_chain, actions=("policy",))
 
-    def _chosen(self, policy: Policy, state: Hashable) -> dict[Hashable, Number]:
+    def _action_probabilities(
+        self, policy: PolicyFunction, state: Hashable
+    ) -> dict[Hashable, Number]:
         """The actions that a policy takes in a state, with their probabilities as given."""
         chosen = policy(state)
         what = f"policy({state!r})"
         if isinstance(chosen, dict):
-            weights = _distribution(what, ((p, action) for action, p in chosen.items()))
+            weights = _parse_distribution(what, ((p, action) for action, p in chosen.items()))
         else:
-            weights = {_hashable(f"{what} gave the action", chosen): 1.0}
-        has = self.actions_of(state)
+            weights = {_require_hashable(f"{what} gave the action", chosen): 1.0}
+        has = self.available_actions(state)
         for action in weights:
             if action not in has:
                 raise InputError(
                     f"Successors: {what} takes {action!r}, which the state lacks; it has "
-                    f"{_listed(has)}."
+                    f"{_format_actions(has)}."
                 )
         return weights
 
-    def _checked_reward(self, what: str, given: Any) -> Number:
-        reward = _number(given)
+    def _validate_reward(self, name: str, value: Any) -> Number:
+        reward = _parse_number(value)
         if not math.isfinite(reward):
-            raise InputError(f"Successors: the reward of {what} is {given!r} and must be finite.")
+            raise InputError(f"Successors: the reward of {name} is {value!r} and must be finite.")
         if self.reward_range is not None:
             low, high = self.reward_range
             if not low <= reward <= high:
                 raise InputError(
-                    f"Successors: the reward of {what} is {float(reward):g} and lies outside "
+                    f"Successors: the reward of {name} is {float(reward):g} and lies outside "
                     f"reward_range=({low:g}, {high:g})."
                 )
         return reward
@@ -159,103 +161,103 @@ class Successors:
         return f"Successors({count}, discount {self.discount}{rewards})"
 
 
-def normalised(masses: Iterable[Number]) -> list[Fraction]:
+def normalise(values: Iterable[Number]) -> list[Fraction]:
     """Positive numbers divided by their exact sum.
 
     >>> normalised([0.5, 0.25])
     [Fraction(2, 3), Fraction(1, 3)]
     """
-    weights = proportional(masses)
+    weights = to_integer_weights(values)
     total = sum(weights)
     return [Fraction(weight, total) for weight in weights]
 
 
-def proportional(masses: Iterable[Number]) -> list[int]:
+def to_integer_weights(values: Iterable[Number]) -> list[int]:
     """Integers in exactly the proportion of the given numbers."""
-    ratios = [mass.as_integer_ratio() for mass in masses]
+    ratios = [mass.as_integer_ratio() for mass in values]
     common = math.lcm(*(denominator for _, denominator in ratios))
     return [numerator * (common // denominator) for numerator, denominator in ratios]
 
 
-def _checked_successors(what: str, given: Any) -> dict[Hashable, Number]:
+def _parse_successors(name: str, value: Any) -> dict[Hashable, Number]:
     """{successor: probability}, from any of the forms that a step may give."""
-    if isinstance(given, dict):
-        return _distribution(what, ((p, successor) for successor, p in given.items()))
-    if isinstance(given, list):
-        for entry in given:
+    if isinstance(value, dict):
+        return _parse_distribution(name, ((p, successor) for successor, p in value.items()))
+    if isinstance(value, list):
+        for entry in value:
             if not isinstance(entry, tuple | list) or len(entry) != 2:
                 raise InputError(
-                    f"Successors: {what} lists {entry!r} and must list (probability, successor)."
+                    f"Successors: {name} lists {entry!r} and must list (probability, successor)."
                 )
-        return _distribution(what, given)
-    return {_hashable(f"{what} gave the successor", given): 1.0}
+        return _parse_distribution(name, value)
+    return {_require_hashable(f"{name} gave the successor", value): 1.0}
 
 
-def _distribution(what: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable, Number]:
+def _parse_distribution(name: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable, Number]:
     found: dict[Hashable, Number] = {}
     for given, outcome in entries:
-        probability = _number(given)
+        probability = _parse_number(given)
         if not (math.isfinite(probability) and probability >= 0):
             raise InputError(
-                f"Successors: {what} gives {outcome!r} the probability {given!r}; probabilities "
+                f"Successors: {name} gives {outcome!r} the probability {given!r}; probabilities "
                 "must be finite and at least 0."
             )
         if probability > 0:
-            key = _hashable(f"{what} gave", outcome)
+            key = _require_hashable(f"{name} gave", outcome)
             found[key] = (
                 Fraction(found[key]) + Fraction(probability) if key in found else probability
             )
     total = math.fsum(found.values())
     if abs(total - 1) > PROBABILITY_TOL:
         raise InputError(
-            f"Successors: the probabilities of {what} sum to {total:.12g} and must sum to 1."
+            f"Successors: the probabilities of {name} sum to {total:.12g} and must sum to 1."
         )
     # As in an MDP: the only successor is certain.
     return dict.fromkeys(found, 1.0) if len(found) == 1 else found
 
 
-def _checked_actions(what: str, given: Any) -> tuple[Hashable, ...]:
+def _validate_actions(name: str, value: Any) -> tuple[Hashable, ...]:
     try:
-        actions = tuple(given)
+        actions = tuple(value)
         distinct = len(set(actions)) == len(actions)
     except TypeError:
         actions, distinct = (), False
     if not actions or not distinct:
         raise InputError(
-            f"Successors: {what} {given!r} and must be one or more distinct, hashable actions."
+            f"Successors: {name} {value!r} and must be one or more distinct, hashable actions."
         )
     return actions
 
 
-def _checked_range(given: Any) -> tuple[float, float]:
+def _validate_reward_range(reward_range: Any) -> tuple[float, float]:
     try:
-        low, high = map(float, given)
+        low, high = map(float, reward_range)
     except (TypeError, ValueError):
         low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise InputError(
-            f"Successors: reward_range is {given!r} and must be two finite numbers, the lower "
+            f"Successors: reward_range is {reward_range!r} and must be two finite numbers, the lower "
             "first."
         )
     return low, high
 
 
-def _hashable(what: str, given: Any) -> Hashable:
+def _require_hashable(name: str, value: Any) -> Hashable:
     try:
-        hash(given)
+        hash(value)
     except TypeError:
-        raise InputError(f"Successors: {what} {given!r}, which must be hashable.") from None
-    return given  # type: ignore[no-any-return]
+        raise InputError(f"Successors: {name} {value!r}, which must be hashable.") from None
+    return value  # type: ignore[no-any-return]
 
 
-def _number(given: Any) -> Number:
+def _parse_number(value: Any) -> Number:
     try:
-        rounded = float(given)
+        rounded = float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
-    return given if isinstance(given, Fraction) else rounded
+    return value if isinstance(value, Fraction) else rounded
 
 
-def _listed(actions: Sequence[Hashable]) -> str:
+def _format_actions(actions: Sequence[Hashable]) -> str:
     shown = ", ".join(map(repr, actions[:8]))
     return shown + (", ..." if len(actions) > 8 else "")

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from bisimetric.rounding import UNIT
 
-LOOSE = 64 * UNIT
+REDUCED_COST_TOLERANCE = 64 * UNIT
 """A reduced cost above minus this share of the largest cost counts as not negative."""
-BLOCK = 256
+PRICING_BLOCK = 256
 """Reduced costs that are looked at before the best of them enters the basis."""
 
 
-class Space(NamedTuple):
+class SimplexWorkspace(NamedTuple):
     """Room for one problem at a time; the rows of `ints` and `reals` are named below."""
 
     ints: NDArray[Any]
@@ -35,11 +35,11 @@ class Space(NamedTuple):
     cost: NDArray[Any]  # rows * columns, row by row
 
 
-X, Y = 0, 1
+ROW_STATE, COLUMN_STATE = 0, 1
 """The states of the rows, and of the columns."""
-PARENT, FIRST, AFTER, BEFORE, DEPTH, ORDER = 2, 3, 4, 5, 6, 7
+PARENT, FIRST_CHILD, NEXT_SIBLING, PREVIOUS_SIBLING, DEPTH, ORDER = 2, 3, 4, 5, 6, 7
 """Of a node: its parent, first child, next and last sibling (-1: none), depth; parents first."""
-MASS, FLOW, POTENTIAL, SPARE = 0, 1, 2, 3
+MASS, FLOW, POTENTIAL, SCRATCH = 0, 1, 2, 3
 """Of a node: its share to send or to take, the flow between it and its parent, its potential."""
 
 
@@ -57,15 +57,15 @@ class Costs(NamedTuple):
 
 
 @njit(cache=True)
-def space(support):
+def allocate_workspace(support):
     """Room for problems of at most `support` rows and as many columns."""
     nodes = 2 * support
     ints, reals = np.empty((8, nodes), np.int64), np.empty((4, nodes))
-    return Space(ints, reals, np.empty(support * support))
+    return SimplexWorkspace(ints, reals, np.empty(support * support))
 
 
 @njit(cache=True, inline="always")
-def reduce(room, states, share, p, p_end, q, q_end):
+def cancel_common_mass(room, states, share, p, p_end, q, q_end):
     """Takes the rows and columns of two distributions, shared mass cancelled; their numbers.
 
     A distribution is `states[p:p_end]`, in rising order, with the masses `share[p:p_end]`.
@@ -74,27 +74,27 @@ def reduce(room, states, share, p, p_end, q, q_end):
     n = m = 0
     while p < p_end or q < q_end:
         if q == q_end or (p < p_end and states[p] < states[q]):
-            ints[X, n], reals[MASS, n] = states[p], share[p]
+            ints[ROW_STATE, n], reals[MASS, n] = states[p], share[p]
             n, p = n + 1, p + 1
         elif p == p_end or states[q] < states[p]:
-            ints[Y, m], reals[SPARE, m] = states[q], share[q]
+            ints[COLUMN_STATE, m], reals[SCRATCH, m] = states[q], share[q]
             m, q = m + 1, q + 1
         else:
             left = share[p] - share[q]
             if left > 0:
-                ints[X, n], reals[MASS, n] = states[p], left
+                ints[ROW_STATE, n], reals[MASS, n] = states[p], left
                 n += 1
             elif left < 0:
-                ints[Y, m], reals[SPARE, m] = states[q], -left
+                ints[COLUMN_STATE, m], reals[SCRATCH, m] = states[q], -left
                 m += 1
             p, q = p + 1, q + 1
     for j in range(m):
-        reals[MASS, n + j] = reals[SPARE, j]
+        reals[MASS, n + j] = reals[SCRATCH, j]
     return n, m
 
 
 @njit(cache=True, inline="always")
-def north_west(room, n, m):
+def build_northwest_tree(room, n, m):
     """The tree of the north-west corner rule: optimal where costs are distances on a line."""
     ints, reals = room.ints, room.reals
     ints[PARENT, 0], ints[PARENT, n] = 0, 0
@@ -114,7 +114,7 @@ def north_west(room, n, m):
 
 
 @njit(cache=True, inline="always")
-def send(room, n, m):
+def compute_flows(room, n, m):
     """The flows of the tree that `parent` describes, leaves first; `order` holds that order."""
     ints, reals = room.ints, room.reals
     nodes = n + m
@@ -141,30 +141,30 @@ def send(room, n, m):
 
 
 @njit(cache=True)
-def coupling(states, share, second, costs):
+def solve_coupling(states, share, second, costs):
     """An optimal coupling of two distributions, without the mass that both share.
 
     The first is `states[:second]`, in rising order, with the masses `share[:second]`; the other is
     the rest. Returns the states that mass moves from, those that it moves to, and how much.
     """
-    room = space(max(second, len(states) - second))
-    n, m = reduce(room, states, share, 0, second, second, len(states))
+    room = allocate_workspace(max(second, len(states) - second))
+    n, m = cancel_common_mass(room, states, share, 0, second, second, len(states))
     if n == 0 or m == 0:
         return states[:0], states[:0], share[:0]
-    north_west(room, n, m)
-    send(room, n, m)
-    improve(room, n, m, gather(room, costs, n, m))
+    build_northwest_tree(room, n, m)
+    compute_flows(room, n, m)
+    optimise_tree(room, n, m, gather_costs(room, costs, n, m))
     source, target = np.empty(n + m - 1, np.int64), np.empty(n + m - 1, np.int64)
     for v in range(1, n + m):
         u = room.ints[PARENT, v]
         i, j = (v, u - n) if v < n else (u, v - n)
-        source[v - 1], target[v - 1] = room.ints[X, i], room.ints[Y, j]
+        source[v - 1], target[v - 1] = room.ints[ROW_STATE, i], room.ints[COLUMN_STATE, j]
     moved = room.reals[FLOW, 1 : n + m] > 0
     return source[moved], target[moved], room.reals[FLOW, 1 : n + m][moved]
 
 
 @njit(cache=True, inline="always")
-def place(codes, states, x, y):
+def find_pair(codes, states, x, y):
     """Where the pair of two different states is among the pairs, or -1."""
     s, t = (x, y) if x > y else (y, x)
     if codes.size == 0:
@@ -175,32 +175,32 @@ def place(codes, states, x, y):
 
 
 @njit(cache=True, inline="always")
-def distance(table, codes, states, x, y):
+def look_up_distance(table, codes, states, x, y):
     """The distance of two states; see `Costs`."""
     if codes.size == 0:
         return table[x, y]
-    return table[0, 1 + place(codes, states, x, y)]
+    return table[0, 1 + find_pair(codes, states, x, y)]
 
 
 @njit(cache=True, inline="always")
-def total(room, costs, n, m):
+def compute_cost(room, costs, n, m):
     """The cost of the flow of a tree, reading only the costs of its edges."""
     ints, reals = room.ints, room.reals
     table, codes, states = costs.table, costs.codes, costs.states
     cost = 0.0
     for v in range(1, n):
-        cost += reals[FLOW, v] * distance(
-            table, codes, states, ints[X, v], ints[Y, ints[PARENT, v] - n]
+        cost += reals[FLOW, v] * look_up_distance(
+            table, codes, states, ints[ROW_STATE, v], ints[COLUMN_STATE, ints[PARENT, v] - n]
         )
     for v in range(n, n + m):
-        cost += reals[FLOW, v] * distance(
-            table, codes, states, ints[X, ints[PARENT, v]], ints[Y, v - n]
+        cost += reals[FLOW, v] * look_up_distance(
+            table, codes, states, ints[ROW_STATE, ints[PARENT, v]], ints[COLUMN_STATE, v - n]
         )
     return cost
 
 
 @njit(cache=True, inline="always")
-def gather(room, costs, n, m):
+def gather_costs(room, costs, n, m):
     """The costs of all cells; the largest of them."""
     ints = room.ints
     cost = room.cost
@@ -208,38 +208,38 @@ def gather(room, costs, n, m):
     largest = 0.0
     for i in range(n):
         for j in range(m):
-            here = distance(table, codes, states, ints[X, i], ints[Y, j])
+            here = look_up_distance(table, codes, states, ints[ROW_STATE, i], ints[COLUMN_STATE, j])
             cost[i * m + j] = here
             largest = max(largest, here)
     return largest
 
 
 @njit(cache=True)
-def _hang(room, n, m):
+def _link_children(room, n, m):
     """Children and depths of the tree, whose `order` is known."""
     ints = room.ints
     ints[DEPTH, 0] = 0
     for v in range(n + m):
-        ints[FIRST, v] = -1
+        ints[FIRST_CHILD, v] = -1
     for at in range(1, n + m):
         v = ints[ORDER, at]
         ints[DEPTH, v] = ints[DEPTH, ints[PARENT, v]] + 1
-        _adopt(ints, ints[PARENT, v], v)
+        _attach_child(ints, ints[PARENT, v], v)
 
 
 @njit(cache=True)
-def _price(room, n, m):
+def _compute_potentials(room, n, m):
     """Potentials for which the edges of the tree, whose `order` is known, have reduced cost 0."""
     ints, reals, cost = room.ints, room.reals, room.cost
     reals[POTENTIAL, 0] = 0.0
     for at in range(1, n + m):
         v = ints[ORDER, at]
         u = ints[PARENT, v]
-        reals[POTENTIAL, v] = cost[_cell(v, u, n, m)] - reals[POTENTIAL, u]
+        reals[POTENTIAL, v] = cost[_index_cell(v, u, n, m)] - reals[POTENTIAL, u]
 
 
 @njit(cache=True)
-def improve(room, n, m, largest):
+def optimise_tree(room, n, m, largest):
     """Pivots from a tree with flows to an optimal one; least reduced cost, longest potential.
 
     The first is that of the cells outside the tree, which says how far the costs may move before
@@ -248,8 +248,8 @@ def improve(room, n, m, largest):
     ints, reals = room.ints, room.reals
     cost = room.cost
     nodes = n + m
-    _price(room, n, m)
-    small = -LOOSE * largest
+    _compute_potentials(room, n, m)
+    small = -REDUCED_COST_TOLERANCE * largest
     stalled, pivots = 0, 0
     start, clean, least = 0, 0, np.inf
     while clean < n and pivots < 50 * n * m + 1000:
@@ -272,12 +272,12 @@ def improve(room, n, m, largest):
             seen += m
             start = i + 1 if i + 1 < n else 0
             clean += 1
-            if enter >= 0 and (bland or seen >= BLOCK):
+            if enter >= 0 and (bland or seen >= PRICING_BLOCK):
                 break
         if enter < 0:
             break
         if pivots == 0:
-            _hang(room, n, m)
+            _link_children(room, n, m)
         moved = _pivot(room, n, m, leave_row, n + enter, best)
         stalled = 0 if moved > 0 else stalled + 1
         pivots += 1
@@ -285,8 +285,8 @@ def improve(room, n, m, largest):
     if pivots > nodes:
         # Each pivot leaves a rounding in flows and potentials: they are worked out afresh. What is
         # below 0 then, also because pivots ran out, says how far from optimal the tree may be.
-        send(room, n, m)
-        _price(room, n, m)
+        compute_flows(room, n, m)
+        _compute_potentials(room, n, m)
         least = np.inf
         for i in range(n):
             for j in range(m):
@@ -300,7 +300,7 @@ def improve(room, n, m, largest):
 
 
 @njit(cache=True, inline="always")
-def _cell(v, u, n, m):
+def _index_cell(v, u, n, m):
     """The place in `cost` of the edge between two nodes."""
     return v * m + u - n if v < n else u * m + v - n
 
@@ -314,12 +314,12 @@ def _pivot(room, n, m, i, j, reduced):
     amount, out, lowest, below = np.inf, -1, 0, True
     while a != b:
         if ints[DEPTH, a] >= ints[DEPTH, b]:
-            cell = _cell(a, ints[PARENT, a], n, m)
+            cell = _index_cell(a, ints[PARENT, a], n, m)
             if a < n and (reals[FLOW, a] < amount or (reals[FLOW, a] == amount and cell < lowest)):
                 amount, out, lowest, below = reals[FLOW, a], a, cell, True
             a = ints[PARENT, a]
         else:
-            cell = _cell(b, ints[PARENT, b], n, m)
+            cell = _index_cell(b, ints[PARENT, b], n, m)
             if b >= n and (reals[FLOW, b] < amount or (reals[FLOW, b] == amount and cell < lowest)):
                 amount, out, lowest, below = reals[FLOW, b], b, cell, False
             b = ints[PARENT, b]
@@ -336,48 +336,48 @@ def _pivot(room, n, m, i, j, reduced):
     v, above, carried = top, hook, amount
     while True:
         old, old_flow = ints[PARENT, v], reals[FLOW, v]
-        _leave(ints, old, v)
-        _adopt(ints, above, v)
+        _detach_child(ints, old, v)
+        _attach_child(ints, above, v)
         ints[PARENT, v], reals[FLOW, v] = above, carried
         if v == out:
             break
         v, above, carried = old, v, old_flow
-    _shift(room, n, top, reduced if top < n else -reduced)
+    _shift_potentials(room, n, top, reduced if top < n else -reduced)
     return amount
 
 
 @njit(cache=True)
-def _shift(room, n, top, by):
+def _shift_potentials(room, n, top, by):
     """Adds `by` to the rows below `top`, takes it from the columns, and mends the depths."""
     ints, reals = room.ints, room.reals
     v = top
     while True:
         ints[DEPTH, v] = ints[DEPTH, ints[PARENT, v]] + 1
         reals[POTENTIAL, v] += by if v < n else -by
-        if ints[FIRST, v] >= 0:
-            v = ints[FIRST, v]
+        if ints[FIRST_CHILD, v] >= 0:
+            v = ints[FIRST_CHILD, v]
             continue
-        while v != top and ints[AFTER, v] < 0:
+        while v != top and ints[NEXT_SIBLING, v] < 0:
             v = ints[PARENT, v]
         if v == top:
             return
-        v = ints[AFTER, v]
+        v = ints[NEXT_SIBLING, v]
 
 
 @njit(cache=True, inline="always")
-def _adopt(ints, parent, child):
-    old = ints[FIRST, parent]
-    ints[AFTER, child], ints[BEFORE, child] = old, -1
+def _attach_child(ints, parent, child):
+    old = ints[FIRST_CHILD, parent]
+    ints[NEXT_SIBLING, child], ints[PREVIOUS_SIBLING, child] = old, -1
     if old >= 0:
-        ints[BEFORE, old] = child
-    ints[FIRST, parent] = child
+        ints[PREVIOUS_SIBLING, old] = child
+    ints[FIRST_CHILD, parent] = child
 
 
 @njit(cache=True, inline="always")
-def _leave(ints, parent, child):
-    if ints[BEFORE, child] >= 0:
-        ints[AFTER, ints[BEFORE, child]] = ints[AFTER, child]
+def _detach_child(ints, parent, child):
+    if ints[PREVIOUS_SIBLING, child] >= 0:
+        ints[NEXT_SIBLING, ints[PREVIOUS_SIBLING, child]] = ints[NEXT_SIBLING, child]
     else:
-        ints[FIRST, parent] = ints[AFTER, child]
-    if ints[AFTER, child] >= 0:
-        ints[BEFORE, ints[AFTER, child]] = ints[BEFORE, child]
+        ints[FIRST_CHILD, parent] = ints[NEXT_SIBLING, child]
+    if ints[NEXT_SIBLING, child] >= 0:
+        ints[PREVIOUS_SIBLING, ints[NEXT_SIBLING, child]] = ints[PREVIOUS_SIBLING, child]

@@ -88,4 +88,4 @@ def several(rooms: Distance) -> dict[str, Distance]:
 
 @pytest.fixture(scope="session")
 def compared(several: dict[str, Distance]) -> str:
-    return explorer.made(several, title="two rooms").text
+    return explorer.build_page(several, title="two rooms").html

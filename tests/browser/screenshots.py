@@ -30,19 +30,19 @@ def pages() -> dict[str, str]:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     d = exact.bisimulation(mdp)
     policy = planning.greedy_policy(mdp)
-    rooms = explorer.made(
+    rooms = explorer.build_page(
         {"d~": d, "d_lax": exact.lax(mdp), "d^π": exact.on_policy(mdp, policy)},
         title="mirrored-rooms",
-    ).text
+    ).html
     lake = exact.bisimulation(worlds.load("FrozenLake-v1"))
     random = exact.bisimulation(worlds.load("random", states=150, successors=2, discount=0.9))
     head = "<!doctype html><meta charset=utf-8><title>notebook</title><pre>In [1]: d</pre>"
     return {
         **dict.fromkeys(("distances", "compare", "values", "groups", "telephone"), rooms),
-        "coupling": explorer.page(lake, title="FrozenLake-v1, slippery"),
-        "points": explorer.page(random, title="random, 150 states"),
+        "coupling": explorer.render_page(lake, title="FrozenLake-v1, slippery"),
+        "points": explorer.render_page(random, title="random, 150 states"),
         "episode": episode(),
-        "notebook": head + explorer.small(d),
+        "notebook": head + explorer.render_notebook(d),
     }
 
 

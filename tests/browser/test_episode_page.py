@@ -23,7 +23,9 @@ def episode() -> tuple[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     places = path()
     far = np.linalg.norm(places[:, None] - places[None], axis=-1)
     marks = {30: "<b>point</b>", 52: "life lost"}
-    return explorer.episode(frames, far, values=places[:, 0], marks=marks, title="A game"), far
+    return explorer.render_episode(
+        frames, far, values=places[:, 0], events=marks, title="A game"
+    ), far
 
 
 def test_an_episode_is_dragged_through(show: Open) -> None:
@@ -108,7 +110,7 @@ def test_the_axis_is_stretched_and_the_page_starts_where_it_is_told(show: Open) 
     apart = 5 + np.abs(np.subtract.outer(np.arange(60.0), np.arange(60.0))) / 60
     np.fill_diagonal(apart, 0.0)
     frames = np.zeros((60, 4, 4), np.uint8)
-    page = show(explorer.episode(frames, apart, times=range(0, 120, 2), source=41))
+    page = show(explorer.render_episode(frames, apart, times=range(0, 120, 2), source=41))
     expect(page.locator(".screen.source")).to_contain_text("source frame 40")
     ticks = page.locator("#curve [aria-label='y-axis tick label'] text")
     assert float(ticks.first.text_content() or "nan") == 0

@@ -43,7 +43,7 @@ def test_long_names_are_cut_and_shown_whole_on_hover(show: Open, width: int) -> 
     ring = (np.arange(8) + 1) % 8
     mdp = MDP.deterministic(ring[:, None], np.arange(8.0)[:, None], discount=0.5, names=names)
     d = exact.bisimulation(mdp)
-    page = show(explorer.made({"d": d, "lax": exact.lax(mdp)}).text, width=width)
+    page = show(explorer.build_page({"d": d, "lax": exact.lax(mdp)}).html, width=width)
     click(page, 0)
     click(page, 3)
     for view in ("distances", "compare", "values", "groups"):
@@ -60,7 +60,7 @@ def test_long_names_are_cut_and_shown_whole_on_hover(show: Open, width: int) -> 
 
 
 def test_words_are_explained(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms))
+    page = show(explorer.render_page(rooms))
     page.locator(".facts-line [data-term=discount]").focus()
     expect(page.locator("#tip")).to_contain_text("How much the next step counts")
     for view in ("distances", "values", "groups"):
@@ -93,9 +93,9 @@ CLICKS = """async (view) => {
 def large() -> str:
     """Two tables of 2,000 states."""
     mdp = worlds.load("open-grid", rows=40, columns=50, obstacles=0, discount=0.9)
-    d = Distance(uses.map_distances(mdp), math.inf, "bisimulation", mdp)
+    d = Distance(uses.manhattan_distances(mdp), math.inf, "bisimulation", mdp)
     other = dataclasses.replace(d, values=np.sqrt(d.values))
-    return explorer.made({"d": d, "other": other}).text
+    return explorer.build_page({"d": d, "other": other}).html
 
 
 def test_2000_states_are_repainted_within_100_ms(show: Open, large: str) -> None:
@@ -116,7 +116,7 @@ def test_a_path_that_leaves_the_sample_says_so(show: Open) -> None:
     rewards = np.sin(np.arange(count))
     mdp = MDP.deterministic(after[:, None], rewards[:, None], discount=0.9)
     d = exact.on_policy(mdp, np.zeros(count, np.int64))
-    page = show(explorer.page(d))
+    page = show(explorer.render_page(d))
     expect(page.locator(".note")).to_contain_text("2,000 of 2,400 states")
     names: list[str] = page.evaluate("bisimetric.data.names")
     inside = set(map(int, names))

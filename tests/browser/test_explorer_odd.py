@@ -30,7 +30,7 @@ def named(names: tuple[str, ...]) -> Distance:
 
 
 def test_names_are_shown_and_never_run(show: Open) -> None:
-    page = show(explorer.made({"<i>d</i>": named(HOSTILE), "e": named(HOSTILE)}).text)
+    page = show(explorer.build_page({"<i>d</i>": named(HOSTILE), "e": named(HOSTILE)}).html)
     for s, name in enumerate(HOSTILE):
         page.evaluate(f"bisimetric.selection.choose({s}, {(s + 1) % len(HOSTILE)})")
         assert page.locator(".why .chip.first").text_content() == name
@@ -45,7 +45,7 @@ def test_names_are_shown_and_never_run(show: Open) -> None:
 
 
 def test_a_script_that_got_in_would_not_run(show: Open) -> None:
-    text = explorer.page(named(("a", "b")))
+    text = explorer.render_page(named(("a", "b")))
     traps = "<p onclick='window.bad = 1' id=trap>x</p><script>window.bad = 1</script>"
     page = show(text.replace("</body>", f"{traps}</body>"), strict=False)
     page.evaluate("document.getElementById('trap').click()")
@@ -56,7 +56,9 @@ def test_a_script_that_got_in_would_not_run(show: Open) -> None:
 
 
 def test_a_page_of_one_state(show: Open) -> None:
-    page = show(explorer.page(exact.bisimulation(MDP.deterministic([[0]], [[1]], discount=0.5))))
+    page = show(
+        explorer.render_page(exact.bisimulation(MDP.deterministic([[0]], [[1]], discount=0.5)))
+    )
     expect(page.locator(".why")).to_contain_text("There is no other state")
     for view in ("values", "groups", "distances"):
         page.locator(f"#tab-{view}").click()
@@ -69,7 +71,9 @@ def test_a_page_of_one_state(show: Open) -> None:
 
 def test_losses_that_are_all_0_have_a_whole_axis(show: Open) -> None:
     page = show(
-        explorer.page(exact.bisimulation(MDP.deterministic([[0], [0]], [[1], [0]], discount=0.5)))
+        explorer.render_page(
+            exact.bisimulation(MDP.deterministic([[0], [0]], [[1], [0]], discount=0.5))
+        )
     )
     page.locator("#tab-groups").click()
     ticks = page.locator("#view-groups [aria-label='y-axis tick label'] text").all_text_contents()
@@ -81,7 +85,7 @@ def test_losses_that_are_all_0_have_a_whole_axis(show: Open) -> None:
 
 def test_a_table_without_a_world(show: Open) -> None:
     line = np.abs(np.subtract.outer(np.arange(6.0), np.arange(6.0)))
-    page = show(explorer.page(line))
+    page = show(explorer.render_page(line))
     click(page, 0)
     click(page, 5)
     expect(page.locator("#distance")).to_have_text("d = 5")
@@ -99,21 +103,21 @@ def test_a_table_without_a_world(show: Open) -> None:
 
 
 def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
-    lake = datasets.rollout("FrozenLake-v1", steps=40, key=0, is_slippery=False)
-    d = sampled.bisimulation(lake, key=0)
+    lake = datasets.rollout("FrozenLake-v1", steps=40, seed=0, is_slippery=False)
+    d = sampled.bisimulation(lake, seed=0)
     coverage = d.coverage
     assert coverage is not None
     assert not coverage.complete
-    page = show(explorer.page(d))
-    below = np.argwhere(~coverage.determined & np.outer(coverage.lived, coverage.lived))
+    page = show(explorer.render_page(d))
+    below = np.argwhere(~coverage.determined & np.outer(coverage.visited, coverage.visited))
     s, t = below[0].tolist()
     page.evaluate(f"bisimetric.selection.choose({s}, {t})")
     expect(page.locator("#distance")).to_contain_text("≥")
     expect(page.locator(".why")).to_contain_text("lower bound")
-    dead = int(np.flatnonzero(~coverage.lived)[0])
+    dead = int(np.flatnonzero(~coverage.visited)[0])
     page.evaluate(f"bisimetric.selection.choose({s}, {dead})")
     expect(page.locator("#distance")).to_have_text("not known")
-    assert page.locator("#view-distances .veils [data-state]").count() == (~coverage.lived).sum()
+    assert page.locator("#view-distances .veils [data-state]").count() == (~coverage.visited).sum()
     page.locator("#tab-values").click()
     expect(page.locator("#view-values")).to_contain_text("Not all steps of this world were seen")
 
@@ -126,6 +130,8 @@ def test_a_notebook_shows_a_map_that_can_be_clicked(show: Open) -> None:
     click(frame, 9)
     expect(frame.locator("#distance")).to_have_text(f"d~ = {d(3, 9):.6g}")
     expect(frame.locator("table.steps tbody tr").first).to_be_visible()
-    page = show(f"<!doctype html><meta charset=utf-8><title>x</title>{explorer.small(odd)}")
+    page = show(
+        f"<!doctype html><meta charset=utf-8><title>x</title>{explorer.render_notebook(odd)}"
+    )
     chip = page.frame_locator("iframe").locator(".why .chip.first")
     assert chip.text_content() == HOSTILE[0]

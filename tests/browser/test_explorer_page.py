@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from bisimetric import Distance, explorer, planning, uses
-from bisimetric.views.layout import number_format
+from bisimetric.views.layout import build_number_format
 from browser.states import click, hover
 
 Open = Callable[..., Page]
@@ -38,13 +38,13 @@ def colours(page: Page, view: str = "distances") -> list[str]:
 
 
 def test_a_click_shows_the_world_from_there(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms, title="two rooms"))
+    page = show(explorer.render_page(rooms, title="two rooms"))
     expect(page.locator("h1")).to_have_text("two rooms")
     s = rooms.mdp.state("4,3")
     click(page, s)
     found = colours(page)
     row = rooms.values[s]
-    written = number_format(rooms.values)
+    written = build_number_format(rooms.values)
     texts = page.locator("#view-distances .numbers text").all_text_contents()
     assert texts == [written(x) for x in row]
     assert found[s] == "#ffffffff"
@@ -58,7 +58,7 @@ def test_a_click_shows_the_world_from_there(show: Open, rooms: Distance) -> None
 
 
 def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms))
+    page = show(explorer.render_page(rooms))
     s, t = rooms.mdp.state("1,5"), rooms.mdp.state("5,5")
     click(page, s)
     click(page, t)
@@ -71,9 +71,9 @@ def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
         "1,5",
         "5,5",
         rooms.mdp.action_name((why.steps[0].actions or (0,))[0]),
-        f"{why.steps[0].gap:g}",
-        f"{why.steps[0].adds:.4f}",
-        f"{why.steps[0].adds:.4f}",
+        f"{why.steps[0].reward_gap:g}",
+        f"{why.steps[0].contribution:.4f}",
+        f"{why.steps[0].contribution:.4f}",
     ]
     assert rows.first.locator("td").all_text_contents() == first
     expect(page.locator(".sum svg").first).to_be_visible()
@@ -95,8 +95,8 @@ def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
 
 
 def test_all_is_done_by_keys(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms))
-    name, said = rooms.mdp.name, page.locator("#said")
+    page = show(explorer.render_page(rooms))
+    name, said = rooms.mdp.state_name, page.locator("#said")
     title = page.locator("#view-distances .map-title")
     page.locator("#view-distances svg.states-map").focus()
     for key, where in (("ArrowRight", "1,2"), ("ArrowDown", "2,2"), ("ArrowLeft", "2,1")):
@@ -172,20 +172,20 @@ def test_a_dot_of_a_pair_is_read_and_picked(
 
 
 def test_values_lie_under_the_bound_or_that_is_said(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms))
+    page = show(explorer.render_page(rooms))
     page.locator("#tab-values").click()
     verdict = page.locator("#verdict")
     expect(verdict).to_contain_text("All 465 pairs lie under the diagonal.")
     short = dataclasses.replace(rooms, values=rooms.values / 1000, error=math.inf)
     V = planning.optimal_values(rooms.mdp).values
     above = (np.abs(np.subtract.outer(V, V)) > short.values + 1e-6)[np.triu_indices(31, 1)].sum()
-    page = show(explorer.page(short))
+    page = show(explorer.render_page(short))
     page.locator("#tab-values").click()
     expect(page.locator("#verdict")).to_contain_text(f"{above} of 465 pairs lie above the diagonal")
 
 
 def test_a_slider_merges_states(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms))
+    page = show(explorer.render_page(rooms))
     page.locator("#tab-groups").click()
     slider = page.locator("#threshold")
     slider.focus()
@@ -198,20 +198,20 @@ def test_a_slider_merges_states(show: Open, rooms: Distance) -> None:
         true = uses.aggregate(rooms.mdp, rooms, radius=radius * (1 + 1e-4), rule="complete")
         assert seen[-1] == len(true)
         shown = page.locator("#loss").text_content() or ""
-        assert float(shown) == pytest.approx(true.loss, rel=1e-3, abs=1e-9)
+        assert float(shown) == pytest.approx(true.regret, rel=1e-3, abs=1e-9)
         promised = page.locator("#promised").text_content() or ""
-        assert float(promised.split()[-1]) == pytest.approx(true.promised, rel=1e-3, abs=1e-6)
+        assert float(promised.split()[-1]) == pytest.approx(true.regret_bound, rel=1e-3, abs=1e-6)
     assert seen[0] > seen[1] > seen[2] > seen[3] == 1
     hover(page, 4, "groups")
     expect(page.locator("#tip")).to_contain_text("in a class of 31 states")
 
 
 def test_a_class_is_seen_by_itself(show: Open, rooms: Distance) -> None:
-    page = show(explorer.page(rooms))
+    page = show(explorer.render_page(rooms))
     page.locator("#tab-groups").click()
     page.locator("#threshold").fill("8")
     radius = float(page.evaluate("bisimetric.tables[0].groups.steps[8].radius"))
-    labels = uses.labels(rooms, radius=radius, rule="complete")
+    labels = uses.cluster(rooms, radius=radius, rule="complete")
     assert {shade[-2:] for shade in colours(page, "groups")} == {"ff"}
     s = int(np.flatnonzero(labels == np.bincount(labels).argmax())[0])
     hover(page, s, "groups")

@@ -69,7 +69,7 @@ def known() -> dict[str, Distance]:
 @pytest.mark.parametrize("name", distances())
 def test_reasons_are_those_of_explain(show: Open, known: dict[str, Distance], name: str) -> None:
     d = known[name]
-    page = show(explorer.page(d))
+    page = show(explorer.render_page(d))
     n = d.mdp.num_states
     found = page.evaluate(ALL, n)
     loose = max(1e-9, 4 * d.error) if np.isfinite(d.error) else 1e-9
@@ -77,7 +77,7 @@ def test_reasons_are_those_of_explain(show: Open, known: dict[str, Distance], na
         s, t = divmod(place, n)
         why = d.explain(s, t)
         assert each["total"] == pytest.approx(why.total, rel=1e-9, abs=loose)
-        assert each["apart"] == (None if why.apart is None else list(why.apart))
+        assert each["apart"] == (None if why.mismatched_pair is None else list(why.mismatched_pair))
         assert each["left"] is None
         if not why.steps:
             assert each["steps"] == []
@@ -87,10 +87,10 @@ def test_reasons_are_those_of_explain(show: Open, known: dict[str, Distance], na
         _same_step(d, first, mine, loose)
         if not first.coupling:
             assert len(each["steps"]) == len(why.steps)
-            assert each["loop"] == why.loop
+            assert each["loop"] == why.loop_start
             for step, other in zip(why.steps, each["steps"], strict=True):
                 assert other["states"] == list(step.states)
-                assert other["adds"] == pytest.approx(step.adds)
+                assert other["adds"] == pytest.approx(step.contribution)
                 assert other["actions"] == (None if step.actions is None else list(step.actions))
 
 
@@ -112,13 +112,15 @@ def _same_step(d: Distance, step: Any, mine: dict[str, Any], loose: float) -> No
 def test_couplings_of_wide_steps_cost_as_little_as_linear_programmes(show: Open, key: int) -> None:
     mdp = worlds.load("random", states=30, actions=1, successors=14, key=key, discount=0.7)
     d = exact.bisimulation(mdp)
-    costs = show(explorer.page(d)).evaluate(ALL.replace("explain(s, t)", "explain(s, t).total"), 30)
+    costs = show(explorer.render_page(d)).evaluate(
+        ALL.replace("explain(s, t)", "explain(s, t).total"), 30
+    )
     assert np.abs(np.reshape(costs, (30, 30)) - d.values).max() < 1e-6
 
 
 def test_a_coupling_is_shown_step_by_step(show: Open, known: dict[str, Distance]) -> None:
     d = known["branching"]
-    page = show(explorer.page(d))
+    page = show(explorer.render_page(d))
     page.evaluate("bisimetric.selection.choose(0, 1)")
     why = d.explain(0, 1)
     rows = page.locator("table.matches tbody tr")

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bisimetric.agents.pickles import Tree, arrays
+from bisimetric.agents.pickles import ArrayTree, load_arrays
 from bisimetric.agents.rainbow.agent import RainbowAgent
-from bisimetric.agents.rainbow.network import Network
+from bisimetric.agents.rainbow.network import RainbowNetwork
 from bisimetric.errors import InputError
 
-LAYERS = {
+LAYER_NAMES = {
     "conv1": "Conv_0",
     "conv2": "Conv_1",
     "conv3": "Conv_2",
@@ -29,12 +29,12 @@ LAYERS = {
 }
 """Our names of the layers, and those that Flax gave them."""
 
-QUANTILES = 200
+NUM_QUANTILES = 200
 """The outputs an action of Dopamine's QR-DQN."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Means(Network):
+class QuantileNetwork(RainbowNetwork):
     """The network whose outputs are returns: the quantiles of QR-DQN, the one value of DQN.
 
     The value of an action is their mean, Q(s, a) = sum_i theta_i(s, a) / atoms.
@@ -43,7 +43,7 @@ class Means(Network):
     [[2.0, 1.0]]
     """
 
-    def values(self, logits: Array) -> Array:
+    def q_values(self, logits: Array) -> Array:
         """The mean return (n, actions) of each action."""
         return logits.mean(axis=-1)
 
@@ -54,12 +54,12 @@ def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
     Its features (n, 512) are the layer before the head. With n actions the head has n
     outputs for DQN, 51 n for Rainbow, and 200 n for QR-DQN.
     """
-    found = _layers(path, arrays(path))
+    found = _extract_layers(path, load_arrays(path))
     outputs = found["head"]["kernel"].shape[-1]
-    networks: dict[int, Network] = {
-        num_actions: Means(num_actions, atoms=1),
-        51 * num_actions: Network(num_actions),
-        QUANTILES * num_actions: Means(num_actions, atoms=QUANTILES),
+    networks: dict[int, RainbowNetwork] = {
+        num_actions: QuantileNetwork(num_actions, num_atoms=1),
+        51 * num_actions: RainbowNetwork(num_actions),
+        NUM_QUANTILES * num_actions: QuantileNetwork(num_actions, num_atoms=NUM_QUANTILES),
     }
     if outputs not in networks:
         dqn, rainbow, qr_dqn = networks
@@ -74,8 +74,8 @@ def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
             name: {part: np.asarray(each, np.float32) for part, each in layer.items()}
             for name, layer in found.items()
         }
-    for name, shape in network.shapes().items():
-        _check(path, LAYERS[name], single[name], shape)
+    for name, shape in network.kernel_shapes().items():
+        _validate_layer(path, LAYER_NAMES[name], single[name], shape)
     return RainbowAgent(
         os.path.basename(path),
         network,
@@ -86,27 +86,27 @@ def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
     )
 
 
-def _layers(path: str | os.PathLike[str], tree: Tree) -> dict[str, dict[str, Any]]:
+def _extract_layers(path: str | os.PathLike[str], tree: ArrayTree) -> dict[str, dict[str, Any]]:
     """The kernel and the bias of each layer, by our names; any other layer is refused."""
     parameters: Any = tree.get("online_params")
     if isinstance(parameters, Mapping):
         parameters = parameters.get("params", parameters)
     names = sorted(parameters) if isinstance(parameters, Mapping) else []
-    if names != sorted(LAYERS.values()):
+    if names != sorted(LAYER_NAMES.values()):
         has = f"its online_params are {', '.join(names)}" if names else "it has no online_params"
         raise InputError(
             f"{path} is no checkpoint of Dopamine's DQN, Rainbow or QR-DQN in JAX: {has}, and "
-            f"those have {', '.join(LAYERS.values())}."
+            f"those have {', '.join(LAYER_NAMES.values())}."
         )
     for name in names:
         layer = parameters[name]
         parts = sorted(layer) if isinstance(layer, Mapping) else []
         if parts != ["bias", "kernel"] or not all(map(np.ndim, layer.values())):
             raise InputError(f"{path}: the layer {name} is not a kernel and a bias of numbers.")
-    return {ours: dict(parameters[theirs]) for ours, theirs in LAYERS.items()}
+    return {ours: dict(parameters[theirs]) for ours, theirs in LAYER_NAMES.items()}
 
 
-def _check(
+def _validate_layer(
     path: str | os.PathLike[str], name: str, layer: Mapping[str, Any], shape: tuple[int, ...]
 ) -> None:
     for part, wanted in {"kernel": shape, "bias": shape[-1:]}.items():

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bisimetric.errors import InputError
-from bisimetric.games.names import INSTALL, Game, game
-from bisimetric.games.players import fitting
+from bisimetric.games.names import INSTALL, Game, find_game
+from bisimetric.games.players import validate_agent
 from bisimetric.games.protocol import Agent
 
-NAMED = (
+ACCEPTED_FORMATS = (
     "name a .safetensors file of `bisimetric atari train-agent`, a .zip of Stable-Baselines3, a "
     "checkpoint of Dopamine, or module:function"
 )
 
 
-def load(named: str | os.PathLike[str] | None, of: str | Game) -> Agent:
+def load(spec: str | os.PathLike[str] | None, of: str | Game) -> Agent:
     """The agent of that name for a game; None is the one that is shipped.
 
     A `.safetensors` file is a Rainbow of ours, a `.zip` an agent of Stable-Baselines3, any
@@ -33,47 +33,49 @@ def load(named: str | os.PathLike[str] | None, of: str | Game) -> Agent:
     `bisimetric atari train-agent`, a .zip of Stable-Baselines3, a checkpoint of Dopamine, or
     module:function.
     """
-    played = game(of)
-    agent = fitting(_found(None if named is None else os.fspath(named), played), played)
+    played = find_game(of)
+    agent = validate_agent(_resolve(None if spec is None else os.fspath(spec), played), played)
     trained_on = getattr(agent, "made", {}).get("game", played.name)
     if trained_on != played.name:
         raise InputError(
-            f"agents: {named} was trained on {trained_on} and not on {played.name}; give an agent "
+            f"agents: {spec} was trained on {trained_on} and not on {played.name}; give an agent "
             "of this game."
         )
     return agent
 
 
-def _found(named: str | None, played: Game) -> Agent:
+def _resolve(spec: str | None, played: Game) -> Agent:
     agent: Agent
-    if named is None:
-        agent = _module("shipped", "agents").shipped(played)
+    if spec is None:
+        agent = _import_loader("shipped", "agents").shipped(played)
         return agent
-    path, count = Path(named), len(played.actions)
-    where, colon, attribute = named.rpartition(":")
+    path, count = Path(spec), len(played.actions)
+    where, colon, attribute = spec.rpartition(":")
     if path.is_dir():
         inside = ", a checkpoint in it" if any(path.glob("ckpt.*")) else ""
-        raise InputError(f"agents: {named} is a folder; name a file{inside}.")
+        raise InputError(f"agents: {spec} is a folder; name a file{inside}.")
     if not path.is_file() and colon and where and attribute.isidentifier():
-        agent = _module("functions", named).load(named, count)
+        agent = _import_loader("functions", spec).load(spec, count)
     elif not path.is_file():
-        raise InputError(f"agents: there is no file {named!r}; {NAMED}.")
+        raise InputError(f"agents: there is no file {spec!r}; {ACCEPTED_FORMATS}.")
     elif path.suffix == ".zip":
-        agent = _module("stable_baselines", named).load(path)
+        agent = _import_loader("stable_baselines", spec).load(path)
     elif path.suffix == ".safetensors":
-        agent = _module("rainbow", named).load(path)
+        agent = _import_loader("rainbow", spec).load(path)
     elif zipfile.is_zipfile(path) or path.suffix == ".py":
-        raise InputError(f"agents: {named} holds no agent that can be read here; {NAMED}.")
+        raise InputError(
+            f"agents: {spec} holds no agent that can be read here; {ACCEPTED_FORMATS}."
+        )
     else:
-        agent = _module("dopamine", named).load(path, count)
+        agent = _import_loader("dopamine", spec).load(path, count)
     return agent
 
 
-def _module(name: str, wanted: str) -> Any:
+def _import_loader(name: str, caller: str) -> Any:
     """A module beside this one; what it needs may not be installed."""
     try:
         return importlib.import_module(f"bisimetric.agents.{name}")
     except ImportError as error:
         if error.name is None or error.name.startswith("bisimetric"):
             raise
-        raise InputError(f"{wanted}: {error.name} is not installed; {INSTALL}.") from None
+        raise InputError(f"{caller}: {error.name} is not installed; {INSTALL}.") from None

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.memory import require_memory
 
-Tree = dict[str, "Tree | NDArray[Any]"]
+ArrayTree = dict[str, "ArrayTree | NDArray[Any]"]
 
-KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 """The types of numbers that are read, by NumPy's short names."""
 
-UNREAD = ("flax", "jax", "jaxlib", "ml_dtypes", "optax")
+IGNORED_PACKAGES = ("flax", "jax", "jaxlib", "ml_dtypes", "optax")
 """Packages whose other objects are passed over: the state of an optimiser, above all."""
 
 
-class Unread:
+class IgnoredStub:
     """Stands for something that is passed over, whatever it is made of."""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
@@ -39,7 +39,7 @@ class Unread:
         pass
 
 
-class Encoded:
+class BytesStub:
     """Stands for the bytes that old pickles keep as text."""
 
     def __new__(cls, text: str, *_: Any) -> Any:
@@ -49,25 +49,25 @@ class Encoded:
         pass
 
 
-class Frozen(dict[Any, Any]):
+class FrozenDictStub(dict[Any, Any]):
     """Stands for Flax's FrozenDict: a dictionary."""
 
     def __setstate__(self, state: Any) -> None:
         self.update(state["_dict"])
 
 
-class Type:
+class DtypeStub:
     """Stands for a NumPy dtype of plain numbers; `code` is None for any other."""
 
     def __init__(self, code: Any, *_: Any) -> None:
-        self.code = code if isinstance(code, str) and code in KINDS else None
+        self.code = code if isinstance(code, str) and code in DTYPES else None
 
     def __setstate__(self, state: Any) -> None:
         if self.code is not None and state[1] in ("<", ">"):
             self.code = state[1] + self.code
 
 
-class Numbers:
+class ArrayStub:
     """Stands for a NumPy array; `array` is None where its elements are not plain numbers."""
 
     array: NDArray[Any] | None
@@ -79,22 +79,22 @@ class Numbers:
         _, shape, kind, by_columns, raw = state
         self.fill(raw, kind, shape, "F" if by_columns else "C")
 
-    def fill(self, raw: Any, kind: Any, shape: Any, order: Any) -> None:
-        if isinstance(kind, Type) and kind.code and isinstance(raw, bytes | bytearray):
-            flat = np.frombuffer(bytes(raw), kind.code)
+    def fill(self, raw: Any, dtype: Any, shape: Any, order: Any) -> None:
+        if isinstance(dtype, DtypeStub) and dtype.code and isinstance(raw, bytes | bytearray):
+            flat = np.frombuffer(bytes(raw), dtype.code)
             whole = flat.reshape(shape, order="F" if order == "F" else "C")
             self.array = whole.astype(whole.dtype.newbyteorder("="), copy=False)
 
 
-class Buffer(Numbers):
+class BufferArrayStub(ArrayStub):
     """Stands for a NumPy array that is pickled by its buffer."""
 
-    def __init__(self, raw: Any, kind: Any, shape: Any, order: Any, *_: Any) -> None:
+    def __init__(self, raw: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> None:
         super().__init__()
-        self.fill(raw, kind, shape, order)
+        self.fill(raw, dtype, shape, order)
 
 
-class Device(Numbers):
+class JaxArrayStub(ArrayStub):
     """Stands for a JAX array, which is pickled as the parts of a NumPy array."""
 
     def __init__(self, make: Any, of: Any, state: Any, *_: Any) -> None:
@@ -102,33 +102,33 @@ class Device(Numbers):
         self.__setstate__(state)
 
 
-READ: dict[str, Any] = {
-    "_codecs.encode": Encoded,
+STUBS: dict[str, Any] = {
+    "_codecs.encode": BytesStub,
     "collections.OrderedDict": dict,
-    "flax.core.frozen_dict.FrozenDict": Frozen,
-    "jax._src.array._reconstruct_array": Device,
-    "jax._src.device_array.reconstruct_device_array": Device,
-    "numpy.core.multiarray._reconstruct": Numbers,
-    "numpy.core.multiarray.scalar": Unread,
-    "numpy.core.numeric._frombuffer": Buffer,
-    "numpy.dtype": Type,
-    "numpy.ndarray": Unread,
+    "flax.core.frozen_dict.FrozenDict": FrozenDictStub,
+    "jax._src.array._reconstruct_array": JaxArrayStub,
+    "jax._src.device_array.reconstruct_device_array": JaxArrayStub,
+    "numpy.core.multiarray._reconstruct": ArrayStub,
+    "numpy.core.multiarray.scalar": IgnoredStub,
+    "numpy.core.numeric._frombuffer": BufferArrayStub,
+    "numpy.dtype": DtypeStub,
+    "numpy.ndarray": IgnoredStub,
 }
 
 
-class Reader(pickle.Unpickler):
+class StubUnpickler(pickle.Unpickler):
     """An unpickler whose names all lead to the classes above."""
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}".replace("numpy._core.", "numpy.core.")
-        if full in READ:
-            return READ[full]
-        if module.partition(".")[0] in UNREAD:
-            return Unread
+        if full in STUBS:
+            return STUBS[full]
+        if module.partition(".")[0] in IGNORED_PACKAGES:
+            return IgnoredStub
         raise InputError(full)
 
 
-def arrays(path: str | os.PathLike[str]) -> Tree:
+def load_arrays(path: str | os.PathLike[str]) -> ArrayTree:
     """The dictionaries of arrays in a pickle; whatever else it holds is left out.
 
     >>> import tempfile
@@ -143,9 +143,9 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
         require_memory(f"{path}: it needs", needed, "is it from a trusted source?")
         with open(path, "rb") as file:
             raw = file.read()
-        check_opcodes(raw)
-        found = Reader(io.BytesIO(raw)).load()
-        return _plain(found) if isinstance(found, Mapping) else {}
+        validate_opcodes(raw)
+        found = StubUnpickler(io.BytesIO(raw)).load()
+        return _extract_arrays(found) if isinstance(found, Mapping) else {}
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
     except InputError as named:
@@ -153,7 +153,7 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
             f"{path} names code, {named}, where only arrays and containers are read; nothing of it "
             "was run: take a file from a source you trust, that holds parameters alone."
         ) from None
-    except TableTooLarge:
+    except InsufficientMemory:
         raise
     except Exception:
         # A damaged pickle fails in any way: it is a programme that was cut or changed.
@@ -162,7 +162,7 @@ def arrays(path: str | os.PathLike[str]) -> Tree:
         ) from None
 
 
-def check_opcodes(raw: bytes) -> None:
+def validate_opcodes(raw: bytes) -> None:
     """A ValueError where the opcodes of a pickle would take more memory than it has bytes for.
 
     Lengths must lie within it, and numbers of remembered objects within what there are.
@@ -172,12 +172,12 @@ def check_opcodes(raw: bytes) -> None:
             raise ValueError(f"{code.name} {number}")
 
 
-def _plain(found: Mapping[Any, Any]) -> Tree:
+def _extract_arrays(mapping: Mapping[Any, Any]) -> ArrayTree:
     """The same dictionaries with their arrays, less what is neither."""
-    tree: Tree = {}
-    for name, each in found.items():
+    tree: ArrayTree = {}
+    for name, each in mapping.items():
         if isinstance(each, Mapping):
-            tree[str(name)] = _plain(each)
-        elif isinstance(each, Numbers) and each.array is not None:
+            tree[str(name)] = _extract_arrays(each)
+        elif isinstance(each, ArrayStub) and each.array is not None:
             tree[str(name)] = each.array
     return tree

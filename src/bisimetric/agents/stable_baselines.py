@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.agents.pickles import check_opcodes
+from bisimetric.agents.pickles import validate_opcodes
 from bisimetric.archives import open_member, open_zip
 from bisimetric.errors import InputError
-from bisimetric.files import MALFORMED, UNREADABLE, parse_object
-from bisimetric.games.protocol import Seen
+from bisimetric.files import ARCHIVE_ERRORS, METADATA_ERRORS, parse_object
+from bisimetric.games.protocol import AgentOutput
 
 INSTALL = "pip install 'bisimetric[sb3]'"
 
-OWN = ("stable_baselines3.", "sb3_contrib.")
-EXTRACTOR = "stable_baselines3.common.torch_layers.NatureCNN"
+KNOWN_PACKAGES = ("stable_baselines3.", "sb3_contrib.")
+NATURE_CNN = "stable_baselines3.common.torch_layers.NatureCNN"
 """Whose classes are known."""
 
 STRIDES = (4, 2, 1)
@@ -37,16 +37,16 @@ STRIDES = (4, 2, 1)
 ACTIVATIONS = ("ReLU", "Tanh", "ELU", "LeakyReLU", "GELU", "SiLU", "Sigmoid")
 """What may follow a hidden layer, by PyTorch's names; without arguments."""
 
-CRITICS = ("q_net", "quantile_net")
+CRITIC_NAMES = ("q_net", "quantile_net")
 """What the networks of DQN and of QR-DQN are called."""
 
-UNUSED = ("q_net_target.", "quantile_net_target.", "features_extractor.")
+UNUSED_PREFIXES = ("q_net_target.", "quantile_net_target.", "features_extractor.")
 """Weights that copy others: the targets, and an extractor that actor and critic have too."""
 
-LARGEST = 2**22
+MAX_OBSERVATION_SIZE = 2**22
 """Numbers in an observation, at most: a hundred times as many as Atari's."""
 
-Look = Callable[[Any], tuple[Any, Any, Any]]
+ForwardFunction = Callable[[Any], tuple[Any, Any, Any]]
 """From observations (n, *shape) to the actions, the features and the values of them, as tensors."""
 
 
@@ -57,62 +57,70 @@ class StableBaselinesAgent:
     Q, the largest mean of the quantiles, or what the critic says.
     """
 
-    def __init__(self, name: str, look: Look, num_actions: int, shape: tuple[int, ...]) -> None:
-        self.name, self.num_actions, self.shape = name, num_actions, shape
-        self._look = look
-        self.num_features = self._seen(np.zeros((1, *shape), np.uint8)).features.shape[1]
+    def __init__(
+        self,
+        name: str,
+        forward: ForwardFunction,
+        num_actions: int,
+        observation_shape: tuple[int, ...],
+    ) -> None:
+        self.name, self.num_actions, self.observation_shape = name, num_actions, observation_shape
+        self._forward = forward
+        self.num_features = self._compute_output(
+            np.zeros((1, *observation_shape), np.uint8)
+        ).features.shape[1]
 
-    def start(self, count: int) -> None:
+    def initial_state(self, num_games: int) -> None:
         """It remembers nothing."""
 
-    def see(
-        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, Any]:
-        return self._seen(observations), memory
+    def act(
+        self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, Any]:
+        return self._compute_output(observations), state
 
-    def _seen(self, observations: NDArray[np.uint8]) -> Seen:
-        torch = _torch(self.name)
+    def _compute_output(self, observations: NDArray[np.uint8]) -> AgentOutput:
+        torch = _import_torch(self.name)
         with torch.inference_mode():
-            found = self._look(torch.tensor(observations))
+            found = self._forward(torch.tensor(observations))
         action, features, value = (each.cpu().numpy() for each in found)
-        return Seen(action.astype(np.int64), features, value)
+        return AgentOutput(action.astype(np.int64), features, value)
 
 
-class Zip:
+class PolicyArchive:
     """The plain part of a zip: its weights, and what its settings say in words."""
 
-    def __init__(self, where: str, weights: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        self.where, self.weights, self.settings = where, weights, settings
-        self.used: set[str] = set()
+    def __init__(self, path: str, weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self.path, self.weights, self.config = path, weights, config
+        self.used_names: set[str] = set()
 
-    def layer(self, name: str) -> tuple[Any, Any]:
+    def read_layer(self, name: str) -> tuple[Any, Any]:
         """The weights and the biases of a layer."""
         names = (f"{name}.weight", f"{name}.bias")
         for each in names:
             if each not in self.weights:
                 raise InputError(
-                    f"{self.where}: it has no weights {each!r}; it must be an agent of DQN, "
+                    f"{self.path}: it has no weights {each!r}; it must be an agent of DQN, "
                     "QR-DQN, PPO or A2C with a CnnPolicy, saved by model.save."
                 )
-        self.used |= {*names}
+        self.used_names |= {*names}
         weight, bias = (self.weights[each] for each in names)
         if weight.ndim < 2 or tuple(bias.shape) != tuple(weight.shape[:1]):
             raise InputError(
-                f"{self.where}: its layers do not fit one another: {name} has weights of shape "
+                f"{self.path}: its layers do not fit one another: {name} has weights of shape "
                 f"{tuple(weight.shape)} and biases of shape {tuple(bias.shape)}."
             )
         return weight, bias
 
-    def layers(self, name: str) -> list[tuple[Any, Any]]:
+    def read_layers(self, name: str) -> list[tuple[Any, Any]]:
         """The layers `name.0`, `name.2` and so on: activations stand between them."""
         count = 0
         while f"{name}.{2 * count}.weight" in self.weights:
             count += 1
-        return [self.layer(f"{name}.{2 * place}") for place in range(count)]
+        return [self.read_layer(f"{name}.{2 * place}") for place in range(count)]
 
-    def option(self, name: str, default: Any) -> Any:
+    def get_option(self, name: str, default: Any) -> Any:
         """One of the `policy_kwargs`; an object is there as the text that stands for it."""
-        options = self.settings.get("policy_kwargs")
+        options = self.config.get("policy_kwargs")
         return options.get(name, default) if isinstance(options, Mapping) else default
 
 
@@ -123,23 +131,34 @@ def load(path: str | os.PathLike[str]) -> StableBaselinesAgent:
     of features; a feature extractor of one's own is refused. Observations are channels first, as
     SB3 itself keeps them, and the frames of a stack the oldest first.
     """
-    opened = _opened(path)
+    opened = _open_archive(path)
     try:
-        num_actions = int(opened.settings["action_space"]["n"])
-        space = opened.settings["observation_space"]
+        num_actions = int(opened.config["action_space"]["n"])
+        space = opened.config["observation_space"]
         shape = tuple(int(each) for each in space.get("_shape", space.get("shape")))
-        if num_actions < 1 or not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
+        if (
+            num_actions < 1
+            or not shape
+            or min(shape) < 1
+            or math.prod(shape) > MAX_OBSERVATION_SIZE
+        ):
             raise ValueError
-    except MALFORMED:
+    except METADATA_ERRORS:
         raise InputError(
             f"{path}: it does not say how many actions it has, or what it sees; it must be an "
             "agent with discrete actions that sees frames."
         ) from None
-    _check_classes(opened)
-    kinds = [each for each in CRITICS if f"{each}.{each}.0.weight" in opened.weights]
-    look = _critic(opened, kinds[0], num_actions) if kinds else _actor(opened, num_actions)
+    _require_known_classes(opened)
+    kinds = [each for each in CRITIC_NAMES if f"{each}.{each}.0.weight" in opened.weights]
+    look = (
+        _build_critic(opened, kinds[0], num_actions)
+        if kinds
+        else _build_actor_critic(opened, num_actions)
+    )
     others = [
-        name for name in opened.weights if name not in opened.used and not name.startswith(UNUSED)
+        name
+        for name in opened.weights
+        if name not in opened.used_names and not name.startswith(UNUSED_PREFIXES)
     ]
     if others:
         raise InputError(
@@ -155,20 +174,20 @@ def load(path: str | os.PathLike[str]) -> StableBaselinesAgent:
         ) from None
 
 
-def _opened(path: str | os.PathLike[str]) -> Zip:
+def _open_archive(path: str | os.PathLike[str]) -> PolicyArchive:
     """The weights and the settings of a zip; what is pickled in it stays so."""
-    torch = _torch(str(path))
+    torch = _import_torch(str(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         with open_zip(path) as file:
-            settings, raw = (_member(path, file, name) for name in ("data", "policy.pth"))
+            settings, raw = (_read_member(path, file, name) for name in ("data", "policy.pth"))
         about = parse_object(settings)
-    except UNREADABLE:
+    except ARCHIVE_ERRORS:
         raise InputError(
             f"{path} is cut short or no zip of Stable-Baselines3; write it with model.save."
         ) from None
     try:
-        _check_stored(raw)
+        _require_uncompressed(raw)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = torch.load(io.BytesIO(raw), map_location=device, weights_only=True)
@@ -178,15 +197,15 @@ def _opened(path: str | os.PathLike[str]) -> Zip:
             f"{path}: its policy.pth is damaged or holds code where only tensors are read; nothing "
             "of it was run: take a file from a source you trust, written by model.save."
         ) from None
-    return Zip(str(path), _weights(path, torch, found), about)
+    return PolicyArchive(str(path), _validate_weights(path, torch, found), about)
 
 
-def _member(path: str | os.PathLike[str], file: zipfile.ZipFile, name: str) -> bytes:
+def _read_member(path: str | os.PathLike[str], file: zipfile.ZipFile, name: str) -> bytes:
     with open_member(path, file, file.getinfo(name)) as opened:
         return opened.read()
 
 
-def _check_stored(raw: bytes) -> None:
+def _require_uncompressed(raw: bytes) -> None:
     """Refuses a file of PyTorch whose records are compressed, or whose pickle declares too much.
 
     PyTorch never compresses, and takes the memory that a record declares before it reads it.
@@ -196,15 +215,15 @@ def _check_stored(raw: bytes) -> None:
             if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(raw):
                 raise ValueError(f"{info.filename} is compressed")
             if info.filename.endswith(".pkl"):
-                check_opcodes(file.read(info))
+                validate_opcodes(file.read(info))
 
 
-def _weights(path: str | os.PathLike[str], torch: Any, found: Any) -> dict[str, Any]:
+def _validate_weights(path: str | os.PathLike[str], torch: Any, tensors: Any) -> dict[str, Any]:
     """The tensors of a file as float32, each finite and no larger than what is stored of it."""
-    if not isinstance(found, Mapping):
-        raise InputError(f"{path}: its policy.pth holds {type(found).__name__}, and no weights.")
+    if not isinstance(tensors, Mapping):
+        raise InputError(f"{path}: its policy.pth holds {type(tensors).__name__}, and no weights.")
     weights = {}
-    for name, each in found.items():
+    for name, each in tensors.items():
         plain = (
             isinstance(name, str)
             and torch.is_tensor(each)
@@ -221,29 +240,33 @@ def _weights(path: str | os.PathLike[str], torch: Any, found: Any) -> dict[str, 
     return weights
 
 
-def _check_classes(opened: Zip) -> None:
+def _require_known_classes(archive: PolicyArchive) -> None:
     """Only SB3's own classes are known; a class of other people's may compute anything."""
-    policy = opened.settings.get("policy_class")
-    module = policy.get("__module__", OWN[0]) if isinstance(policy, Mapping) else OWN[0]
-    extractor = str(opened.option("features_extractor_class", EXTRACTOR))
+    policy = archive.config.get("policy_class")
+    module = (
+        policy.get("__module__", KNOWN_PACKAGES[0])
+        if isinstance(policy, Mapping)
+        else KNOWN_PACKAGES[0]
+    )
+    extractor = str(archive.get_option("features_extractor_class", NATURE_CNN))
     for what, found, known in (
-        ("policy is of the module", str(module), str(module).startswith(OWN)),
-        ("features come from", extractor, EXTRACTOR in extractor),
+        ("policy is of the module", str(module), str(module).startswith(KNOWN_PACKAGES)),
+        ("features come from", extractor, NATURE_CNN in extractor),
     ):
         if not known:
             raise InputError(
-                f"{opened.where}: its {what} {found}, and only SB3's own CnnPolicy and NatureCNN "
+                f"{archive.path}: its {what} {found}, and only SB3's own CnnPolicy and NatureCNN "
                 "are known; wrap the agent as a Python function, and name it module:function."
             )
 
 
-def _critic(opened: Zip, kind: str, num_actions: int) -> Look:
+def _build_critic(archive: PolicyArchive, kind: str, num_actions: int) -> ForwardFunction:
     """Q(s, a), or quantiles (n, N, actions) whose mean it is."""
-    eye = _eye(opened, f"{kind}.features_extractor")
-    *hidden, (weight, bias) = opened.layers(f"{kind}.{kind}")
-    rest = _hidden(opened, hidden, "ReLU")
+    eye = _build_feature_extractor(archive, f"{kind}.features_extractor")
+    *hidden, (weight, bias) = archive.read_layers(f"{kind}.{kind}")
+    rest = _build_hidden_layers(archive, hidden, "ReLU")
     quantiles = 1 if kind == "q_net" else -1
-    linear = _torch(opened.where).nn.functional.linear
+    linear = _import_torch(archive.path).nn.functional.linear
 
     def look(observations: Any) -> tuple[Any, Any, Any]:
         features = rest(eye(observations))
@@ -254,16 +277,18 @@ def _critic(opened: Zip, kind: str, num_actions: int) -> Look:
     return look
 
 
-def _actor(opened: Zip, num_actions: int) -> Look:
+def _build_actor_critic(archive: PolicyArchive, num_actions: int) -> ForwardFunction:
     """The likeliest action; the value is V(s), of the critic."""
-    shared = bool(opened.option("share_features_extractor", True))
-    apart = "pi_features_extractor.linear.0.weight" in opened.weights
-    eye = _eye(opened, "pi_features_extractor" if apart else "features_extractor")
-    eye_of_critic = _eye(opened, "vf_features_extractor") if apart else eye
-    actor = _hidden(opened, opened.layers("mlp_extractor.policy_net"), "Tanh")
-    critic = _hidden(opened, opened.layers("mlp_extractor.value_net"), "Tanh")
-    action, value = opened.layer("action_net"), opened.layer("value_net")
-    linear = _torch(opened.where).nn.functional.linear
+    shared = bool(archive.get_option("share_features_extractor", True))
+    apart = "pi_features_extractor.linear.0.weight" in archive.weights
+    eye = _build_feature_extractor(
+        archive, "pi_features_extractor" if apart else "features_extractor"
+    )
+    eye_of_critic = _build_feature_extractor(archive, "vf_features_extractor") if apart else eye
+    actor = _build_hidden_layers(archive, archive.read_layers("mlp_extractor.policy_net"), "Tanh")
+    critic = _build_hidden_layers(archive, archive.read_layers("mlp_extractor.value_net"), "Tanh")
+    action, value = archive.read_layer("action_net"), archive.read_layer("value_net")
+    linear = _import_torch(archive.path).nn.functional.linear
 
     def look(observations: Any) -> tuple[Any, Any, Any]:
         seen = eye(observations)
@@ -275,12 +300,12 @@ def _actor(opened: Zip, num_actions: int) -> Look:
     return look
 
 
-def _eye(opened: Zip, name: str) -> Callable[[Any], Any]:
+def _build_feature_extractor(archive: PolicyArchive, name: str) -> Callable[[Any], Any]:
     """Three convolutions and a layer, with rectifiers: NatureCNN."""
-    layers = [opened.layer(f"{name}.cnn.{place}") for place in (0, 2, 4)]
-    weight, bias = opened.layer(f"{name}.linear.0")
-    functional = _torch(opened.where).nn.functional
-    scale = 255 if opened.option("normalize_images", True) else 1
+    layers = [archive.read_layer(f"{name}.cnn.{place}") for place in (0, 2, 4)]
+    weight, bias = archive.read_layer(f"{name}.linear.0")
+    functional = _import_torch(archive.path).nn.functional
+    scale = 255 if archive.get_option("normalize_images", True) else 1
 
     def eye(observations: Any) -> Any:
         x = observations.to(weight.device, weight.dtype) / scale
@@ -291,15 +316,17 @@ def _eye(opened: Zip, name: str) -> Callable[[Any], Any]:
     return eye
 
 
-def _hidden(opened: Zip, layers: list[tuple[Any, Any]], usual: str) -> Callable[[Any], Any]:
+def _build_hidden_layers(
+    archive: PolicyArchive, layers: list[tuple[Any, Any]], default_activation: str
+) -> Callable[[Any], Any]:
     """Layers, each followed by the activation that the settings name, or by the usual one."""
-    said = opened.option("activation_fn", usual)
+    said = archive.get_option("activation_fn", default_activation)
     name = str(said).rpartition(".")[2].rstrip("'>")
     if name not in ACTIVATIONS:
         raise InputError(
-            f"{opened.where}: its activation is {said}; known are {', '.join(ACTIVATIONS)}."
+            f"{archive.path}: its activation is {said}; known are {', '.join(ACTIVATIONS)}."
         )
-    torch = _torch(opened.where)
+    torch = _import_torch(archive.path)
     activation = getattr(torch.nn, name)()
 
     def hidden(x: Any) -> Any:
@@ -310,8 +337,8 @@ def _hidden(opened: Zip, layers: list[tuple[Any, Any]], usual: str) -> Callable[
     return hidden
 
 
-def _torch(wanted: str) -> Any:
+def _import_torch(caller: str) -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError:
-        raise InputError(f"{wanted}: torch is not installed; {INSTALL}.") from None
+        raise InputError(f"{caller}: torch is not installed; {INSTALL}.") from None

@@ -14,7 +14,7 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bisimetric import __version__
-from bisimetric.cli.arguments import program
+from bisimetric.cli.arguments import program_name
 from bisimetric.cli.commands import (
     data,
     demo,
@@ -36,8 +36,8 @@ from bisimetric.cli.commands.uses import (
     explore,
     transfer,
 )
-from bisimetric.cli.interrupts import interrupted
-from bisimetric.cli.parsing import ParseError, parse_errors
+from bisimetric.cli.interrupts import describe_interrupt
+from bisimetric.cli.parsing import ParseError, capture_parse_errors
 from bisimetric.errors import Diverged, InputError, NotConverged
 
 DESCRIPTION = """How alike are two states of a Markov decision process, by how they behave?
@@ -46,7 +46,7 @@ bisimetric measures it with bisimulation distances: they bound how much the valu
 differ. A table is exact to a proven error, or comes from experience and says how much that proves.
 `bisimetric --version` prints the version."""
 
-GROUPS = {
+GROUP_HELP = {
     "exact": "Distances between all states of a world, each to a proven error.",
     "relation": "The classes of states that behave exactly alike.",
     "sharded": "Exact distances that several processes compute and hold together.",
@@ -68,7 +68,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("relation", "lax"): relation.lax,
     ("sharded", "bisimulation"): sharded.bisimulation,
     ("sharded", "on-policy"): sharded.on_policy,
-    ("spread",): sharded.spread,
+    ("spread",): sharded.launch,
     ("sampled", "bisimulation"): sampled.bisimulation,
     ("sampled", "on-policy"): sampled.on_policy,
     ("learned", "bisimulation"): learned.bisimulation,
@@ -77,11 +77,11 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("uses", "aggregate"): aggregate.aggregate,
     ("uses", "compress"): compress.compress,
     ("uses", "embed"): embed.embed,
-    ("uses", "explore"): explore.explore,
+    ("uses", "explore"): explore.bonus,
     ("uses", "transfer"): transfer.transfer,
     ("rollout",): data.rollout,
     ("explain",): tables.explain,
-    ("explore",): explorer.explore,
+    ("explore",): explorer.view,
     ("show",): tables.show,
     ("demo",): demo.demo,
     ("atari", "train-agent"): train_agent.train_agent,
@@ -90,7 +90,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("atari", "sweep"): sweep.sweep,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
-    ("reproduce", "recipes"): reproduce.recipes,
+    ("reproduce", "recipes"): reproduce.algorithms,
 }
 
 
@@ -109,52 +109,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as stop:
-        return _refuse(interrupted(stop, program(), given), 130)
+        return _fail(describe_interrupt(stop, program_name(), given), 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _refuse(f"{where}{error.strerror or error}")
+        return _fail(f"{where}{error.strerror or error}")
     except (InputError, NotConverged, Diverged, ParseError) as error:
-        return _refuse(str(error))
+        return _fail(str(error))
     except MemoryError as error:
-        return _refuse(str(error) or "the memory is full; try a smaller world or --dtype float32.")
+        return _fail(str(error) or "the memory is full; try a smaller world or --dtype float32.")
 
 
-def _run(given: list[str]) -> int:
-    if given == ["--version"]:
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
         print(f"bisimetric {__version__}")
         return 0
     try:
-        with parse_errors(given, COMMANDS):
-            job: Callable[[], int | None] = _application().cli(
+        with capture_parse_errors(arguments, COMMANDS):
+            job: Callable[[], int | None] = _build_application().cli(
                 prog="bisimetric",
                 description=DESCRIPTION,
-                args=given,
+                args=arguments,
                 config=(tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
             )
     except SystemExit as stop:
-        if not stop.code and {"-h", "--help"} & set(given):
-            print(_examples(given))
+        if not stop.code and {"-h", "--help"} & set(arguments):
+            print(_format_examples(arguments))
         sys.stdout.flush()
         raise
     return job() or 0
 
 
-def _refuse(message: str, code: int = 2) -> int:
+def _fail(message: str, code: int = 2) -> int:
     print("bisimetric:", " ".join(message.split()), file=sys.stderr)
     return code
 
 
-def _application() -> SubcommandApp:
-    app, groups = SubcommandApp(), {name: SubcommandApp() for name in GROUPS}
+def _build_application() -> SubcommandApp:
+    app, groups = SubcommandApp(), {name: SubcommandApp() for name in GROUP_HELP}
     for path, function in COMMANDS.items():
         home = groups.get(path[0], app)
-        if path[0] in GROUPS:
-            app.command(home, name=path[0], help=GROUPS[path[0]])
-        home.command(name=path[-1])(_later(function))
+        if path[0] in GROUP_HELP:
+            app.command(home, name=path[0], help=GROUP_HELP[path[0]])
+        home.command(name=path[-1])(_defer(function))
     return app
 
 
-def _later(function: Callable[..., int | None]) -> Callable[..., Any]:
+def _defer(function: Callable[..., int | None]) -> Callable[..., Any]:
     """The call that a command line asks for, not yet made: parsing never meets its errors."""
 
     @functools.wraps(function)
@@ -164,9 +164,9 @@ def _later(function: Callable[..., int | None]) -> Callable[..., Any]:
     return parsed
 
 
-def _examples(given: Sequence[str]) -> str:
+def _format_examples(arguments: Sequence[str]) -> str:
     """The examples of the command, or of the group of commands, that help was asked for."""
-    words = tuple(word for word in given if not word.startswith("-"))
+    words = tuple(word for word in arguments if not word.startswith("-"))
     exactly = [path for path in COMMANDS if path == words[: len(path)]]
     below = [path for path in COMMANDS if path[: len(words[:1])] == words[:1]]
     lines: list[str] = []

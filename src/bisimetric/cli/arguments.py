@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 
-from bisimetric.errors import ExpectedReward, InputError, MissingActions
-from bisimetric.files import check_writable
+from bisimetric.errors import ExpectedRewardWarning, InputError, MissingActionsWarning
+from bisimetric.files import require_writable
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.mdp import MDP
 
-Options = Annotated[
+SetArg = Annotated[
     list[list[str]],
     UseAppendAction,
     arg(name="set", metavar="KEY=VALUE ...", help_behavior_hint=""),
 ]
-NOTES = (ExpectedReward, MissingActions)
+REPORTED_WARNINGS = (ExpectedRewardWarning, MissingActionsWarning)
 """Warnings that are said in one plain line."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class WorldOptions:
     """The MDP that a command works on."""
 
     world: Annotated[Positional[str], arg(metavar="WORLD_OR_FILE")]
@@ -40,25 +40,25 @@ class Source:
         float | None, arg(metavar="G", help_behavior_hint="(default: the world's own)")
     ] = None
     """how much the next step counts, at least 0 and below 1"""
-    options: Options = dataclasses.field(default_factory=list)
+    options: SetArg = dataclasses.field(default_factory=list)
     """options of the world, as in `--set rows=20 columns=30`; may be repeated"""
 
     def load(self) -> MDP:
         from bisimetric import worlds
 
-        options = options_of(self.options)
+        options = parse_options(self.options)
         with warnings.catch_warnings(record=True) as caught:
-            for note in NOTES:
+            for note in REPORTED_WARNINGS:
                 warnings.simplefilter("always", note)
             mdp = worlds.load(self.world, discount=self.discount, **options)
         for each in caught:
-            if issubclass(each.category, NOTES):
+            if issubclass(each.category, REPORTED_WARNINGS):
                 print(f"note: {each.message}", file=sys.stderr)
             else:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return mdp
 
-    def words(self) -> list[str]:
+    def to_arguments(self) -> list[str]:
         """The same world in other commands."""
         rate = [] if self.discount is None else ["--discount", f"{self.discount:g}"]
         given = [word for group in self.options for word in group]
@@ -66,7 +66,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
-class Accuracy:
+class AccuracyOptions:
     """How exact a table is."""
 
     tol: Annotated[
@@ -79,25 +79,29 @@ class Accuracy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
+class FigureOptions:
     """What to draw, and where to save it; the ending chooses the format."""
 
     origin: Annotated[str, arg(name="from", metavar="STATE")] = "0"
     """the state that --plot measures from, by name or id"""
-    plot: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
+    plot_map: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
     """save a map of the distances from one state"""
-    heatmap: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
+    plot_heatmap: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
     """save the table as a heatmap, similar states side by side"""
-    all_maps: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
+    plot_all_maps: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None
     """save one map for every state"""
 
     @property
     def paths(self) -> list[Path]:
-        return [path for path in (self.plot, self.heatmap, self.all_maps) if path is not None]
+        return [
+            path
+            for path in (self.plot_map, self.plot_heatmap, self.plot_all_maps)
+            if path is not None
+        ]
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Refuses a file that could not be saved, before any long work starts."""
-        check_outputs(*self.paths)
+        validate_outputs(*self.paths)
         if not self.paths:
             return
         from bisimetric.views.pictures import FORMATS
@@ -107,13 +111,13 @@ class Pictures:
                 endings = ", ".join(f".{ending}" for ending in FORMATS)
                 raise InputError(f"cannot save a picture as {path}; use one of {endings}.")
 
-    def check_world(self, mdp: MDP) -> None:
+    def validate_states(self, mdp: MDP) -> None:
         """Refuses a state or a world that could not be drawn."""
         mdp.state(self.origin)
-        if self.all_maps is not None:
-            from bisimetric.views.maps import cells_of_all_maps
+        if self.plot_all_maps is not None:
+            from bisimetric.views.maps import require_all_maps
 
-            cells_of_all_maps(mdp)
+            require_all_maps(mdp)
 
     def draw(self, distance: Distance) -> None:
         """Saves the pictures that were asked for."""
@@ -121,36 +125,36 @@ class Pictures:
             return
         from bisimetric import views
 
-        if self.plot is not None:
-            views.save(views.distances_from(distance, self.origin), self.plot)
-        if self.heatmap is not None:
-            views.save(views.heatmap(distance), self.heatmap)
-        if self.all_maps is not None:
-            views.save(views.all_maps(distance), self.all_maps)
+        if self.plot_map is not None:
+            views.save_figure(views.plot_distances_from(distance, self.origin), self.plot_map)
+        if self.plot_heatmap is not None:
+            views.save_figure(views.plot_heatmap(distance), self.plot_heatmap)
+        if self.plot_all_maps is not None:
+            views.save_figure(views.plot_all_maps(distance), self.plot_all_maps)
 
 
-World = OmitArgPrefixes[Source]
-Accurate = OmitArgPrefixes[Accuracy]
-Drawn = OmitArgPrefixes[Pictures]
-Table = Annotated[Positional[Path], arg(metavar="TABLE")]
-State = Annotated[Positional[str], arg(metavar="STATE")]
-Output = Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")]
-Samples = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
-Key = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
-Pairs = Annotated[
+WorldArg = OmitArgPrefixes[WorldOptions]
+AccuracyArg = OmitArgPrefixes[AccuracyOptions]
+FigureArg = OmitArgPrefixes[FigureOptions]
+DistanceArg = Annotated[Positional[Path], arg(metavar="TABLE")]
+StateArg = Annotated[Positional[str], arg(metavar="STATE")]
+OutputArg = Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")]
+SamplesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
+OptionalSeedArg = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
+PairsArg = Annotated[
     tuple[tuple[str, str], ...], UseAppendAction, arg(metavar="STATE STATE", help_behavior_hint="")
 ]
-OnDevice = Annotated[Literal["cpu", "gpu"], arg(metavar="{cpu,gpu}")]
-Policy = Annotated[
+DeviceArg = Annotated[Literal["cpu", "gpu"], arg(metavar="{cpu,gpu}")]
+PolicyArg = Annotated[
     str | None,
     arg(metavar="P", help_behavior_hint="(default: own where there is one, else optimal)"),
 ]
 
 
-_NOT_OPTIONS = {"discount": "use --discount instead", "name": "no world has that option"}
+_RESERVED_OPTIONS = {"discount": "use --discount instead", "name": "no world has that option"}
 
 
-def key_and_value(word: str) -> tuple[str, str]:
+def parse_option(word: str) -> tuple[str, str]:
     """An option of a world as it is typed.
 
     >>> key_and_value("rows=20")
@@ -159,72 +163,77 @@ def key_and_value(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not (key.isidentifier() and equals and value):
         raise InputError(f"--set {word!r} must be KEY=VALUE, such as rows=20.")
-    if key in _NOT_OPTIONS:
-        raise InputError(f"--set {word!r}: {_NOT_OPTIONS[key]}.")
+    if key in _RESERVED_OPTIONS:
+        raise InputError(f"--set {word!r}: {_RESERVED_OPTIONS[key]}.")
     return key, value
 
 
-def options_of(groups: list[list[str]]) -> dict[str, str]:
+def parse_options(groups: list[list[str]]) -> dict[str, str]:
     """All options that were typed after --set.
 
     >>> options_of([["rows=20", "columns=30"], ["key=3"]])
     {'rows': '20', 'columns': '30', 'key': '3'}
     """
-    return dict(key_and_value(word) for group in groups for word in group)
+    return dict(parse_option(word) for group in groups for word in group)
 
 
-def loaded(
-    source: Source, output: Path | None, pictures: Pictures | None = None, pairs: Pairs = ()
+def load_world(
+    source: WorldOptions,
+    output: Path | None,
+    figures: FigureOptions | None = None,
+    pairs: PairsArg = (),
 ) -> MDP:
     """The world, once every place to save to and every state is known to be good."""
-    paths = [path for path in (output, *(pictures.paths if pictures else [])) if path]
-    check_outputs(*paths)
-    keep_inputs(paths, source.world)
+    paths = [path for path in (output, *(figures.paths if figures else [])) if path]
+    validate_outputs(*paths)
+    reject_overwriting(paths, source.world)
     if pairs and paths:
         raise InputError(f"--pairs makes no table to save in {paths[0]}; leave one of them out.")
-    if pictures:
-        pictures.check()
+    if figures:
+        figures.validate()
     mdp = source.load()
-    if pictures:
-        pictures.check_world(mdp)
+    if figures:
+        figures.validate_states(mdp)
     for state in itertools.chain(*pairs):
         mdp.state(state)
     return mdp
 
 
-COUNT = "a whole number such as 2000000, 2_000_000, 2e6 or 2M"
+COUNT_FORMAT = "a whole number such as 2000000, 2_000_000, 2e6 or 2M"
 
 
-def count(option: str, word: str, *, least: int = 0) -> int:
+def parse_count(option: str, text: str, *, minimum: int = 0) -> int:
     """A large number as it is typed.
 
     >>> [count("--steps", word) for word in ("250", "2_000_000", "2e6", "1.5M", "20k")]
     [250, 2000000, 2000000, 1500000, 20000]
     """
-    digits, factor = word, 1
+    digits, factor = text, 1
     for ending, size in (("k", 10**3), ("M", 10**6), ("G", 10**9)):
-        if word.endswith(ending):
-            digits, factor = word.removesuffix(ending), size
+        if text.endswith(ending):
+            digits, factor = text.removesuffix(ending), size
     try:
         number = decimal.Decimal(digits) * factor
         # Compared first: the whole number of 1e999999 would fill the memory.
-        if least <= number < 2**62 and number == int(number):
+        if minimum <= number < 2**62 and number == int(number):
             return int(number)
     except ArithmeticError:
         pass
-    raise InputError(f"{option} is {word or 'empty'} and must be {COUNT}, at least {least}.")
+    raise InputError(
+        f"{option} is {text or 'empty'} and must be {COUNT_FORMAT}, at least {minimum}."
+    )
 
 
-def check_outputs(*paths: Path | None) -> None:
+def validate_outputs(*paths: Path | None) -> None:
     """Refuses places that could not be written, before any long work starts."""
     given = [path for path in paths if path is not None]
     for index, path in enumerate(given):
-        check_writable(path)
+        require_writable(path)
         if any(path.resolve() == other.resolve() for other in given[:index]):
             raise InputError(f"{path} is given twice; name a file for each output.")
 
 
-def keep_inputs(outputs: Iterable[Path | None], *inputs: str | Path | None) -> None:
+def reject_overwriting(outputs: Iterable[Path | None], *inputs: str | Path | None) -> None:
     """Refuses to write over what is read."""
     read = {Path(path).resolve() for path in inputs if path is not None and Path(path).is_file()}
     for path in outputs:
@@ -232,7 +241,7 @@ def keep_inputs(outputs: Iterable[Path | None], *inputs: str | Path | None) -> N
             raise InputError(f"{path} is read by this command; name another file to write to.")
 
 
-def program() -> str:
+def program_name() -> str:
     """How to call this command line again from the same place."""
     if shutil.which("bisimetric"):
         return "bisimetric"

@@ -10,73 +10,80 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bisimetric.cli.report import TITLES, counted, error_line, largest_line, plural
+from bisimetric.cli.report import TITLES, format_count, format_error, format_largest, format_mdp
 from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bisimetric.cli.truth import Truth
+    from bisimetric.cli.truth import Reference
     from bisimetric.distance import Distance
     from bisimetric.transitions import Transitions
 
-REASONS = {
+STOP_REASONS = {
     "steps": "as many as were asked for",
     "seconds": "the time was over",
     "tol": "tol was reached",
 }
 
 
-def sampled_lines(
-    distance: Distance, source: MDP | Transitions, truth: Truth | None, checkpoint: Path | None
+def describe_sampled(
+    distance: Distance,
+    source: MDP | Transitions,
+    reference: Reference | None,
+    checkpoint: Path | None,
 ) -> Iterator[str]:
     """The source, how it was drawn from, the table, what is known of its errors."""
-    mdp, made, coverage = distance.mdp, distance.made, distance.coverage
+    mdp, made, coverage = distance.mdp, distance.metadata, distance.coverage
     if isinstance(source, MDP):
-        yield f"world      {made['world']}: {counted(mdp)}"
+        yield f"world      {made['world']}: {format_mdp(mdp)}"
     else:
-        yield f"data       {made['world']}: {size(source)}, discount {mdp.discount:g}"
+        yield f"data       {made['world']}: {format_data(source)}, discount {mdp.discount:g}"
     yield f"distance   {TITLES[distance.kind]}"
     if "policy" in made:
         yield f"policy     {made['policy']}"
     yield f"sampler    {made['sampler']}, key {made['key']}"
-    yield f"steps      {made['steps']:,}, {REASONS.get(made['stopped'], made['stopped'])}"
-    yield largest_line(distance)
-    yield error_line(distance)
-    if coverage is not None and not (coverage.complete and coverage.lived.all()):
+    yield f"steps      {made['steps']:,}, {STOP_REASONS.get(made['stopped'], made['stopped'])}"
+    yield format_largest(distance)
+    yield format_error(distance)
+    if coverage is not None and not (coverage.complete and coverage.visited.all()):
         # What is proven stands in the line of the error, and what to do next comes last.
         said = ("proven", "next")
-        yield from (line for line in coverage.lines(mdp) if not line.startswith(said))
-    if truth is not None:
-        yield from _truth_lines(distance, truth)
+        yield from (line for line in coverage.format_lines(mdp) if not line.startswith(said))
+    if reference is not None:
+        yield from _describe_reference(distance, reference)
     yield f"seconds    {made['seconds']:.3g}"
     if checkpoint is not None:
         yield f"kept       {checkpoint}: --resume goes on from there"
 
 
-def _truth_lines(distance: Distance, truth: Truth) -> Iterator[str]:
-    far, pairs = truth.far(distance)
+def _describe_reference(distance: Distance, reference: Reference) -> Iterator[str]:
+    far, pairs = reference.compute_largest_error(distance)
     states = distance.mdp.num_states
     coverage = distance.coverage
-    everything = states * (states - 1) // 2 if coverage is None else coverage.num_pairs
-    among = "" if pairs == everything else f", among {pairs:,} of {plural(everything, 'pair')}"
+    everything = states * (states - 1) // 2 if coverage is None else coverage.num_state_pairs
+    among = (
+        "" if pairs == everything else f", among {pairs:,} of {format_count(everything, 'pair')}"
+    )
     if pairs:
         yield f"truth      largest difference from the exact distance: {far:.2g}{among}"
 
 
-def next_of_data(distance: Distance, source: Transitions, command: Iterable[str]) -> Iterator[str]:
+def suggest_for_data(
+    distance: Distance, source: Transitions, command: Iterable[str]
+) -> Iterator[str]:
     """What to try where the data did not determine every distance; `command` solves its model."""
     coverage = distance.coverage
     if coverage is None or coverage.complete:
         return
     words = list(command)
-    if gaps(source):
+    if has_unseen_actions(source):
         yield f"next: collect more; or {shlex.join([*words, '--set', 'unseen=lacking'])}"
     else:
         yield f"next: {shlex.join(words)}"
 
 
-def gaps(data: Transitions) -> bool:
+def has_unseen_actions(data: Transitions) -> bool:
     """Whether `Transitions.to_mdp` misses an action in a state that was met."""
     from bisimetric.errors import InputError
 
@@ -87,7 +94,7 @@ def gaps(data: Transitions) -> bool:
     return False
 
 
-def size(data: Transitions) -> str:
+def format_data(data: Transitions) -> str:
     """How much there is.
 
     >>> from bisimetric import Transitions
@@ -97,12 +104,12 @@ def size(data: Transitions) -> str:
     return repr(data).removeprefix("Transitions(").removesuffix(")")
 
 
-def rollout_lines(data: Transitions, output: Path, policy: str) -> Iterator[str]:
+def describe_rollout(data: Transitions, output: Path, policy: str) -> Iterator[str]:
     """What was collected, and how much of the states and actions it shows."""
-    yield f"data       {output}: {size(data)}"
+    yield f"data       {output}: {format_data(data)}"
     cut = data.truncated & ~data.terminated
-    yield f"from       {data.made['environment']}, policy {policy}, key {data.made['key']}"
-    ended = f"{plural(int(data.terminated.sum()), 'episode')} ended, {int(cut.sum()):,} cut"
+    yield f"from       {data.metadata['environment']}, policy {policy}, key {data.metadata['key']}"
+    ended = f"{format_count(int(data.terminated.sum()), 'episode')} ended, {int(cut.sum()):,} cut"
     yield f"rewards    {data.rewards.min():g} to {data.rewards.max():g}; {ended}"
     if data.states is None or data.next_states is None:
         yield "states     no ids: tables of distances need them; see state_of of datasets.rollout"
@@ -111,47 +118,47 @@ def rollout_lines(data: Transitions, output: Path, policy: str) -> Iterator[str]
     met = len(np.union1d(data.states, data.next_states))
     yield f"states     {met:,} of {data.num_states:,} met, {left:,} left"
     if data.num_actions is not None:
-        pairs = plural(left * data.num_actions, "state-action pair")
-        yield f"seen       {taken(data):,} of {pairs} in the states that were left"
+        pairs = format_count(left * data.num_actions, "state-action pair")
+        yield f"seen       {count_state_actions(data):,} of {pairs} in the states that were left"
 
 
-def next_of_rollout(data: Transitions, output: Path, program: str) -> Iterator[str]:
+def suggest_for_rollout(data: Transitions, output: Path, program: str) -> Iterator[str]:
     """The commands that the data is good for."""
     if data.states is None or data.num_actions is None:
         return
-    alone = taken(data) == len(np.unique(data.states)) and data.num_actions > 1
+    alone = count_state_actions(data) == len(np.unique(data.states)) and data.num_actions > 1
     kind = "on-policy" if alone else "bisimulation"
-    if deterministic(data):
+    if is_deterministic(data):
         yield "next: " + shlex.join([program, "sampled", kind, str(output), "-o", "d.npz"])
-    lacking = ["--set", "unseen=lacking"] if gaps(data) else []
+    lacking = ["--set", "unseen=lacking"] if has_unseen_actions(data) else []
     yield "next: " + shlex.join([program, "exact", kind, str(output), *lacking, "-o", "d.npz"])
 
 
-def taken(data: Transitions) -> int:
+def count_state_actions(data: Transitions) -> int:
     """How many pairs of a state and an action there are."""
-    return len(np.unique(_pairs(data)))
+    return len(np.unique(_index_state_actions(data)))
 
 
-def deterministic(data: Transitions) -> bool:
+def is_deterministic(data: Transitions) -> bool:
     """Whether each state and action led to one state, with one reward.
 
     >>> from bisimetric import Transitions
     >>> deterministic(Transitions([0, 0], [0, 0], [1.0, 2.0], [1, 1], [True, True]))
     False
     """
-    _, first, member = np.unique(_pairs(data), return_index=True, return_inverse=True)
+    _, first, member = np.unique(_index_state_actions(data), return_index=True, return_inverse=True)
     earlier = first[member]
     same = data.successors == data.successors[earlier]
     return bool((same & (data.rewards == data.rewards[earlier])).all())
 
 
-def _pairs(data: Transitions) -> NDArray[np.int64]:
+def _index_state_actions(data: Transitions) -> NDArray[np.int64]:
     """The state and the action of each step as one number."""
     pairs: NDArray[np.int64] = np.asarray(data.states) * int(data.num_actions or 1) + data.actions
     return pairs
 
 
-def in_shell_words(message: str, command: Iterable[str]) -> str:
+def translate_remedy(message: str, command: Iterable[str]) -> str:
     """What the library advises, said for the command line; `command` solves the whole model.
 
     >>> said = "give it time, or use exact.lax(transitions.to_mdp())."

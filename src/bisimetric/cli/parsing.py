@@ -8,13 +8,13 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from bisimetric.errors import near_names
+from bisimetric.errors import suggest_names
 
-WIDE = "10000"
+WIDE_COLUMNS = "10000"
 """Columns of a terminal in which tyro breaks no line."""
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-NUMBERS = {
+NUMBER_MESSAGES = {
     r"could not convert string to float: ('.*')": r"\1 is no number",
     r"invalid literal for int\(\) with base 10: ('.*')": r"\1 is no whole number",
 }
@@ -26,22 +26,24 @@ class ParseError(Exception):
 
 
 @contextlib.contextmanager
-def parse_errors(given: Sequence[str], commands: Collection[tuple[str, ...]]) -> Iterator[None]:
+def capture_parse_errors(
+    arguments: Sequence[str], commands: Collection[tuple[str, ...]]
+) -> Iterator[None]:
     """Raises a ParseError in place of the box that tyro prints to stderr before it exits.
 
     `commands` are the words that each command starts with.
     """
     columns, said = os.environ.get("COLUMNS"), io.StringIO()
-    wide = not {"-h", "--help"} & {*given}
+    wide = not {"-h", "--help"} & {*arguments}
     try:
         if wide:
-            os.environ["COLUMNS"] = WIDE
+            os.environ["COLUMNS"] = WIDE_COLUMNS
         with contextlib.redirect_stderr(said):
             yield
     except SystemExit as stop:
         if not stop.code or not said.getvalue():
             raise
-        raise ParseError(describe(said.getvalue(), given, commands)) from None
+        raise ParseError(describe_error(said.getvalue(), arguments, commands)) from None
     finally:
         if wide:
             os.environ.pop("COLUMNS", None)
@@ -49,19 +51,21 @@ def parse_errors(given: Sequence[str], commands: Collection[tuple[str, ...]]) ->
                 os.environ["COLUMNS"] = columns
 
 
-def describe(box: str, given: Sequence[str], commands: Collection[tuple[str, ...]]) -> str:
+def describe_error(
+    box: str, arguments: Sequence[str], commands: Collection[tuple[str, ...]]
+) -> str:
     """The sentence of a box, with the command whose help says more.
 
     >>> box = "╭─ Value error ─╮\\n│ Error parsing --k: could not convert string to float: 'x' │"
     >>> describe(box, ["show", "d.npz", "--k", "x"], [("show",)])
     "--k: 'x' is no number; see `bisimetric show --help`."
     """
-    command = _command(given, commands)
-    parts = _parts(box)
+    command = _find_command(arguments, commands)
+    parts = _split_box(box)
     words = _shorten(" ".join(" ".join(parts[0]).split()) if parts else "it cannot be parsed")
     unknown = re.fullmatch(r"Unrecognized options: (.*)", words)
     if unknown is not None:
-        words = f"unknown argument {unknown[1]}{_meant(parts[1:], unknown[1], command, commands)}"
+        words = f"unknown argument {unknown[1]}{_suggest(parts[1:], unknown[1], command, commands)}"
     elif words.startswith("Missing from"):
         # The options are indented once, what they mean is indented twice.
         names = [line.strip() for line in parts[0] if re.match(r" {4}\S", line)]
@@ -71,7 +75,7 @@ def describe(box: str, given: Sequence[str], commands: Collection[tuple[str, ...
     return f"{words}{more} `{' '.join(['bisimetric', *command, '--help'])}`."
 
 
-def _parts(box: str) -> list[list[str]]:
+def _split_box(box: str) -> list[list[str]]:
     """The lines of a box between its rules, without title and borders; hints are left out.
 
     A terminal without Unicode gets the title in a line of its own, and spaces as borders.
@@ -91,41 +95,47 @@ def _parts(box: str) -> list[list[str]]:
     return [part for part in parts if part and not part[0].startswith(hints)]
 
 
-def _shorten(words: str) -> str:
+def _shorten(message: str) -> str:
     """tyro's words of a value that cannot be used, without its types."""
-    words = words.partition(" Got errors: ")[0] if "Got errors" not in words else _of_union(words)
-    words = words.removeprefix("Error parsing ")
-    for found, said in NUMBERS.items():
-        words = re.sub(found, said, words)
+    message = (
+        message.partition(" Got errors: ")[0]
+        if "Got errors" not in message
+        else _shorten_union(message)
+    )
+    message = message.removeprefix("Error parsing ")
+    for found, said in NUMBER_MESSAGES.items():
+        message = re.sub(found, said, message)
     choice = re.fullmatch(
-        r"invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*?),?\)\.", words
+        r"invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*?),?\)\.", message
     )
     if choice is not None:
         return f"{choice[2]} is {choice[1]} and must be one of {choice[3]}"
-    lacking = re.fullmatch(r"Missing value for argument '(.*)'\. Expected (\d+) values?\.", words)
+    lacking = re.fullmatch(r"Missing value for argument '(.*)'\. Expected (\d+) values?\.", message)
     if lacking is not None:
         return f"{lacking[1]} needs {'a value' if lacking[2] == '1' else f'{lacking[2]} values'}"
-    wanted = re.fullmatch(r"Expected one of \{(.*)\}\.", words)
-    return f"a command is missing: one of {wanted[1]}" if wanted is not None else words
+    wanted = re.fullmatch(r"Expected one of \{(.*)\}\.", message)
+    return f"a command is missing: one of {wanted[1]}" if wanted is not None else message
 
 
-def _of_union(words: str) -> str:
+def _shorten_union(message: str) -> str:
     """Of a value that may have several types, what the last one says of it."""
-    name, _, rest = words.partition(": ")
+    name, _, rest = message.partition(": ")
     reasons = re.split(r" - <class '\w+'>: ", rest.partition("Got errors:")[2])
     return f"{name}: {reasons[-1]}"
 
 
-def _command(given: Sequence[str], commands: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+def _find_command(
+    arguments: Sequence[str], commands: Collection[tuple[str, ...]]
+) -> tuple[str, ...]:
     """The words of the command, or of the group of commands, that a command line starts with."""
     for count in (2, 1):
-        words = tuple(given[:count])
+        words = tuple(arguments[:count])
         if len(words) == count and any(path[:count] == words for path in commands):
             return words
     return ()
 
 
-def _meant(
+def _suggest(
     parts: Sequence[Sequence[str]],
     unknown: str,
     command: tuple[str, ...],
@@ -140,4 +150,4 @@ def _meant(
         return f"; did you mean {' or '.join(dict.fromkeys(guesses[:3]))}?"
     here = {path[len(command)] for path in commands if path[: len(command)] == command != path}
     others = f"; use one of {', '.join(sorted(here))}" if here else ""
-    return near_names(first, sorted(here)) or others
+    return suggest_names(first, sorted(here)) or others

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from bisimetric.cli.arguments import count
+from bisimetric.cli.arguments import parse_count
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from bisimetric.learned import FreeNetwork, MetricNetwork
-    from bisimetric.learned.training import Recipe
+    from bisimetric.learned.training import Algorithm
 
-STEPS = {"coupled": "24k", "paper": "100k"}
+DEFAULT_UPDATES = {"coupled": "24k", "paper": "100k"}
 
 
-def _own(hint: str) -> str:
+def _format_default(hint: str) -> str:
     """What help says of a default that is the recipe's."""
     return f"(default: {hint})"
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class AlgorithmOptions:
     """How d~ and d^pi are learned."""
 
-    recipe: Annotated[Literal["coupled", "paper"], arg(metavar="{coupled,paper}")] = "coupled"
+    algorithm: Annotated[Literal["coupled", "paper"], arg(metavar="{coupled,paper}")] = "coupled"
     """`coupled`: by the value of two copies walked together; `paper`: as in Castro (2020)"""
     network: Annotated[
         Literal["metric", "free"] | None,
@@ -39,52 +39,58 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class NoChoice:
+class MicoAlgorithmOptions:
     """How MICo is learned."""
 
-    recipe: Annotated[Literal["paper"], arg(metavar="{paper}")] = "paper"
+    algorithm: Annotated[Literal["paper"], arg(metavar="{paper}")] = "paper"
     """that of Castro (2020), the only one for MICo"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Numbers:
+class TrainingOptions:
     """The network, and how it learns; None is what the recipe says."""
 
-    steps: Annotated[
+    updates: Annotated[
         str | None,
-        arg(metavar="N", help_behavior_hint=_own("24k; of the paper's recipe, 100k")),
+        arg(metavar="N", help_behavior_hint=_format_default("24k; of the paper's recipe, 100k")),
     ] = None
     """how many, those before --resume included; 240000, 240_000, 2.4e5 or 240k"""
-    key: Annotated[int, arg(metavar="K")] = 0
+    seed: Annotated[int, arg(metavar="K")] = 0
     """of the weights and the batches; the same key gives the same network"""
     hidden: Annotated[
         tuple[int, ...] | None,
         arg(
             metavar="N [N ...]",
-            help_behavior_hint=_own("256 256; of a free network, 512; of the paper's recipe, 128"),
+            help_behavior_hint=_format_default(
+                "256 256; of a free network, 512; of the paper's recipe, 128"
+            ),
         ),
     ] = None
     """the widths of the hidden layers; a free network has one, and the paper's had 729"""
-    batch: Annotated[
-        int | None, arg(metavar="B", help_behavior_hint=_own("256; of the paper's recipe, 128"))
+    batch_size: Annotated[
+        int | None,
+        arg(metavar="B", help_behavior_hint=_format_default("256; of the paper's recipe, 128")),
     ] = None
     """transitions a step; all pairs of them are compared"""
-    learning_rate: Annotated[float | None, arg(metavar="R", help_behavior_hint=_own("0.001"))] = (
-        None
-    )
+    learning_rate: Annotated[
+        float | None, arg(metavar="R", help_behavior_hint=_format_default("0.001"))
+    ] = None
     """of Adam; in the coupled recipe it rises for 500 steps, and falls to 0 at the last one"""
-    period: Annotated[
-        int | None, arg(metavar="C", help_behavior_hint=_own("25; of the paper's recipe, 500"))
+    target_update_period: Annotated[
+        int | None,
+        arg(metavar="C", help_behavior_hint=_format_default("25; of the paper's recipe, 500")),
     ] = None
     """steps between two updates of the target network"""
-    rate: Annotated[float | None, arg(metavar="Q", help_behavior_hint=_own("0.9"))] = None
+    horizon_growth: Annotated[
+        float | None, arg(metavar="Q", help_behavior_hint=_format_default("0.9"))
+    ] = None
     """of the paper's recipe: 1 - Q^k of the horizon counts after k updates of the target"""
-    output: Annotated[
+    output_activation: Annotated[
         Literal["open", "relu", "softplus", "linear"] | None,
-        arg(name="out", metavar="{open,relu,...}", help_behavior_hint=_own("open")),
+        arg(name="out", metavar="{open,relu,...}", help_behavior_hint=_format_default("open")),
     ] = None
     """of the paper's recipe: what keeps psi at least 0; its own, `relu`, may end at 0 for good"""
-    every: Annotated[str, arg(metavar="N")] = "500"
+    log_every: Annotated[str, arg(metavar="N")] = "500"
     """steps between two records of loss and errors"""
     patience: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
     """stop when the loss has not fallen in so many records, once the horizon is nearly whole"""
@@ -100,20 +106,28 @@ class Numbers:
     ] = None
     """what to compute on"""
 
-    def arguments(self, recipe: str, network: str | None = None) -> dict[str, Any]:
+    def to_arguments(self, algorithm: str, network: str | None = None) -> dict[str, Any]:
         """What `learned.bisimulation` and the others are called with."""
         numbers = {
-            "steps": count("--steps", STEPS[recipe] if self.steps is None else self.steps, least=1),
-            "every": count("--every", self.every, least=1),
+            "steps": parse_count(
+                "--steps",
+                DEFAULT_UPDATES[algorithm] if self.updates is None else self.updates,
+                minimum=1,
+            ),
+            "every": parse_count("--every", self.log_every, minimum=1),
         }
-        self._check(recipe, network)
+        self._validate(algorithm, network)
         try:
-            settings = self._paper() if recipe == "paper" else self._coupled(network or "metric")
+            settings = (
+                self._build_castro2020()
+                if algorithm == "paper"
+                else self._build_pair_q(network or "metric")
+            )
         except InputError as error:
-            raise InputError(in_flags(str(error))) from None
+            raise InputError(translate_arguments(str(error))) from None
         return {
             **numbers,
-            "key": self.key,
+            "key": self.seed,
             "settings": settings,
             "patience": self.patience,
             # The paper's share: 0.3 for a deviation of 0.1.
@@ -123,14 +137,14 @@ class Numbers:
             "device": self.device,
         }
 
-    def _check(self, recipe: str, network: str | None) -> None:
+    def _validate(self, algorithm: str, network: str | None) -> None:
         """Refuses flags of another recipe, and widths that no network has."""
-        if recipe == "paper" and network is not None:
+        if algorithm == "paper" and network is not None:
             raise InputError(
                 "--network is for the coupled recipe; leave it out, or leave out --recipe paper."
             )
-        if recipe != "paper":
-            for flag, value in (("--rate", self.rate), ("--out", self.output)):
+        if algorithm != "paper":
+            for flag, value in (("--rate", self.horizon_growth), ("--out", self.output_activation)):
                 if value is not None:
                     raise InputError(
                         f"{flag} is for the paper's recipe; add --recipe paper, or leave it out."
@@ -146,44 +160,50 @@ class Numbers:
                 "such as 512."
             )
 
-    def _coupled(self, network: str) -> Recipe:
-        from bisimetric.learned import FreeNetwork, MetricNetwork, Settings
+    def _build_pair_q(self, network: str) -> Algorithm:
+        from bisimetric.learned import FreeNetwork, MetricNetwork, PairQConfig
 
         form: type[MetricNetwork | FreeNetwork]
         form = MetricNetwork if network == "metric" else FreeNetwork
-        return Settings(form(**given(hidden=self.hidden)), **self._shared())
+        return PairQConfig(form(**omit_none(hidden=self.hidden)), **self._shared_arguments())
 
-    def _paper(self) -> Recipe:
+    def _build_castro2020(self) -> Algorithm:
         from bisimetric.learned import paper
 
-        network = paper.PairNetwork(**given(hidden=self.hidden, output=self.output))
-        return paper.Settings(network, **self._shared(), **given(rate=self.rate))
+        network = paper.PairNetwork(**omit_none(hidden=self.hidden, output=self.output_activation))
+        return paper.Castro2020Config(
+            network, **self._shared_arguments(), **omit_none(rate=self.horizon_growth)
+        )
 
-    def _shared(self) -> dict[str, Any]:
-        return given(batch=self.batch, learning_rate=self.learning_rate, period=self.period)
+    def _shared_arguments(self) -> dict[str, Any]:
+        return omit_none(
+            batch=self.batch_size,
+            learning_rate=self.learning_rate,
+            period=self.target_update_period,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class Training(Numbers, Choice):
+class LearnedTrainingOptions(TrainingOptions, AlgorithmOptions):
     """The recipe, the network, and how it learns."""
 
 
 @dataclasses.dataclass(frozen=True)
-class PaperTraining(Numbers, NoChoice):
+class MicoTrainingOptions(TrainingOptions, MicoAlgorithmOptions):
     """The network, and how it learns."""
 
 
-Trained = OmitArgPrefixes[Training]
-TrainedAsInThePaper = OmitArgPrefixes[PaperTraining]
+LearnedTrainingArg = OmitArgPrefixes[LearnedTrainingOptions]
+MicoTrainingArg = OmitArgPrefixes[MicoTrainingOptions]
 
 
-def arguments(training: Training | PaperTraining) -> dict[str, Any]:
+def build_arguments(training: LearnedTrainingOptions | MicoTrainingOptions) -> dict[str, Any]:
     """What a learned distance is called with, from its flags."""
-    network = training.network if isinstance(training, Training) else None
-    return training.arguments(training.recipe, network)
+    network = training.network if isinstance(training, LearnedTrainingOptions) else None
+    return training.to_arguments(training.algorithm, network)
 
 
-def given(**flags: Any) -> dict[str, Any]:
+def omit_none(**flags: Any) -> dict[str, Any]:
     """The flags that were typed.
 
     >>> given(batch=64, period=None)
@@ -192,22 +212,24 @@ def given(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 
-def steps_in(run: Path, training: Training | PaperTraining) -> int:
+def read_num_updates(
+    checkpoint: Path, training: LearnedTrainingOptions | MicoTrainingOptions
+) -> int:
     """How many steps a saved run has taken, where it follows the recipe that is asked for."""
-    from bisimetric.cli.made import recipe_of
+    from bisimetric.cli.made import get_algorithm
     from bisimetric.learned import files
 
-    tensors, about = files.read(run, files.RUN, "learning run")
-    found = recipe_of(about)
-    if isinstance(training, Training) and found != training.recipe:
+    tensors, about = files.read_tensors(checkpoint, files.RUN_FORMAT, "learning run")
+    found = get_algorithm(about)
+    if isinstance(training, LearnedTrainingOptions) and found != training.algorithm:
         raise InputError(
-            f"{run} follows --recipe {found} and here it is {training.recipe}; resume it with the "
+            f"{checkpoint} follows --recipe {found} and here it is {training.algorithm}; resume it with the "
             "same, or start anew."
         )
-    return files.steps_of(run, tensors)
+    return files.read_update_count(checkpoint, tensors)
 
 
-def in_flags(message: str, words: Sequence[str] = ()) -> str:
+def translate_arguments(message: str, words: Sequence[str] = ()) -> str:
     """What the library says of its arguments, said for the command line; `words` call a command.
 
     >>> in_flags("Settings: learning_rate is 0 and must be above 0.")
@@ -223,14 +245,14 @@ def in_flags(message: str, words: Sequence[str] = ()) -> str:
     if words:
         message = re.sub(r"\blearned\.([a-z]+_?[a-z]+)\b(?!:)", command, message)
     message = re.sub(r"^Settings: ", "--", message)
-    for here, there in SAID.items():
+    for here, there in FLAG_TRANSLATIONS.items():
         message = message.replace(here, there)
     return message.replace(
         "learning_rate", "learning-rate" if message.startswith("--") else "--learning-rate"
     )
 
 
-SAID = {
+FLAG_TRANSLATIONS = {
     "another key": "another --key",
     "the batch of the Settings": "--batch",
     "hidden units": "--hidden units",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bisimetric.distance import Distance
-    from bisimetric.exact.queries import Answer
+    from bisimetric.exact.queries import QueryResult
     from bisimetric.mdp import MDP
 
 TITLES = {
@@ -23,17 +23,17 @@ TITLES = {
     "lax": "d_lax, the lax bisimulation distance",
     "mico": "MICo, the distance of independent couplings",
 }
-FEW_CLASSES = 40
-FEW_NAMES = 12
+MAX_LISTED_CLASSES = 40
+MAX_LISTED_STATES = 12
 
 
-def say(*parts: Iterable[str]) -> None:
+def print_lines(*parts: Iterable[str]) -> None:
     """Prints lines, once all of them are known to be good."""
     for line in [line for part in parts for line in part]:
         print(line)
 
 
-def world_lines() -> Iterator[str]:
+def describe_worlds() -> Iterator[str]:
     """The built-in worlds, and how to bring others."""
     from bisimetric import worlds
 
@@ -41,10 +41,10 @@ def world_lines() -> Iterator[str]:
         yield f"{world.name}: {world.description}."
         options = " ".join(f"{key}={value}" for key, value in world.options.items())
         yield f"    discount {world.discount:g}" + (f", --set {options}" if options else "")
-    yield from _FROM_A_FILE.splitlines()
+    yield from _CUSTOM_WORLDS.splitlines()
 
 
-_FROM_A_FILE = """
+_CUSTOM_WORLDS = """
 Or bring your own:
 
 FrozenLake-v1, CliffWalking-v1, Taxi-v4 and others: Gymnasium environments with a transition table.
@@ -71,49 +71,51 @@ States are cells, named row,column from 0,0; entering a goal pays 1, walking int
 next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
 
 
-def head_lines(distance: Distance) -> Iterator[str]:
+def describe_header(distance: Distance) -> Iterator[str]:
     """The MDP, the kind of distance, its largest entry, its error."""
-    made = distance.made
-    yield f"world      {made.get('world', 'not named')}: {counted(distance.mdp)}"
+    made = distance.metadata
+    yield f"world      {made.get('world', 'not named')}: {format_mdp(distance.mdp)}"
     yield f"distance   {TITLES.get(distance.kind, distance.kind)}"
     if "policy" in made:
         yield f"policy     {made['policy']}"
-    yield largest_line(distance)
-    yield error_line(distance)
+    yield format_largest(distance)
+    yield format_error(distance)
 
 
-def table_lines(distance: Distance) -> Iterator[str]:
+def describe_distance(distance: Distance) -> Iterator[str]:
     """The head, the coverage of data, the zero classes, and how long it took."""
-    made = distance.made
-    yield from head_lines(distance)
+    made = distance.metadata
+    yield from describe_header(distance)
     if distance.coverage is not None and not distance.coverage.complete:
-        yield f"seen       {distance.coverage.seen}"
+        yield f"seen       {distance.coverage.summary}"
     if distance.kind != "mico" and math.isfinite(distance.error):
-        zero = plural(zero_classes(distance), "class", "classes")
+        zero = format_count(count_zero_classes(distance), "class", "classes")
         to = "" if distance.coverage is None else ", up to the error"
         yield f"classes    {zero} of states at distance 0{to}"
     if "seconds" in made:
         yield f"seconds    {made['seconds']:.3g}"
 
 
-def largest_line(distance: Distance) -> str:
+def format_largest(distance: Distance) -> str:
     """The largest distance, and between which states."""
-    mdp, (s, t) = distance.mdp, farthest(distance)
+    mdp, (s, t) = distance.mdp, find_farthest_pair(distance)
     between = (
-        f"between {mdp.name(s)} and {mdp.name(t)}" if s != t else f"of {mdp.name(s)} to itself"
+        f"between {mdp.state_name(s)} and {mdp.state_name(t)}"
+        if s != t
+        else f"of {mdp.state_name(s)} to itself"
     )
     return f"largest    {distance.values[s, t]:.6g}, {between}"
 
 
-def error_line(distance: Distance) -> str:
+def format_error(distance: Distance) -> str:
     """What is known of the error: a proof, that of some pairs, an estimate, or nothing."""
     coverage = distance.coverage
     if coverage is not None and not coverage.complete:
-        pairs = plural(coverage.num_pairs, "pair")
-        if not coverage.proven:
+        pairs = format_count(coverage.num_state_pairs, "pair")
+        if not coverage.num_proven:
             return f"error      not known: lower bounds for all of {pairs}"
         return (
-            f"error      at most {coverage.error:.2g}, proven, for {coverage.proven:,} of {pairs}; "
+            f"error      at most {coverage.error:.2g}, proven, for {coverage.num_proven:,} of {pairs}; "
             "the others are lower bounds"
         )
     if distance.estimate is not None:
@@ -121,120 +123,122 @@ def error_line(distance: Distance) -> str:
     if math.isinf(distance.error):
         return "error      not known"
     among = ""
-    if coverage is not None and not coverage.lived.all():
-        among = f", among {plural(int(coverage.lived.sum()), 'state')} that were lived in"
+    if coverage is not None and not coverage.visited.all():
+        among = f", among {format_count(int(coverage.visited.sum()), 'state')} that were lived in"
     return f"error      at most {distance.error:.2g}, proven{among}"
 
 
-def query_lines(mdp: MDP, query: Answer, world: str, **about: str) -> Iterator[str]:
+def describe_query(mdp: MDP, query: QueryResult, world: str, **details: str) -> Iterator[str]:
     """The distances of some pairs of states, and how little was explored for them."""
-    yield f"world      {world}: {counted(mdp)}"
+    yield f"world      {world}: {format_mdp(mdp)}"
     yield f"distance   {TITLES[query.kind]}"
-    for key, value in about.items():
+    for key, value in details.items():
         yield f"{key:<10} {value}"
-    names = [[mdp.name(mdp.state(state)) for state in pair] for pair in query.pairs]
+    names = [[mdp.state_name(mdp.state(state)) for state in pair] for pair in query.pairs]
     widths = [max(len(pair[side]) for pair in names) for side in (0, 1)]
     for (s, t), far in zip(names, query.values, strict=True):
         yield f"pair       {s:<{widths[0]}}  {t:<{widths[1]}}  {far:.6g}"
     yield f"error      at most {query.error:.2g}, proven"
     everything = mdp.num_states * (mdp.num_states - 1) // 2
-    yield f"explored   {query.explored:,} of {plural(everything, 'pair')}"
-    if "seconds" in query.made:
-        yield f"seconds    {query.made['seconds']:.3g}"
+    yield f"explored   {query.num_explored:,} of {format_count(everything, 'pair')}"
+    if "seconds" in query.metadata:
+        yield f"seconds    {query.metadata['seconds']:.3g}"
 
 
-def made_lines(distance: Distance) -> Iterator[str]:
+def describe_metadata(distance: Distance) -> Iterator[str]:
     """What else the table knows of its making."""
-    for key, value in distance.made.items():
+    for key, value in distance.metadata.items():
         if key not in ("world", "policy", "classes", "seconds"):
             yield f"{key:<10} {value}"
 
 
-def next_lines(distance: Distance, output: Path | None, program: str) -> Iterator[str]:
+def suggest_commands(distance: Distance, output: Path | None, program: str) -> Iterator[str]:
     """What to try after a table was computed."""
     if output is None:
         yield "next: add -o d.npz to keep the table for `bisimetric explain` and `bisimetric show`"
     else:
-        s, t = map(distance.mdp.name, farthest(distance))
+        s, t = map(distance.mdp.state_name, find_farthest_pair(distance))
         yield "next: " + shlex.join([program, "explain", str(output), s, t])
 
 
-def class_lines(mdp: MDP, labels: NDArray[Any], world: str, **about: str) -> Iterator[str]:
+def describe_classes(mdp: MDP, labels: NDArray[Any], world: str, **details: str) -> Iterator[str]:
     """The classes by their states where there are few, by their sizes otherwise."""
     sizes = np.bincount(labels)
-    yield f"world      {world}: {counted(mdp)}"
-    for key, value in about.items():
+    yield f"world      {world}: {format_mdp(mdp)}"
+    for key, value in details.items():
         yield f"{key:<10} {value}"
     yield f"classes    {len(sizes):,}"
     if len(sizes) == mdp.num_states:
         yield "  every state is alone in its class"
         return
-    if len(sizes) <= FEW_CLASSES:
+    if len(sizes) <= MAX_LISTED_CLASSES:
         for label, size in enumerate(sizes):
-            names = [mdp.name(int(s)) for s in np.flatnonzero(labels == label)[:FEW_NAMES]]
+            names = [
+                mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)[:MAX_LISTED_STATES]
+            ]
             more = f"  ... and {size - len(names):,} more" if size > len(names) else ""
             yield f"  {label:<3} {'  '.join(names)}{more}"
         return
     found, counts = np.unique(sizes, return_counts=True)
     rows = list(zip(found.tolist(), counts.tolist(), strict=True))[::-1]
-    for size, count in rows[:FEW_NAMES]:
-        yield f"  {plural(count, 'class', 'classes')} of {plural(size, 'state')}"
-    if len(rows) > FEW_NAMES:
-        rest = sum(count for _, count in rows[FEW_NAMES:])
-        yield f"  {plural(rest, 'smaller class', 'smaller classes')}"
+    for size, count in rows[:MAX_LISTED_STATES]:
+        yield f"  {format_count(count, 'class', 'classes')} of {format_count(size, 'state')}"
+    if len(rows) > MAX_LISTED_STATES:
+        rest = sum(count for _, count in rows[MAX_LISTED_STATES:])
+        yield f"  {format_count(rest, 'smaller class', 'smaller classes')}"
 
 
-def nearest_lines(distance: Distance, origin: int, k: int) -> Iterator[str]:
+def describe_nearest(distance: Distance, origin: int, k: int) -> Iterator[str]:
     """The states nearest to one, with their distances."""
     mdp = distance.mdp
-    yield f"nearest to {mdp.name(origin)}:"
+    yield f"nearest to {mdp.state_name(origin)}:"
     coverage = distance.coverage
     rows = []
     for t, value in distance.nearest(origin, k):
         sure = coverage is None or coverage.determined[origin, t]
-        rows.append((mdp.name(t), f"{value:.6g}" if sure else f"{value:.6g} or more"))
+        rows.append((mdp.state_name(t), f"{value:.6g}" if sure else f"{value:.6g} or more"))
     width = max((len(name) for name, _ in rows), default=0)
     for name, far in rows:
         yield f"  {name:<{width}}  {far}"
 
 
-def counted(mdp: MDP) -> str:
+def format_mdp(mdp: MDP) -> str:
     """The size of an MDP in words."""
     nature = "deterministic" if mdp.is_deterministic else "stochastic"
     return (
-        f"{plural(mdp.num_states, 'state')}, {plural(mdp.num_actions, 'action')}, {nature}, "
+        f"{format_count(mdp.num_states, 'state')}, {format_count(mdp.num_actions, 'action')}, {nature}, "
         f"discount {mdp.discount:g}"
     )
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
     """A count and its noun.
 
     >>> plural(1, "class", "classes"), plural(1200, "state")
     ('1 class', '1,200 states')
     """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def farthest(distance: Distance) -> tuple[int, int]:
+def find_farthest_pair(distance: Distance) -> tuple[int, int]:
     """The pair of states with the largest distance."""
     s, t = divmod(int(np.argmax(distance.values)), distance.mdp.num_states)
     return s, t
 
 
-def zero_classes(distance: Distance) -> int:
+def count_zero_classes(distance: Distance) -> int:
     """How many classes the states at distance 0 of each other form."""
     values = distance.values
     if not isinstance(values, np.ndarray):
         # A stored table has one row a class, and reading all of them may take hours.
-        return int(distance.made["classes"])
+        return int(distance.metadata["classes"])
     if distance.coverage is not None:
-        lived = distance.coverage.lived
+        lived = distance.coverage.visited
         values = values[np.ix_(lived, lived)]
     return len({int(np.argmax(row == 0)) for row in values})
 
 
-def saved_lines(paths: Sequence[Path | None]) -> Iterator[str]:
+def describe_saved(paths: Sequence[Path | None]) -> Iterator[str]:
     """Where things were saved."""
     for path in paths:
         if path is not None:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from bisimetric.cli.arguments import Pictures, Source, check_outputs, count, keep_inputs
-from bisimetric.errors import InputError, near_names
+from bisimetric.cli.arguments import (
+    FigureOptions,
+    WorldOptions,
+    parse_count,
+    reject_overwriting,
+    validate_outputs,
+)
+from bisimetric.errors import InputError, suggest_names
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP
@@ -20,7 +26,7 @@ SAMPLERS = ("uniform", "trajectories", "all-actions", "prioritised")
 
 
 @dataclasses.dataclass(frozen=True)
-class Experience(Source):
+class DataOptions(WorldOptions):
     """What pairs of transitions are drawn from."""
 
     world: Annotated[Positional[str], arg(metavar="WORLD_OR_DATA")]
@@ -31,12 +37,12 @@ class Experience(Source):
     ] = None
     """how much the next step counts, at least 0 and below 1"""
 
-    def opened(self) -> MDP | Transitions:
+    def read(self) -> MDP | Transitions:
         """The world, or the data without its observations."""
         from bisimetric.transitions import Transitions
-        from bisimetric.transitions.files import holds_transitions
+        from bisimetric.transitions.files import is_transitions_file
 
-        if not holds_transitions(self.world):
+        if not is_transitions_file(self.world):
             return self.load()
         if self.options:
             raise InputError(f"{self.world} holds transitions, which --set cannot change.")
@@ -51,7 +57,7 @@ class Experience(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampling:
+class SamplingOptions:
     """Which pairs of transitions are drawn, and when that stops: at the first of these limits."""
 
     steps: Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: no limit)")] = None
@@ -66,52 +72,52 @@ class Sampling:
     """until no known transition could change any distance by more"""
     sampler: Annotated[str, arg(metavar=f"{{{','.join(SAMPLERS)}}}")] = "uniform"
     """how pairs are chosen; all lead to the same table, prioritised in the fewest steps"""
-    key: Annotated[int, arg(metavar="K")] = 0
+    seed: Annotated[int, arg(metavar="K")] = 0
     """of the random numbers; the same key gives the same table"""
     checkpoint: Annotated[Path | None, arg(metavar="RUN.npz", help_behavior_hint="")] = None
     """keep the run here, each minute and at the end, also after Ctrl-C"""
     resume: Annotated[Path | None, arg(metavar="RUN.npz", help_behavior_hint="")] = None
     """go on from such a file"""
 
-    def arguments(self) -> dict[str, Any]:
+    def to_arguments(self) -> dict[str, Any]:
         """What `sampled.bisimulation` and `sampled.on_policy` are called with."""
         if self.sampler not in SAMPLERS:
             raise InputError(
                 f"--sampler {self.sampler}: there is no such sampler"
-                f"{near_names(self.sampler, SAMPLERS) or '.'} Use one of {', '.join(SAMPLERS)}."
+                f"{suggest_names(self.sampler, SAMPLERS) or '.'} Use one of {', '.join(SAMPLERS)}."
             )
         from bisimetric.sampled import samplers
 
         chosen = next(each for name, each in samplers.SAMPLERS.items() if name == self.sampler)
         return {
-            "steps": None if self.steps is None else count("--steps", self.steps),
+            "steps": None if self.steps is None else parse_count("--steps", self.steps),
             "seconds": self.seconds,
             "tol": self.tol,
             "sampler": chosen(),
-            "key": self.key,
+            "key": self.seed,
             "checkpoint": self.checkpoint,
             "resume": self.resume,
         }
 
 
-Experienced = OmitArgPrefixes[Experience]
-Sampled = OmitArgPrefixes[Sampling]
+DataArg = OmitArgPrefixes[DataOptions]
+SamplingArg = OmitArgPrefixes[SamplingOptions]
 
 
-def opened(
-    source: Experience, sampling: Sampling, output: Path | None, pictures: Pictures
+def open_sampled_source(
+    source: DataOptions, sampling: SamplingOptions, output: Path | None, figures: FigureOptions
 ) -> MDP | Transitions:
     """The source, once every place to save to and every state is known to be good."""
-    check_outputs(output, sampling.checkpoint, *pictures.paths)
-    keep_inputs((output, *pictures.paths), source.world, sampling.resume)
-    keep_inputs([sampling.checkpoint], source.world)
-    pictures.check()
-    found = source.opened()
-    pictures.check_world(states_of(found))
+    validate_outputs(output, sampling.checkpoint, *figures.paths)
+    reject_overwriting((output, *figures.paths), source.world, sampling.resume)
+    reject_overwriting([sampling.checkpoint], source.world)
+    figures.validate()
+    found = source.read()
+    figures.validate_states(build_state_space(found))
     return found
 
 
-def states_of(source: MDP | Transitions) -> MDP:
+def build_state_space(source: MDP | Transitions) -> MDP:
     """An MDP with the states of the table that a source leads to, whatever its actions."""
     from bisimetric.mdp import MDP
 

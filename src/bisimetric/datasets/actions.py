@@ -9,63 +9,73 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.datasets.observations import Seen, discrete, reader
+from bisimetric.datasets.observations import (
+    EncodedObservation,
+    build_array_reader,
+    num_discrete_values,
+)
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP, checked_policy
+from bisimetric.mdp import MDP, validate_policy
 
-Ask = Callable[[Callable[[Any], Any]], Sequence[Any]]
+PolicyCaller = Callable[[Callable[[Any], Any]], Sequence[Any]]
 
 
-class Actions:
+class ActionEncoder:
     """The actions of a space: as an environment takes them, and as they are kept."""
 
-    def __init__(self, space: Any, where: str) -> None:
-        self.space, self.count, self.where = space, discrete(space), where
-        self._start = int(space.start) if self.count is not None else 0
-        read = reader(space, where)
+    def __init__(self, space: Any, environment_name: str) -> None:
+        self.space, self.num_actions, self.environment_name = (
+            space,
+            num_discrete_values(space),
+            environment_name,
+        )
+        self._start = int(space.start) if self.num_actions is not None else 0
+        read = build_array_reader(space, environment_name)
         if read is None:
-            raise InputError(f"{where}: its actions are {space} and cannot be made arrays.")
+            raise InputError(
+                f"{environment_name}: its actions are {space} and cannot be made arrays."
+            )
         self._read = read
 
-    def numbered(self, number: int) -> int:
+    def decode(self, index: int) -> int:
         """A discrete action by its number from 0 on, as the environment takes it."""
-        return self._start + number
+        return self._start + index
 
-    def kept(self, action: Any) -> Any:
+    def encode(self, action: Any) -> Any:
         """A discrete action by its number from 0 on, any other as a vector of floats."""
         array = self._read(action)
-        if self.count is not None:
+        if self.num_actions is not None:
             return int(array)
         return array.ravel() if array.dtype.kind == "f" else array.ravel().astype(np.float64)
 
-    def kept_all(self, actions: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    def encode_batch(self, actions: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
         """Many actions as they are kept: (n,) numbers, or (n, k) floats."""
-        return np.stack([self.kept(action) for action in actions])
+        return np.stack([self.encode(action) for action in actions])
 
-    def checked(self, action: Any, when: str) -> Any:
+    def validate(self, action: Any, step_label: str) -> Any:
         """What a policy returned, as the environment takes it; `when` is for the message."""
-        found = self._converted(action)
+        found = self._convert(action)
         if found is None or not self.space.contains(found):
             raise InputError(
-                f"{self.where}: the policy returned {action!r} {when}, which is not in "
+                f"{self.environment_name}: the policy returned {action!r} {step_label}, which is not in "
                 f"{self.space}."
             )
         return found
 
-    def _converted(self, action: Any) -> Any:
+    def _convert(self, action: Any) -> Any:
         """Numbers of any library as NumPy's, of the type that the space has."""
-        if self.count is None and type(self.space).__name__ != "Box":
+        if self.num_actions is None and type(self.space).__name__ != "Box":
             return action
         try:
             array = np.asarray(action, dtype=np.float64)
         except (TypeError, ValueError):
             return None
-        if self.count is None:
+        if self.num_actions is None:
             return array.astype(self.space.dtype)
         return int(array.item()) if array.size == 1 and array.item() % 1 == 0 else None
 
 
-class Chooser:
+class ActionSelector:
     """Chooses the actions in one or more environments, each with random numbers of its own.
 
     A policy is None (any action, at random), a table (S,) of actions or (S, A) of
@@ -74,23 +84,23 @@ class Chooser:
     """
 
     def __init__(
-        self, policy: Any, actions: Actions, states: int | None, key: int, places: int
+        self, policy: Any, actions: ActionEncoder, num_states: int | None, seed: int, num_envs: int
     ) -> None:
         self._policy, self._actions = policy, actions
-        self._several = places > 1
+        self._is_vector = num_envs > 1
         # Not default_rng(key): the environment draws its own numbers from that.
-        self._random = [
-            np.random.default_rng(np.random.SeedSequence(key, spawn_key=(place,)))
-            for place in range(places)
+        self._generators = [
+            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place,)))
+            for place in range(num_envs)
         ]
-        self._spaces = [copy.deepcopy(actions.space) for _ in range(places)]
-        for space, random in zip(self._spaces, self._random, strict=True):
+        self._spaces = [copy.deepcopy(actions.space) for _ in range(num_envs)]
+        for space, random in zip(self._spaces, self._generators, strict=True):
             space.seed(int(random.integers(2**31)))
-        self._last = [space.sample() for space in self._spaces]
-        self._taken = [0] * places
+        self._last_actions = [space.sample() for space in self._spaces]
+        self._steps_taken = [0] * num_envs
         self._table: Any = None
         if policy is not None and not callable(policy):
-            self._table = _table(policy, actions, states)
+            self._table = _build_policy_table(policy, actions, num_states)
 
     @property
     def name(self) -> str:
@@ -100,48 +110,55 @@ class Chooser:
         kind = type(self._policy).__name__
         return "table" if self._table is not None else getattr(self._policy, "__name__", kind)
 
-    def choose(self, seen: Sequence[Seen], acting: Sequence[bool], ask: Ask) -> list[Any]:
+    def select_actions(
+        self,
+        observations: Sequence[EncodedObservation],
+        acting: Sequence[bool],
+        call_policy: PolicyCaller,
+    ) -> list[Any]:
         """An action for each environment; those that do not act are given their last again.
 
         `ask` puts what is observed to a policy and returns its actions, one an environment.
         """
-        given = ask(self._policy) if callable(self._policy) else None
+        given = call_policy(self._policy) if callable(self._policy) else None
         for place, acts in enumerate(acting):
             if acts:
-                self._last[place] = (
-                    self._drawn(place, seen[place])
+                self._last_actions[place] = (
+                    self._sample_action(place, observations[place])
                     if given is None
-                    else self._actions.checked(given[place], self._when(place))
+                    else self._actions.validate(given[place], self._format_step(place))
                 )
-                self._taken[place] += 1
-        return list(self._last)
+                self._steps_taken[place] += 1
+        return list(self._last_actions)
 
-    def _drawn(self, place: int, seen: Seen) -> Any:
-        random = self._random[place]
+    def _sample_action(self, env_index: int, observation: EncodedObservation) -> Any:
+        random = self._generators[env_index]
         if self._table is None:
-            if self._actions.count is None:
-                return self._spaces[place].sample()
-            return self._actions.numbered(int(random.integers(self._actions.count)))
-        choice = self._table[seen.state]
+            if self._actions.num_actions is None:
+                return self._spaces[env_index].sample()
+            return self._actions.decode(int(random.integers(self._actions.num_actions)))
+        choice = self._table[observation.state]
         if choice.ndim:
             choice = np.searchsorted(choice, random.random(), side="right")
-        return self._actions.numbered(int(choice))
+        return self._actions.decode(int(choice))
 
-    def _when(self, place: int) -> str:
-        of = f" of environment {place}" if self._several else ""
-        return f"at step {self._taken[place]}{of}"
+    def _format_step(self, env_index: int) -> str:
+        of = f" of environment {env_index}" if self._is_vector else ""
+        return f"at step {self._steps_taken[env_index]}{of}"
 
 
-def _table(policy: Any, actions: Actions, states: int | None) -> NDArray[Any]:
+def _build_policy_table(
+    policy: Any, actions: ActionEncoder, num_states: int | None
+) -> NDArray[Any]:
     """Actions (S,), or probabilities (S, A) summed up from the left."""
-    if states is None or actions.count is None:
-        lacks = "actions" if actions.count is None else "observations"
+    if num_states is None or actions.num_actions is None:
+        lacks = "actions" if actions.num_actions is None else "observations"
         raise InputError(
-            f"{actions.where}: a policy given as a table needs {lacks} that are Discrete; give a "
+            f"{actions.environment_name}: a policy given as a table needs {lacks} that are Discrete; give a "
             "function of the observation."
         )
-    nowhere = np.zeros((states, actions.count), dtype=np.int64)
-    table = checked_policy(MDP.deterministic(nowhere, nowhere, discount=0.0), policy)
+    nowhere = np.zeros((num_states, actions.num_actions), dtype=np.int64)
+    table = validate_policy(MDP.deterministic(nowhere, nowhere, discount=0.0), policy)
     if table.ndim == 1:
         return table
     sums = table.cumsum(axis=1)

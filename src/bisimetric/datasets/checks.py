@@ -10,9 +10,9 @@ import numpy as np
 import bisimetric
 
 
-def told(how: dict[str, Any]) -> dict[str, Any]:
+def collect_metadata(details: dict[str, Any]) -> dict[str, Any]:
     """How transitions were made, as JSON has it, with the versions."""
-    known = {name: value for name, value in how.items() if value is not None}
+    known = {name: value for name, value in details.items() if value is not None}
     versions = {"bisimetric": bisimetric.__version__, "numpy": np.__version__}
     spoken: dict[str, Any] = json.loads(json.dumps({**known, **versions}, default=repr))
     return spoken

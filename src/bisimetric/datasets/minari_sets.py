@@ -11,17 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.datasets.actions import Actions
-from bisimetric.datasets.checks import told
-from bisimetric.datasets.observations import Observer, StateOf, discrete, rows
-from bisimetric.errors import InputError, TableTooLarge, near_names
+from bisimetric.datasets.actions import ActionEncoder
+from bisimetric.datasets.checks import collect_metadata
+from bisimetric.datasets.observations import (
+    ObservationEncoder,
+    StateOf,
+    num_discrete_values,
+    unstack_values,
+)
+from bisimetric.errors import InputError, InsufficientMemory, suggest_names
 from bisimetric.files import name_input_errors
-from bisimetric.mdp.checks import frozen
+from bisimetric.mdp.checks import freeze
 from bisimetric.memory import require_memory
-from bisimetric.progress import bar
+from bisimetric.progress import show_progress
 from bisimetric.transitions import Transitions
 from bisimetric.worlds import toy_text
-from bisimetric.worlds.environments import imported, made
+from bisimetric.worlds.environments import import_optional, make_environment
 
 TOY_TEXT = "gymnasium.envs.toy_text"
 """Where the environments are that `worlds.toy_text` knows the states of."""
@@ -43,7 +48,7 @@ def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions
         from_minari("D4RL/pointmaze/umaze-v2")
     """
     if isinstance(dataset, str | os.PathLike):
-        dataset = _loaded(os.fspath(dataset))
+        dataset = _load_dataset(os.fspath(dataset))
     if not (hasattr(dataset, "iterate_episodes") and hasattr(dataset, "observation_space")):
         raise InputError(
             f"datasets: {type(dataset).__name__} is no Minari data set; give one, or the id of a "
@@ -51,38 +56,38 @@ def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions
         )
     where = f"Minari's {dataset.id}"
     space, spec = dataset.observation_space, dataset.env_spec
-    known = _known(spec, discrete(space))
-    observer = Observer(space, where, state_of, known=known)
-    actions = Actions(dataset.action_space, where)
+    known = _describe_toy_text(spec, num_discrete_values(space))
+    observer = ObservationEncoder(space, where, state_of, known_states=known)
+    actions = ActionEncoder(dataset.action_space, where)
     parts: list[dict[str, Any]] = []
-    with bar(1.0, where) as progress:
-        for number, episode in enumerate(_episodes(where, dataset)):
+    with show_progress(1.0, where) as progress:
+        for number, episode in enumerate(_iterate_episodes(where, dataset)):
             if len(episode.rewards):
                 with name_input_errors(where):
-                    parts.append(_read(episode, observer, actions))
-            progress.at((number + 1) / max(1, dataset.total_episodes))
+                    parts.append(_read_episode(episode, observer, actions))
+            progress.set_position((number + 1) / max(1, dataset.total_episodes))
     if not parts:
         raise InputError(f"{where}: has no steps.")
     columns: dict[str, Any] = {
-        name: frozen(np.concatenate([part[name] for part in parts])) for name in parts[0]
+        name: freeze(np.concatenate([part[name] for part in parts])) for name in parts[0]
     }
     with name_input_errors(where):
         return Transitions(
             **columns,
-            num_actions=actions.count,
+            num_actions=actions.num_actions,
             action_names=known.get("actions"),
-            made=told(
+            metadata=collect_metadata(
                 {
                     "dataset": dataset.id,
                     "environment": None if spec is None else spec.id,
                     "minari": getattr(dataset, "minari_version", None),
                 }
             ),
-            **observer.about(),
+            **observer.describe_states(),
         )
 
 
-def _episodes(where: str, dataset: Any) -> Iterator[Any]:
+def _iterate_episodes(dataset_name: str, dataset: Any) -> Iterator[Any]:
     """The episodes of a data set, one by one, as its storage gives them."""
     episodes = iter(dataset.iterate_episodes())
     while True:
@@ -93,17 +98,17 @@ def _episodes(where: str, dataset: Any) -> Iterator[Any]:
         except Exception as error:
             # Minari raises what its storage raises, of which there are several.
             why = " ".join(str(error).split())
-            raise InputError(f"{where}: its episodes cannot be read ({why}).") from None
+            raise InputError(f"{dataset_name}: its episodes cannot be read ({why}).") from None
         yield episode
 
 
-def _loaded(name: str) -> Any:
-    minari = imported("minari", name)
+def _load_dataset(name: str) -> Any:
+    minari = import_optional("minari", name)
     try:
         dataset = minari.load_dataset(name, download=False)
         _check_declared_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")
         return dataset
-    except TableTooLarge:
+    except InsufficientMemory:
         raise
     except Exception as error:
         # Minari raises what its storage raises, of which there are several.
@@ -114,7 +119,7 @@ def _loaded(name: str) -> Any:
         if name in local or any(f" {name}:" in str(each.message) for each in caught):
             why = " ".join(str(error).split())
             raise InputError(f"Minari's {name}: cannot be read ({why}).") from None
-        near = near_names(name, local)
+        near = suggest_names(name, local)
         there = f"there are {', '.join(local)}" if local else "there are none"
         raise InputError(
             f"datasets: Minari has no local data set {name!r}{near.rstrip('?')}; {there}, and "
@@ -146,18 +151,22 @@ def _check_declared_sizes(name: str, path: Path) -> None:
     require_memory(f"Minari's {name} needs", total, "read fewer episodes of it")
 
 
-def _known(spec: Any, states: int | None) -> dict[str, Any]:
+def _describe_toy_text(spec: Any, num_states: int | None) -> dict[str, Any]:
     """Names, positions and actions, where the data are of a toy-text environment."""
-    if states is None or not str(getattr(spec, "entry_point", None)).startswith(TOY_TEXT):
+    if num_states is None or not str(getattr(spec, "entry_point", None)).startswith(TOY_TEXT):
         return {}
     try:
-        return toy_text.about(made(spec.id, dict(spec.kwargs))[0], states)
+        return toy_text.describe_toy_text(
+            make_environment(spec.id, dict(spec.kwargs))[0], num_states
+        )
     except InputError:
         # Of another version than the one that was recorded: its names are not needed.
         return {}
 
 
-def _read(episode: Any, observer: Observer, actions: Actions) -> dict[str, NDArray[Any]]:
+def _read_episode(
+    episode: Any, observer: ObservationEncoder, actions: ActionEncoder
+) -> dict[str, NDArray[Any]]:
     """The columns of an episode, by the fields of Transitions."""
     steps = len(episode.rewards)
     for name in ("rewards", "terminations", "truncations"):
@@ -167,13 +176,13 @@ def _read(episode: Any, observer: Observer, actions: Actions) -> dict[str, NDArr
                 f"its {name} are {found.dtype} of shape {found.shape} and must be numbers, "
                 f"({steps},)."
             )
-    observed, states = observer.see_all(rows(episode.observations, steps + 1))
+    observed, states = observer.encode_batch(unstack_values(episode.observations, steps + 1))
     terminated = np.asarray(episode.terminations, dtype=np.bool_)
     truncated = np.asarray(episode.truncations, dtype=np.bool_) & ~terminated
     truncated[-1] = not terminated[-1]
     columns = {
         "observations": observed[:-1],
-        "actions": actions.kept_all(rows(episode.actions, steps)),
+        "actions": actions.encode_batch(unstack_values(episode.actions, steps)),
         "rewards": np.asarray(episode.rewards, dtype=np.float64),
         "next_observations": observed[1:],
         "terminated": terminated,

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bisimetric.datasets.observations import StateOf
-from bisimetric.datasets.recordings import Recording, record
-from bisimetric.datasets.walks import Limits, Step
-from bisimetric.errors import InputError, whole
+from bisimetric.datasets.recordings import Recorder, build_recorder
+from bisimetric.datasets.walks import EnvironmentStep, RolloutLimits
+from bisimetric.errors import InputError, require_integer
 from bisimetric.memory import require_memory
-from bisimetric.progress import bar
+from bisimetric.progress import show_progress
 from bisimetric.transitions import Transitions
 
 Policy = Callable[[Any], Any] | ArrayLike | None
-OFTEN = 256
+PROGRESS_INTERVAL = 256
 """Steps between two movements of the bar."""
-STEP_BYTES, COPIES = 400, 3
+STEP_BYTES, OBSERVATION_COPIES = 400, 3
 """Bytes of a step in memory besides its observation, and how often that is held."""
 
 
@@ -30,8 +30,8 @@ def rollout(
     *,
     steps: int | None = None,
     episodes: int | None = None,
-    key: int = 0,
-    seed: int | None = None,
+    seed: int = 0,
+    environment_seed: int | None = None,
     same_start: bool | None = None,
     state_of: StateOf | None = None,
     max_episode_steps: int | None = None,
@@ -77,40 +77,44 @@ def rollout(
     >>> rollout("CartPole-v1", lambda observed: int(observed[2] > 0), episodes=10)
     Transitions(... steps, 10 episodes, observations (4,) float32, 2 actions)
     """
-    recording = record(
+    recording = build_recorder(
         environment,
         policy,
-        Limits(steps, episodes),
-        key=key,
+        RolloutLimits(steps, episodes),
         seed=seed,
+        environment_seed=environment_seed,
         same_start=same_start,
         state_of=state_of,
         max_episode_steps=max_episode_steps,
         make_options=make_options,
     )
     if steps is None and episodes is None:
-        raise InputError(f"{recording.where}: give steps or episodes, so that the rollout ends.")
-    kept: list[Step] = []
-    with bar(1.0, f"steps in {recording.where}") as progress:
+        raise InputError(
+            f"{recording.environment_name}: give steps or episodes, so that the rollout ends."
+        )
+    kept: list[EnvironmentStep] = []
+    with show_progress(1.0, f"steps in {recording.environment_name}") as progress:
         ended = 0
         for step in recording.steps:
             if not kept:
-                _require_memory(recording.where, step, steps, episodes)
+                _require_rollout_memory(recording.environment_name, step, steps, episodes)
             kept.append(step)
             ended += step.terminated or step.truncated
-            if len(kept) % OFTEN == 0:
+            if len(kept) % PROGRESS_INTERVAL == 0:
                 done = max(len(kept) / (steps or np.inf), ended / (episodes or np.inf))
-                progress.at(done, f"{len(kept):,} taken")
-    return recording.transitions(kept)
+                progress.set_position(done, f"{len(kept):,} taken")
+    return recording.build_transitions(kept)
 
 
-def _require_memory(where: str, first: Step, steps: int | None, episodes: int | None) -> None:
+def _require_rollout_memory(
+    environment_name: str, first_step: EnvironmentStep, steps: int | None, episodes: int | None
+) -> None:
     """Refuses more steps than the memory holds; an episode has at least one."""
     fewest = min(each for each in (steps, episodes) if each is not None)
-    observed = np.asarray(first.before.array).nbytes
+    observed = np.asarray(first_step.observation.array).nbytes
     require_memory(
-        f"{where}: {fewest:,} steps need",
-        fewest * (STEP_BYTES + COPIES * observed),
+        f"{environment_name}: {fewest:,} steps need",
+        fewest * (STEP_BYTES + OBSERVATION_COPIES * observed),
         "take fewer, or use datasets.stream",
     )
 
@@ -119,11 +123,11 @@ def stream(
     environment: Any,
     policy: Policy = None,
     *,
-    chunk: int = 1024,
+    chunk_size: int = 1024,
     steps: int | None = None,
     episodes: int | None = None,
-    key: int = 0,
-    seed: int | None = None,
+    seed: int = 0,
+    environment_seed: int | None = None,
     same_start: bool | None = None,
     state_of: StateOf | None = None,
     max_episode_steps: int | None = None,
@@ -141,20 +145,22 @@ def stream(
     400
     200
     """
-    recording = record(
+    recording = build_recorder(
         environment,
         policy,
-        Limits(steps, episodes),
-        key=key,
+        RolloutLimits(steps, episodes),
         seed=seed,
+        environment_seed=environment_seed,
         same_start=same_start,
         state_of=state_of,
         max_episode_steps=max_episode_steps,
         make_options=make_options,
     )
-    return _chunks(recording, whole(recording.where, "chunk", chunk, 1))
+    return _iterate_chunks(
+        recording, require_integer(recording.environment_name, "chunk", chunk_size, 1)
+    )
 
 
-def _chunks(recording: Recording, size: int) -> Iterator[Transitions]:
-    while part := list(itertools.islice(recording.steps, size)):
-        yield recording.transitions(part)
+def _iterate_chunks(recorder: Recorder, chunk_size: int) -> Iterator[Transitions]:
+    while part := list(itertools.islice(recorder.steps, chunk_size)):
+        yield recorder.build_transitions(part)

@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.datasets.actions import Actions
-from bisimetric.datasets.checks import told
-from bisimetric.datasets.observations import Observer, StateOf, rows
+from bisimetric.datasets.actions import ActionEncoder
+from bisimetric.datasets.checks import collect_metadata
+from bisimetric.datasets.observations import ObservationEncoder, StateOf, unstack_values
 from bisimetric.errors import InputError
-from bisimetric.mdp.checks import frozen
+from bisimetric.mdp.checks import freeze
 from bisimetric.transitions import Transitions
 
-ARRAYS = ("observations", "actions", "rewards", "dones", "timeouts")
-FIELDS = (*ARRAYS, "pos", "full", "n_envs", "observation_space", "action_space")
+STABLE_BASELINES_ARRAYS = ("observations", "actions", "rewards", "dones", "timeouts")
+STABLE_BASELINES_FIELDS = (
+    *STABLE_BASELINES_ARRAYS,
+    "pos",
+    "full",
+    "n_envs",
+    "observation_space",
+    "action_space",
+)
 """What is read of a buffer."""
 
 
@@ -35,43 +42,45 @@ def from_stable_baselines(buffer: Any, *, state_of: StateOf | None = None) -> Tr
         from_stable_baselines(model.replay_buffer)
     """
     where = f"datasets: {type(buffer).__name__}"
-    lacking = [name for name in FIELDS if not hasattr(buffer, name)]
+    lacking = [name for name in STABLE_BASELINES_FIELDS if not hasattr(buffer, name)]
     if lacking:
         raise InputError(
             f"{where} has no {lacking[0]}, so it is no replay buffer of Stable-Baselines3; give "
             "model.replay_buffer."
         )
-    times = _times(buffer)
+    times = _chronological_rows(buffer)
     if not len(times):
         raise InputError(f"{where} is empty; let the model learn first.")
     following = times
     source = "next_observations"
     if getattr(buffer, "optimize_memory_usage", False):
         following, source = (times + 1) % len(buffer.rewards), "observations"
-    observer = Observer(buffer.observation_space, where, state_of)
-    actions = Actions(buffer.action_space, where)
-    observed, states = _observed(buffer, "observations", times, observer)
-    after, next_states = _observed(buffer, source, following, observer)
-    done = _ordered(buffer.dones, times) > 0
-    late = _ordered(buffer.timeouts, times) > 0
+    observer = ObservationEncoder(buffer.observation_space, where, state_of)
+    actions = ActionEncoder(buffer.action_space, where)
+    observed, states = _encode_observations(buffer, "observations", times, observer)
+    after, next_states = _encode_observations(buffer, source, following, observer)
+    done = _order_by_environment(buffer.dones, times) > 0
+    late = _order_by_environment(buffer.timeouts, times) > 0
     newest = np.arange(len(done)) % len(times) == len(times) - 1
     terminated = done & ~late
     return Transitions(
-        frozen(observed),
-        frozen(actions.kept_all(_ordered(buffer.actions, times))),
-        frozen(_ordered(buffer.rewards, times).astype(np.float64)),
-        frozen(after),
-        frozen(terminated),
-        frozen((done | newest) & ~terminated),
+        freeze(observed),
+        freeze(actions.encode_batch(_order_by_environment(buffer.actions, times))),
+        freeze(_order_by_environment(buffer.rewards, times).astype(np.float64)),
+        freeze(after),
+        freeze(terminated),
+        freeze((done | newest) & ~terminated),
         states=states,
         next_states=next_states,
-        num_actions=actions.count,
-        made=told({"buffer": type(buffer).__name__, "environments": int(buffer.n_envs)}),
-        **observer.about(),
+        num_actions=actions.num_actions,
+        metadata=collect_metadata(
+            {"buffer": type(buffer).__name__, "environments": int(buffer.n_envs)}
+        ),
+        **observer.describe_states(),
     )
 
 
-def _times(buffer: Any) -> NDArray[np.int64]:
+def _chronological_rows(buffer: Any) -> NDArray[np.int64]:
     """The rows of a buffer, oldest first, those that are whole."""
     if not buffer.full:
         return np.arange(buffer.pos)
@@ -80,17 +89,17 @@ def _times(buffer: Any) -> NDArray[np.int64]:
     return times[1:] if getattr(buffer, "optimize_memory_usage", False) else times
 
 
-def _ordered(array: NDArray[Any], times: NDArray[np.int64]) -> NDArray[Any]:
+def _order_by_environment(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """Rows (time, environment, ...) as (n, ...), environment by environment."""
-    chosen = np.swapaxes(np.asarray(array)[times], 0, 1)
+    chosen = np.swapaxes(np.asarray(array)[rows], 0, 1)
     return chosen.reshape(-1, *chosen.shape[2:])
 
 
-def _observed(
-    buffer: Any, name: str, times: NDArray[np.int64], observer: Observer
+def _encode_observations(
+    buffer: Any, name: str, rows: NDArray[np.int64], encoder: ObservationEncoder
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
     stored = getattr(buffer, name)
     if isinstance(stored, dict):
-        stored = {part: _ordered(array, times) for part, array in stored.items()}
-        return observer.see_all(rows(stored, len(times) * buffer.n_envs))
-    return observer.see_all(_ordered(stored, times))
+        stored = {part: _order_by_environment(array, rows) for part, array in stored.items()}
+        return encoder.encode_batch(unstack_values(stored, len(rows) * buffer.n_envs))
+    return encoder.encode_batch(_order_by_environment(stored, rows))

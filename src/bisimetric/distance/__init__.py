@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.distance import files
-from bisimetric.distance.coverage import Coverage, share
+from bisimetric.distance.coverage import Coverage, format_fraction
 from bisimetric.errors import InputError
 from bisimetric.explanation import Explanation, Proof, explain
 from bisimetric.mdp import MDP
@@ -57,7 +57,7 @@ class Distance:
     kind: Kind
     mdp: MDP
     policy: NDArray[Any] | None = None
-    made: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     estimate: float | None = None
     coverage: Coverage | None = None
 
@@ -74,11 +74,11 @@ class Distance:
         if not self.error >= 0:
             raise InputError(f"Distance: error is {self.error} and must be at least 0.")
         if self.coverage is not None:
-            self._check(self.coverage)
+            self._validate_coverage(self.coverage)
         if isinstance(self.values, np.ndarray):
             self.values.flags.writeable = False
 
-    def _check(self, coverage: Coverage) -> None:
+    def _validate_coverage(self, coverage: Coverage) -> None:
         wanted = self.mdp.R.shape if self.kind in ("bisimulation", "lax") else (len(self.values), 1)
         if coverage.known.shape != wanted:
             raise InputError(
@@ -98,7 +98,7 @@ class Distance:
         """The distance of two states, given by id or name; arrays of ids broadcast."""
         if np.ndim(s) == 0 and np.ndim(t) == 0:
             return float(self.values[self.mdp.state(s), self.mdp.state(t)])
-        return self.values[self._ids(s), self._ids(t)]
+        return self.values[self._find_state_ids(s), self._find_state_ids(t)]
 
     @overload
     def bounds(self, s: int | str, t: int | str) -> tuple[float, float]: ...
@@ -114,13 +114,13 @@ class Distance:
         >>> Distance(np.array([[0.0, 2.0], [2.0, 0.0]]), 0.25, "lax", mdp).bounds(0, [0, 1])
         (array([0.  , 1.75]), array([0.  , 2.25]))
         """
-        i, j = np.broadcast_arrays(self._ids(s), self._ids(t))
+        i, j = np.broadcast_arrays(self._find_state_ids(s), self._find_state_ids(t))
         values = self.values[i, j].astype(np.float64)
         below = above = np.full(values.shape, self.error)
         if self.coverage is not None:
             below = np.full(values.shape, self.coverage.rounding)
             above = np.where(self.coverage.determined[i, j], self.coverage.error, np.inf)
-        lower, upper = np.maximum(_moved(values, -below), 0.0), _moved(values, above)
+        lower, upper = np.maximum(_add_outward(values, -below), 0.0), _add_outward(values, above)
         if self.kind != "mico":
             lower, upper = (np.where(i == j, 0.0, end) for end in (lower, upper))
         return (lower, upper) if values.ndim else (float(lower), float(upper))
@@ -133,16 +133,16 @@ class Distance:
         source = self.mdp.state(s)
         if k < 1:
             raise InputError(f"nearest: k is {k} and must be at least 1.")
-        if self.coverage is not None and not self.coverage.lived[source]:
+        if self.coverage is not None and not self.coverage.visited[source]:
             raise InputError(
-                f"nearest: nothing is known of state {self.mdp.name(source)}; take one that the "
+                f"nearest: nothing is known of state {self.mdp.state_name(source)}; take one that the "
                 "data lived in."
             )
         row = self.values[source]
         order = np.argsort(row, kind="stable")
         others = order != source
         if self.coverage is not None:
-            others &= self.coverage.lived[order]
+            others &= self.coverage.visited[order]
         order = order[others][:k]
         return [(int(t), float(row[t])) for t in order]
 
@@ -168,7 +168,7 @@ class Distance:
         """Reads what `save` wrote, and checks it; of a sharded table, rows when they are needed."""
         return files.read(path, cls)
 
-    def _ids(self, states: Any) -> NDArray[np.integer]:
+    def _find_state_ids(self, states: Any) -> NDArray[np.integer]:
         flat = [self.mdp.state(s) for s in np.ravel(states).tolist()]
         return np.array(flat, dtype=np.int64).reshape(np.shape(states))
 
@@ -177,13 +177,16 @@ class Distance:
         # By the name of the package, which knows all rooms: this one stands above the explorer.
         import bisimetric
 
-        return str(bisimetric.explorer.small(self))
+        return str(bisimetric.explorer.render_notebook(self))
 
     def __repr__(self) -> str:
         sure = f"error <= {self.error:.2g}" if math.isfinite(self.error) else "error not known"
         if self.coverage is not None and not self.coverage.complete:
-            proven = share(self.coverage.proven, self.coverage.num_pairs, "pair") + " proven"
-            to = f" to {self.coverage.error:.2g}" if self.coverage.proven else ""
+            proven = (
+                format_fraction(self.coverage.num_proven, self.coverage.num_state_pairs, "pair")
+                + " proven"
+            )
+            to = f" to {self.coverage.error:.2g}" if self.coverage.num_proven else ""
             sure = f"a lower bound; {proven}{to}"
         elif self.estimate is not None:
             sure = f"an estimate, off by about {self.estimate:.2g}"
@@ -191,7 +194,7 @@ class Distance:
         return f"Distance({self.kind}, {states}, largest {self.values.max():.6g}, {sure})"
 
 
-def _moved(values: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
+def _add_outward(values: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
     """values + by, never rounded towards `values`."""
     with np.errstate(invalid="ignore", over="ignore"):
         total = values + by

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, whole
-from bisimetric.explanation import unseen_in
+from bisimetric.errors import InputError, require_integer
+from bisimetric.explanation import describe_unseen
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP
 
-FEW_STATES = 4
+MAX_NAMED_STATES = 4
 """States with unseen actions that are named, before the others are counted."""
 
 
@@ -56,14 +56,14 @@ class Coverage:
     determined: NDArray[np.bool_]
     error: float
     rounding: float
-    met: int
-    pairs: int
-    lived: NDArray[np.bool_] = None  # type: ignore[assignment] # an array once it is made
+    num_paired: int
+    num_transition_pairs: int
+    visited: NDArray[np.bool_] = None  # type: ignore[assignment] # an array once it is made
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         known, determined = (
-            _checked_mask(name, getattr(self, name)) for name in ("known", "determined")
+            _validate_mask(name, getattr(self, name)) for name in ("known", "determined")
         )
         states = len(known)
         if determined.shape != (states, states):
@@ -84,7 +84,7 @@ class Coverage:
                 f"Coverage: determined[{s}, {s}] is False and must be True: a state and itself are "
                 "always compared."
             )
-        lived = np.ones(states, np.bool_) if self.lived is None else np.asarray(self.lived)
+        lived = np.ones(states, np.bool_) if self.visited is None else np.asarray(self.visited)
         if lived.shape != (states,) or lived.dtype != np.bool_:
             raise InputError(
                 f"Coverage: lived is {lived.dtype} of shape {lived.shape} and must be bool, "
@@ -94,22 +94,22 @@ class Coverage:
         put(self, "lived", lived)
         put(self, "known", known)
         put(self, "determined", determined)
-        put(self, "error", _checked_bound("error", self.error))
-        put(self, "rounding", _checked_bound("rounding", self.rounding, finite=True))
-        put(self, "met", whole("Coverage", "met", self.met))
-        put(self, "pairs", whole("Coverage", "pairs", self.pairs))
-        if self.met > self.pairs:
+        put(self, "error", _validate_bound("error", self.error))
+        put(self, "rounding", _validate_bound("rounding", self.rounding, finite=True))
+        put(self, "met", require_integer("Coverage", "met", self.num_paired))
+        put(self, "pairs", require_integer("Coverage", "pairs", self.num_transition_pairs))
+        if self.num_paired > self.num_transition_pairs:
             raise InputError(
-                f"Coverage: met is {self.met} and must be at most pairs, which is {self.pairs}."
+                f"Coverage: met is {self.num_paired} and must be at most pairs, which is {self.num_transition_pairs}."
             )
 
     @property
     def complete(self) -> bool:
         """Whether the known transitions determine every distance of states that were lived in."""
-        return bool(self.determined[np.ix_(self.lived, self.lived)].all())
+        return bool(self.determined[np.ix_(self.visited, self.visited)].all())
 
     @property
-    def together(self) -> NDArray[np.bool_]:
+    def jointly_known(self) -> NDArray[np.bool_]:
         """(S, S), whether all actions are known in both states."""
         whole = self.known.all(axis=1)
         return np.outer(whole, whole)
@@ -117,103 +117,105 @@ class Coverage:
     @property
     def unseen(self) -> NDArray[np.int64]:
         """(n, 2), the states that were lived in and the actions never seen in them, by id."""
-        return np.argwhere(self._gaps)
+        return np.argwhere(self._unseen_mask)
 
     @property
-    def _gaps(self) -> NDArray[np.bool_]:
-        return ~self.known & self.lived[:, None]
+    def _unseen_mask(self) -> NDArray[np.bool_]:
+        return ~self.known & self.visited[:, None]
 
     @property
-    def seen(self) -> str:
+    def summary(self) -> str:
         """How much was seen, in words: `38 of 64 state-action pairs`."""
         noun = "state" if self.known.shape[1] == 1 else "state-action pair"
-        return share(int(np.count_nonzero(self.known)), self.known[self.lived].size, noun)
+        return format_fraction(
+            int(np.count_nonzero(self.known)), self.known[self.visited].size, noun
+        )
 
     @property
-    def num_pairs(self) -> int:
+    def num_state_pairs(self) -> int:
         """How many pairs of two states there are, of those that were lived in."""
-        states = int(np.count_nonzero(self.lived))
+        states = int(np.count_nonzero(self.visited))
         return states * (states - 1) // 2
 
     @property
-    def proven(self) -> int:
+    def num_proven(self) -> int:
         """How many pairs of two states have a proven error."""
         if math.isinf(self.error):
             return 0
-        held = self.determined[np.ix_(self.lived, self.lived)]
+        held = self.determined[np.ix_(self.visited, self.visited)]
         return (int(np.count_nonzero(held)) - len(held)) // 2
 
-    def lines(self, mdp: MDP | None = None) -> Iterator[str]:
+    def format_lines(self, mdp: MDP | None = None) -> Iterator[str]:
         """What the numbers can mean, in a few lines; states and actions by name, given an MDP."""
-        yield f"seen       {self.seen}"
-        gaps = self._gaps
+        yield f"seen       {self.summary}"
+        gaps = self._unseen_mask
         some, all_ = gaps.any(axis=1), gaps.all(axis=1)
         # Where a single action is missing it is the more telling.
         unseen = np.concatenate([np.flatnonzero(some & ~all_), np.flatnonzero(all_)])
         if len(unseen):
-            yield f"unseen     {'; '.join(self._unseen(unseen, mdp))}"
-        if not self.lived.all():
-            ids = share(int((~self.lived).sum()), len(self.lived), "id")
+            yield f"unseen     {'; '.join(self._describe_unseen(unseen, mdp))}"
+        if not self.visited.all():
+            ids = format_fraction(int((~self.visited).sum()), len(self.visited), "id")
             yield f"unlived    {ids}: never left, and entered by ending only, if at all"
-        to = f", to {self.error:.2g}" if self.proven else ""
-        yield f"proven     {share(self.proven, self.num_pairs, 'pair')} of states{to}"
-        bounds = self.num_pairs - self.proven
+        to = f", to {self.error:.2g}" if self.num_proven else ""
+        yield f"proven     {format_fraction(self.num_proven, self.num_state_pairs, 'pair')} of states{to}"
+        bounds = self.num_state_pairs - self.num_proven
         if bounds:
             yield (
-                f"bounds     {share(bounds, self.num_pairs, 'pair')} of states: lower bounds, for "
+                f"bounds     {format_fraction(bounds, self.num_state_pairs, 'pair')} of states: lower bounds, for "
                 "what was not seen may set them apart"
             )
-        yield f"drawn      {share(self.met, self.pairs, 'pair')} of known transitions"
+        yield f"drawn      {format_fraction(self.num_paired, self.num_transition_pairs, 'pair')} of known transitions"
         todo = "draw on; or let exact solve the model, which Transitions.to_mdp() makes of data"
         if not self.complete:
             todo = "collect more; when it covers the model, let exact solve Transitions.to_mdp()"
         yield f"next       {todo}"
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(self.format_lines())
 
     def __repr__(self) -> str:
-        to = f" to {self.error:.2g}" if self.proven else ""
+        to = f" to {self.error:.2g}" if self.num_proven else ""
         return (
-            f"Coverage({self.seen} seen, {share(self.proven, self.num_pairs, 'pair')} proven{to}, "
-            f"{self.met:,} of {self.pairs:,} drawn)"
+            f"Coverage({self.summary} seen, {format_fraction(self.num_proven, self.num_state_pairs, 'pair')} proven{to}, "
+            f"{self.num_paired:,} of {self.num_transition_pairs:,} drawn)"
         )
 
-    def _unseen(self, states: NDArray[np.intp], mdp: MDP | None) -> Iterator[str]:
+    def _describe_unseen(self, states: NDArray[np.intp], mdp: MDP | None) -> Iterator[str]:
         """The first few states in which something was not seen, and what."""
-        for s in states[:FEW_STATES].tolist():
-            name = str(s) if mdp is None else mdp.name(s)
-            yield unseen_in(name, self.known[s], str if mdp is None else mdp.action_name)
-        if len(states) > FEW_STATES:
-            yield f"and so on in {len(states) - FEW_STATES:,} more"
+        for s in states[:MAX_NAMED_STATES].tolist():
+            name = str(s) if mdp is None else mdp.state_name(s)
+            yield describe_unseen(name, self.known[s], str if mdp is None else mdp.action_name)
+        if len(states) > MAX_NAMED_STATES:
+            yield f"and so on in {len(states) - MAX_NAMED_STATES:,} more"
 
 
-def share(count: int, of: int, noun: str) -> str:
+def format_fraction(count: int, total: int, noun: str) -> str:
     """A count, out of how many.
 
     >>> share(78, 136, "pair"), share(0, 1, "pair")
     ('78 of 136 pairs', '0 of 1 pair')
     """
-    return f"{count:,} of {of:,} {noun}{'' if of == 1 else 's'}"
+    return f"{count:,} of {total:,} {noun}{'' if total == 1 else 's'}"
 
 
-def _checked_mask(what: str, mask: Any) -> NDArray[np.bool_]:
+def _validate_mask(name: str, mask: Any) -> NDArray[np.bool_]:
     array = np.asarray(mask)
     if array.dtype != np.bool_ or array.ndim != 2 or 0 in array.shape:
         raise InputError(
-            f"Coverage: {what} is {array.dtype} of shape {array.shape} and must be bool, "
-            f"{'(states, actions)' if what == 'known' else '(states, states)'}."
+            f"Coverage: {name} is {array.dtype} of shape {array.shape} and must be bool, "
+            f"{'(states, actions)' if name == 'known' else '(states, states)'}."
         )
     array.flags.writeable = False
     return array
 
 
-def _checked_bound(what: str, bound: Any, *, finite: bool = False) -> float:
+def _validate_bound(name: str, bound: Any, *, finite: bool = False) -> float:
     try:
         value = float(bound)
     except (TypeError, ValueError):
         value = math.nan
     if not value >= 0 or (finite and math.isinf(value)):
         must = "a finite number, at least 0" if finite else "a number, at least 0"
-        raise InputError(f"Coverage: {what} is {bound!r} and must be {must}.")
+        raise InputError(f"Coverage: {name} is {bound!r} and must be {must}.")
     return value

@@ -13,11 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.archives import check_csr
+from bisimetric.archives import validate_csr
 from bisimetric.distance import stored
 from bisimetric.distance.coverage import Coverage
 from bisimetric.errors import InputError
-from bisimetric.files import MALFORMED, UNREADABLE, archive, parse_object, written_beside
+from bisimetric.files import (
+    ARCHIVE_ERRORS,
+    METADATA_ERRORS,
+    open_archive,
+    parse_object,
+    write_atomically,
+)
 from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
@@ -28,33 +34,33 @@ FORMAT = "bisimetric distance, version 1"
 
 def write(distance: Distance, path: str | os.PathLike[str]) -> None:
     """Writes the table with all that it knows of itself."""
-    _write(path, {"values": distance.values, **_contents(distance)})
+    _write(path, {"values": distance.values, **_collect_arrays(distance)})
 
 
-def write_beside_rows(
-    distance: Distance, folder: Path, place: NDArray[np.integer], farthest: tuple[int, int]
+def write_matrix_metadata(
+    distance: Distance, folder: Path, row_index: NDArray[np.integer], argmax: tuple[int, int]
 ) -> None:
     """Writes all that a distance knows besides its table, into the folder of that table."""
-    more = {"place": place, "farthest": np.array(farthest)}
-    _write(folder / stored.ABOUT, {**_contents(distance), **more})
+    more = {"place": row_index, "farthest": np.array(argmax)}
+    _write(folder / stored.METADATA, {**_collect_arrays(distance), **more})
 
 
 def _write(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
     present = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    with written_beside(path) as beside, open(beside, "wb") as file:
+    with write_atomically(path) as beside, open(beside, "wb") as file:
         np.savez(file, allow_pickle=False, **present)
 
 
-def _contents(distance: Distance) -> dict[str, Any]:
+def _collect_arrays(distance: Distance) -> dict[str, Any]:
     """What a distance knows besides its table, as arrays by name."""
     mdp, coverage = distance.mdp, distance.coverage
     about: dict[str, Any] = {
         "format": FORMAT,
         "kind": distance.kind,
-        "error": _number(distance.error),
+        "error": _encode_bound(distance.error),
         "estimate": distance.estimate,
         "discount": mdp.discount,
-        "made": distance.made,
+        "made": distance.metadata,
     }
     arrays: dict[str, Any] = {
         "rewards": mdp.R,
@@ -72,27 +78,27 @@ def _contents(distance: Distance) -> dict[str, Any]:
     }
     if coverage is not None:
         about["coverage"] = {
-            "error": _number(coverage.error),
+            "error": _encode_bound(coverage.error),
             "rounding": coverage.rounding,
-            "met": coverage.met,
-            "pairs": coverage.pairs,
+            "met": coverage.num_paired,
+            "pairs": coverage.num_transition_pairs,
         }
         arrays |= {
             "known": coverage.known,
             "determined": coverage.determined,
-            "lived": coverage.lived,
+            "lived": coverage.visited,
         }
     return {**arrays, "about": np.array(json.dumps(about))}
 
 
-def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distance:
+def read(path: str | os.PathLike[str], factory: Callable[..., Distance]) -> Distance:
     """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
-    folder = Path(path) if stored.is_store(path) else None
-    rows = None if folder is None else stored.opened(folder / stored.VALUES, "r")
+    folder = Path(path) if stored.is_matrix_folder(path) else None
+    rows = None if folder is None else stored.open_matrix(folder / stored.VALUES, "r")
     try:
-        with archive(path if folder is None else folder / stored.ABOUT) as opened:
+        with open_archive(path if folder is None else folder / stored.METADATA) as opened:
             found = {name: opened[name] for name in opened.files}
-    except UNREADABLE as error:
+    except ARCHIVE_ERRORS as error:
         raise InputError(
             f"{path} is cut short or no distance file ({error}); make it again with "
             "`bisimetric exact ... -o`."
@@ -104,17 +110,17 @@ def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distanc
         made, estimate = about["made"], about.get("estimate")
         if not isinstance(made, dict):
             raise ValueError(f"its 'made' is {made!r} and must be an object")
-        return make(
-            _table(found) if rows is None else _stored(rows, found),
-            _bound(about["error"]),
+        return factory(
+            _validate_values(found) if rows is None else _build_matrix(rows, found),
+            _decode_bound(about["error"]),
             about["kind"],
-            _mdp(found, about["discount"]),
+            _build_mdp(found, about["discount"]),
             found.get("policy"),
             made,
-            None if estimate is None else _finite("estimate", estimate),
-            _coverage(found, about),
+            None if estimate is None else _validate_number("estimate", estimate),
+            _build_coverage(found, about),
         )
-    except MALFORMED as error:
+    except METADATA_ERRORS as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"{path} is no distance file of bisimetric ({what}); make one with "
@@ -122,16 +128,16 @@ def read(path: str | os.PathLike[str], make: Callable[..., Distance]) -> Distanc
         ) from None
 
 
-def _number(bound: float) -> float | None:
+def _encode_bound(bound: float) -> float | None:
     """A bound as JSON knows it, which has no infinity."""
     return bound if math.isfinite(bound) else None
 
 
-def _bound(number: Any) -> float:
-    return math.inf if number is None else _finite("error", number)
+def _decode_bound(number: Any) -> float:
+    return math.inf if number is None else _validate_number("error", number)
 
 
-def _finite(name: str, number: Any) -> float:
+def _validate_number(name: str, number: Any) -> float:
     """A number of the metadata as a float."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise ValueError(f"its {name} is {number!r} and must be a number")
@@ -140,7 +146,7 @@ def _finite(name: str, number: Any) -> float:
     return float(number)
 
 
-def _table(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
+def _validate_values(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     values = found["values"]
     if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
         raise ValueError("its table holds something else than finite numbers")
@@ -149,7 +155,7 @@ def _table(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     return values
 
 
-def _stored(rows: Any, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
+def _build_matrix(rows: Any, found: dict[str, NDArray[Any]]) -> stored.ZarrMatrix:
     place, farthest = found["place"], found["farthest"]
     if place.ndim != 1 or not place.size or {place.dtype.kind, farthest.dtype.kind} - {*"iu"}:
         raise ValueError("its states have no place in its rows")
@@ -158,15 +164,15 @@ def _stored(rows: Any, found: dict[str, NDArray[Any]]) -> stored.StoredTable:
         raise ValueError(f"its rows are {rows.shape} of {rows.dtype}, and its states want others")
     if not (place.min() >= 0 and 0 <= s < len(place) and 0 <= t < len(place)):
         raise ValueError("its states have no place in its rows")
-    return stored.StoredTable(rows, place, (s, t))
+    return stored.ZarrMatrix(rows, place, (s, t))
 
 
-def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
+def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
     states, actions = found["rewards"].shape
     for name, kinds in {"successors": "iu", "rows": "iu", "probabilities": "f"}.items():
         if found[name].ndim != 1 or found[name].dtype.kind not in kinds:
             raise ValueError(f"its {name} are {found[name].dtype} of shape {found[name].shape}")
-    check_csr(found["probabilities"], found["successors"], found["rows"], states)
+    validate_csr(found["probabilities"], found["successors"], found["rows"], states)
     P = sparse.csr_array(
         (found["probabilities"], found["successors"], found["rows"]), (states * actions, states)
     )
@@ -185,15 +191,15 @@ def _mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
     )
 
 
-def _coverage(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> Coverage | None:
+def _build_coverage(found: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Coverage | None:
     """The coverage of a table, or None where the file holds nothing of one."""
-    if "coverage" not in about and not {"known", "determined"} & found.keys():
+    if "coverage" not in facts and not {"known", "determined"} & found.keys():
         return None
-    numbers = about["coverage"]
+    numbers = facts["coverage"]
     return Coverage(
         found["known"],
         found["determined"],
-        _bound(numbers["error"]),
+        _decode_bound(numbers["error"]),
         numbers["rounding"],
         numbers["met"],
         numbers["pairs"],

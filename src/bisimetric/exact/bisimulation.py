@@ -11,13 +11,13 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact import queries
 from bisimetric.exact import samples as sampling
-from bisimetric.exact.classes import Solver, solved
+from bisimetric.exact.classes import DeterministicSolver, solve_on_quotient
 from bisimetric.exact.deterministic import rising
-from bisimetric.exact.devices import check_device, solver_on
-from bisimetric.exact.queries import Answer
-from bisimetric.exact.table import request
+from bisimetric.exact.devices import select_solver, validate_device
+from bisimetric.exact.queries import QueryResult
+from bisimetric.exact.table import build_request
 from bisimetric.mdp import MDP
-from bisimetric.successors import Successors
+from bisimetric.successors import ImplicitMDP
 
 
 @overload
@@ -27,28 +27,28 @@ def bisimulation(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     samples: int | None = None,
-    key: int = 0,
+    seed: int = 0,
     device: str | None = None,
 ) -> Distance: ...
 @overload
 def bisimulation(
-    mdp: MDP | Successors,
+    mdp: MDP | ImplicitMDP,
     *,
     pairs: Sequence[tuple[Any, Any]],
     tol: float | None = None,
     max_pairs: int | None = None,
-) -> Answer: ...
+) -> QueryResult: ...
 def bisimulation(
-    mdp: MDP | Successors,
+    mdp: MDP | ImplicitMDP,
     *,
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     samples: int | None = None,
-    key: int = 0,
+    seed: int = 0,
     pairs: Sequence[tuple[Any, Any]] | None = None,
     max_pairs: int | None = None,
     device: str | None = None,
-) -> Distance | Answer:
+) -> Distance | QueryResult:
     """The bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
     d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * W1(d~)(P(s, a), P(t, a))
@@ -84,15 +84,15 @@ def bisimulation(
     >>> bisimulation(worlds.load("pessimism"), pairs=[("s", "t")])
     Answer(bisimulation, 1 pair, largest 10, error <= ..., 3 explored)
     """
-    check_device("bisimulation", device, samples=samples, pairs=pairs)
+    validate_device("bisimulation", device, samples=samples, pairs=pairs)
     if pairs is not None:
         if samples is not None:
             raise InputError("exact.bisimulation: takes samples or pairs, not both.")
-        return queries.answered("bisimulation", mdp, pairs, tol=tol, max_pairs=max_pairs)
+        return queries.query("bisimulation", mdp, pairs, tol=tol, max_pairs=max_pairs)
     if not isinstance(mdp, MDP):
         raise InputError("exact.bisimulation: Successors need pairs=[(s, t), ...] to start from.")
-    wanted = request("bisimulation", tol, dtype)
-    solver = Solver(rising.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
+    wanted = build_request("bisimulation", tol, dtype)
+    solver = DeterministicSolver(rising.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if samples is not None:
-        return sampling.estimated(wanted, mdp, solver, samples, key)
-    return solved(wanted, mdp, solver_on(device, wanted, mdp, solver, "rising"))
+        return sampling.estimate_bisimulation(wanted, mdp, solver, samples, seed)
+    return solve_on_quotient(wanted, mdp, select_solver(device, wanted, mdp, solver, "rising"))

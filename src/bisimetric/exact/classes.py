@@ -14,15 +14,19 @@ from scipy import sparse
 from bisimetric import relation
 from bisimetric.distance import Distance
 from bisimetric.exact import branching
-from bisimetric.exact.deterministic.problem import LARGE, Problem, steps_of
-from bisimetric.exact.table import Request, Table, proven_error, require_memory
+from bisimetric.exact.deterministic.problem import (
+    MAX_SERIAL_STATES,
+    DeterministicProblem,
+    complete_actions,
+)
+from bisimetric.exact.table import Request, SolverResult, bound_error, require_matrix_memory
 from bisimetric.mdp import MDP, InducedChain
-from bisimetric.progress import compiling
+from bisimetric.progress import announce_compilation
 from bisimetric.rounding import UNIT
 
 
 @dataclasses.dataclass(frozen=True)
-class Solver:
+class DeterministicSolver:
     """How a distance of deterministic MDPs is solved.
 
     Attributes:
@@ -32,16 +36,16 @@ class Solver:
         toy: whether a toy problem is solved first, which compiles its kernels.
     """
 
-    solve: Callable[[Problem], Table]
-    tables: int
-    scratch: float
-    toy: bool = True
+    solve: Callable[[DeterministicProblem], SolverResult]
+    num_matrices: int
+    scratch_bytes: float
+    needs_warm_up: bool = True
 
 
-def solved(
+def solve_on_quotient(
     request: Request,
     mdp: MDP,
-    solver: Solver,
+    solver: DeterministicSolver,
     *,
     chain: InducedChain | None = None,
     policy: NDArray[Any] | None = None,
@@ -54,35 +58,37 @@ def solved(
     dynamics = mdp if chain is None else chain.mdp
     lax, states = request.kind == "lax", dynamics.num_states
     table_bytes = states**2 * request.dtype.itemsize
-    require_memory(request.kind, states, table_bytes)
+    require_matrix_memory(request.kind, states, table_bytes)
     classes = relation.lax(dynamics) if lax else relation.bisimulation(dynamics)
     members = int(classes.max()) + 1
     copied, spread = 0, 0.0
     if members < states:
         copied = table_bytes
-        spread = 2 * dynamics.discount * _spread(dynamics, classes, lax)
+        spread = 2 * dynamics.discount * _bound_mass_error(dynamics, classes, lax)
         dynamics = relation.quotient(dynamics, classes)
     if dynamics.is_deterministic:
-        table = _functional(request, dynamics, solver, states, copied)
+        table = _solve_deterministic(request, dynamics, solver, states, copied)
     else:
-        table = _branching(request, dynamics, states, copied)
+        table = _solve_stochastic(request, dynamics, states, copied)
     residual = table.residual + spread * table.largest
     if chain is not None:
         residual += chain.pair_error(table.largest + table.residual)
-    error = proven_error(residual, table.largest, dynamics.discount)
+    error = bound_error(residual, table.largest, dynamics.discount)
     values = table.values[np.ix_(classes, classes)] if copied else table.values
-    return request.answer(values, error, mdp, policy, {**table.how, "classes": members})
+    return request.build_distance(values, error, mdp, policy, {**table.details, "classes": members})
 
 
-def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied: float) -> Table:
+def _solve_deterministic(
+    request: Request, mdp: MDP, solver: DeterministicSolver, num_states: int, copy_bytes: float
+) -> SolverResult:
     """The table of a deterministic MDP."""
-    work = mdp.num_states**2 * (solver.tables * request.dtype.itemsize + solver.scratch)
-    require_memory(request.kind, states, work + copied)
-    if solver.toy:
-        _compile_once(solver.solve, request.dtype, mdp.num_states > LARGE)
-    least = request.least(mdp)
-    steps = steps_of(mdp, lax=request.kind == "lax")
-    problem = Problem(
+    work = mdp.num_states**2 * (solver.num_matrices * request.dtype.itemsize + solver.scratch_bytes)
+    require_matrix_memory(request.kind, num_states, work + copy_bytes)
+    if solver.needs_warm_up:
+        _warm_up_deterministic(solver.solve, request.dtype, mdp.num_states > MAX_SERIAL_STATES)
+    least = request.residual_tolerance(mdp)
+    steps = complete_actions(mdp, lax=request.kind == "lax")
+    problem = DeterministicProblem(
         np.ascontiguousarray(steps.successor, dtype=np.uint32),
         np.ascontiguousarray(steps.reward),
         mdp.discount,
@@ -90,15 +96,19 @@ def _functional(request: Request, mdp: MDP, solver: Solver, states: int, copied:
         request.dtype,
     )
     table = solver.solve(problem)
-    return dataclasses.replace(table, residual=table.residual + steps.doubt)
+    return dataclasses.replace(table, residual=table.residual + steps.rounding_bound)
 
 
-def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
+def _solve_stochastic(
+    request: Request, mdp: MDP, num_states: int, copy_bytes: float
+) -> SolverResult:
     """The table of any MDP."""
     lax = request.kind == "lax"
-    require_memory(request.kind, states, branching.memory_needed(mdp, lax=lax) + copied)
-    _compile_branching()
-    table = branching.solve(mdp, request.least(mdp), lax=lax)
+    require_matrix_memory(
+        request.kind, num_states, branching.estimate_memory(mdp, lax=lax) + copy_bytes
+    )
+    _warm_up_stochastic()
+    table = branching.solve(mdp, request.residual_tolerance(mdp), lax=lax)
     values = table.values.astype(request.dtype)
     if mdp.discount > 0:
         # States of different classes are not at distance 0, however small it is.
@@ -109,7 +119,7 @@ def _branching(request: Request, mdp: MDP, states: int, copied: float) -> Table:
     return dataclasses.replace(table, values=values, residual=table.residual + moved)
 
 
-def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
+def _bound_mass_error(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     """The most mass by which a row differs, class by class, from the row that stands for it.
 
     Probabilities within a tolerance count as equal in `relation`. With such a mass e, W1 to the row
@@ -120,10 +130,12 @@ def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     states, actions = mdp.R.shape
     row = np.repeat(np.arange(states * actions), np.diff(mdp.P.indptr))
     shape = (states * actions, int(classes.max()) + 1)
-    by_class: Any = sparse.csr_array((mdp.shares.data, (row, classes[mdp.P.indices])), shape)
+    by_class: Any = sparse.csr_array(
+        (mdp.normalised_probabilities.data, (row, classes[mdp.P.indices])), shape
+    )
     first = relation.representatives(classes)[classes]
     everyone = np.arange(states)
-    has = mdp.has
+    has = mdp.action_mask
     there, back = (np.where(mask, np.inf, 0.0) for mask in (has, has[first]))
     for a in range(actions):
         for b in range(actions) if lax else [a]:
@@ -138,19 +150,23 @@ def _spread(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
 
 
 @functools.cache
-def _compile_once(solve: Callable[[Problem], Table], dtype: np.dtype[Any], large: bool) -> None:
+def _warm_up_deterministic(
+    solve: Callable[[DeterministicProblem], SolverResult], dtype: np.dtype[Any], large: bool
+) -> None:
     """Solves a toy problem, so that kernels are compiled before the bar of the real one."""
-    states = LARGE + 1 if large else 8
+    states = MAX_SERIAL_STATES + 1 if large else 8
     s = np.arange(states)
     reward = (s[None] % 5).astype(np.float64)
-    toy = Problem((s * 7 + 3)[None].astype(np.uint32) % states, reward, 0.5, 1e-6, dtype)
-    with compiling("the kernels"):
+    toy = DeterministicProblem(
+        (s * 7 + 3)[None].astype(np.uint32) % states, reward, 0.5, 1e-6, dtype
+    )
+    with announce_compilation("the kernels"):
         solve(toy)
 
 
 @functools.cache
-def _compile_branching() -> None:
+def _warm_up_stochastic() -> None:
     """Solves a toy MDP, likewise."""
     toy = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
-    with compiling("the kernels"):
+    with announce_compilation("the kernels"):
         branching.solve(toy, 1e-6)

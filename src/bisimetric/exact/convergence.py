@@ -23,10 +23,10 @@ class SweepLimit:
 
     def __init__(self, window: int) -> None:
         self._window = max(MIN_WINDOW, window)
-        self._best = self._before = math.inf
-        self._due = self._window
+        self._best = self._previous_best = math.inf
+        self._next_check = self._window
 
-    def exceeds(self, sweeps: int, residual: float, tolerance: float) -> bool:
+    def is_exceeded(self, sweeps: int, residual: float, tolerance: float) -> bool:
         """Whether a residual after so many sweeps is too far from the tolerance to go on.
 
         >>> limit = SweepLimit(128)
@@ -36,9 +36,13 @@ class SweepLimit:
         True
         """
         self._best = min(self._best, residual)
-        if sweeps < self._due:
+        if sweeps < self._next_check:
             return False
-        before, self._before, self._due = self._before, self._best, sweeps + self._window
+        before, self._previous_best, self._next_check = (
+            self._previous_best,
+            self._best,
+            sweeps + self._window,
+        )
         if before == math.inf or self._best <= tolerance:
             return False
         rate = math.log(self._best) - math.log(before)

@@ -23,11 +23,11 @@ from bisimetric.rounding import UNIT
 
 NO_MOVE = 2**32 - 1
 """The choice of a pair that has none: its states differ in the actions that they have."""
-MARGIN = 1e-6
+FLOAT32_MARGIN = 1e-6
 """The share of its size that a remembered number, in float32, may be wrong by."""
 
 
-class Model(NamedTuple):
+class KernelMDP(NamedTuple):
     """An MDP as the kernels read it: row s * A + a of P is `first[row]:first[row + 1]`."""
 
     first: NDArray[Any]
@@ -41,7 +41,7 @@ class Model(NamedTuple):
     support: int  # of the widest row
 
 
-class Memory(NamedTuple):
+class CouplingCache(NamedTuple):
     """What is known of each move; those of a pair are at pair * moves + move."""
 
     worth: NDArray[Any]
@@ -54,7 +54,7 @@ class Memory(NamedTuple):
 
 
 @njit(cache=True, inline="always")
-def states_of(costs, pair):
+def decode_pair(costs, pair):
     """The two states of a pair, the larger first."""
     if costs.codes.size > 0:
         return costs.codes[pair] // costs.states, costs.codes[pair] % costs.states
@@ -67,7 +67,7 @@ def states_of(costs, pair):
 
 
 @njit(cache=True, inline="always")
-def _slot(model, memory, pair, s, t, move, a, b):
+def _locate_tree(model, memory, pair, s, t, move, a, b):
     """Where the tree of a move is kept."""
     if memory.before.size == 0:
         return memory.slots[pair, move]
@@ -77,60 +77,62 @@ def _slot(model, memory, pair, s, t, move, a, b):
 
 
 @njit(cache=True)
-def _load(model, memory, room, pair, s, t, move, a, b):
+def _load_problem(model, memory, room, pair, s, t, move, a, b):
     """The reduced problem of a move with its last tree, and its flows; its rows and columns."""
     actions = model.reward.shape[1]
     p, q = s * actions + a, t * actions + b
     first = model.first
-    n, m = transport.reduce(
+    n, m = transport.cancel_common_mass(
         room, model.states, model.share, first[p], first[p + 1], first[q], first[q + 1]
     )
     if n == 0 or m == 0:
         return 0, 0
-    slot = _slot(model, memory, pair, s, t, move, a, b)
+    slot = _locate_tree(model, memory, pair, s, t, move, a, b)
     if n == 1 or m == 1 or memory.trees[slot] == 0:
-        transport.north_west(room, n, m)
+        transport.build_northwest_tree(room, n, m)
     else:
         for v in range(1, n + m):
             room.ints[transport.PARENT, v] = memory.trees[slot + v]
-    transport.send(room, n, m)
+    transport.compute_flows(room, n, m)
     return n, m
 
 
 @njit(cache=True)
-def _worth(model, memory, room, costs, pair, s, t, move, a, b, drift, thorough, enough):
+def _evaluate_move(model, memory, room, costs, pair, s, t, move, a, b, drift, thorough, enough):
     """The worth of a move, the error that W1 may have, and whether it was worked out.
 
     The last coupling bounds it from above; where that bound is `enough`, it is returned as it is.
     """
-    n, m = _load(model, memory, room, pair, s, t, move, a, b)
+    n, m = _load_problem(model, memory, room, pair, s, t, move, a, b)
     gap, doubt = abs(model.reward[s, a] - model.reward[t, b]), 0.0
     at = pair * (memory.worth.size // memory.choice.size) + move
-    value = gap + model.discount * transport.total(room, costs, n, m)
+    value = gap + model.discount * transport.compute_cost(room, costs, n, m)
     if value <= enough:
         return value, 0.0, False
     if n > 1 and m > 1 and (thorough or not drift < memory.safe[at]):
-        largest = transport.gather(room, costs, n, m)
-        least, longest = transport.improve(room, n, m, largest)
+        largest = transport.gather_costs(room, costs, n, m)
+        least, longest = transport.optimise_tree(room, n, m, largest)
         # Weak duality, whatever the potentials: no coupling costs less by more than reduced costs
         # are off, per unit of mass. Outside the tree they are at least -LOOSE * largest, or `least`
         # where pivots ran out. In the tree they are 0 but for rounding: each of at most 2 * support
         # pivots rounds the potentials and flows that it changes; 16 more are for computing them.
-        doubt = (transport.LOOSE + (4 * model.support + 16) * UNIT) * (largest + 2 * longest)
+        doubt = (transport.REDUCED_COST_TOLERANCE + (4 * model.support + 16) * UNIT) * (
+            largest + 2 * longest
+        )
         doubt = max(doubt, doubt - least)
         # A reduced cost is a sum of at most n + m costs.
-        memory.safe[at] = drift + (least / (n + m) - MARGIN * drift) * (1 - MARGIN)
-        slot = _slot(model, memory, pair, s, t, move, a, b)
+        memory.safe[at] = drift + (least / (n + m) - FLOAT32_MARGIN * drift) * (1 - FLOAT32_MARGIN)
+        slot = _locate_tree(model, memory, pair, s, t, move, a, b)
         memory.trees[slot] = 1
         for v in range(1, n + m):
             memory.trees[slot + v] = room.ints[transport.PARENT, v]
-        value = gap + model.discount * transport.total(room, costs, n, m)
+        value = gap + model.discount * transport.compute_cost(room, costs, n, m)
     memory.worth[at], memory.when[at] = value, drift
     return value, doubt, True
 
 
 @njit(cache=True)
-def _bisimulation(model, memory, room, costs, pair, s, t, drift, held, thorough, doubt):
+def _update_bisimulation(model, memory, room, costs, pair, s, t, drift, held, thorough, doubt):
     """The best action of a pair, the last choice first, the others if they may be better."""
     actions = model.reward.shape[1]
     for a in range(actions):
@@ -147,9 +149,9 @@ def _bisimulation(model, memory, room, costs, pair, s, t, drift, held, thorough,
             continue
         at = pair * actions + a
         most = memory.worth[at] + model.discount * (drift - memory.when[at])
-        if most + MARGIN * (most + drift) < value:
+        if most + FLOAT32_MARGIN * (most + drift) < value:
             continue
-        worth, off, exact = _worth(
+        worth, off, exact = _evaluate_move(
             model, memory, room, costs, pair, s, t, a, a, a, drift, thorough, value
         )
         doubt = max(doubt, off)
@@ -160,7 +162,7 @@ def _bisimulation(model, memory, room, costs, pair, s, t, drift, held, thorough,
 
 
 @njit(cache=True)
-def _lax(model, memory, room, costs, pair, s, t, drift, held, thorough, doubt, known, done):
+def _update_lax(model, memory, room, costs, pair, s, t, drift, held, thorough, doubt, known, done):
     """The Hausdorff distance of the two sets of actions; only moves that may matter are worked out.
 
     `known` (A, A) holds each move's worth, or what it was when it was last looked at.
@@ -179,13 +181,13 @@ def _lax(model, memory, room, costs, pair, s, t, drift, held, thorough, doubt, k
         if not (model.has[s, own] if side == 0 else model.has[t, own]):
             continue
         while True:
-            least, answer, floor, guess = _answers(
+            least, answer, floor, guess = _find_responses(
                 memory, known, done, pair, side, own, drift, model.discount
             )
             if least <= value or floor >= least:
                 break
             a, b = (own, guess) if side == 0 else (guess, own)
-            worth, off, exact = _worth(
+            worth, off, exact = _evaluate_move(
                 model, memory, room, costs, pair, s, t, a * actions + b, a, b, drift, thorough,
                 value,
             )  # fmt: skip
@@ -201,7 +203,7 @@ def _lax(model, memory, room, costs, pair, s, t, drift, held, thorough, doubt, k
 
 
 @njit(cache=True)
-def _answers(memory, known, done, pair, side, own, drift, discount):
+def _find_responses(memory, known, done, pair, side, own, drift, discount):
     """The best answer to an action among those worked out, and the most promising of the others.
 
     Each with its worth, which for the other is a lower bound.
@@ -215,7 +217,7 @@ def _answers(memory, known, done, pair, side, own, drift, discount):
                 least, answer = known[a, b], other
         else:
             change = discount * (drift - memory.when[(pair * actions + a) * actions + b])
-            bound = known[a, b] - change - MARGIN * (known[a, b] + drift)
+            bound = known[a, b] - change - FLOAT32_MARGIN * (known[a, b] + drift)
             if guess < 0 or bound < floor:
                 floor, guess = bound, other
     return least, answer, floor, guess
@@ -229,28 +231,28 @@ def sweep(model, memory, costs, image, drift, held, thorough, low, high):
     answers) are found anew. A `thorough` sweep takes no coupling for optimal without looking.
     """
     actions = model.reward.shape[1]
-    room = transport.space(model.support)
+    room = transport.allocate_workspace(model.support)
     known, done = np.empty((actions, actions)), np.empty((actions, actions), np.bool_)
     residual, largest, doubt = 0.0, 0.0, 0.0
     for pair in range(low, high):
-        s, t = states_of(costs, pair)
+        s, t = decode_pair(costs, pair)
         if model.lax:
-            value, doubt = _lax(
+            value, doubt = _update_lax(
                 model, memory, room, costs, pair, s, t, drift, held, thorough, doubt, known, done
             )
         else:
-            value, doubt = _bisimulation(
+            value, doubt = _update_bisimulation(
                 model, memory, room, costs, pair, s, t, drift, held, thorough, doubt
             )
         image[pair] = value
-        before = transport.distance(costs.table, costs.codes, costs.states, s, t)
+        before = transport.look_up_distance(costs.table, costs.codes, costs.states, s, t)
         residual = max(residual, abs(value - before))
         largest = max(largest, value)
     return residual, largest, doubt
 
 
 @njit(cache=True)
-def _chosen(model, memory, pair):
+def _decode_choice(model, memory, pair):
     """The move that a pair has chosen, and its two actions."""
     actions, choice = model.reward.shape[1], np.int64(memory.choice[pair])
     if not model.lax:
@@ -261,47 +263,47 @@ def _chosen(model, memory, pair):
 
 
 @njit(cache=True)
-def _edge(room, costs, n, v):
+def _find_edge_pair(room, costs, n, v):
     """The pair that the edge above a node of a coupling's tree leads to, or -1."""
     u = room.ints[transport.PARENT, v]
     i, j = (v, u - n) if v < n else (u, v - n)
-    x, y = room.ints[transport.X, i], room.ints[transport.Y, j]
-    return transport.place(costs.codes, costs.states, x, y)
+    x, y = room.ints[transport.ROW_STATE, i], room.ints[transport.COLUMN_STATE, j]
+    return transport.find_pair(costs.codes, costs.states, x, y)
 
 
 @njit(cache=True, nogil=True)
-def count(model, memory, costs, counts, low, high):
+def count_successors(model, memory, costs, counts, low, high):
     """The most pairs that the chosen couplings lead each pair to: counts[pair + 1]."""
     actions, first = model.reward.shape[1], model.first
     for pair in range(low, high):
         counts[pair + 1] = 0
         if memory.choice[pair] != NO_MOVE:
-            s, t = states_of(costs, pair)
-            _, a, b = _chosen(model, memory, pair)
+            s, t = decode_pair(costs, pair)
+            _, a, b = _decode_choice(model, memory, pair)
             p, q = s * actions + a, t * actions + b
             counts[pair + 1] = first[p + 1] - first[p] + first[q + 1] - first[q] - 1
 
 
 @njit(cache=True, nogil=True)
-def write(model, memory, costs, starts, leads_to, masses, gaps, low, high):
+def write_policy_matrix(model, memory, costs, starts, leads_to, masses, gaps, low, high):
     """The chosen couplings as a sparse matrix of pairs, and what they pay at once.
 
     What is left of the room of a pair holds mass 0.
     """
-    room = transport.space(model.support)
+    room = transport.allocate_workspace(model.support)
     for pair in range(low, high):
         at = starts[pair]
         if memory.choice[pair] == NO_MOVE:
             gaps[pair] = model.farthest
             continue
-        s, t = states_of(costs, pair)
-        move, a, b = _chosen(model, memory, pair)
+        s, t = decode_pair(costs, pair)
+        move, a, b = _decode_choice(model, memory, pair)
         gap = abs(model.reward[s, a] - model.reward[t, b])
-        n, m = _load(model, memory, room, pair, s, t, move, a, b)
+        n, m = _load_problem(model, memory, room, pair, s, t, move, a, b)
         for v in range(1, n + m):
             flow = room.reals[transport.FLOW, v]
             if flow > 0:
-                there = _edge(room, costs, n, v)
+                there = _find_edge_pair(room, costs, n, v)
                 if there >= 0:
                     leads_to[at], masses[at] = there, flow
                     at += 1
@@ -313,24 +315,24 @@ def write(model, memory, costs, starts, leads_to, masses, gaps, low, high):
 
 
 @njit(cache=True)
-def at_once(model, costs, s, t):
+def apply_operator_at(model, costs, s, t):
     """F(d) of d~ at a pair of which nothing is known."""
-    room = transport.space(model.support)
+    room = transport.allocate_workspace(model.support)
     actions, first = model.reward.shape[1], model.first
     value = 0.0
     for a in range(actions):
         if model.has[s, a] != model.has[t, a]:
             return model.farthest
         p, q = s * actions + a, t * actions + a
-        n, m = transport.reduce(
+        n, m = transport.cancel_common_mass(
             room, model.states, model.share, first[p], first[p + 1], first[q], first[q + 1]
         )
         cost = 0.0
         if n > 0 and m > 0:
-            transport.north_west(room, n, m)
-            transport.send(room, n, m)
-            transport.improve(room, n, m, transport.gather(room, costs, n, m))
-            cost = transport.total(room, costs, n, m)
+            transport.build_northwest_tree(room, n, m)
+            transport.compute_flows(room, n, m)
+            transport.optimise_tree(room, n, m, transport.gather_costs(room, costs, n, m))
+            cost = transport.compute_cost(room, costs, n, m)
         if model.has[s, a]:
             gap = abs(model.reward[s, a] - model.reward[t, a])
             value = max(value, gap + model.discount * cost)
@@ -338,7 +340,7 @@ def at_once(model, costs, s, t):
 
 
 @njit(cache=True, nogil=True)
-def spread(values, table, low, high):
+def fill_symmetric(values, table, low, high):
     """Rows low to high of a symmetric table, and the columns that mirror them, from the values of
     its pairs t < s; the largest change of an entry."""
     moved = 0.0

@@ -10,32 +10,32 @@ from numpy.typing import DTypeLike
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact import queries
-from bisimetric.exact.classes import Solver, solved
+from bisimetric.exact.classes import DeterministicSolver, solve_on_quotient
 from bisimetric.exact.deterministic import game
-from bisimetric.exact.queries import Answer
-from bisimetric.exact.table import request
-from bisimetric.mdp import MDP, refuse_label_actions
-from bisimetric.successors import Successors
+from bisimetric.exact.queries import QueryResult
+from bisimetric.exact.table import build_request
+from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.successors import ImplicitMDP
 
 
 @overload
 def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance: ...
 @overload
 def lax(
-    mdp: MDP | Successors,
+    mdp: MDP | ImplicitMDP,
     *,
     pairs: Sequence[tuple[Any, Any]],
     tol: float | None = None,
     max_pairs: int | None = None,
-) -> Answer: ...
+) -> QueryResult: ...
 def lax(
-    mdp: MDP | Successors,
+    mdp: MDP | ImplicitMDP,
     *,
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     pairs: Sequence[tuple[Any, Any]] | None = None,
     max_pairs: int | None = None,
-) -> Distance | Answer:
+) -> Distance | QueryResult:
     """The lax bisimulation metric d_lax of an MDP, every entry proven to `tol`.
 
     With delta((s, a), (t, b)) = |R(s, a) - R(t, b)| + discount * W1(d_lax)(P(s, a), P(t, b)),
@@ -58,8 +58,10 @@ def lax(
     0.0
     """
     if pairs is not None:
-        return queries.answered("lax", mdp, pairs, tol=tol, max_pairs=max_pairs)
+        return queries.query("lax", mdp, pairs, tol=tol, max_pairs=max_pairs)
     if not isinstance(mdp, MDP):
         raise InputError("exact.lax: Successors need pairs=[(s, t), ...] to start from.")
-    refuse_label_actions("exact.lax", mdp)
-    return solved(request("lax", tol, dtype), mdp, Solver(game.solve, 1, 6))
+    reject_label_actions("exact.lax", mdp)
+    return solve_on_quotient(
+        build_request("lax", tol, dtype), mdp, DeterministicSolver(game.solve, 1, 6)
+    )

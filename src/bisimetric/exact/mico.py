@@ -14,9 +14,15 @@ from scipy import sparse
 from bisimetric.distance import Distance
 from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.deterministic import sweeps
-from bisimetric.exact.table import Table, given_policy, proven_error, request, require_memory
+from bisimetric.exact.table import (
+    SolverResult,
+    bound_error,
+    build_request,
+    require_matrix_memory,
+    resolve_policy,
+)
 from bisimetric.mdp import MDP, induce_chain
-from bisimetric.progress import bar, compiling, digits
+from bisimetric.progress import announce_compilation, convergence_fraction, show_progress
 from bisimetric.rounding import TINY, UNIT
 
 
@@ -55,45 +61,47 @@ def mico(
            [0.5, 0. , 2. ],
            [1.5, 2. , 0. ]])
     """
-    asked = request("mico", tol, dtype)
-    checked = given_policy("mico", mdp, policy)
+    asked = build_request("mico", tol, dtype)
+    checked = resolve_policy("mico", mdp, policy)
     induced = induce_chain(mdp, checked)
     chain = induced.mdp
     asked.require_range(chain)
     # Two tables, and the powers of P that _square allows.
-    require_memory("mico", chain.num_states, chain.num_states**2 * (2 * asked.dtype.itemsize + 4))
-    _compile_once(asked.dtype)
+    require_matrix_memory(
+        "mico", chain.num_states, chain.num_states**2 * (2 * asked.dtype.itemsize + 4)
+    )
+    _warm_up(asked.dtype)
     least = asked.tol * (1 - chain.discount) / 2
-    P = chain.shares
+    P = chain.normalised_probabilities
     table = _solve(P, chain.R[:, 0].copy(), chain.discount, least, asked.dtype)
     # Each of two sums over a row has a rounding a term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.
     longest = int(np.diff(P.indptr).max())
     residual = table.residual + (4 * longest + 4) * UNIT * table.largest
     residual += induced.pair_error(table.largest + table.residual)
-    error = proven_error(residual, table.largest, chain.discount)
-    return asked.answer(table.values, error, mdp, checked, table.how)
+    error = bound_error(residual, table.largest, chain.discount)
+    return asked.build_distance(table.values, error, mdp, checked, table.details)
 
 
 def _solve(
     P: sparse.csr_array,
     reward: NDArray[np.float64],
     discount: float,
-    least: float,
+    residual_tolerance: float,
     dtype: np.dtype[Any],
-) -> Table:
+) -> SolverResult:
     """U to a residual of `least`, or as near to it as the numbers of the table allow."""
     longest = int(np.diff(P.indptr).max())
     grain = 2 * float(np.finfo(dtype).eps) + 2 * longest * UNIT
     U, spare = (np.empty(P.shape, dtype) for _ in range(2))
-    sweeps.gaps(reward, U)
+    sweeps.compute_reward_gaps(reward, U)
     power, weight, number, doublings = P, discount, 0, 0
     going = bool(U.any())
-    with bar(1.0, "MICo: digits of the error") as shown:
+    with show_progress(1.0, "MICo: digits of the error") as shown:
         while going:
-            low, high, largest = _step(U, spare, power, reward, weight, doubling=True)
+            low, high, largest = _apply_operator(U, spare, power, reward, weight, doubling=True)
             U, spare, doublings = spare, U, doublings + 1
-            small = max(least, grain * largest)
+            small = max(residual_tolerance, grain * largest)
             left = weight / (1 - weight) * (high - low) * (1 - discount)
             square = _square(power, 2**doublings * P.nnz) if left > small else None
             if square is None:
@@ -104,44 +112,44 @@ def _solve(
         del power
         limit = SweepLimit(len(U))
         while True:
-            low, high, largest = _step(U, spare, P, reward, discount)
-            residual, small = max(-low, high), max(least, grain * largest)
-            if residual <= small or number > _most_sweeps(small, largest, discount):
+            low, high, largest = _apply_operator(U, spare, P, reward, discount)
+            residual, small = max(-low, high), max(residual_tolerance, grain * largest)
+            if residual <= small or number > _bound_sweeps(small, largest, discount):
                 break
-            if limit.exceeds(number, residual, small):
+            if limit.is_exceeded(number, residual, small):
                 break
             U, spare, number = spare, U, number + 1
             if discount * (high - low) <= small:
                 U += dtype.type(discount / (1 - discount) * max(low, 0.0))
-            shown.at(digits(residual, small, largest), f"sweep {number}")
+            shown.set_position(convergence_fraction(residual, small, largest), f"sweep {number}")
     how = {"method": "doubling, sweep", "doublings": doublings, "sweeps": number}
-    return Table(U, residual, largest, how)
+    return SolverResult(U, residual, largest, how)
 
 
-def _most_sweeps(small: float, largest: float, discount: float) -> float:
+def _bound_sweeps(tolerance: float, largest: float, discount: float) -> float:
     """Sweeps after which only rounding can keep a residual above `small`."""
-    if small >= largest or discount == 0:
+    if tolerance >= largest or discount == 0:
         return 1
     # A quotient of the two may be too small for a number.
-    return 2 + 2 * (math.log(max(small, TINY)) - math.log(largest)) / math.log(discount)
+    return 2 + 2 * (math.log(max(tolerance, TINY)) - math.log(largest)) / math.log(discount)
 
 
-def _normalised(P: sparse.csr_array) -> sparse.csr_array:
+def _normalise_rows(P: sparse.csr_array) -> sparse.csr_array:
     rows = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
     return sparse.csr_array((P.data / P.sum(axis=1)[rows], P.indices, P.indptr), P.shape)
 
 
-def _square(power: sparse.csr_array, most: int) -> sparse.csr_array | None:
+def _square(power: sparse.csr_array, max_entries: int) -> sparse.csr_array | None:
     """power @ power, or None where it has more than `most` entries: sweeps are cheaper then."""
     states = power.shape[0]
     products = int(np.diff(power.indptr)[power.indices].sum())
     if products > max(states**2 // 4, 2**16):
         return None
     square = power @ power
-    return _normalised(square) if square.nnz <= most else None
+    return _normalise_rows(square) if square.nnz <= max_entries else None
 
 
-def _step(
+def _apply_operator(
     U: NDArray[np.floating],
     out: NDArray[np.floating],
     P: sparse.csr_array,
@@ -159,17 +167,19 @@ def _step(
     starts, successor = P.indptr.astype(np.int64), P.indices.astype(np.int32)
 
     def rows(low: int, high: int) -> None:
-        _rows(U, out, starts, successor, P.data, reward, weight, doubling, tally, low, high)
+        _apply_operator_rows(
+            U, out, starts, successor, P.data, reward, weight, doubling, tally, low, high
+        )
 
     # A row adds up the rows of its successors, then an entry of it for each successor of a column.
     entries = int(len(U) * (P.nnz / len(U) + 1) + P.nnz / 2)
-    sweeps.by_rows(rows, len(U), entries)
+    sweeps.map_rows(rows, len(U), entries)
     sweeps.mirror(out)
     return float(tally[:, 0].min()), float(tally[:, 1].max()), float(tally[:, 2].max())
 
 
 @njit(cache=True, nogil=True)
-def _rows(
+def _apply_operator_rows(
     U: NDArray[np.floating],
     out: NDArray[np.floating],
     starts: NDArray[Any],
@@ -186,7 +196,7 @@ def _rows(
     states = U.shape[0]
     ahead = np.empty(states)
     for i in range(low, high):
-        s = sweeps.balanced(i, states)
+        s = sweeps.balance_row(i, states)
         ahead[:] = 0.0
         for k in range(starts[s], starts[s + 1]):
             row = U[successor[k]]
@@ -205,7 +215,7 @@ def _rows(
 
 
 @functools.cache
-def _compile_once(dtype: np.dtype[Any]) -> None:
+def _warm_up(dtype: np.dtype[Any]) -> None:
     """Takes a step in a toy, so that kernels are compiled before the bar of the real work."""
-    with compiling("the kernels"):
+    with announce_compilation("the kernels"):
         _solve(sparse.csr_array(np.eye(2)), np.array([0.0, 1.0]), 0.5, 1e-6, dtype)

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, DTypeLike
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact import queries
-from bisimetric.exact.classes import Solver, solved
+from bisimetric.exact.classes import DeterministicSolver, solve_on_quotient
 from bisimetric.exact.deterministic import doubling
-from bisimetric.exact.devices import check_device, solver_on
-from bisimetric.exact.queries import Answer
-from bisimetric.exact.table import given_policy, request
+from bisimetric.exact.devices import select_solver, validate_device
+from bisimetric.exact.queries import QueryResult
+from bisimetric.exact.table import build_request, resolve_policy
 from bisimetric.mdp import MDP, induce_chain
-from bisimetric.successors import Policy, Successors
+from bisimetric.successors import ImplicitMDP, PolicyFunction
 
 
 @overload
@@ -30,15 +30,15 @@ def on_policy(
 ) -> Distance: ...
 @overload
 def on_policy(
-    mdp: MDP | Successors,
-    policy: ArrayLike | Policy | None = None,
+    mdp: MDP | ImplicitMDP,
+    policy: ArrayLike | PolicyFunction | None = None,
     *,
     pairs: Sequence[tuple[Any, Any]],
     tol: float | None = None,
     max_pairs: int | None = None,
-) -> Answer: ...
+) -> QueryResult: ...
 def on_policy(
-    mdp: MDP | Successors,
+    mdp: MDP | ImplicitMDP,
     policy: Any = None,
     *,
     tol: float | None = None,
@@ -46,7 +46,7 @@ def on_policy(
     pairs: Sequence[tuple[Any, Any]] | None = None,
     max_pairs: int | None = None,
     device: str | None = None,
-) -> Distance | Answer:
+) -> Distance | QueryResult:
     """The on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
     d^pi(s, t) = |R^pi(s) - R^pi(t)| + discount * W1(d^pi)(P^pi(s), P^pi(t))
@@ -70,16 +70,16 @@ def on_policy(
     >>> round(d("s", "t"), 6), round(d("s", "u"), 6)
     (0.0, 10.0)
     """
-    check_device("on_policy", device, pairs=pairs)
+    validate_device("on_policy", device, pairs=pairs)
     if isinstance(mdp, MDP):
-        policy = given_policy("on_policy", mdp, policy)
+        policy = resolve_policy("on_policy", mdp, policy)
     if pairs is not None:
-        return queries.answered(
-            "on_policy", mdp, pairs, policy=policy, tol=tol, max_pairs=max_pairs
-        )
+        return queries.query("on_policy", mdp, pairs, policy=policy, tol=tol, max_pairs=max_pairs)
     if not isinstance(mdp, MDP):
         raise InputError("exact.on_policy: Successors need pairs=[(s, t), ...] to start from.")
     chain = induce_chain(mdp, policy)
-    wanted = request("on_policy", tol, dtype)
-    solver = solver_on(device, wanted, chain.mdp, Solver(doubling.solve, 2, 0.5), "levels")
-    return solved(wanted, mdp, solver, chain=chain, policy=policy)
+    wanted = build_request("on_policy", tol, dtype)
+    solver = select_solver(
+        device, wanted, chain.mdp, DeterministicSolver(doubling.solve, 2, 0.5), "levels"
+    )
+    return solve_on_quotient(wanted, mdp, solver, chain=chain, policy=policy)

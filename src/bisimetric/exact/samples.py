@@ -9,18 +9,20 @@ import numpy as np
 from scipy import sparse
 
 from bisimetric.distance import Distance
-from bisimetric.errors import whole
+from bisimetric.errors import require_integer
 from bisimetric.exact import branching
-from bisimetric.exact.classes import Solver, solved
+from bisimetric.exact.classes import DeterministicSolver, solve_on_quotient
 from bisimetric.exact.table import Request
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
 
-LOOKED_AT = 512
+NUM_CHECKED_PAIRS = 512
 """Pairs on which an estimate is put back into the true equation."""
 
 
-def estimated(request: Request, mdp: MDP, solver: Solver, samples: int, key: int) -> Distance:
+def estimate_bisimulation(
+    request: Request, mdp: MDP, solver: DeterministicSolver, samples: int, seed: int
+) -> Distance:
     """d~ of the MDP in which n draws stand for each distribution; an estimate.
 
     W1 between two lots of n equally likely draws is an assignment of the one to the other divided
@@ -29,35 +31,35 @@ def estimated(request: Request, mdp: MDP, solver: Solver, samples: int, key: int
     pairs are put back into the true equation, and the largest residual is divided by
     1 - discount. Had it been all pairs, that would be a proof.
     """
-    count = whole("exact.bisimulation", "samples", samples, 1)
-    rng = np.random.default_rng(whole("exact.bisimulation", "key", key))
+    count = require_integer("exact.bisimulation", "samples", samples, 1)
+    rng = np.random.default_rng(require_integer("exact.bisimulation", "key", seed))
     needed = 40.0 * mdp.R.size * count
     require_memory(f"exact.bisimulation: {count:,} samples need", needed, "take fewer samples")
-    drawn = mdp.replace(P=draws(mdp, count, rng))
-    found = solved(request, drawn, solver)
+    drawn = mdp.replace(P=sample_transitions(mdp, count, rng))
+    found = solve_on_quotient(request, drawn, solver)
     estimate = 0.0
     if mdp.num_states > 1:
-        s, t = rng.integers(mdp.num_states, size=(2, LOOKED_AT))
+        s, t = rng.integers(mdp.num_states, size=(2, NUM_CHECKED_PAIRS))
         s, t = np.maximum(s, t)[s != t], np.minimum(s, t)[s != t]
-        image = branching.image(mdp, np.asarray(found.values, np.float64), s, t)
+        image = branching.apply_operator(mdp, np.asarray(found.values, np.float64), s, t)
         estimate = float(np.abs(image - found.values[s, t]).max(initial=0.0)) / (1 - mdp.discount)
-    made = {**found.made, "samples": count, "key": int(key)}
+    made = {**found.metadata, "samples": count, "key": int(seed)}
     return dataclasses.replace(
-        found, mdp=mdp, error=math.inf, estimate=estimate + found.error, made=made
+        found, mdp=mdp, error=math.inf, estimate=estimate + found.error, metadata=made
     )
 
 
-def draws(mdp: MDP, count: int, rng: np.random.Generator) -> sparse.csr_array:
+def sample_transitions(mdp: MDP, num_samples: int, rng: np.random.Generator) -> sparse.csr_array:
     """P (S * A, S) with each row the shares of its states in so many draws."""
     P = mdp.P
     rows = P.shape[0]
     # The draw u of row r is the first successor at which the sum of the probabilities passes u.
-    sums = np.cumsum(mdp.shares.data)
+    sums = np.cumsum(mdp.normalised_probabilities.data)
     start = np.concatenate([[0.0], sums])[P.indptr[:-1]]
-    drawn = np.searchsorted(sums, start[:, None] + rng.random((rows, count)), side="right")
+    drawn = np.searchsorted(sums, start[:, None] + rng.random((rows, num_samples)), side="right")
     drawn = np.clip(drawn, P.indptr[:-1, None], P.indptr[1:, None] - 1)
     shares = (
-        np.full(drawn.size, 1 / count),
-        (np.repeat(np.arange(rows), count), P.indices[drawn.ravel()]),
+        np.full(drawn.size, 1 / num_samples),
+        (np.repeat(np.arange(rows), num_samples), P.indices[drawn.ravel()]),
     )
     return sparse.csr_array(shares, P.shape)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric.explanation import couplings, paths
 from bisimetric.explanation.bisimilarity import are_bisimilar
-from bisimetric.explanation.choices import Choices
-from bisimetric.explanation.records import Explanation, Match, Proof, Step
-from bisimetric.explanation.text import unseen_in
+from bisimetric.explanation.choices import PairChoices
+from bisimetric.explanation.records import Explanation, Match, PairStep, Proof
+from bisimetric.explanation.text import describe_unseen
 from bisimetric.mdp import MDP
 from bisimetric.rounding import UNIT
 
-__all__ = ["Explanation", "Match", "Proof", "Step", "explain", "unseen_in"]
+__all__ = ["Explanation", "Match", "PairStep", "Proof", "describe_unseen", "explain"]
 
 
 def explain(
@@ -40,12 +40,14 @@ def explain(
     if policy is not None:
         # A policy may take actions that were never seen; no step is taken there.
         whole = mdp if proof.complete else mdp.replace(available=None)
-        dynamics = whole.under(policy)
-    choices = Choices(dynamics, values, kind, _played(policy), proof.known, proof.complete)
-    follow = paths.follow if dynamics.is_deterministic else couplings.follow
+        dynamics = whole.apply_policy(policy)
+    choices = PairChoices(
+        dynamics, values, kind, _find_policy_actions(policy), proof.known, proof.complete
+    )
+    follow = paths.follow_path if dynamics.is_deterministic else couplings.follow_couplings
     way = follow(choices, states)
-    gap, gap_error = _value_gap(mdp, policy, states) if proof.complete else (None, 0.0)
-    rounded = choices.played is not None and bool((choices.played < 0).any())
+    gap, gap_error = _compute_value_gap(mdp, policy, states) if proof.complete else (None, 0.0)
+    rounded = choices.policy_actions is not None and bool((choices.policy_actions < 0).any())
     return Explanation(
         mdp=mdp,
         kind=kind,
@@ -53,23 +55,23 @@ def explain(
         distance=float(values[states]),
         proof=proof,
         steps=way.steps,
-        loop=way.loop,
+        loop_start=way.loop_start,
         total=way.total,
         value_gap=gap,
         value_gap_error=gap_error,
-        apart=way.apart,
-        bisimilar=way.loop is None and not rounded and are_bisimilar(choices, way.end),
+        mismatched_pair=way.mismatched_pair,
+        bisimilar=way.loop_start is None and not rounded and are_bisimilar(choices, way.final_pair),
     )
 
 
-def _played(policy: NDArray[Any] | None) -> NDArray[Any] | None:
+def _find_policy_actions(policy: NDArray[Any] | None) -> NDArray[Any] | None:
     """The action of each state under a policy, -1 where it mixes several."""
     if policy is None or policy.ndim == 1:
         return policy
     return np.where(np.count_nonzero(policy, axis=1) == 1, policy.argmax(axis=1), -1)
 
 
-def _value_gap(
+def _compute_value_gap(
     mdp: MDP, policy: NDArray[Any] | None, states: tuple[int, int]
 ) -> tuple[float, float]:
     """abs(V(s) - V(t)), and a bound on its error: as small as float64 lets it be."""

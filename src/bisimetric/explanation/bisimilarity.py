@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from bisimetric.explanation.choices import Choices
+from bisimetric.explanation.choices import PairChoices
 from bisimetric.mdp import MDP
-from bisimetric.successors import normalised
+from bisimetric.successors import normalise
 
 MAX_PAIRS = 10_000
 """Pairs that a relation may be made of; with more, nothing is said."""
 
 
-def are_bisimilar(choices: Choices, pair: tuple[int, int]) -> bool:
+def are_bisimilar(choices: PairChoices, pair: tuple[int, int]) -> bool:
     """Whether a relation that holds for the pair is found to be a bisimulation.
 
     The relation starts from the pair. Successors at distance 0 in the table are related as well,
@@ -25,20 +25,20 @@ def are_bisimilar(choices: Choices, pair: tuple[int, int]) -> bool:
     mdp, stochastic = choices.mdp, not choices.mdp.is_deterministic
     if choices.known is not None or (choices.kind == "mico" and stochastic):
         return False
-    classes = _Classes()
-    related = [pair] if classes.join(*pair) else []
+    classes = _UnionFind()
+    related = [pair] if classes.merge(*pair) else []
     for s, t in related:
         if len(related) > MAX_PAIRS:
             return False
-        for a, b in np.argwhere(choices.candidates((s, t))).tolist():
+        for a, b in np.argwhere(choices.compared_actions((s, t))).tolist():
             if mdp.R[s, a] == mdp.R[t, b]:
                 x, y = _successors(mdp, s, a), _successors(mdp, t, b)
                 near = np.argwhere(choices.values[np.ix_(x, y)] == 0)
-                related += [(x[i], y[j]) for i, j in near.tolist() if classes.join(x[i], y[j])]
-    return all(_is_matched(choices, classes, *each) for each in related)
+                related += [(x[i], y[j]) for i, j in near.tolist() if classes.merge(x[i], y[j])]
+    return all(_is_consistent(choices, classes, *each) for each in related)
 
 
-class _Classes:
+class _UnionFind:
     """Classes of states, each its own at first (union-find)."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class _Classes:
             state = parent
         return state
 
-    def join(self, s: int, t: int) -> bool:
+    def merge(self, s: int, t: int) -> bool:
         """Makes the classes of two states one; False if they are."""
         one, two = self.find(s), self.find(t)
         self._parent[two] = one
         return one != two
 
 
-def _is_matched(choices: Choices, classes: _Classes, s: int, t: int) -> bool:
+def _is_consistent(choices: PairChoices, classes: _UnionFind, s: int, t: int) -> bool:
     """Whether each action of either state has one of the other with equal reward and classes."""
     mdp = choices.mdp
     ours = theirs = np.ones(mdp.num_actions, np.bool_)
@@ -65,9 +65,11 @@ def _is_matched(choices: Choices, classes: _Classes, s: int, t: int) -> bool:
         ours, theirs = mdp.available[s], mdp.available[t]
     if choices.kind != "lax" and (ours != theirs).any():
         return False
-    equal = choices.candidates((s, t)) & (mdp.R[s][:, None] == mdp.R[t])
+    equal = choices.compared_actions((s, t)) & (mdp.R[s][:, None] == mdp.R[t])
     for a, b in np.argwhere(equal).tolist():
-        equal[a, b] = _masses(mdp, classes, s, a) == _masses(mdp, classes, t, b)
+        equal[a, b] = _compute_class_masses(mdp, classes, s, a) == _compute_class_masses(
+            mdp, classes, t, b
+        )
     return bool((equal.any(axis=1) | ~ours).all() and (equal.any(axis=0) | ~theirs).all())
 
 
@@ -77,10 +79,12 @@ def _successors(mdp: MDP, state: int, action: int) -> list[int]:
     return found
 
 
-def _masses(mdp: MDP, classes: _Classes, state: int, action: int) -> dict[int, Fraction]:
+def _compute_class_masses(
+    mdp: MDP, classes: _UnionFind, state: int, action: int
+) -> dict[int, Fraction]:
     """The probability of each class after a step."""
     row = state * mdp.num_actions + action
-    masses = normalised(mdp.P.data[mdp.P.indptr[row] : mdp.P.indptr[row + 1]].tolist())
+    masses = normalise(mdp.P.data[mdp.P.indptr[row] : mdp.P.indptr[row + 1]].tolist())
     found: dict[int, Fraction] = {}
     for successor, mass in zip(_successors(mdp, state, action), masses, strict=True):
         place = classes.find(successor)

@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.explanation.records import Step
+from bisimetric.explanation.records import PairStep
 from bisimetric.mdp import MDP
 
 
-class Way(NamedTuple):
+class PairPath(NamedTuple):
     """The steps from a pair of states on; see `Explanation`."""
 
-    steps: tuple[Step, ...]
-    loop: int | None
+    steps: tuple[PairStep, ...]
+    loop_start: int | None
     total: float
-    end: tuple[int, int]
-    apart: tuple[int, int] | None
+    final_pair: tuple[int, int]
+    mismatched_pair: tuple[int, int] | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Choices:
+class PairChoices:
     """What a distance chooses from, in each pair of states.
 
     Attributes:
@@ -38,27 +38,27 @@ class Choices:
     mdp: MDP
     values: NDArray[np.floating]
     kind: str
-    played: NDArray[Any] | None = None
+    policy_actions: NDArray[Any] | None = None
     known: NDArray[np.bool_] | None = None
     complete: bool = True
 
     @property
-    def zero_is_near(self) -> bool:
+    def zero_is_proven(self) -> bool:
         """Whether states at distance 0 are near; draws may just not tell them apart yet."""
         return self.known is None
 
-    def sets_differ(self, pair: tuple[int, int]) -> bool:
+    def action_sets_differ(self, pair: tuple[int, int]) -> bool:
         """Whether d~ puts two states as far apart as possible because their actions differ."""
         available = self.mdp.available
         if available is None or self.kind != "bisimulation" or not self.complete:
             return False
         return bool((available[pair[0]] != available[pair[1]]).any())
 
-    def end_at(self, pair: tuple[int, int]) -> bool:
+    def ends_at(self, pair: tuple[int, int]) -> bool:
         """Whether no step leads on, for the sets of actions differ, or no action is compared."""
-        return self.sets_differ(pair) or not self.candidates(pair).any()
+        return self.action_sets_differ(pair) or not self.compared_actions(pair).any()
 
-    def candidates(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
+    def compared_actions(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
         """The pairs of actions (A, A) that the distance compares."""
         compared = np.ones((self.mdp.num_actions,) * 2, dtype=bool)
         if self.kind != "lax":
@@ -68,15 +68,17 @@ class Choices:
             compared &= np.outer(has[pair[0]], has[pair[1]])
         return compared
 
-    def spoken_of(self, chosen: tuple[int, int], pair: tuple[int, int]) -> tuple[int, int] | None:
+    def reported_actions(
+        self, chosen: tuple[int, int], pair: tuple[int, int]
+    ) -> tuple[int, int] | None:
         """The actions chosen, or the policy's, or None where it mixes several."""
-        if self.played is None:
+        if self.policy_actions is None:
             return chosen
-        first, second = int(self.played[pair[0]]), int(self.played[pair[1]])
+        first, second = int(self.policy_actions[pair[0]]), int(self.policy_actions[pair[1]])
         return None if min(first, second) < 0 else (first, second)
 
 
-def attained(
+def select_actions(
     backup: NDArray[np.float64], compared: NDArray[np.bool_], kind: str
 ) -> tuple[int, int]:
     """The two actions that attain F(d)(s, t), given gap + discount * distance of each two."""

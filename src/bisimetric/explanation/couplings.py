@@ -9,19 +9,19 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.explanation.choices import Choices, Way, attained
-from bisimetric.explanation.records import Match, Step
+from bisimetric.explanation.choices import PairChoices, PairPath, select_actions
+from bisimetric.explanation.records import Match, PairStep
 from bisimetric.mdp import MDP
-from bisimetric.transport import Costs, coupling
+from bisimetric.transport import Costs, solve_coupling
 
-ENOUGH_STEPS = 6
-SMALL_SHARE = 0.05
+MAX_COUPLING_STEPS = 6
+MIN_FOLLOWED_SHARE = 0.05
 """A pair that carries less than this share of the whole distance is not followed."""
 
 Coupling = dict[tuple[int, int], float]
 
 
-def follow(choices: Choices, states: tuple[int, int]) -> Way:
+def follow_couplings(choices: PairChoices, states: tuple[int, int]) -> PairPath:
     """The step from `states`, and from there on the steps of the match that adds most.
 
     Matches of states at distance 0 from those of another count together, but for a table from
@@ -30,58 +30,64 @@ def follow(choices: Choices, states: tuple[int, int]) -> Way:
     values = choices.values
 
     @functools.cache
-    def first_like(state: int) -> int:
+    def find_representative(state: int) -> int:
         same = values[state] == 0
-        return int(np.argmax(same)) if choices.zero_is_near and same.any() else state
+        return int(np.argmax(same)) if choices.zero_is_proven and same.any() else state
 
-    def kin(pair: tuple[int, int]) -> tuple[int, int]:
-        return first_like(pair[0]), first_like(pair[1])
+    def find_representatives(pair: tuple[int, int]) -> tuple[int, int]:
+        return find_representative(pair[0]), find_representative(pair[1])
 
-    steps: list[Step] = []
+    steps: list[PairStep] = []
     seen: dict[tuple[int, int], int] = {}
     pair, weight, whole = states, 1.0, float(values[states])
-    while kin(pair) not in seen and not choices.end_at(pair):
+    while find_representatives(pair) not in seen and not choices.ends_at(pair):
         carried = weight * float(values[pair])
-        if carried <= SMALL_SHARE * whole * bool(steps) or len(steps) == ENOUGH_STEPS:
+        if carried <= MIN_FOLLOWED_SHARE * whole * bool(steps) or len(steps) == MAX_COUPLING_STEPS:
             break
-        seen[kin(pair)] = len(steps)
-        actions, gap, matches = _attaining(choices, pair)
+        seen[find_representatives(pair)] = len(steps)
+        actions, gap, matches = _compute_backup(choices, pair)
         masses: dict[tuple[int, int], float] = defaultdict(float)
         for match in matches:
-            masses[kin(match.states)] += match.mass
-        after = max(matches, key=lambda match: masses[kin(match.states)] * match.distance).states
-        spoken = choices.spoken_of(actions, pair)
-        steps.append(Step(pair, spoken, gap, weight * gap, after, matches, weight))
-        pair, weight = after, weight * choices.mdp.discount * masses[kin(after)]
-    apart = pair if choices.sets_differ(pair) else None
+            masses[find_representatives(match.states)] += match.mass
+        after = max(
+            matches, key=lambda match: masses[find_representatives(match.states)] * match.distance
+        ).states
+        spoken = choices.reported_actions(actions, pair)
+        steps.append(PairStep(pair, spoken, gap, weight * gap, after, matches, weight))
+        pair, weight = after, weight * choices.mdp.discount * masses[find_representatives(after)]
+    apart = pair if choices.action_sets_differ(pair) else None
     total = whole
     if steps:
-        total = math.fsum([steps[0].gap, *(each.adds for each in steps[0].coupling)])
-    return Way(tuple(steps), seen.get(kin(pair)), total, pair, apart)
+        total = math.fsum([steps[0].reward_gap, *(each.contribution for each in steps[0].coupling)])
+    return PairPath(tuple(steps), seen.get(find_representatives(pair)), total, pair, apart)
 
 
-def _attaining(
-    choices: Choices, pair: tuple[int, int]
+def _compute_backup(
+    choices: PairChoices, pair: tuple[int, int]
 ) -> tuple[tuple[int, int], float, tuple[Match, ...]]:
     """The actions that attain F(d)(s, t), their reward gap, and the matches of their successors."""
     mdp, values, kind = choices.mdp, choices.values, choices.kind
     s, t = pair
     gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
-    compared = choices.candidates(pair)
+    compared = choices.compared_actions(pair)
     backup = np.zeros(gaps.shape)
     found: dict[tuple[int, int], Coupling] = {}
     for a, b in np.argwhere(compared).tolist():
-        first, second = _distribution(mdp, s, a), _distribution(mdp, t, b)
-        plan = independent(first, second) if kind == "mico" else best(first, second, values)
+        first, second = _successor_distribution(mdp, s, a), _successor_distribution(mdp, t, b)
+        plan = (
+            compute_independent_coupling(first, second)
+            if kind == "mico"
+            else compute_optimal_coupling(first, second, values)
+        )
         found[a, b] = plan
         mean = math.fsum(mass * float(values[states]) for states, mass in plan.items())
         backup[a, b] = gaps[a, b] + mdp.discount * mean
-    actions = attained(backup, compared, kind)
+    actions = select_actions(backup, compared, kind)
     matches = [
         Match(states, mass, float(values[states]), mdp.discount * mass * float(values[states]))
         for states, mass in found[actions].items()
     ]
-    matches.sort(key=lambda each: (_is_shared(each, kind), -each.adds, -each.mass))
+    matches.sort(key=lambda each: (_is_shared(each, kind), -each.contribution, -each.mass))
     return actions, float(gaps[actions]), tuple(matches)
 
 
@@ -90,14 +96,14 @@ def _is_shared(match: Match, kind: str) -> bool:
     return kind != "mico" and match.states[0] == match.states[1]
 
 
-def _distribution(mdp: MDP, state: int, action: int) -> dict[int, float]:
+def _successor_distribution(mdp: MDP, state: int, action: int) -> dict[int, float]:
     row = state * mdp.num_actions + action
     part = slice(mdp.P.indptr[row], mdp.P.indptr[row + 1])
     masses = mdp.P.data[part] / math.fsum(mdp.P.data[part])
     return dict(zip(mdp.P.indices[part].tolist(), masses.tolist(), strict=True))
 
 
-def independent(first: dict[int, float], second: dict[int, float]) -> Coupling:
+def compute_independent_coupling(first: dict[int, float], second: dict[int, float]) -> Coupling:
     """The coupling in which the two successors know nothing of each other.
 
     >>> independent({0: 0.5, 1: 0.5}, {1: 1.0})
@@ -106,7 +112,7 @@ def independent(first: dict[int, float], second: dict[int, float]) -> Coupling:
     return {(x, y): p * q for x, p in first.items() for y, q in second.items()}
 
 
-def best(
+def compute_optimal_coupling(
     first: dict[int, float], second: dict[int, float], values: NDArray[np.floating]
 ) -> Coupling:
     """A coupling of two distributions with the least mean distance (W1), up to rounding.
@@ -124,6 +130,6 @@ def best(
     masses = np.array([mass for side in sides for _, mass in side])
     table = np.ascontiguousarray(values[np.ix_(states, states)], np.float64)
     costs = Costs(table, np.empty(0, np.int64), len(states))
-    for x, y, mass in zip(*coupling(places, masses, len(first), costs), strict=True):
+    for x, y, mass in zip(*solve_coupling(places, masses, len(first), costs), strict=True):
         plan[states[x], states[y]] = float(mass)
     return plan

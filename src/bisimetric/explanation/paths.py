@@ -6,36 +6,40 @@ import math
 
 import numpy as np
 
-from bisimetric.explanation.choices import Choices, Way, attained
-from bisimetric.explanation.records import Step
+from bisimetric.explanation.choices import PairChoices, PairPath, select_actions
+from bisimetric.explanation.records import PairStep
 
-ENOUGH_STEPS = 10_000
+MAX_PATH_STEPS = 10_000
 
 
-def follow(choices: Choices, states: tuple[int, int]) -> Way:
+def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
     """The path from `states`, until it ends at distance 0 or returns to an earlier pair."""
     mdp, values = choices.mdp, choices.values
-    steps: list[Step] = []
+    steps: list[PairStep] = []
     seen: dict[tuple[int, int], int] = {}
     pair, weight = states, 1.0
-    while pair not in seen and pair[0] != pair[1] and len(steps) < ENOUGH_STEPS:
-        if values[pair] == 0 or choices.end_at(pair):
+    while pair not in seen and pair[0] != pair[1] and len(steps) < MAX_PATH_STEPS:
+        if values[pair] == 0 or choices.ends_at(pair):
             break
         seen[pair] = len(steps)
         s, t = pair
         gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
         ahead = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
-        a, b = attained(gaps + mdp.discount * ahead, choices.candidates(pair), choices.kind)
+        a, b = select_actions(
+            gaps + mdp.discount * ahead, choices.compared_actions(pair), choices.kind
+        )
         after = (int(mdp.next_state[s, a]), int(mdp.next_state[t, b]))
         gap = float(gaps[a, b])
-        actions = choices.spoken_of((a, b), pair)
-        steps.append(Step(pair, actions, gap, weight * gap, after, weight=weight))
+        actions = choices.reported_actions((a, b), pair)
+        steps.append(PairStep(pair, actions, gap, weight * gap, after, weight=weight))
         pair, weight = after, weight * mdp.discount
     loop = seen.get(pair)
     if loop is not None:
-        once = math.fsum(step.adds for step in steps[loop:])
+        once = math.fsum(step.contribution for step in steps[loop:])
         rest = once / (1 - mdp.discount ** (len(steps) - loop))
-        total = math.fsum([*(step.adds for step in steps[:loop]), rest])
+        total = math.fsum([*(step.contribution for step in steps[:loop]), rest])
     else:
-        total = math.fsum([*(step.adds for step in steps), weight * float(values[pair])])
-    return Way(tuple(steps), loop, total, pair, pair if choices.sets_differ(pair) else None)
+        total = math.fsum([*(step.contribution for step in steps), weight * float(values[pair])])
+    return PairPath(
+        tuple(steps), loop, total, pair, pair if choices.action_sets_differ(pair) else None
+    )

@@ -51,11 +51,11 @@ class Match:
     states: tuple[int, int]
     mass: float
     distance: float
-    adds: float
+    contribution: float
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class PairStep:
     """One step of the two states side by side.
 
     Attributes:
@@ -73,9 +73,9 @@ class Step:
 
     states: tuple[int, int]
     actions: tuple[int, int] | None
-    gap: float
-    adds: float
-    leads_to: tuple[int, int]
+    reward_gap: float
+    contribution: float
+    next_states: tuple[int, int]
     coupling: tuple[Match, ...] = ()
     weight: float = 1.0
 
@@ -113,11 +113,11 @@ class Explanation:
     states: tuple[int, int]
     distance: float
     proof: Proof
-    steps: tuple[Step, ...]
-    loop: int | None
+    steps: tuple[PairStep, ...]
+    loop_start: int | None
     total: float
     value_gap: float | None
-    apart: tuple[int, int] | None = None
+    mismatched_pair: tuple[int, int] | None = None
     value_gap_error: float = 0.0
     bisimilar: bool = False
 
@@ -132,4 +132,4 @@ class Explanation:
         return self.proof.estimate
 
     def __str__(self) -> str:
-        return "\n".join(text.lines(self))
+        return "\n".join(text.format_lines(self))

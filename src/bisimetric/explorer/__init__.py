@@ -12,8 +12,8 @@ True
 
 from __future__ import annotations
 
-from bisimetric.explorer.assembly import save
-from bisimetric.explorer.episodes import episode
-from bisimetric.explorer.pages import Page, made, page, small
+from bisimetric.explorer.assembly import save_page
+from bisimetric.explorer.episodes import render_episode
+from bisimetric.explorer.pages import Page, build_page, render_notebook, render_page
 
-__all__ = ["Page", "episode", "made", "page", "save", "small"]
+__all__ = ["Page", "build_page", "render_episode", "render_notebook", "render_page", "save_page"]

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bisimetric.files import written_beside
+from bisimetric.files import write_atomically
 
 HERE = Path(__file__).parent
 PARTS, VENDOR = HERE / "parts", HERE / "vendor"
 STYLES = ("page.css", "map.css", "panels.css", "episode.css")
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+CONTENT_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 LIBRARIES = ("d3.min.js", "plot.min.js")
-MODULES = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-EXPORTS = re.compile(r"^export ", re.MULTILINE)
+IMPORT_STATEMENTS = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+EXPORT_KEYWORDS = re.compile(r"^export ", re.MULTILINE)
 
 
-def assembled(
+def assemble_page(
     title: str, scripts: Sequence[str], data: Mapping[str, Any], *, charts: bool = True
 ) -> str:
     """One HTML page: the scripts in this order, with what they draw.
@@ -36,27 +36,27 @@ def assembled(
     (True, False, False)
     """
     libraries = [(VENDOR / name).read_text("utf-8") for name in LIBRARIES] if charts else []
-    run = [*libraries, joined(scripts)]
+    run = [*libraries, join_modules(scripts)]
     hashes = " ".join(f"'sha256-{_hash(text)}'" for text in run)
     filled = {
-        "policy": f"{POLICY}; script-src {hashes}",
+        "policy": f"{CONTENT_SECURITY_POLICY}; script-src {hashes}",
         "title": html.escape(title),
         "style": "".join((PARTS / name).read_text("utf-8") for name in STYLES),
-        "data": as_json(data),
+        "data": encode_json(data),
         "scripts": "\n".join(f"<script>{text}</script>" for text in run),
     }
     frame = (PARTS / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], frame)
 
 
-def joined(names: Sequence[str]) -> str:
+def join_modules(names: Sequence[str]) -> str:
     """Modules as one script: what they import from each other stands above them."""
     texts = [(PARTS / name).read_text("utf-8") for name in names]
-    bare = [EXPORTS.sub("", MODULES.sub("", text)) for text in texts]
+    bare = [EXPORT_KEYWORDS.sub("", IMPORT_STATEMENTS.sub("", text)) for text in texts]
     return '"use strict";\n(() => {\n' + "\n".join(bare) + "})();\n"
 
 
-def as_json(data: Any) -> str:
+def encode_json(data: Any) -> str:
     """JSON that may stand inside of an element: no `<` in it ends the element.
 
     >>> as_json({"name": "</script>"})
@@ -65,10 +65,10 @@ def as_json(data: Any) -> str:
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def save(text: str, path: str | os.PathLike[str]) -> None:
+def save_page(page: str, path: str | os.PathLike[str]) -> None:
     """Writes a page; the file appears whole or not at all."""
-    with written_beside(path) as beside:
-        beside.write_text(text, encoding="utf-8", newline="\n")
+    with write_atomically(path) as beside:
+        beside.write_text(page, encoding="utf-8", newline="\n")
 
 
 def _hash(text: str) -> str:

@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-STEPS = 2**24 - 1
+QUANTISATION_STEPS = 2**24 - 1
 """How many steps there are from 0 to the largest number of a table of 24 bits."""
-EXACT = 4_000_000
+MAX_EXACT_BYTES = 4_000_000
 """Bytes of base64 up to which a table keeps all of its digits."""
 
 
-def packed(numbers: NDArray[Any], dtype: str) -> str:
+def encode_array(array: NDArray[Any], dtype: str) -> str:
     """An array as base64, its bytes little-endian.
 
     >>> packed(np.array([1, 256]), "uint16")
     'AQAAAQ=='
     """
-    little = np.ascontiguousarray(numbers, np.dtype(dtype).newbyteorder("<"))
+    little = np.ascontiguousarray(array, np.dtype(dtype).newbyteorder("<"))
     return base64.b64encode(little.tobytes()).decode("ascii")
 
 
-def packed_bits(mask: NDArray[np.bool_]) -> str:
+def encode_bits(mask: NDArray[np.bool_]) -> str:
     """A mask as base64, eight entries a byte, the first one lowest."""
-    return packed(np.packbits(np.ravel(mask), bitorder="little"), "uint8")
+    return encode_array(np.packbits(np.ravel(mask), bitorder="little"), "uint8")
 
 
-def packed_table(values: NDArray[np.floating], tables: int = 1) -> dict[str, Any]:
+def encode_distances(values: NDArray[np.floating], num_matrices: int = 1) -> dict[str, Any]:
     """A symmetric table (n, n), as the entries [s, t] with t <= s, row by row.
 
     Small ones keep their digits. Of others each number is a multiple of `step`, in 24 bits: it is
@@ -39,15 +39,15 @@ def packed_table(values: NDArray[np.floating], tables: int = 1) -> dict[str, Any
     'float64'
     """
     half = values[np.tril_indices(len(values))].astype(np.float64)
-    if half.size * 8 * 4 / 3 * tables <= EXACT:
-        return {"form": "float64", "step": 0.0, "data": packed(half, "float64")}
+    if half.size * 8 * 4 / 3 * num_matrices <= MAX_EXACT_BYTES:
+        return {"form": "float64", "step": 0.0, "data": encode_array(half, "float64")}
     largest = float(half.max())
-    step = largest / STEPS if largest > 0 else 1.0
+    step = largest / QUANTISATION_STEPS if largest > 0 else 1.0
     whole = np.maximum(np.rint(half / step), half > 0).astype("<u4")
     bytes_ = whole.view(np.uint8).reshape(-1, 4)[:, :3]
-    return {"form": "uint24", "step": step, "data": packed(bytes_, "uint8")}
+    return {"form": "uint24", "step": step, "data": encode_array(bytes_, "uint8")}
 
 
-def packed_half(mask: NDArray[np.bool_]) -> str:
+def encode_lower_triangle(mask: NDArray[np.bool_]) -> str:
     """A symmetric mask (n, n), as the bits [s, t] with t <= s, row by row."""
-    return packed_bits(mask[np.tril_indices(len(mask))])
+    return encode_bits(mask[np.tril_indices(len(mask))])

@@ -13,20 +13,20 @@ from bisimetric import __version__
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.explorer import states, tables
-from bisimetric.explorer.assembly import assembled
-from bisimetric.explorer.groups import groups
-from bisimetric.explorer.tables import Sheet
-from bisimetric.progress import bar
-from bisimetric.uses.tables import checked_table
-from bisimetric.views.colours import colours
+from bisimetric.explorer.assembly import assemble_page
+from bisimetric.explorer.groups import aggregate_at_thresholds
+from bisimetric.explorer.tables import PageDistance
+from bisimetric.progress import show_progress
+from bisimetric.uses.tables import validate_distance_matrix
+from bisimetric.views.colours import build_colormap
 
-WHERE = "explorer.page"
-MOST_STATES = 2_000
-MOST_ENTRIES = 8_000_000
+CALLER = "explorer.page"
+MAX_STATES = 2_000
+MAX_ENTRIES = 8_000_000
 """Entries of all tables of a page, both halves counted: they make 16 of its 20 MB."""
-FEW_STATES = 250
+MAX_NOTEBOOK_STATES = 250
 """How many states a notebook shows."""
-SHARED = (
+SHARED_SCRIPTS = (
     "numbers.js",
     "elements.js",
     "tips.js",
@@ -44,7 +44,7 @@ SHARED = (
     "why.js",
     "distances.js",
 )
-WHOLE = (
+PAGE_SCRIPTS = (
     "sums.js",
     "theme.js",
     "pairs.js",
@@ -53,7 +53,7 @@ WHOLE = (
     "groups.js",
     "main.js",
 )
-SMALL = ("small.js",)
+NOTEBOOK_SCRIPTS = ("small.js",)
 
 
 class Page(NamedTuple):
@@ -65,13 +65,13 @@ class Page(NamedTuple):
         notes: what a reader must know, in sentences.
     """
 
-    text: str
-    shown: int
-    total: int
+    html: str
+    num_shown: int
+    num_states: int
     notes: tuple[str, ...]
 
 
-def page(d: Any, *, against: Mapping[str, Any] | None = None, title: str = "") -> str:
+def render_page(d: Any, *, comparisons: Mapping[str, Any] | None = None, title: str = "") -> str:
     """The whole page of a distance, as HTML.
 
     Args:
@@ -86,22 +86,22 @@ def page(d: Any, *, against: Mapping[str, Any] | None = None, title: str = "") -
     >>> "lax bisimulation distance" in text
     True
     """
-    return made({"": d, **(against or {})}, title=title).text
+    return build_page({"": d, **(comparisons or {})}, title=title).html
 
 
-def made(distances: Mapping[str, Any], *, title: str = "") -> Page:
+def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
     """The page of one or more tables by name, the first one first, and what to say of it."""
-    sheets, notes = _sheets(distances, MOST_STATES)
-    with bar(len(sheets), "aggregations") as progress:
-        found = [groups(sheet, progress, at) for at, sheet in enumerate(sheets)]
-    data = _data(sheets, notes, title)
+    sheets, notes = _build_sheets(distances, MAX_STATES)
+    with show_progress(len(sheets), "aggregations") as progress:
+        found = [aggregate_at_thresholds(sheet, progress, at) for at, sheet in enumerate(sheets)]
+    data = _build_data(sheets, notes, title)
     for each, classes in zip(data["tables"], found, strict=True):
         each["groups"] = classes
-    text = assembled(f"{data['title']} · bisimetric", (*SHARED, *WHOLE), data)
+    text = assemble_page(f"{data['title']} · bisimetric", (*SHARED_SCRIPTS, *PAGE_SCRIPTS), data)
     return Page(text, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
 
 
-def small(d: Any) -> str:
+def render_notebook(d: Any) -> str:
     """A part of the page that is small enough for the output of a notebook, in a frame.
 
     The map or the points, distances from a state, and why two states differ; no charts.
@@ -110,9 +110,9 @@ def small(d: Any) -> str:
     >>> small(exact.bisimulation(worlds.load("pessimism"))).startswith("<iframe ")
     True
     """
-    sheets, notes = _sheets({"": d}, FEW_STATES)
-    data = _data(sheets, notes, "")
-    text = assembled(data["title"], (*SHARED, *SMALL), data, charts=False)
+    sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES)
+    data = _build_data(sheets, notes, "")
+    text = assemble_page(data["title"], (*SHARED_SCRIPTS, *NOTEBOOK_SCRIPTS), data, charts=False)
     inside = html.escape(text, quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts" title="{html.escape(data["title"])}" '
@@ -120,40 +120,42 @@ def small(d: Any) -> str:
     )
 
 
-def _sheets(distances: Mapping[str, Any], most: int) -> tuple[list[Sheet], list[str]]:
+def _build_sheets(
+    distances: Mapping[str, Any], max_states: int
+) -> tuple[list[PageDistance], list[str]]:
     """The tables of the states that are shown, and what is to be said of them."""
-    room = min(most, math.isqrt(MOST_ENTRIES // len(distances)))
-    sheets: list[Sheet] = []
+    room = min(max_states, math.isqrt(MAX_ENTRIES // len(distances)))
+    sheets: list[PageDistance] = []
     notes: list[str] = []
     for label, d in distances.items():
         if hasattr(d, "distance"):
             d = d.distance()
-        values = checked_table(f"{WHERE}: {label}" if label else WHERE, d)
+        values = validate_distance_matrix(f"{CALLER}: {label}" if label else CALLER, d)
         world = d if isinstance(d, Distance) else None
         named = label or (tables.SYMBOLS[world.kind] if world is not None else "the table")
         if not sheets:
-            ids = states.sample(None if world is None else world.mdp, len(values), room)
+            ids = states.sample_states(None if world is None else world.mdp, len(values), room)
             if len(ids) < len(values):
                 how = "in patches; where a path leaves them it is not followed"
                 if world is None:
                     how = "at equal steps"
                 notes.append(f"The page shows {len(ids):,} of {len(values):,} states, {how}.")
         else:
-            ids = tables.same_states(sheets[0], d, values, named)
+            ids = tables.match_states(sheets[0], d, values, named)
             if named in [sheet.label for sheet in sheets]:
-                raise InputError(f"{WHERE}: two tables are called {named}; give each a name.")
-        sheets.append(Sheet(named, world, values, ids))
+                raise InputError(f"{CALLER}: two tables are called {named}; give each a name.")
+        sheets.append(PageDistance(named, world, values, ids))
         if len(sheets) > 1:
-            notes += tables.notes(sheets[0], sheets[-1])
+            notes += tables.describe_differences(sheets[0], sheets[-1])
     return sheets, notes
 
 
-def _data(sheets: list[Sheet], notes: list[str], title: str) -> dict[str, Any]:
+def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dict[str, Any]:
     first = sheets[0]
     mdp = None if first.d is None else first.d.mdp
-    names = map(str if mdp is None else mdp.name, first.ids.tolist())
-    world = "A table" if first.d is None else str(first.d.made.get("world", "A world"))
-    found = [tables.table_data(sheet, len(sheets)) for sheet in sheets]
+    names = map(str if mdp is None else mdp.state_name, first.ids.tolist())
+    world = "A table" if first.d is None else str(first.d.metadata.get("world", "A world"))
+    found = [tables.build_distance_data(sheet, len(sheets)) for sheet in sheets]
     return {
         "title": title or world,
         "made": f"bisimetric {__version__}",
@@ -163,17 +165,17 @@ def _data(sheets: list[Sheet], notes: list[str], title: str) -> dict[str, Any]:
         "actions": None if mdp is None else mdp.num_actions,
         "deterministic": None if mdp is None else mdp.is_deterministic,
         "notes": notes,
-        "colours": shades(),
+        "colours": list_colours(),
         "tables": found,
-        **states.layout(mdp, first.shown(), first.ids, first.known),
+        **states.build_layout(mdp, first.select_values(), first.ids, first.known),
     }
 
 
-def shades(count: int = 64) -> list[str]:
+def list_colours(num_colours: int = 64) -> list[str]:
     """The colours of all pictures, near to far, as a page writes them.
 
     >>> shades()[0], shades()[-1]
     ('#440154', '#fde725')
     """
-    levels = np.asarray(colours()(np.linspace(0, 1, count)))[:, :3]
+    levels = np.asarray(build_colormap()(np.linspace(0, 1, num_colours)))[:, :3]
     return ["#" + bytes(level.tolist()).hex() for level in np.rint(255 * levels).astype(np.uint8)]

@@ -14,7 +14,7 @@ GREY, COLOUR, INDEXED = 0, 2, 3
 """The colour types of the PNG standard (ISO/IEC 15948) that are written here."""
 
 
-def png(screen: NDArray[np.uint8], palette: NDArray[np.uint8] | None = None) -> bytes:
+def encode_png(screen: NDArray[np.uint8], palette: NDArray[np.uint8] | None = None) -> bytes:
     """A screen (h, w) in greys or in the colours of a palette (k, 3), or (h, w, 3) in red, green
     and blue, as a PNG file.
 
@@ -39,7 +39,7 @@ def png(screen: NDArray[np.uint8], palette: NDArray[np.uint8] | None = None) -> 
     )
 
 
-def as_address(file: bytes) -> str:
+def encode_data_url(file: bytes) -> str:
     """A PNG file as an address that holds it."""
     return "data:image/png;base64," + base64.b64encode(file).decode("ascii")
 

@@ -13,19 +13,24 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.explorer.packing import packed, packed_bits, packed_half, packed_table
-from bisimetric.uses.proofs import difference
-from bisimetric.views.layout import KINDS
+from bisimetric.explorer.packing import (
+    encode_array,
+    encode_bits,
+    encode_distances,
+    encode_lower_triangle,
+)
+from bisimetric.uses.proofs import describe_mismatch
+from bisimetric.views.layout import KIND_NAMES
 
-MOST_TRANSITIONS = 200_000
+MAX_TRANSITIONS = 200_000
 """Of all tables of a page: more are not carried, and nothing is explained."""
-MOST_LACKING = 3
+MAX_LISTED_STATES = 3
 """States that a table lacks, up to which they are named."""
 SYMBOLS = {"bisimulation": "d~", "on_policy": "d^π", "lax": "d_lax", "mico": "MICo"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sheet:
+class PageDistance:
     """One table of a page.
 
     Attributes:
@@ -45,15 +50,15 @@ class Sheet:
         """(m,), whether the table says something of a state that is shown."""
         found = self.ids >= 0
         if self.d is not None and self.d.coverage is not None:
-            found = found & self.d.coverage.lived[self.ids]
+            found = found & self.d.coverage.visited[self.ids]
         return found
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of the MDP is known, and can be solved."""
         return self.d is not None and (self.d.coverage is None or self.d.coverage.complete)
 
-    def shown(self) -> NDArray[np.floating]:
+    def select_values(self) -> NDArray[np.floating]:
         """The distances (m, m) of the states that are shown, 0 where there are none."""
         inside = self.ids >= 0
         found = np.zeros((len(self.ids),) * 2, self.values.dtype)
@@ -62,7 +67,9 @@ class Sheet:
         return found
 
 
-def same_states(first: Sheet, d: Any, values: NDArray[np.floating], label: str) -> NDArray[Any]:
+def match_states(
+    first: PageDistance, d: Any, values: NDArray[np.floating], label: str
+) -> NDArray[Any]:
     """The states of another table that are those of the first, (m,), -1 where it has none.
 
     They must have the same names in the same order; of a table from experience, which may lack
@@ -72,9 +79,11 @@ def same_states(first: Sheet, d: Any, values: NDArray[np.floating], label: str) 
     if mine is None or not isinstance(d, Distance):
         if len(values) == len(first.values):
             return first.ids
-        raise _others(first, label, f"it has {len(values):,} states, and not {len(first.values):,}")
-    here = [mine.mdp.name(s) for s in range(mine.mdp.num_states)]
-    there = [d.mdp.name(s) for s in range(d.mdp.num_states)]
+        raise _mismatch_error(
+            first, label, f"it has {len(values):,} states, and not {len(first.values):,}"
+        )
+    here = [mine.mdp.state_name(s) for s in range(mine.mdp.num_states)]
+    there = [d.mdp.state_name(s) for s in range(d.mdp.num_states)]
     if here == there:
         return first.ids
     shared = len(set(here) & set(there))
@@ -83,19 +92,19 @@ def same_states(first: Sheet, d: Any, values: NDArray[np.floating], label: str) 
         if len(here) == len(there):
             at = next(s for s, (one, two) in enumerate(zip(here, there, strict=True)) if one != two)
             found = f"its state {at} is {there[at]!r}, and not {here[at]!r}"
-        raise _others(first, label, found)
+        raise _mismatch_error(first, label, found)
     place = {name: s for s, name in enumerate(there)}
     return np.array([place.get(here[s], -1) for s in first.ids.tolist()], np.int64)
 
 
-def _others(first: Sheet, label: str, found: str) -> InputError:
+def _mismatch_error(first: PageDistance, label: str, reason: str) -> InputError:
     return InputError(
-        f"explorer.page: {label} is of another world than {first.label}: {found}; compare two "
+        f"explorer.page: {label} is of another world than {first.label}: {reason}; compare two "
         "tables of one world."
     )
 
 
-def notes(first: Sheet, other: Sheet) -> list[str]:
+def describe_differences(first: PageDistance, other: PageDistance) -> list[str]:
     """How the worlds of two tables with the same states differ, in sentences."""
     if first.d is None or other.d is None:
         return []
@@ -103,11 +112,11 @@ def notes(first: Sheet, other: Sheet) -> list[str]:
     lacking = first.ids[other.ids < 0]
     if len(lacking):
         are = "state is" if len(lacking) == 1 else "states are"
-        some = ", ".join(first.d.mdp.name(s) for s in lacking[:MOST_LACKING].tolist())
-        more = ", ..." if len(lacking) > MOST_LACKING else ""
+        some = ", ".join(first.d.mdp.state_name(s) for s in lacking[:MAX_LISTED_STATES].tolist())
+        more = ", ..." if len(lacking) > MAX_LISTED_STATES else ""
         found.append(f"{len(lacking):,} {are} not in {other.label}: {some}{more}.")
     elif first.d.coverage is None and other.d.coverage is None:
-        words = difference(first.d.mdp, other.d.mdp)
+        words = describe_mismatch(first.d.mdp, other.d.mdp)
         if words is not None:
             found.append(f"The world of {other.label} is another one: {words}.")
     elif first.d.mdp.discount != other.d.mdp.discount:
@@ -116,17 +125,17 @@ def notes(first: Sheet, other: Sheet) -> list[str]:
     return found
 
 
-def table_data(sheet: Sheet, tables: int) -> dict[str, Any]:
+def build_distance_data(sheet: PageDistance, num_matrices: int) -> dict[str, Any]:
     """All that a page carries of a table, as one of so many."""
-    d, shown = sheet.d, sheet.shown()
+    d, shown = sheet.d, sheet.select_values()
     found: dict[str, Any] = {
         "label": sheet.label,
         "kind": "table" if d is None else d.kind,
         "symbol": "d" if d is None else SYMBOLS[d.kind],
-        "words": "distance" if d is None else KINDS[d.kind],
-        "sure": _sure(d),
-        "error": _finite(math.inf if d is None else d.error),
-        "values": packed_table(shown, tables),
+        "words": "distance" if d is None else KIND_NAMES[d.kind],
+        "sure": _describe_accuracy(d),
+        "error": _finite_or_none(math.inf if d is None else d.error),
+        "values": encode_distances(shown, num_matrices),
         "unknown": np.flatnonzero(~sheet.known).tolist(),
         "determined": None,
         "V": None,
@@ -138,23 +147,23 @@ def table_data(sheet: Sheet, tables: int) -> dict[str, Any]:
         return found
     if d.coverage is not None and not d.coverage.complete:
         there = np.where(sheet.ids < 0, 0, sheet.ids)
-        found["determined"] = packed_half(d.coverage.determined[np.ix_(there, there)])
-        found["pairError"] = _finite(d.coverage.error)
-    found |= _values(sheet) | _steps(sheet, d, tables)
+        found["determined"] = encode_lower_triangle(d.coverage.determined[np.ix_(there, there)])
+        found["pairError"] = _finite_or_none(d.coverage.error)
+    found |= _build_values(sheet) | _build_steps(sheet, d, num_matrices)
     return found
 
 
-def _finite(number: float) -> float | None:
+def _finite_or_none(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _sure(d: Distance | None) -> str:
+def _describe_accuracy(d: Distance | None) -> str:
     """What is known of the error of a table, in a few words."""
     if d is None:
         return "nothing is known of its error"
     if d.coverage is not None and not d.coverage.complete:
-        pairs = f"{d.coverage.proven:,} of {d.coverage.num_pairs:,} pairs"
-        to = f" to {d.coverage.error:.2g}" if d.coverage.proven else ""
+        pairs = f"{d.coverage.num_proven:,} of {d.coverage.num_state_pairs:,} pairs"
+        to = f" to {d.coverage.error:.2g}" if d.coverage.num_proven else ""
         return f"{pairs} proven{to}, the others are lower bounds"
     if d.estimate is not None:
         return f"an estimate, off by about {d.estimate:.2g}"
@@ -165,42 +174,46 @@ def _sure(d: Distance | None) -> str:
     return f"proven to {d.error:.2g}"
 
 
-def _values(sheet: Sheet) -> dict[str, Any]:
+def _build_values(sheet: PageDistance) -> dict[str, Any]:
     """V of the states that are shown: V^pi for a distance of a policy, else V*."""
     d = sheet.d
     name = "V^π" if d is not None and d.policy is not None else "V*"
-    if d is None or not sheet.whole:
+    if d is None or not sheet.is_complete:
         return {"noValues": "Not all steps of this world were seen, so its values are not known."}
     if d.policy is not None:
         V = planning.policy_values(d.mdp, d.policy, tol=math.inf)
     else:
         V = planning.optimal_values(d.mdp, tol=math.inf)
     inside = np.where(sheet.ids < 0, 0, sheet.ids)
-    return {"V": {"name": name, "error": V.error, "data": packed(V.values[inside], "float64")}}
+    return {
+        "V": {"name": name, "error": V.error, "data": encode_array(V.values[inside], "float64")}
+    }
 
 
-def _steps(sheet: Sheet, d: Distance, tables: int) -> dict[str, Any]:
+def _build_steps(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[str, Any]:
     """The steps from the states that are shown, as an explanation follows them."""
     dynamics = d.mdp
     if d.policy is not None:
         # A policy may take actions that were never seen; no step is taken there.
-        dynamics = (d.mdp if sheet.whole else d.mdp.replace(available=None)).under(d.policy)
+        dynamics = (d.mdp if sheet.is_complete else d.mdp.replace(available=None)).apply_policy(
+            d.policy
+        )
     inside = np.flatnonzero(sheet.ids >= 0)
     place = np.full(d.mdp.num_states, -1, np.int64)
     place[sheet.ids[inside]] = inside
     count = dynamics.num_actions
     there = np.where(sheet.ids < 0, 0, sheet.ids)
     rows = (there[:, None] * count + np.arange(count)).ravel()
-    P = dynamics.shares[rows]
-    if P.nnz * tables > MOST_TRANSITIONS:
+    P = dynamics.normalised_probabilities[rows]
+    if P.nnz * num_matrices > MAX_TRANSITIONS:
         return {
             "noSteps": f"There are {P.nnz:,} transitions, too many for a page; ask `bisimetric "
             "explain` for the reasons of a pair."
         }
-    known = None if d.coverage is None else packed_bits(d.coverage.known[there])
+    known = None if d.coverage is None else encode_bits(d.coverage.known[there])
     played = None
     if d.policy is not None:
-        mixed = d.policy if d.policy.ndim == 1 else _only(d.policy)
+        mixed = d.policy if d.policy.ndim == 1 else _select_deterministic(d.policy)
         played = mixed[there].tolist()
     return {
         "steps": {
@@ -208,21 +221,21 @@ def _steps(sheet: Sheet, d: Distance, tables: int) -> dict[str, Any]:
             "actions": [d.mdp.action_name(a) for a in range(d.mdp.num_actions)],
             "count": count,
             "deterministic": dynamics.is_deterministic,
-            "R": packed(dynamics.R[there], "float64"),
-            "rows": packed(P.indptr, "int32"),
-            "successors": packed(place[P.indices], "int32"),
-            "probabilities": None if dynamics.is_deterministic else packed(P.data, "float64"),
+            "R": encode_array(dynamics.R[there], "float64"),
+            "rows": encode_array(P.indptr, "int32"),
+            "successors": encode_array(place[P.indices], "int32"),
+            "probabilities": None if dynamics.is_deterministic else encode_array(P.data, "float64"),
             "available": None
             if dynamics.available is None
-            else packed_bits(dynamics.available[there]),
+            else encode_bits(dynamics.available[there]),
             "known": known,
-            "complete": sheet.whole,
+            "complete": sheet.is_complete,
             "played": played,
         }
     }
 
 
-def _only(policy: NDArray[Any]) -> NDArray[np.int64]:
+def _select_deterministic(policy: NDArray[Any]) -> NDArray[np.int64]:
     """The action of each state, -1 where a policy mixes several."""
     found = np.where(np.count_nonzero(policy, axis=1) == 1, policy.argmax(axis=1), -1)
     return np.asarray(found, np.int64)

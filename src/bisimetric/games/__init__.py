@@ -7,11 +7,21 @@
 
 from __future__ import annotations
 
-from bisimetric.games.environments import Games, Moves
+from bisimetric.games.environments import AtariGames, VectorStep
 from bisimetric.games.episodes import play
 from bisimetric.games.experience import collect
-from bisimetric.games.names import Game, game
-from bisimetric.games.protocol import Agent, Seen
+from bisimetric.games.names import Game, find_game
+from bisimetric.games.protocol import Agent, AgentOutput
 from bisimetric.games.recordings import Episode
 
-__all__ = ["Agent", "Episode", "Game", "Games", "Moves", "Seen", "collect", "game", "play"]
+__all__ = [
+    "Agent",
+    "AgentOutput",
+    "AtariGames",
+    "Episode",
+    "Game",
+    "VectorStep",
+    "collect",
+    "find_game",
+    "play",
+]

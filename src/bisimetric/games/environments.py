@@ -7,22 +7,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError, whole
-from bisimetric.games.names import Game, game, imported
+from bisimetric.errors import InputError, require_integer
+from bisimetric.games.names import Game, find_game, import_optional
 
-SHAPE = (4, 84, 84)
+OBSERVATION_SHAPE = (4, 84, 84)
 """One observation: four frames, the oldest first, grey, uint8; before the start of a game, 0."""
 
-SKIP = 4
+FRAME_SKIP = 4
 """Frames of the console in one step; the action is held, the rewards are added."""
 
-LONGEST = 27_000
+MAX_EPISODE_STEPS = 27_000
 """Steps after which a game is cut: half an hour of play."""
 
-NOOPS = 30
+MAX_NOOPS = 30
 
 
-class Moves(NamedTuple):
+class VectorStep(NamedTuple):
     """What a step led to, in each of n games.
 
     Attributes:
@@ -39,12 +39,12 @@ class Moves(NamedTuple):
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    fresh: NDArray[np.bool_]
+    is_first: NDArray[np.bool_]
     lives: NDArray[np.int64]
     frames: NDArray[np.int64]
 
 
-class Games:
+class AtariGames:
     """`count` games side by side, without sticky actions: all chance is in their starts.
 
     A game starts after some frames without an action, fewer than `noops`, drawn at random. When
@@ -62,46 +62,51 @@ class Games:
     def __init__(
         self,
         name: str | Game,
-        count: int,
+        num_games: int,
         *,
-        key: int = 0,
-        noops: int = NOOPS,
-        threads: int = 0,
-        longest: int = LONGEST,
-        first: int = 0,
+        seed: int = 0,
+        max_noops: int = MAX_NOOPS,
+        num_threads: int = 0,
+        max_episode_steps: int = MAX_EPISODE_STEPS,
+        first_index: int = 0,
     ) -> None:
-        self.game = game(name)
+        self.game = find_game(name)
         where = self.game.name
-        self.count = whole(where, "count", count, 1)
-        self.seeds = seeds(whole(where, "key", key), self.count, whole(where, "first", first))
-        self._over = np.zeros(self.count, np.bool_)
-        self._vector = imported("ale_py.vector_env").AtariVectorEnv(
+        self.num_games = require_integer(where, "count", num_games, 1)
+        self.seeds = derive_seeds(
+            require_integer(where, "key", seed),
+            self.num_games,
+            require_integer(where, "first", first_index),
+        )
+        self._finished = np.zeros(self.num_games, np.bool_)
+        self._vector = import_optional("ale_py.vector_env").AtariVectorEnv(
             self.game.rom,
-            self.count,
-            num_threads=whole(where, "threads", threads),
-            noop_max=whole(where, "noops", noops),
-            max_num_frames_per_episode=SKIP * whole(where, "longest", longest, 1),
-            frameskip=SKIP,
+            self.num_games,
+            num_threads=require_integer(where, "threads", num_threads),
+            noop_max=require_integer(where, "noops", max_noops),
+            max_num_frames_per_episode=FRAME_SKIP
+            * require_integer(where, "longest", max_episode_steps, 1),
+            frameskip=FRAME_SKIP,
             repeat_action_probability=0.0,
             use_fire_reset=False,
             reward_clipping=False,
         )
 
-    def reset(self) -> Moves:
+    def reset(self) -> VectorStep:
         """Starts all games anew: the same ones again."""
         observations, info = self._vector.reset(seed=self.seeds)
-        nothing, none = np.zeros(self.count), np.zeros(self.count, np.bool_)
-        self._over = none
-        return Moves(observations, nothing, none, none, fresh=~none, **_told(info))
+        nothing, none = np.zeros(self.num_games), np.zeros(self.num_games, np.bool_)
+        self._finished = none
+        return VectorStep(observations, nothing, none, none, is_first=~none, **_extract_info(info))
 
     def send(self, actions: ArrayLike) -> None:
         """Takes the actions (n,) to the consoles, which work while others do: see `receive`."""
         given = np.asarray(actions)
         most = len(self.game.actions)
-        if given.shape != (self.count,) or given.dtype.kind not in "iu":
+        if given.shape != (self.num_games,) or given.dtype.kind not in "iu":
             raise InputError(
                 f"{self.game.name}: actions are {given.dtype} of shape {given.shape} and must be "
-                f"whole numbers of shape ({self.count},), one a game."
+                f"whole numbers of shape ({self.num_games},), one a game."
             )
         if given.min() < 0 or given.max() >= most:
             wrong = given[(given < 0) | (given >= most)][0]
@@ -111,26 +116,28 @@ class Games:
             )
         self._vector.send(given.astype(np.int64))
 
-    def receive(self) -> Moves:
+    def receive(self) -> VectorStep:
         """What the actions sent last led to."""
         observations, rewards, terminated, truncated, info = self._vector.recv()
-        fresh, self._over = self._over, terminated | truncated
+        fresh, self._finished = self._finished, terminated | truncated
         paid = rewards.astype(np.float64)
-        return Moves(observations, paid, terminated, truncated, fresh=fresh, **_told(info))
+        return VectorStep(
+            observations, paid, terminated, truncated, is_first=fresh, **_extract_info(info)
+        )
 
-    def step(self, actions: ArrayLike) -> Moves:
+    def step(self, actions: ArrayLike) -> VectorStep:
         """`send`, then `receive`."""
         self.send(actions)
         return self.receive()
 
 
-def seeds(key: int, count: int, first: int = 0) -> NDArray[np.int64]:
+def derive_seeds(seed: int, num_games: int, first_index: int = 0) -> NDArray[np.int64]:
     """The seeds (count,) of the consoles `first`, `first` + 1, ... of a key."""
-    places = range(first, first + count)
-    states = [np.random.SeedSequence(key, spawn_key=(each,)).generate_state(1) for each in places]
+    places = range(first_index, first_index + num_games)
+    states = [np.random.SeedSequence(seed, spawn_key=(each,)).generate_state(1) for each in places]
     return np.concatenate(states).astype(np.int64) >> 1
 
 
-def _told(info: dict[str, NDArray[np.int32]]) -> dict[str, NDArray[np.int64]]:
+def _extract_info(info: dict[str, NDArray[np.int32]]) -> dict[str, NDArray[np.int64]]:
     names = {"lives": "lives", "frames": "episode_frame_number"}
     return {name: info[theirs].astype(np.int64) for name, theirs in names.items()}

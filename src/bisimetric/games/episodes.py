@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from bisimetric.datasets.checks import told
-from bisimetric.errors import InputError, whole
-from bisimetric.games.environments import LONGEST, Games
-from bisimetric.games.names import Game, imported
-from bisimetric.games.players import EPSILON, Player
+from bisimetric.datasets.checks import collect_metadata
+from bisimetric.errors import InputError, require_integer
+from bisimetric.games.environments import MAX_EPISODE_STEPS, AtariGames
+from bisimetric.games.names import Game, import_optional
+from bisimetric.games.players import EPSILON, EpsilonGreedyPolicy
 from bisimetric.games.protocol import Agent
 from bisimetric.games.recordings import Episode
-from bisimetric.games.screens import Screens
-from bisimetric.mdp.checks import frozen
+from bisimetric.games.screens import ScreenRecorder
+from bisimetric.mdp.checks import freeze
 from bisimetric.memory import require_memory
-from bisimetric.progress import bar
+from bisimetric.progress import show_progress
 
-MOST = 10_000
+MAX_STEPS = 10_000
 """Steps after which a recording is cut: 336 MB of screens."""
 
-LEAST = 2
+MIN_STEPS = 2
 """Frames that a game must have, so that they can be compared."""
 
 
@@ -30,11 +30,11 @@ def play(
     agent: Agent,
     *,
     episodes: int = 1,
-    most: int = MOST,
+    max_steps: int = MAX_STEPS,
     epsilon: float = EPSILON,
-    noops: int = 0,
-    key: int = 0,
-    longest: int = LONGEST,
+    max_noops: int = 0,
+    seed: int = 0,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Episode:
     """So many `episodes` of an agent in a row, or their first `most` steps, with the screens.
 
@@ -47,41 +47,43 @@ def play(
     >>> len(episode), episode.rgb(0).shape, episode.starts.tolist()
     (20, (210, 160, 3), [0])
     """
-    games = Games(name, 1, key=key, noops=noops, longest=longest)
+    games = AtariGames(name, 1, seed=seed, max_noops=max_noops, max_episode_steps=max_episode_steps)
     game = games.game
-    player = Player(agent, game, 1, epsilon=epsilon, key=key)
-    screens = Screens(game, int(games.seeds[0]))
-    episodes = whole(game.name, "episodes", episodes, 1)
-    most = whole(game.name, "most", most, LEAST)
-    size = screens.shown.nbytes + 4 * agent.num_features
-    require_memory(f"{game.name}: the screens of {most:,} steps need", most * size, "take fewer")
+    player = EpsilonGreedyPolicy(agent, game, 1, epsilon=epsilon, seed=seed)
+    screens = ScreenRecorder(game, int(games.seeds[0]))
+    episodes = require_integer(game.name, "episodes", episodes, 1)
+    max_steps = require_integer(game.name, "most", max_steps, MIN_STEPS)
+    size = screens.screen.nbytes + 4 * agent.num_features
+    require_memory(
+        f"{game.name}: the screens of {max_steps:,} steps need", max_steps * size, "take fewer"
+    )
 
-    kept = np.empty((most, *screens.shown.shape), np.uint8)
+    kept = np.empty((max_steps, *screens.screen.shape), np.uint8)
     rows: list[dict[str, Any]] = []
     foes: list[int | None] = []
     played = 0
     moves = games.reset()
-    screens.start(int(moves.frames[0]))
-    with bar(most, f"steps in {game.name}") as progress:
-        while len(rows) < most:
-            seen, chosen = player.look(moves.observations, moves.fresh)
+    screens.reset(int(moves.frames[0]))
+    with show_progress(max_steps, f"steps in {game.name}") as progress:
+        while len(rows) < max_steps:
+            seen, chosen = player.act(moves.observations, moves.is_first)
             if moves.terminated[0] or moves.truncated[0]:
-                _refuse_short(game, sum(row["episode"] == played for row in rows), key)
+                _require_min_steps(game, sum(row["episode"] == played for row in rows), seed)
                 played += 1
                 if played == episodes:
                     break
                 moves = games.step(chosen)
-                screens.start(int(moves.frames[0]))
+                screens.reset(int(moves.frames[0]))
                 continue
-            kept[len(rows)] = screens.shown
-            foes.append(screens.foes)
+            kept[len(rows)] = screens.screen
+            foes.append(screens.num_enemies)
             lives = int(moves.lives[0])
             moves = games.step(chosen)
             paid = screens.step(int(chosen[0]))
             if paid != moves.rewards[0] or screens.lives != moves.lives[0]:
                 raise RuntimeError(
                     f"{game.name}: the screens left the game after {len(rows)} steps; report this "
-                    f"with the version of ale_py, {imported('ale_py').__version__}."
+                    f"with the version of ale_py, {import_optional('ale_py').__version__}."
                 )
             rows.append(
                 {
@@ -95,41 +97,41 @@ def play(
                     "episode": played,
                 }
             )
-            progress.at(len(rows), f"{len(rows):,} taken")
+            progress.set_position(len(rows), f"{len(rows):,} taken")
     columns = {each: np.array([row[each] for row in rows]) for each in rows[0]}
     columns["truncated"][-1] |= not columns["terminated"][-1]
     made = {
         "game": game.name,
         "agent": agent.name,
         "episodes": episodes,
-        "most": most,
+        "most": max_steps,
         "epsilon": epsilon,
-        "noops": noops,
-        "key": key,
-        "longest": longest,
-        "ale_py": imported("ale_py").__version__,
+        "noops": max_noops,
+        "key": seed,
+        "longest": max_episode_steps,
+        "ale_py": import_optional("ale_py").__version__,
     }
     return Episode(
         game=game.name,
-        screens=frozen(kept[: len(rows)]),
-        palette=frozen(screens.palette),
-        levels=_levels(foes, columns["episode"]),
-        made=told(made),
+        screens=freeze(kept[: len(rows)]),
+        palette=freeze(screens.palette),
+        level_starts=_find_level_starts(foes, columns["episode"]),
+        metadata=collect_metadata(made),
         **columns,
     )
 
 
-def _levels(foes: list[int | None], episode: np.ndarray[Any, Any]) -> Any:
+def _find_level_starts(num_enemies: list[int | None], episode: np.ndarray[Any, Any]) -> Any:
     """Where there are more foes than a frame before, within one game."""
-    if None in foes:
+    if None in num_enemies:
         return None
-    more = np.diff(np.array(foes), prepend=0) > 0
-    return frozen(np.flatnonzero(more & (np.diff(episode, prepend=-1) == 0)))
+    more = np.diff(np.array(num_enemies), prepend=0) > 0
+    return freeze(np.flatnonzero(more & (np.diff(episode, prepend=-1) == 0)))
 
 
-def _refuse_short(game: Game, steps: int, key: int) -> None:
-    if steps < LEAST:
+def _require_min_steps(game: Game, steps: int, seed: int) -> None:
+    if steps < MIN_STEPS:
         raise InputError(
-            f"{game.name}: the game of key {key} ends after {steps} step, which leaves no two "
+            f"{game.name}: the game of key {seed} ends after {steps} step, which leaves no two "
             "frames to compare; give another key, or a larger longest."
         )

@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.datasets.checks import told
-from bisimetric.errors import InputError, whole
-from bisimetric.games.environments import LONGEST, NOOPS, Games, Moves
-from bisimetric.games.names import Game, game, imported
-from bisimetric.games.players import EPSILON, Player, fitting, share
+from bisimetric.datasets.checks import collect_metadata
+from bisimetric.errors import InputError, require_integer
+from bisimetric.games.environments import MAX_EPISODE_STEPS, MAX_NOOPS, AtariGames, VectorStep
+from bisimetric.games.names import Game, find_game, import_optional
+from bisimetric.games.players import EPSILON, EpsilonGreedyPolicy, validate_agent, validate_epsilon
 from bisimetric.games.protocol import Agent
-from bisimetric.mdp.checks import frozen
+from bisimetric.mdp.checks import freeze
 from bisimetric.memory import require_memory
-from bisimetric.progress import bar
+from bisimetric.progress import show_progress
 from bisimetric.transitions import Transitions
 
 STEPS = 600_000
-COUNT = 64
+NUM_GAMES = 64
 """Games side by side: enough to keep 16 cores busy while a network looks at the other half."""
 
-KEPT = np.float16
-LARGEST = float(np.finfo(KEPT).max)
-Places = NDArray[np.int64]
+FEATURE_DTYPE = np.float16
+MAX_FEATURE = float(np.finfo(FEATURE_DTYPE).max)
+GameIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-OFTEN = 64
+PROGRESS_PERIOD = 64
 """Rounds between two movements of the bar."""
 
 
@@ -35,13 +35,13 @@ def collect(
     agent: Agent,
     *,
     steps: int = STEPS,
-    count: int = COUNT,
+    num_games: int = NUM_GAMES,
     epsilon: float = EPSILON,
-    noops: int = NOOPS,
-    key: int = 0,
-    clip: bool = True,
-    threads: int = 0,
-    longest: int = LONGEST,
+    max_noops: int = MAX_NOOPS,
+    seed: int = 0,
+    clip_rewards: bool = True,
+    num_threads: int = 0,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Transitions:
     """`steps` of an agent that plays a game, as its own features of each observation.
 
@@ -59,145 +59,156 @@ def collect(
     >>> collect("Pong", Idle("Pong"), steps=40, count=4)
     Transitions(40 steps, 4 episodes, observations (12,) float16, 6 actions)
     """
-    played = game(name)
-    fitting(agent, played)
-    steps = whole(played.name, "steps", steps, 1)
-    count = min(whole(played.name, "count", count, 1), steps)
-    share(played.name, epsilon)
-    size = np.dtype(KEPT).itemsize * agent.num_features
+    played = find_game(name)
+    validate_agent(agent, played)
+    steps = require_integer(played.name, "steps", steps, 1)
+    num_games = min(require_integer(played.name, "count", num_games, 1), steps)
+    validate_epsilon(played.name, epsilon)
+    size = np.dtype(FEATURE_DTYPE).itemsize * agent.num_features
     require_memory(
         f"{played.name}: {agent.num_features} features of {steps:,} steps need",
         steps * (2 * size + 18),
         "take fewer steps",
     )
-    store = _Store(steps, count, agent, clip)
+    store = _TransitionBuffer(steps, num_games, agent, clip_rewards)
     # While one half of the consoles works, the agent looks at the other.
-    halves = [range(count // 2), range(count // 2, count)]
+    halves = [range(num_games // 2), range(num_games // 2, num_games)]
     teams = [
-        _Team(
-            Games(
+        _GameGroup(
+            AtariGames(
                 played,
                 len(each),
-                key=key,
-                noops=noops,
-                threads=threads,
-                longest=longest,
-                first=each.start,
+                seed=seed,
+                max_noops=max_noops,
+                num_threads=num_threads,
+                max_episode_steps=max_episode_steps,
+                first_index=each.start,
             ),
-            Player(agent, played, len(each), epsilon=epsilon, key=key, first=each.start),
+            EpsilonGreedyPolicy(
+                agent, played, len(each), epsilon=epsilon, seed=seed, first_index=each.start
+            ),
             store,
             each,
         )
         for each in halves
         if each
     ]
-    with bar(steps, f"steps in {played.name}") as progress:
+    with show_progress(steps, f"steps in {played.name}") as progress:
         rounds = 0
-        while store.done < steps:
+        while store.num_stored < steps:
             for team in teams:
-                team.go_on()
+                team.advance()
             rounds += 1
-            if rounds % OFTEN == 0:
-                progress.at(store.done, f"{store.done:,} taken")
+            if rounds % PROGRESS_PERIOD == 0:
+                progress.set_position(store.num_stored, f"{store.num_stored:,} taken")
     made = {
         "game": played.name,
         "agent": agent.name,
         "steps": steps,
-        "count": count,
+        "count": num_games,
         "epsilon": epsilon,
-        "noops": noops,
-        "key": key,
-        "clip": clip,
-        "longest": longest,
-        "ale_py": imported("ale_py").__version__,
+        "noops": max_noops,
+        "key": seed,
+        "clip": clip_rewards,
+        "longest": max_episode_steps,
+        "ale_py": import_optional("ale_py").__version__,
     }
     return Transitions(
-        **store.columns(),
+        **store.get_columns(),
         num_actions=len(played.actions),
         action_names=played.actions,
-        made=told(made),
+        metadata=collect_metadata(made),
     )
 
 
-class _Store:
+class _TransitionBuffer:
     """The rows of all games: those of game i from `start[i]` to `stop[i]`."""
 
-    def __init__(self, steps: int, count: int, agent: Agent, clip: bool) -> None:
-        self._agent, self._clip = agent.name, clip
+    def __init__(self, steps: int, num_games: int, agent: Agent, clip_rewards: bool) -> None:
+        self._agent, self._clip_rewards = agent.name, clip_rewards
         shape = (steps, agent.num_features)
-        self.observations, self.next_observations = np.empty(shape, KEPT), np.empty(shape, KEPT)
+        self.observations, self.next_observations = (
+            np.empty(shape, FEATURE_DTYPE),
+            np.empty(shape, FEATURE_DTYPE),
+        )
         self.actions, self.rewards = np.empty(steps, np.int64), np.empty(steps)
         self.terminated, self.truncated = np.empty(steps, np.bool_), np.empty(steps, np.bool_)
-        edges = np.arange(count + 1) * steps // count
+        edges = np.arange(num_games + 1) * steps // num_games
         self.start, self.stop = edges[:-1], edges[1:]
         self.row = self.start.copy()
 
     @property
-    def done(self) -> int:
+    def num_stored(self) -> int:
         return int((self.row - self.start).sum())
 
-    def kept(self, features: NDArray[np.float32]) -> NDArray[np.float16]:
+    def to_half_precision(self, features: NDArray[np.float32]) -> NDArray[np.float16]:
         largest = float(np.abs(features).max())
-        if largest > LARGEST:
+        if largest > MAX_FEATURE:
             raise InputError(
                 f"{self._agent}: a feature is {largest:.3g} and the largest that float16 holds is "
-                f"{LARGEST:.0f}; scale its features down."
+                f"{MAX_FEATURE:.0f}; scale its features down."
             )
-        return features.astype(KEPT)
+        return features.astype(FEATURE_DTYPE)
 
-    def close(
-        self, places: Places, which: Mask, moves: Moves, features: NDArray[np.float16]
+    def store_outcomes(
+        self, indices: GameIndices, mask: Mask, step: VectorStep, features: NDArray[np.float16]
     ) -> None:
         """What the steps under way led to: `which` of the places."""
-        rows = self.row[places[which]]
-        paid, over = moves.rewards[which], moves.terminated[which]
-        self.rewards[rows] = np.clip(paid, -1.0, 1.0) if self._clip else paid
+        rows = self.row[indices[mask]]
+        paid, over = step.rewards[mask], step.terminated[mask]
+        self.rewards[rows] = np.clip(paid, -1.0, 1.0) if self._clip_rewards else paid
         self.terminated[rows] = over
         # The last row of a game that is not over is cut: the next row is one of another game.
-        last = (rows + 1 == self.stop[places[which]]) & ~over
-        self.truncated[rows] = moves.truncated[which] | last
-        self.next_observations[rows] = features[which]
-        self.row[places[which]] += 1
+        last = (rows + 1 == self.stop[indices[mask]]) & ~over
+        self.truncated[rows] = step.truncated[mask] | last
+        self.next_observations[rows] = features[mask]
+        self.row[indices[mask]] += 1
 
-    def open(
+    def store_actions(
         self,
-        places: Places,
-        which: Mask,
+        indices: GameIndices,
+        mask: Mask,
         actions: NDArray[np.int64],
         features: NDArray[np.float16],
     ) -> None:
         """The steps that are taken next, in `which` of the places."""
-        rows = self.row[places[which]]
-        self.actions[rows] = actions[which]
-        self.observations[rows] = features[which]
+        rows = self.row[indices[mask]]
+        self.actions[rows] = actions[mask]
+        self.observations[rows] = features[mask]
 
-    def columns(self) -> dict[str, Any]:
+    def get_columns(self) -> dict[str, Any]:
         names = ("observations", "actions", "rewards", "next_observations")
-        return {each: frozen(getattr(self, each)) for each in (*names, "terminated", "truncated")}
+        return {each: freeze(getattr(self, each)) for each in (*names, "terminated", "truncated")}
 
 
-class _Team:
+class _GameGroup:
     """Some of the games, who plays them, and which of their steps are under way."""
 
-    def __init__(self, games: Games, player: Player, store: _Store, places: range) -> None:
-        self._games, self._player, self._store = games, player, store
-        self._places = np.array(places)
-        self._under_way = np.zeros(games.count, np.bool_)
-        self._moves: Moves | None = games.reset()
-        self._done = False
+    def __init__(
+        self,
+        games: AtariGames,
+        policy: EpsilonGreedyPolicy,
+        buffer: _TransitionBuffer,
+        indices: range,
+    ) -> None:
+        self._games, self._policy, self._buffer = games, policy, buffer
+        self._indices = np.array(indices)
+        self._active = np.zeros(games.num_games, np.bool_)
+        self._pending_step: VectorStep | None = games.reset()
+        self._finished = False
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Looks at what the last actions led to, stores it, and sends the next."""
-        if self._done:
+        if self._finished:
             return
-        moves = self._games.receive() if self._moves is None else self._moves
-        self._moves = None
-        seen, chosen = self._player.look(moves.observations, moves.fresh)
-        features = self._store.kept(seen.features)
-        self._store.close(self._places, self._under_way, moves, features)
-        left = self._store.row[self._places] < self._store.stop[self._places]
-        self._under_way = left & ~(moves.terminated | moves.truncated)
-        self._store.open(self._places, self._under_way, chosen, features)
-        self._done = not left.any()
-        if not self._done:
+        moves = self._games.receive() if self._pending_step is None else self._pending_step
+        self._pending_step = None
+        seen, chosen = self._policy.act(moves.observations, moves.is_first)
+        features = self._buffer.to_half_precision(seen.features)
+        self._buffer.store_outcomes(self._indices, self._active, moves, features)
+        left = self._buffer.row[self._indices] < self._buffer.stop[self._indices]
+        self._active = left & ~(moves.terminated | moves.truncated)
+        self._buffer.store_actions(self._indices, self._active, chosen, features)
+        self._finished = not left.any()
+        if not self._finished:
             self._games.send(chosen)

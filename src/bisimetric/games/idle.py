@@ -7,16 +7,16 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.games.environments import SHAPE
-from bisimetric.games.names import Game, game
-from bisimetric.games.protocol import Seen
+from bisimetric.games.environments import OBSERVATION_SHAPE
+from bisimetric.games.names import Game, find_game
+from bisimetric.games.protocol import AgentOutput
 
-BANDS = 12
+NUM_BANDS = 12
 """Bands of seven rows each that a frame is cut into."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Idle:
+class IdleAgent:
     """An agent that does nothing, and sees how bright the bands of the last frame are.
 
     >>> from bisimetric.games.environments import Games
@@ -29,7 +29,7 @@ class Idle:
 
     @property
     def num_features(self) -> int:
-        return BANDS
+        return NUM_BANDS
 
     @property
     def name(self) -> str:
@@ -37,19 +37,19 @@ class Idle:
 
     @property
     def num_actions(self) -> int:
-        return len(game(self.game).actions)
+        return len(find_game(self.game).actions)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return SHAPE
+    def observation_shape(self) -> tuple[int, ...]:
+        return OBSERVATION_SHAPE
 
-    def start(self, count: int) -> None:
+    def initial_state(self, num_games: int) -> None:
         """None: it remembers nothing."""
 
-    def see(
-        self, observations: NDArray[np.uint8], memory: None, fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, None]:
+    def act(
+        self, observations: NDArray[np.uint8], state: None, is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, None]:
         count = len(observations)
-        bands = observations[:, -1].reshape(count, BANDS, -1)
+        bands = observations[:, -1].reshape(count, NUM_BANDS, -1)
         bright = bands.mean(axis=2, dtype=np.float32) / np.float32(255)
-        return Seen(np.zeros(count, np.int64), bright, np.zeros(count, np.float32)), None
+        return AgentOutput(np.zeros(count, np.int64), bright, np.zeros(count, np.float32)), None

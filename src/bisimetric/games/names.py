@@ -7,11 +7,11 @@ import functools
 import importlib
 from typing import Any
 
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, suggest_names
 
 INSTALL = "pip install 'bisimetric[atari]'"
 
-FOR_SEVERAL = ("combat", "joust", "maze_craze", "warlords")
+MULTIPLAYER_ROMS = ("combat", "joust", "maze_craze", "warlords")
 """ROMs without a game for one player; ALE ends the process when it loads one."""
 
 
@@ -30,7 +30,7 @@ class Game:
     actions: tuple[str, ...]
 
 
-def game(name: str | Game) -> Game:
+def find_game(name: str | Game) -> Game:
     """A game by its name, in any case, with `_` or without.
 
     >>> game("space_invaders").name, game("pong").actions
@@ -42,22 +42,22 @@ def game(name: str | Game) -> Game:
     """
     if isinstance(name, Game):
         return name
-    known = _known()
-    found = known.get(_plain(str(name)))
+    known = _list_roms()
+    found = known.get(_normalise_name(str(name)))
     if found is None:
-        near = near_names(str(name), [each for each, _ in known.values()])
+        near = suggest_names(str(name), [each for each, _ in known.values()])
         raise InputError(
             f"games: there is no game {name!r}{near or '; name one such as Pong or SpaceInvaders.'}"
         )
-    return _loaded(*found)
+    return _load_game(*found)
 
 
-def games() -> list[str]:
+def list_games() -> list[str]:
     """The names of all games for one player that ALE carries."""
-    return [name for name, _ in _known().values()]
+    return [name for name, _ in _list_roms().values()]
 
 
-def imported(package: str) -> Any:
+def import_optional(package: str) -> Any:
     """A package that games need, or one sentence that says how to install it."""
     try:
         return importlib.import_module(package)
@@ -67,27 +67,29 @@ def imported(package: str) -> Any:
 
 
 @functools.cache
-def _known() -> dict[str, tuple[str, str]]:
+def _list_roms() -> dict[str, tuple[str, str]]:
     """Names and ROMs, by the plain name."""
-    ids = sorted(set(imported("ale_py.roms").get_all_rom_ids()) - {*FOR_SEVERAL})
-    return {_plain(rom): (rom.title().replace("_", ""), rom) for rom in ids}
+    ids = sorted(set(import_optional("ale_py.roms").get_all_rom_ids()) - {*MULTIPLAYER_ROMS})
+    return {_normalise_name(rom): (rom.title().replace("_", ""), rom) for rom in ids}
 
 
 @functools.cache
-def _loaded(name: str, rom: str) -> Game:
-    return Game(name, rom, tuple(each.name for each in emulator(rom, 0).getMinimalActionSet()))
+def _load_game(name: str, rom: str) -> Game:
+    return Game(
+        name, rom, tuple(each.name for each in create_emulator(rom, 0).getMinimalActionSet())
+    )
 
 
-def emulator(rom: str, seed: int) -> Any:
+def create_emulator(rom: str, seed: int) -> Any:
     """ALE itself with a ROM in it, silent, without sticky actions; not reset."""
-    ale_py = imported("ale_py")
+    ale_py = import_optional("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     console = ale_py.ALEInterface()
     console.setInt("random_seed", seed)
     console.setFloat("repeat_action_probability", 0.0)
-    console.loadROM(imported("ale_py.roms").get_rom_path(rom))
+    console.loadROM(import_optional("ale_py.roms").get_rom_path(rom))
     return console
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return "".join(each for each in name.lower() if each.isalnum())

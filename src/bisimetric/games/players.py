@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.games.environments import SHAPE
+from bisimetric.games.environments import OBSERVATION_SHAPE
 from bisimetric.games.names import Game
-from bisimetric.games.protocol import Agent, Seen
+from bisimetric.games.protocol import Agent, AgentOutput
 
 EPSILON = 0.001
 """How often an agent that is watched takes any action, all alike."""
 
-BLOCK = 1024
+RANDOM_BLOCK = 1024
 """Steps whose chance is drawn in one go."""
 
 
-class Player:
+class EpsilonGreedyPolicy:
     """An agent that plays `count` games, its memory, and its slips.
 
     With probability epsilon the action is any one, drawn at random. The chance of a game is that
@@ -28,42 +28,49 @@ class Player:
     """
 
     def __init__(
-        self, agent: Agent, game: Game, count: int, *, epsilon: float, key: int, first: int = 0
+        self,
+        agent: Agent,
+        game: Game,
+        num_games: int,
+        *,
+        epsilon: float,
+        seed: int,
+        first_index: int = 0,
     ) -> None:
-        self.agent, self.game, self.count = fitting(agent, game), game, count
-        self.epsilon = share(game.name, epsilon)
-        self._memory: Any = agent.start(count)
+        self.agent, self.game, self.num_games = validate_agent(agent, game), game, num_games
+        self.epsilon = validate_epsilon(game.name, epsilon)
+        self._state: Any = agent.initial_state(num_games)
         self._steps = 0
         # Not (place,): the consoles are seeded with that.
-        self._random = [
-            np.random.default_rng(np.random.SeedSequence(key, spawn_key=(place, 1)))
-            for place in range(first, first + count)
+        self._generators = [
+            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place, 1)))
+            for place in range(first_index, first_index + num_games)
         ]
 
-    def look(
-        self, observations: NDArray[np.uint8], fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, NDArray[np.int64]]:
+    def act(
+        self, observations: NDArray[np.uint8], is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, NDArray[np.int64]]:
         """What the agent sees, and what it does next, slips included."""
-        found, self._memory = self.agent.see(observations, self._memory, fresh)
-        seen = self._checked(found)
-        at = self._steps % BLOCK
+        found, self._state = self.agent.act(observations, self._state, is_first)
+        seen = self._validate_output(found)
+        at = self._steps % RANDOM_BLOCK
         if at == 0:
-            self._draw()
+            self._sample_block()
         self._steps += 1
-        slips = self._slip[:, at]
-        return seen, np.where(slips, self._any[:, at], seen.action)
+        slips = self._explore[:, at]
+        return seen, np.where(slips, self._random_actions[:, at], seen.action)
 
-    def _draw(self) -> None:
-        pairs = [each.random((2, BLOCK)) for each in self._random]
+    def _sample_block(self) -> None:
+        pairs = [each.random((2, RANDOM_BLOCK)) for each in self._generators]
         drawn = np.stack(pairs, axis=1)
-        self._slip = drawn[0] < self.epsilon
-        self._any = (drawn[1] * len(self.game.actions)).astype(np.int64)
+        self._explore = drawn[0] < self.epsilon
+        self._random_actions = (drawn[1] * len(self.game.actions)).astype(np.int64)
 
-    def _checked(self, seen: Seen) -> Seen:
+    def _validate_output(self, output: AgentOutput) -> AgentOutput:
         """What was seen as arrays of the right shapes, or an error that names the agent."""
-        action: NDArray[np.int64] = np.asarray(seen.action)
-        features, value = np.asarray(seen.features), np.asarray(seen.value)
-        wanted = ((self.count,), (self.count, self.agent.num_features), (self.count,))
+        action: NDArray[np.int64] = np.asarray(output.action)
+        features, value = np.asarray(output.features), np.asarray(output.value)
+        wanted = ((self.num_games,), (self.num_games, self.agent.num_features), (self.num_games,))
         found = (action.shape, features.shape, value.shape)
         if found != wanted or action.dtype.kind not in "iu":
             raise InputError(
@@ -81,15 +88,17 @@ class Player:
                 f"{self.agent.name}: a feature is NaN or infinite; its weights or its input are "
                 "broken."
             )
-        return Seen(action.astype(np.int64), features.astype(np.float32), value.astype(np.float32))
+        return AgentOutput(
+            action.astype(np.int64), features.astype(np.float32), value.astype(np.float32)
+        )
 
 
-def fitting(agent: Agent, game: Game) -> Agent:
+def validate_agent(agent: Agent, game: Game) -> Agent:
     """The agent, where it is one for this game."""
-    if tuple(agent.shape) != SHAPE:
+    if tuple(agent.observation_shape) != OBSERVATION_SHAPE:
         raise InputError(
-            f"{agent.name}: sees observations of shape {tuple(agent.shape)} and {game.name} shows "
-            f"{SHAPE}, four grey frames; give an agent trained on these."
+            f"{agent.name}: sees observations of shape {tuple(agent.observation_shape)} and {game.name} shows "
+            f"{OBSERVATION_SHAPE}, four grey frames; give an agent trained on these."
         )
     if agent.num_actions != len(game.actions):
         raise InputError(
@@ -99,8 +108,8 @@ def fitting(agent: Agent, game: Game) -> Agent:
     return agent
 
 
-def share(where: str, epsilon: float) -> float:
+def validate_epsilon(caller: str, epsilon: float) -> float:
     """epsilon, from 0 to 1."""
     if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and 0 <= epsilon <= 1):
-        raise InputError(f"{where}: epsilon is {epsilon!r} and must be a number from 0 to 1.")
+        raise InputError(f"{caller}: epsilon is {epsilon!r} and must be a number from 0 to 1.")
     return float(epsilon)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Seen(NamedTuple):
+class AgentOutput(NamedTuple):
     """What an agent makes of n observations."""
 
     action: NDArray[np.int64]
@@ -35,15 +35,15 @@ class Agent(Protocol):
         """k, how many features it finds in one observation."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def observation_shape(self) -> tuple[int, ...]:
         """The shape of one observation, (4, 84, 84)."""
 
-    def start(self, count: int) -> Any:
+    def initial_state(self, num_games: int) -> Any:
         """Its memory at the start of `count` games; None where it has none."""
 
-    def see(
-        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, Any]:
+    def act(
+        self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, Any]:
         """What it makes of observations (n, *shape), and its memory after them.
 
         `fresh` (n,) marks the games that have just begun: nothing before them counts.

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.files import read_record, written_beside
-from bisimetric.mdp.checks import frozen
+from bisimetric.files import read_record, write_atomically
+from bisimetric.mdp.checks import freeze
 
 FORMAT = "bisimetric episode, version 1"
-ROWS = {
+FRAME_FIELDS = {
     "screens": (3, "u"),
     "features": (2, "f"),
     "values": (1, "f"),
@@ -62,23 +62,23 @@ class Episode:
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     episode: NDArray[np.int64]
-    levels: NDArray[np.int64] | None
-    made: dict[str, Any]
+    level_starts: NDArray[np.int64] | None
+    metadata: dict[str, Any]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.game, str) or not isinstance(self.made, dict):
+        if not isinstance(self.game, str) or not isinstance(self.metadata, dict):
             raise InputError(
-                f"Episode: game is {self.game!r} and made {type(self.made).__name__}; they must be "
+                f"Episode: game is {self.game!r} and made {type(self.metadata).__name__}; they must be "
                 "a name and a dict."
             )
-        for name, (dimensions, kind) in ROWS.items():
+        for name, (dimensions, kind) in FRAME_FIELDS.items():
             array = getattr(self, name)
             if array.ndim != dimensions or len(array) != len(self) or array.dtype.kind != kind:
                 raise InputError(
                     f"Episode: {name} are {array.dtype} of shape {array.shape} and must have "
                     f"{dimensions} dimensions and {len(self)} rows, one a frame."
                 )
-            frozen(array)
+            freeze(array)
             if kind == "f" and not np.isfinite(array).all():
                 raise InputError(f"Episode: {name} hold numbers that are not finite.")
         if len(self) == 0:
@@ -92,10 +92,10 @@ class Episode:
             raise InputError(f"Episode: screens are {self.screens.dtype} and must be uint8.")
         if self.episode[0] != 0 or not np.isin(np.diff(self.episode), (0, 1)).all():
             raise InputError("Episode: episode must number the games from 0, in a row.")
-        self._check_levels()
+        self._validate_level_starts()
 
-    def _check_levels(self) -> None:
-        found = self.levels
+    def _validate_level_starts(self) -> None:
+        found = self.level_starts
         if found is None:
             return
         inside = found.ndim == 1 and found.dtype.kind == "i"
@@ -111,7 +111,7 @@ class Episode:
     def __len__(self) -> int:
         return len(self.screens)
 
-    def rgb(self, frame: int) -> NDArray[np.uint8]:
+    def render(self, frame: int) -> NDArray[np.uint8]:
         """The screen of a frame, (210, 160, 3): red, green and blue."""
         if not -len(self) <= frame < len(self):
             raise InputError(f"{self.game}: there is no frame {frame}; there are {len(self)}.")
@@ -128,30 +128,30 @@ class Episode:
         return np.add.reduceat(self.rewards, self.starts)
 
     @property
-    def points(self) -> NDArray[np.int64]:
+    def scoring_frames(self) -> NDArray[np.int64]:
         """The frames whose action paid anything, for or against the agent."""
         return np.flatnonzero(self.rewards)
 
     @property
-    def losses(self) -> NDArray[np.int64]:
+    def life_losses(self) -> NDArray[np.int64]:
         """The last frames before a life is lost, the last one of a game with lives included."""
         fewer = np.zeros(len(self), np.bool_)
         same = np.diff(self.episode) == 0
         fewer[:-1] = same & (np.diff(self.lives) < 0)
         return np.flatnonzero(fewer | (self.terminated & (self.lives > 0)))
 
-    def events(self) -> dict[str, NDArray[np.int64]]:
+    def list_events(self) -> dict[str, NDArray[np.int64]]:
         """What happens, and at which frames: starts, levels where known, points and losses."""
-        found = {"starts": self.starts, "points": self.points, "losses": self.losses}
-        return found if self.levels is None else {**found, "levels": self.levels}
+        found = {"starts": self.starts, "points": self.scoring_frames, "losses": self.life_losses}
+        return found if self.level_starts is None else {**found, "levels": self.level_starts}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one compressed `.npz`; the file appears whole or not at all."""
-        about = {"format": FORMAT, "game": self.game, "made": self.made}
-        arrays = {name: getattr(self, name) for name in (*ROWS, "palette")}
-        if self.levels is not None:
-            arrays["levels"] = self.levels
-        with written_beside(path) as beside, open(beside, "wb") as file:
+        about = {"format": FORMAT, "game": self.game, "made": self.metadata}
+        arrays = {name: getattr(self, name) for name in (*FRAME_FIELDS, "palette")}
+        if self.level_starts is not None:
+            arrays["levels"] = self.level_starts
+        with write_atomically(path) as beside, open(beside, "wb") as file:
             np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 
     @classmethod

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.games.environments import SKIP
-from bisimetric.games.names import Game, emulator
+from bisimetric.games.environments import FRAME_SKIP
+from bisimetric.games.names import Game, create_emulator
 
-FOES_LEFT = {"SpaceInvaders": 17}
+ENEMY_COUNT_ADDRESS = {"SpaceInvaders": 17}
 """The byte of memory that counts the foes of a level, where it is known: it rises at its start."""
 
 
-class Screens:
+class ScreenRecorder:
     """A second console that follows a game by its starts and actions, and shows its screen.
 
     Where a picture flickers, both see the last two frames of a step in one: of each point, the
@@ -26,32 +26,32 @@ class Screens:
     """
 
     def __init__(self, game: Game, seed: int) -> None:
-        self._console = emulator(game.rom, seed)
+        self._console = create_emulator(game.rom, seed)
         self._actions = self._console.getMinimalActionSet()
-        self._byte = FOES_LEFT.get(game.name)
-        self._known = np.zeros(256, np.bool_)
+        self._enemy_address = ENEMY_COUNT_ADDRESS.get(game.name)
+        self._known_colours = np.zeros(256, np.bool_)
         self.palette = np.zeros((256, 3), np.uint8)
-        self.shown: NDArray[np.uint8] = np.zeros(self._console.getScreenDims(), np.uint8)
+        self.screen: NDArray[np.uint8] = np.zeros(self._console.getScreenDims(), np.uint8)
 
-    def start(self, frames: int) -> None:
+    def reset(self, num_frames: int) -> None:
         """The start of a game, and so many frames without an action."""
         self._console.reset_game()
-        for _ in range(frames):
+        for _ in range(num_frames):
             self._console.act(0)
-        self.shown, _ = self._looked()
+        self.screen, _ = self._read_screen()
 
     def step(self, action: int) -> float:
         """Holds an action for the frames of a step, and returns what it paid."""
         paid, looks = 0.0, []
-        for frame in range(SKIP):
+        for frame in range(FRAME_SKIP):
             paid += self._console.act(self._actions[action])
             if self._console.game_over():
                 break
-            if frame >= SKIP - 2:
-                looks.append(self._looked())
+            if frame >= FRAME_SKIP - 2:
+                looks.append(self._read_screen())
         if len(looks) == 2:
             (one, grey), (other, other_grey) = looks
-            self.shown = np.where(grey > other_grey, one, other)
+            self.screen = np.where(grey > other_grey, one, other)
         return paid
 
     @property
@@ -59,14 +59,18 @@ class Screens:
         return int(self._console.lives())
 
     @property
-    def foes(self) -> int | None:
+    def num_enemies(self) -> int | None:
         """How many foes of this level are left, where that is known."""
-        return None if self._byte is None else int(self._console.getRAM()[self._byte])
+        return (
+            None
+            if self._enemy_address is None
+            else int(self._console.getRAM()[self._enemy_address])
+        )
 
-    def _looked(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    def _read_screen(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """The screen in the numbers of its colours, and in grey."""
         indices = self._console.getScreen()
-        if not self._known[indices].all():
+        if not self._known_colours[indices].all():
             self.palette[indices] = self._console.getScreenRGB()
-            self._known[indices] = True
+            self._known_colours[indices] = True
         return indices, self._console.getScreenGrayscale()

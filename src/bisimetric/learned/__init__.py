@@ -13,30 +13,30 @@ except ImportError as error:
 
 from bisimetric.learned import paper
 from bisimetric.learned.bisimulation import bisimulation
-from bisimetric.learned.distance import Learned, Quality
-from bisimetric.learned.fitting import Fit, fit
-from bisimetric.learned.index import Index
-from bisimetric.learned.making import of_mdp, of_transitions
+from bisimetric.learned.distance import LearnedDistance, Quality
+from bisimetric.learned.fitting import FitResult, fit
+from bisimetric.learned.index import PivotIndex
+from bisimetric.learned.making import source_from_mdp, source_from_transitions
 from bisimetric.learned.networks.coupled import FreeNetwork, MetricNetwork
 from bisimetric.learned.on_policy import on_policy
 from bisimetric.learned.paper import mico
-from bisimetric.learned.settings import Settings
-from bisimetric.learned.sources import Scale
+from bisimetric.learned.settings import PairQConfig
+from bisimetric.learned.sources import FeatureScaling
 
 __all__ = [
-    "Fit",
+    "FeatureScaling",
+    "FitResult",
     "FreeNetwork",
-    "Index",
-    "Learned",
+    "LearnedDistance",
     "MetricNetwork",
+    "PairQConfig",
+    "PivotIndex",
     "Quality",
-    "Scale",
-    "Settings",
     "bisimulation",
     "fit",
     "mico",
-    "of_mdp",
-    "of_transitions",
     "on_policy",
     "paper",
+    "source_from_mdp",
+    "source_from_transitions",
 ]

@@ -14,20 +14,20 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, near_names, whole
+from bisimetric.errors import InputError, require_integer, suggest_names
 from bisimetric.interrupts import jit
 from bisimetric.learned import files
-from bisimetric.learned.losses import LOSSES, Kind, over_pairs
-from bisimetric.learned.making import of_transitions
-from bisimetric.learned.networks.coupled import Coupled
-from bisimetric.learned.networks.pairs import AnyNetwork, Parameters
-from bisimetric.learned.pairs import equal, gaps
-from bisimetric.learned.sources import Batch, Scale, Source
-from bisimetric.mdp import MDP, checked_discount
+from bisimetric.learned.losses import LOSSES, LearnedKind, map_over_pairs
+from bisimetric.learned.making import source_from_transitions
+from bisimetric.learned.networks.coupled import PairQEnsemble
+from bisimetric.learned.networks.pairs import FunctionalNetwork, Parameters
+from bisimetric.learned.pairs import build_action_mask, compute_reward_gaps
+from bisimetric.learned.sources import Batch, FeatureScaling, TrainingSource
+from bisimetric.mdp import MDP, validate_discount
 from bisimetric.transitions import Transitions
 
-FORMAT = "bisimetric learned distance, version 1"
-SOME = 256
+DISTANCE_FORMAT = "bisimetric learned distance, version 1"
+EVALUATION_BATCH = 256
 """Observations that a network is judged by."""
 
 
@@ -47,11 +47,11 @@ class Quality(NamedTuple):
     identity: float
     triangle: float
     residual: float
-    largest: float
+    max_distance: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedDistance:
     """An approximation of a distance: psi(x, y), symmetrised as max(psi(x, y), psi(y, x)).
 
     Nothing is proven of it. `quality` measures how far it is from a metric and from the equation
@@ -71,25 +71,25 @@ class Learned:
         names: one name a state, or None.
     """
 
-    kind: Kind
+    kind: LearnedKind
     discount: float
     network: Any
     parameters: Parameters
-    scale: Scale
+    scaling: FeatureScaling
     mdp: MDP | None = None
     points: NDArray[np.float32] | None = None
-    made: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     history: dict[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict)
     names: tuple[str, ...] | None = None
 
     def __call__(self, x: Any, y: Any) -> float:
         """The distance of two observations."""
-        return float(self._table(self._features(x), self._features(y))[0, 0])
+        return float(self._evaluate(self._featurise(x), self._featurise(y))[0, 0])
 
     def table(self, x: Any, y: Any = None) -> NDArray[np.float32]:
         """The distances of all pairs of observations (n, ...) and (m, ...), (n, m)."""
-        first = self._rows(x)
-        return np.asarray(self._table(first, first if y is None else self._rows(y)))
+        first = self._featurise_rows(x)
+        return np.asarray(self._evaluate(first, first if y is None else self._featurise_rows(y)))
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -101,7 +101,7 @@ class Learned:
             )
         return self.table(self.points)
 
-    def distance(self) -> Distance:
+    def to_distance(self) -> Distance:
         """The distances of the states of the MDP as a table; nothing is proven of its error.
 
         Where a state and itself are at distance 0 by definition, they are so in the table.
@@ -109,66 +109,70 @@ class Learned:
         if self.mdp is None:
             raise InputError("Learned: a table of states needs an MDP; use table(observations).")
         values = self.values.astype(np.float64)
-        if LOSSES[self.kind].zero_on_itself:
+        if LOSSES[self.kind].zero_self_distance:
             np.fill_diagonal(values, 0.0)
-        policy = self.made.get("policy")
+        policy = self.metadata.get("policy")
         return Distance(
             values,
             math.inf,
             self.kind,
             self.mdp,
             None if policy is None else np.asarray(policy),
-            {key: value for key, value in self.made.items() if key != "policy"},
+            {key: value for key, value in self.metadata.items() if key != "policy"},
         )
 
-    def quality(self, source: Transitions | Source, key: int = 0) -> Quality:
+    def quality(self, source: Transitions | TrainingSource, seed: int = 0) -> Quality:
         """How far it is from being a distance, and from its equation, on a batch of a source.
 
         Data is scaled like that which it was learned from. A source is used as it is.
         """
         if isinstance(source, Transitions):
-            source = of_transitions(self.kind, source, scale=self.scale)
-        if not isinstance(source, Source):
+            source = source_from_transitions(self.kind, source, scaling=self.scaling)
+        if not isinstance(source, TrainingSource):
             raise InputError(
                 f"Learned.quality: the source is {type(source).__name__} and must be Transitions, "
                 "or made by of_mdp or of_transitions."
             )
-        if not source.scale.like(self.scale):
+        if not source.scaling.matches(self.scaling):
             raise InputError(
                 "Learned.quality: the source is scaled in another way than what was learned from; "
                 "make it with scale=d.scale."
             )
-        batch = source.batch(jax.random.key(whole("Learned.quality", "key", key, 0)), SOME)
-        found = _judged(self.network, self.kind, self.discount, self.parameters, batch)
+        batch = source.sample_batch(
+            jax.random.key(require_integer("Learned.quality", "key", seed, 0)), EVALUATION_BATCH
+        )
+        found = _evaluate_quality_jit(
+            self.network, self.kind, self.discount, self.parameters, batch
+        )
         return Quality(*(float(each) for each in found))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one .safetensors file; it appears whole or not at all."""
-        if isinstance(self.network, AnyNetwork):
+        if isinstance(self.network, FunctionalNetwork):
             raise InputError(
                 "Learned: a network of one's own cannot be saved; keep the parameters of yours."
             )
         about = {
-            "format": FORMAT,
+            "format": DISTANCE_FORMAT,
             "kind": self.kind,
             "discount": self.discount,
-            **files.described(self.network),
-            "ends": self.scale.ends,
-            "shape": self.scale.shape,
+            **files.describe_network(self.network),
+            "ends": self.scaling.has_terminal,
+            "shape": self.scaling.shape,
             "names": self.names,
-            "made": self.made,
+            "made": self.metadata,
         }
-        tensors = files.named(self.parameters)
-        tensors |= {"shift": self.scale.shift, "width": self.scale.width}
-        tensors |= {f"{files.HISTORY}{name}": array for name, array in self.history.items()}
+        tensors = files.name_leaves(self.parameters)
+        tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
+        tensors |= {f"{files.HISTORY_PREFIX}{name}": array for name, array in self.history.items()}
         if self.points is not None:
             tensors["points"] = self.points
-        files.write(path, tensors, about)
+        files.write_tensors(path, tensors, about)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mdp: MDP | None = None) -> Learned:
+    def load(cls, path: str | os.PathLike[str], mdp: MDP | None = None) -> LearnedDistance:
         """Reads what `save` wrote; `mdp` is that whose states it was learned from."""
-        tensors, about = files.read(path, FORMAT, "learned distance")
+        tensors, about = files.read_tensors(path, DISTANCE_FORMAT, "learned distance")
         points = tensors.get("points")
         if points is not None and (points.ndim != 2 or points.dtype.kind != "f"):
             raise InputError(
@@ -182,9 +186,9 @@ class Learned:
                 f"{mdp.num_states}; give the MDP that it was learned from, or none."
             )
         try:
-            network = files.network_in(about)
+            network = files.build_network(about)
             shape, names = about["shape"], about["names"]
-            scale = Scale(
+            scale = FeatureScaling(
                 tensors["shift"],
                 tensors["width"],
                 about["ends"],
@@ -193,7 +197,9 @@ class Learned:
             if getattr(network, "copies", 1) > len(tensors):
                 raise ValueError(f"its copies are {network.copies} and its weights are fewer")
             # Shapes only: what a damaged file claims to be large is not allocated.
-            start = jax.eval_shape(lambda key: network.init(key, scale.features), jax.random.key(0))
+            start = jax.eval_shape(
+                lambda key: network.init(key, scale.num_features), jax.random.key(0)
+            )
             places, tree = jax.tree_util.tree_flatten_with_path(start)
             weights = []
             for place, leaf in places:
@@ -209,7 +215,7 @@ class Learned:
                 raise ValueError(f"its points have {points.shape[1]} features")
             if names is not None and (points is None or len(names) != len(points)):
                 raise ValueError(f"its names are {len(names)} and must be one per state")
-            discount = checked_discount(about["discount"])
+            discount = validate_discount(about["discount"])
             return cls(
                 about["kind"],
                 discount,
@@ -219,59 +225,59 @@ class Learned:
                 None if mdp is None else mdp.replace(discount=discount),
                 points,
                 dict(about["made"]),
-                files.history_in(tensors),
+                files.extract_history(tensors),
                 None if names is None else tuple(names),
             )
-        except files.DAMAGED as error:
+        except files.DAMAGE_ERRORS as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path} is no learned distance of bisimetric ({what}).") from None
 
-    def _features(self, x: Any) -> NDArray[np.float32]:
+    def _featurise(self, x: Any) -> NDArray[np.float32]:
         """The features (1, k) of one observation, of a state, or of the end."""
         if x is None:
-            if not self.scale.ends:
+            if not self.scaling.has_terminal:
                 raise InputError(
                     "Learned: no episode ended in the data, so that None means nothing."
                 )
-            return self.scale.end
+            return self.scaling.terminal
         if self.points is not None and np.ndim(x) == 0:
-            return self.scale(self.points[[self._state(x)]])
-        return self.scale([x])
+            return self.scaling(self.points[[self._resolve_state(x)]])
+        return self.scaling([x])
 
-    def _rows(self, x: Any) -> NDArray[np.float32]:
+    def _featurise_rows(self, x: Any) -> NDArray[np.float32]:
         """The features (n, k) of observations (n, ...), or of states."""
         if self.points is not None and np.ndim(x) == 1:
-            return self.scale(self.points[[self._state(each) for each in x]])
-        return self.scale(x)
+            return self.scaling(self.points[[self._resolve_state(each) for each in x]])
+        return self.scaling(x)
 
-    def _state(self, which: Any) -> int:
+    def _resolve_state(self, state: Any) -> int:
         """The id of a state given by id or by name."""
         known = 0 if self.points is None else len(self.points)
-        if self.names is not None and which in self.names:
-            return self.names.index(which)
+        if self.names is not None and state in self.names:
+            return self.names.index(state)
         try:
-            index = int(which)
+            index = int(state)
         except (TypeError, ValueError):
             index = -1
-        if not (0 <= index < known) or (not isinstance(which, str) and index != which):
-            hint = near_names(str(which), self.names or ())
+        if not (0 <= index < known) or (not isinstance(state, str) and index != state):
+            hint = suggest_names(str(state), self.names or ())
             raise InputError(
-                f"Learned: there is no state {which!r}"
+                f"Learned: there is no state {state!r}"
                 + (hint or f"; use an id from 0 to {known - 1}.")
             )
         return index
 
-    def _table(self, x: Any, y: Any) -> Array:
-        return _symmetric(self.network, self.parameters, x, y)
+    def _evaluate(self, x: Any, y: Any) -> Array:
+        return _compute_distances_jit(self.network, self.parameters, x, y)
 
     def __repr__(self) -> str:
         return (
-            f"Learned({self.kind}, discount {self.discount:g}, {self.scale.features} features, an "
+            f"Learned({self.kind}, discount {self.discount:g}, {self.scaling.num_features} features, an "
             "approximation)"
         )
 
 
-def symmetric(network: Any, parameters: Parameters, x: Array, y: Array) -> Array:
+def compute_distances(network: Any, parameters: Parameters, x: Array, y: Array) -> Array:
     """d(x_i, y_j) = max(psi(x_i, y_j), psi(y_j, x_i)), (n, m)."""
     if network.symmetric:
         found: Array = network.table(parameters, x, y)
@@ -279,18 +285,18 @@ def symmetric(network: Any, parameters: Parameters, x: Array, y: Array) -> Array
     return jnp.maximum(network.table(parameters, x, y), network.table(parameters, y, x).T)
 
 
-_symmetric = jit(symmetric, static_argnums=0)
+_compute_distances_jit = jit(compute_distances, static_argnums=0)
 
 
-def _judge(
-    network: Any, kind: Kind, discount: float, parameters: Parameters, batch: Batch
+def _evaluate_quality(
+    network: Any, kind: LearnedKind, discount: float, parameters: Parameters, batch: Batch
 ) -> tuple[Array, ...]:
     psi = network.table(parameters, batch.x, batch.x)
     d = jnp.maximum(psi, psi.T)
     loss = LOSSES[kind]
-    gap, same = gaps(batch.reward), jnp.eye(len(batch.reward), dtype=bool)
+    gap, same = compute_reward_gaps(batch.reward), jnp.eye(len(batch.reward), dtype=bool)
     ahead = network.table(parameters, batch.x_next, batch.x_next)
-    if isinstance(network, Coupled):
+    if isinstance(network, PairQEnsemble):
         # Each action has an equation of its own; the end takes the action of the other.
         action = jnp.maximum(batch.action[:, None], batch.action[None, :])
         action = jnp.maximum(action, 0) if loss.same_actions else jnp.zeros_like(action)
@@ -299,8 +305,8 @@ def _judge(
         targets = jnp.where(same, 0.0, gap + discount * ahead)
     else:
         found = psi
-        targets = over_pairs(loss.target)(gap, ahead, psi, same, discount, jnp.float32(1.0))
-    counts = equal(batch.action) if loss.same_actions else jnp.ones_like(same)
+        targets = map_over_pairs(loss.target)(gap, ahead, psi, same, discount, jnp.float32(1.0))
+    counts = build_action_mask(batch.action) if loss.same_actions else jnp.ones_like(same)
     through = jax.lax.map(lambda row: jnp.min(row[:, None] + d, axis=0), d)
     return (
         jnp.abs(psi - psi.T).max(),
@@ -311,4 +317,4 @@ def _judge(
     )
 
 
-_judged = jit(_judge, static_argnums=(0, 1, 2))
+_evaluate_quality_jit = jit(_evaluate_quality, static_argnums=(0, 1, 2))

@@ -14,61 +14,61 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric.errors import InputError
-from bisimetric.files import compute_checksum, written_beside
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.metadata import check_metadata
-from bisimetric.learned.networks.coupled import Coupled, FreeNetwork, MetricNetwork
+from bisimetric.files import compute_checksum, write_atomically
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.metadata import validate_metadata
+from bisimetric.learned.networks.coupled import FreeNetwork, MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.pairs import PairNetwork
-from bisimetric.learned.sources import Source, States
-from bisimetric.learned.training import Recipe, State
+from bisimetric.learned.sources import StateSource, TrainingSource
+from bisimetric.learned.training import Algorithm, TrainingState
 
 if TYPE_CHECKING:
-    from bisimetric.learned.fitting import Fit
+    from bisimetric.learned.fitting import FitResult
 
-RUN = "bisimetric learning run, version 1"
-HISTORY = "history "
+RUN_FORMAT = "bisimetric learning run, version 1"
+HISTORY_PREFIX = "history "
 
 
-def save(path: str | os.PathLike[str], fit: Fit, source: str) -> None:
+def save_run(path: str | os.PathLike[str], result: FitResult, source_digest: str) -> None:
     """Writes all that it takes to go on; the file appears whole or not at all.
 
     `source` is the fingerprint of what is learned from.
     """
     about = {
-        "format": RUN,
-        **told(fit.kind, fit.discount, fit.settings, fit.keys),
-        "source": source,
-        "features": fit.source.scale.features,
-        "reach": fit.settings.reach(fit.source, fit.network),
-        "of": fit.steps,
+        "format": RUN_FORMAT,
+        **describe_run(result.kind, result.discount, result.config, result.seeds),
+        "source": source_digest,
+        "features": result.source.scaling.num_features,
+        "reach": result.config.effective_lookahead(result.source, result.network),
+        "of": result.updates,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
-    tensors = named(_plain(fit.state))
-    tensors |= {f"{HISTORY}{name}": array for name, array in fit.history.items()}
-    write(path, tensors, about)
+    tensors = name_leaves(_unwrap_key(result.state))
+    tensors |= {f"{HISTORY_PREFIX}{name}": array for name, array in result.history.items()}
+    write_tensors(path, tensors, about)
 
 
-def restored(
+def restore_run(
     path: str | os.PathLike[str],
-    kind: Kind,
+    kind: LearnedKind,
     discount: float,
-    settings: Recipe,
-    keys: tuple[int, ...],
-    source: str,
-    start: State,
-    steps: int,
-) -> tuple[State, dict[str, NDArray[np.float64]]]:
+    config: Algorithm,
+    seeds: tuple[int, ...],
+    source_digest: str,
+    initial_state: TrainingState,
+    updates: int,
+) -> tuple[TrainingState, dict[str, NDArray[np.float64]]]:
     """The state and the history of a saved run of the same kind, from its file."""
-    tensors, about = read(path, RUN, "learning run")
-    for name, here in told(kind, discount, settings, keys).items():
+    tensors, about = read_tensors(path, RUN_FORMAT, "learning run")
+    for name, here in describe_run(kind, discount, config, seeds).items():
         # After a divergence one goes on with a smaller one.
         if json.dumps(about.get(name)) != json.dumps(here) and name != "learning_rate":
             raise InputError(
                 f"{path} is of another run: its {name} is {about.get(name)} and here it is {here}; "
                 f"resume it with the same {name}, or start anew."
             )
-    wanted = named(_plain(start))
+    wanted = name_leaves(_unwrap_key(initial_state))
     for name, leaf in wanted.items():
         if name not in tensors or tensors[name].shape != leaf.shape:
             found = tensors[name].shape if name in tensors else "missing"
@@ -81,25 +81,25 @@ def restored(
                 f"{path} is damaged: its {name} is {tensors[name].dtype} and must be {leaf.dtype}; "
                 "resume another file, or start anew."
             )
-    if about.get("source") != source:
+    if about.get("source") != source_digest:
         raise InputError(
             f"{path} is of another run: what it learns from differs from the source here; resume "
             "it with the same, or start anew."
         )
-    if about.get("of") != steps and settings.decay:
+    if about.get("of") != updates and config.decay:
         raise InputError(
             f"{path} is of a run of {about.get('of')} steps, and its learning rate falls to 0 "
-            f"there; resume it with as many, or start anew with {steps}."
+            f"there; resume it with as many, or start anew with {updates}."
         )
-    tree = jax.tree.structure(_plain(start))
+    tree = jax.tree.structure(_unwrap_key(initial_state))
     arrays = [jax.numpy.asarray(tensors[name], leaf.dtype) for name, leaf in wanted.items()]
-    plain: State = jax.tree.unflatten(tree, arrays)
-    steps_of(path, tensors)
+    plain: TrainingState = jax.tree.unflatten(tree, arrays)
+    read_update_count(path, tensors)
     state = plain._replace(key=jax.random.wrap_key_data(plain.key))
-    return state, history_in(tensors)
+    return state, extract_history(tensors)
 
 
-def steps_of(path: str | os.PathLike[str], tensors: dict[str, NDArray[Any]]) -> int:
+def read_update_count(path: str | os.PathLike[str], tensors: dict[str, NDArray[Any]]) -> int:
     """How many steps a saved run has taken."""
     step = tensors.get(".step")
     if step is None or step.shape != () or step.dtype != np.int32 or step < 0:
@@ -107,21 +107,21 @@ def steps_of(path: str | os.PathLike[str], tensors: dict[str, NDArray[Any]]) -> 
     return int(step)
 
 
-def history_in(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+def extract_history(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
     """The metrics among the tensors of a file, by name."""
     return {
-        name.removeprefix(HISTORY): array
+        name.removeprefix(HISTORY_PREFIX): array
         for name, array in tensors.items()
-        if name.startswith(HISTORY)
+        if name.startswith(HISTORY_PREFIX)
     }
 
 
-def fingerprint(source: Source) -> str:
+def compute_fingerprint(source: TrainingSource) -> str:
     """Tells one source from another: a digest of its numbers."""
-    scale = source.scale
-    digest = hashlib.sha256(repr((type(source).__name__, scale.ends)).encode())
-    if isinstance(source, States):
-        digest.update(repr((source.noise, source.most)).encode())
+    scale = source.scaling
+    digest = hashlib.sha256(repr((type(source).__name__, scale.has_terminal)).encode())
+    if isinstance(source, StateSource):
+        digest.update(repr((source.noise, source.noise_clip)).encode())
     for leaf in (scale.shift, scale.width, *jax.tree.leaves(source)):
         array = np.ascontiguousarray(leaf)
         digest.update(repr((array.shape, array.dtype.str)).encode())
@@ -129,82 +129,84 @@ def fingerprint(source: Source) -> str:
     return digest.hexdigest()
 
 
-def told(kind: str, discount: float, settings: Any, keys: tuple[int, ...]) -> dict[str, Any]:
+def describe_run(kind: str, discount: float, config: Any, seeds: tuple[int, ...]) -> dict[str, Any]:
     """What must be the same for a run to go on, in words."""
     how = {
-        field.name: getattr(settings, field.name)
-        for field in dataclasses.fields(settings)
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
         if field.name != "network"
     }
     return {
         "kind": kind,
         "discount": discount,
-        **described(settings.network),
-        "keys": list(keys),
+        **describe_network(config.network),
+        "keys": list(seeds),
         **how,
     }
 
 
-def described(network: Any) -> dict[str, Any]:
+def describe_network(network: Any) -> dict[str, Any]:
     """A network in words: the widths of its hidden layers, and what else tells it from others."""
-    if isinstance(network, Coupled):
-        sizes = {name: getattr(network, name) for name in COUPLED}
-        return {**described(network.network), **sizes}
-    for form, shape in SHAPES.items():
+    if isinstance(network, PairQEnsemble):
+        sizes = {name: getattr(network, name) for name in ENSEMBLE_FIELDS}
+        return {**describe_network(network.network), **sizes}
+    for form, shape in NETWORK_FIELDS.items():
         if isinstance(network, form):
             how = {name: getattr(network, name) for name in shape}
-            return {"form": FORMS[form], "network": list(network.hidden), **how}
+            return {"form": NETWORK_FORMS[form], "network": list(network.hidden), **how}
     return {"network": "own"}
 
 
-def network_in(about: dict[str, Any]) -> Any:
+def build_network(metadata: dict[str, Any]) -> Any:
     """The network that `described` tells of."""
-    names = {name: form for form, name in FORMS.items()}
-    form = names[about.get("form", "pairs")]
-    how = {name: about[name] for name in SHAPES[form] if name in about}
+    names = {name: form for form, name in NETWORK_FORMS.items()}
+    form = names[metadata.get("form", "pairs")]
+    how = {name: metadata[name] for name in NETWORK_FIELDS[form] if name in metadata}
     if form is PairNetwork:
-        return PairNetwork(tuple(about["network"]), **{"output": "relu", **how})
-    network = form(tuple(about["network"]), **how)
-    return Coupled(network, **{name: about[name] for name in COUPLED})
+        return PairNetwork(tuple(metadata["network"]), **{"output": "relu", **how})
+    network = form(tuple(metadata["network"]), **how)
+    return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
 
 
-COUPLED = ("actions", "unit", "most", "copies", "taken")
-FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
-SHAPES: dict[Any, tuple[str, ...]] = {
+ENSEMBLE_FIELDS = ("actions", "unit", "most", "copies", "taken")
+NETWORK_FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
+NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
     PairNetwork: ("activation", "output", "init_weights"),
     MetricNetwork: ("groups", "size", "waves", "activation"),
     FreeNetwork: ("waves",),
 }
 
 
-def named(tree: Any) -> dict[str, NDArray[Any]]:
+def name_leaves(tree: Any) -> dict[str, NDArray[Any]]:
     """The leaves of a tree of arrays by their place in it."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(place): np.asarray(leaf) for place, leaf in leaves}
 
 
-CHECKSUM = "sha256"
+CHECKSUM_KEY = "sha256"
 """The name of the checksum beside the metadata of a file."""
 
 
-def write(path: str | os.PathLike[str], tensors: dict[str, Any], about: dict[str, Any]) -> None:
+def write_tensors(
+    path: str | os.PathLike[str], tensors: dict[str, Any], about: dict[str, Any]
+) -> None:
     """Write tensors and metadata with their checksum; the file appears whole or not at all."""
     from safetensors.numpy import save_file
 
     whole = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    if (wrong := _first_not_finite(whole)) is not None:
+    if (wrong := _find_non_finite(whole)) is not None:
         raise InputError(
             f"cannot write {path}: {wrong} holds NaN or infinity; train with a smaller "
             "learning rate."
         )
     text = json.dumps(about)
-    metadata = {"about": text, CHECKSUM: compute_checksum(text, whole)}
-    with written_beside(path) as beside:
+    metadata = {"about": text, CHECKSUM_KEY: compute_checksum(text, whole)}
+    with write_atomically(path) as beside:
         save_file(whole, beside, metadata=metadata)
 
 
-def read(
-    path: str | os.PathLike[str], wanted: str, what: str
+def read_tensors(
+    path: str | os.PathLike[str], expected_format: str, description: str
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read the tensors and the metadata of a file of the format `wanted`.
 
@@ -222,29 +224,31 @@ def read(
             text = metadata.get("about", "{}")
             about = json.loads(text)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if about.get("format") != wanted:
+        if about.get("format") != expected_format:
             raise ValueError(f"its format is {about.get('format')!r}")
         others = metadata.keys() - {"about"}
-        if others and metadata.get(CHECKSUM) != compute_checksum(text, tensors):
+        if others and metadata.get(CHECKSUM_KEY) != compute_checksum(text, tensors):
             raise ValueError("its checksum does not match: it was changed after it was saved")
-        if (wrong := _first_not_finite(tensors)) is not None:
+        if (wrong := _find_non_finite(tensors)) is not None:
             raise ValueError(f"its {wrong} holds NaN or infinity")
-        _check_history(history_in(tensors))
-        check_metadata(about)
+        _validate_history(extract_history(tensors))
+        validate_metadata(about)
     except FileNotFoundError:
         raise FileNotFoundError(f"cannot read {path}: there is no such file.") from None
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
-    except (SafetensorError, *DAMAGED) as error:
-        raise InputError(f"{path} is cut short or no {what} of bisimetric ({error}).") from None
+    except (SafetensorError, *DAMAGE_ERRORS) as error:
+        raise InputError(
+            f"{path} is cut short or no {description} of bisimetric ({error})."
+        ) from None
     return tensors, about
 
 
-DAMAGED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+DAMAGE_ERRORS = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """What damaged metadata or tensors may raise."""
 
 
-def _check_history(history: dict[str, NDArray[Any]]) -> None:
+def _validate_history(history: dict[str, NDArray[Any]]) -> None:
     """Raise a ValueError unless every metric is floats, one per recorded step."""
     step = history.get("step", np.zeros(0))
     if step.ndim != 1 or not np.isfinite(step).all():
@@ -254,15 +258,17 @@ def _check_history(history: dict[str, NDArray[Any]]) -> None:
             raise ValueError(f"its history of {name} is {array.dtype} of shape {array.shape}")
 
 
-def _first_not_finite(tensors: dict[str, NDArray[Any]]) -> str | None:
+def _find_non_finite(tensors: dict[str, NDArray[Any]]) -> str | None:
     """The first tensor with NaN or infinity; a history may have gaps, which are NaN."""
     for name, array in tensors.items():
-        number = name.startswith(HISTORY) or array.dtype.kind != "f" or np.isfinite(array).all()
+        number = (
+            name.startswith(HISTORY_PREFIX) or array.dtype.kind != "f" or np.isfinite(array).all()
+        )
         if not number:
             return name
     return None
 
 
-def _plain(state: State) -> State:
+def _unwrap_key(state: TrainingState) -> TrainingState:
     """A state whose random keys are plain numbers."""
     return state._replace(key=jax.random.key_data(state.key))

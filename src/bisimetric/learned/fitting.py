@@ -15,33 +15,33 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from bisimetric.errors import Diverged, InputError, whole
-from bisimetric.files import check_writable
+from bisimetric.errors import Diverged, InputError, require_integer
+from bisimetric.files import require_writable
 from bisimetric.interrupts import jit
 from bisimetric.learned import files, training
-from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.memory import name_exhausted_memory, require_training_memory
-from bisimetric.learned.networks.pairs import PairNetwork, refuse_other_than_numbers
-from bisimetric.learned.numbers import number
-from bisimetric.learned.settings import Settings
-from bisimetric.learned.sources import Record, Source, States
-from bisimetric.learned.spreading import mesh_of
-from bisimetric.learned.training import Recipe, State
-from bisimetric.mdp import checked_discount
-from bisimetric.progress import bar
+from bisimetric.learned.losses import LOSSES, LearnedKind
+from bisimetric.learned.memory import report_exhausted_memory, require_training_memory
+from bisimetric.learned.networks.pairs import PairNetwork, require_scalar_output
+from bisimetric.learned.numbers import validate_number
+from bisimetric.learned.settings import PairQConfig
+from bisimetric.learned.sources import StateSource, TrainingSource, TransitionSource
+from bisimetric.learned.spreading import build_mesh
+from bisimetric.learned.training import Algorithm, TrainingState
+from bisimetric.mdp import validate_discount
+from bisimetric.progress import show_progress
 
-KEEP = 60.0
+CHECKPOINT_SECONDS = 60.0
 """Seconds between two checkpoints."""
 
-KEYS = 2**32
+SEED_LIMIT = 2**32
 """How many keys JAX tells apart."""
 
-Metrics = dict[str, NDArray[np.float64]]
+History = dict[str, NDArray[np.float64]]
 """What was measured, by name, (seeds, records); `step` is (records,)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fit:
+class FitResult:
     """Networks that were trained together, one a key, and what was measured on the way.
 
     Attributes:
@@ -55,40 +55,40 @@ class Fit:
         mesh: the devices, where there were several.
     """
 
-    kind: Kind
+    kind: LearnedKind
     discount: float
-    settings: Recipe
-    source: Source
+    config: Algorithm
+    source: TrainingSource
     network: Any
-    steps: int
-    keys: tuple[int, ...]
-    state: State
-    history: Metrics
+    updates: int
+    seeds: tuple[int, ...]
+    state: TrainingState
+    history: History
     learning_rates: tuple[float, ...] | None = None
     mesh: Mesh | None = None
 
-    def parameters(self, seed: int) -> Any:
+    def parameters(self, index: int) -> Any:
         """The parameters of one of the networks."""
-        return jax.tree.map(lambda leaf: leaf[seed], self.state.parameters)
+        return jax.tree.map(lambda leaf: leaf[index], self.state.parameters)
 
 
 def fit(
-    kind: Kind,
-    source: Source,
+    kind: LearnedKind,
+    source: TrainingSource,
     *,
     discount: float,
-    steps: int,
-    keys: Sequence[int] = (0,),
+    updates: int,
+    seeds: Sequence[int] = (0,),
     learning_rates: Sequence[float] | None = None,
     devices: Sequence[Any] | None = None,
-    share: bool = False,
-    settings: Recipe | None = None,
-    every: int = 500,
+    data_parallel: bool = False,
+    config: Algorithm | None = None,
+    log_every: int = 500,
     measure: Callable[[Any], dict[str, Array]] | None = None,
     patience: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
-) -> Fit:
+) -> FitResult:
     """Trains one network a key, all of them in one compiled program.
 
     Args:
@@ -122,84 +122,84 @@ def fit(
     >>> done.history["step"].tolist(), done.history["loss"].shape
     ([10.0, 20.0], (1, 2))
     """
-    settings = settings or Settings()
-    discount, steps, every, patience = _checked(
-        kind, source, settings, discount, steps, every, patience
+    config = config or PairQConfig()
+    discount, updates, log_every, patience = _validate_arguments(
+        kind, source, config, discount, updates, log_every, patience
     )
-    chosen = _keys(kind, keys)
+    chosen = _validate_seeds(kind, seeds)
     if checkpoint is not None:
-        check_writable(checkpoint)
+        require_writable(checkpoint)
     kept = checkpoint is not None or resume is not None
-    fingerprint = files.fingerprint(source) if kept else ""
-    network = settings.network_of(source, kind, discount)
-    refuse_other_than_numbers(network, source.scale.features)
-    require_training_memory(kind, source, settings, network, len(chosen))
-    seeds = jnp.stack([jax.random.key(key) for key in chosen])
-    state = training.started(settings, network, source.scale.features, seeds)
-    history: Metrics = {}
+    fingerprint = files.compute_fingerprint(source) if kept else ""
+    network = config.build_network(source, kind, discount)
+    require_scalar_output(network, source.scaling.num_features)
+    require_training_memory(kind, source, config, network, len(chosen))
+    keys = jnp.stack([jax.random.key(seed) for seed in chosen])
+    state = training.initialise_state(config, network, source.scaling.num_features, keys)
+    history: History = {}
     if resume is not None:
-        state, history = files.restored(
-            resume, kind, discount, settings, chosen, fingerprint, state, steps
+        state, history = files.restore_run(
+            resume, kind, discount, config, chosen, fingerprint, state, updates
         )
-        if int(state.step) > steps:
+        if int(state.step) > updates:
             raise InputError(
-                f"{resume} holds {int(state.step):,} steps and {steps:,} are asked for, those "
+                f"{resume} holds {int(state.step):,} steps and {updates:,} are asked for, those "
                 "included; ask for more."
             )
-    rates = _rates(kind, learning_rates, len(chosen))
-    mesh = mesh_of(len(chosen), devices, share=share)
-    how = (network, steps, chosen, state, history, rates, mesh)
-    reached = Fit(kind, discount, settings, source, *how)
+    rates = _validate_learning_rates(kind, learning_rates, len(chosen))
+    mesh = build_mesh(len(chosen), devices, data_parallel=data_parallel)
+    how = (network, updates, chosen, state, history, rates, mesh)
+    reached = FitResult(kind, discount, config, source, *how)
     measured = None if measure is None else jit(jax.vmap(measure))
     began = time.perf_counter()
     try:
-        exhausted = name_exhausted_memory(kind, settings.batch)
-        with exhausted, bar(1.0, f"learning {kind}") as progress:
-            while (done := int(reached.state.step)) < steps:
-                size = min(every - done % every, steps - done)
-                after, loss = _advanced(reached, reached.state, size)
-                if not _finite(after, loss).all():
-                    raise _diverged(reached, size, checkpoint)
-                if _stuck(reached.state, after, loss).all() and _silent(reached):
-                    raise _dead(reached)
+        exhausted = report_exhausted_memory(kind, config.batch)
+        with exhausted, show_progress(1.0, f"learning {kind}") as progress:
+            while (done := int(reached.state.step)) < updates:
+                size = min(log_every - done % log_every, updates - done)
+                after, loss = _advance(reached, reached.state, size)
+                if not _is_finite(after, loss).all():
+                    raise _build_divergence_error(reached, size, checkpoint)
+                if _is_stuck(reached.state, after, loss).all() and _has_zero_output(reached):
+                    raise _build_dead_network_error(reached)
                 record = {"step": np.float64(done + size), "loss": np.asarray(loss, np.float64)}
                 if measured is not None:
                     found = measured(after.parameters)
                     record |= {name: np.asarray(each, np.float64) for name, each in found.items()}
                 # In one piece, so that an interrupt leaves a state with its own history.
                 reached = dataclasses.replace(
-                    reached, state=after, history=_longer(reached.history, record)
+                    reached, state=after, history=_append_record(reached.history, record)
                 )
-                progress.at((done + size) / steps, _note(record))
-                if checkpoint is not None and time.perf_counter() - began > KEEP:
+                progress.set_position((done + size) / updates, _format_record(record))
+                if checkpoint is not None and time.perf_counter() - began > CHECKPOINT_SECONDS:
                     began = time.perf_counter()
-                    files.save(checkpoint, reached, fingerprint)
-                if patience is not None and _stalled(reached, patience):
+                    files.save_run(checkpoint, reached, fingerprint)
+                if patience is not None and _has_stalled(reached, patience):
                     break
     finally:
         if checkpoint is not None:
-            files.save(checkpoint, reached, fingerprint)
+            files.save_run(checkpoint, reached, fingerprint)
     return reached
 
 
-def _advanced(fit: Fit, state: State, steps: int) -> tuple[State, Array]:
-    rates = fit.learning_rates
-    return training.advanced(
+def _advance(result: FitResult, state: TrainingState, updates: int) -> tuple[TrainingState, Array]:
+    rates = result.learning_rates
+    return training.advance(
         state,
-        fit.source,
-        settings=fit.settings,
-        network=fit.network,
-        kind=fit.kind,
-        discount=fit.discount,
-        steps=steps,
-        of=fit.steps,
-        rates=None if rates is None else jnp.asarray(rates, jnp.float32),
-        mesh=fit.mesh,
+        result.source,
+        config=result.config,
+        network=result.network,
+        kind=result.kind,
+        discount=result.discount,
+        updates=updates,
+        total_updates=result.updates,
+        learning_rates=None if rates is None else jnp.asarray(rates, jnp.float32),
+        mesh=result.mesh,
     )
 
 
 @jit
-def _finite(state: State, loss: Array) -> Array:
+def _is_finite(state: TrainingState, loss: Array) -> Array:
     """Whether the loss of each seed is finite, and all that it keeps."""
     found = jnp.isfinite(loss)
     for leaf in jax.tree.leaves((state.parameters, state.optimiser)):
@@ -208,7 +208,7 @@ def _finite(state: State, loss: Array) -> Array:
 
 
 @jit
-def _stuck(before: State, after: State, loss: Array) -> Array:
+def _is_stuck(before: TrainingState, after: TrainingState, loss: Array) -> Array:
     """Whether no step changed any weight of a seed, though it has something to learn."""
     found = loss > 0
     for one, other in zip(
@@ -218,22 +218,22 @@ def _stuck(before: State, after: State, loss: Array) -> Array:
     return found
 
 
-def _silent(fit: Fit) -> bool:
+def _has_zero_output(result: FitResult) -> bool:
     """Whether the output of all networks is 0 for all pairs of a batch."""
 
     @jit
     def largest(parameters: Any, key: Array) -> Array:
-        x = fit.source.batch(key, fit.settings.batch).x
-        tables = jax.vmap(fit.network.table, in_axes=(0, None, None))
+        x = result.source.sample_batch(key, result.config.batch).x
+        tables = jax.vmap(result.network.table, in_axes=(0, None, None))
         return jnp.abs(tables(parameters, x, x)).max()
 
-    return not largest(fit.state.parameters, jax.random.key(0))
+    return not largest(result.state.parameters, jax.random.key(0))
 
 
-def _longer(history: Metrics, record: dict[str, Any]) -> Metrics:
+def _append_record(history: History, record: dict[str, Any]) -> History:
     """A history with one more record; what one of them lacks is NaN there."""
     before = len(history.get("step", ()))
-    longer: Metrics = {}
+    longer: History = {}
     for name in {**record, **history}:
         new = record.get(name)
         if new is None:
@@ -245,97 +245,107 @@ def _longer(history: Metrics, record: dict[str, Any]) -> Metrics:
     return longer
 
 
-def _note(record: dict[str, Any]) -> str:
+def _format_record(record: dict[str, Any]) -> str:
     names = [name for name in record if name != "step"]
     return ", ".join(f"{name} {float(np.mean(record[name])):.3g}" for name in names)
 
 
-def _stalled(fit: Fit, patience: int) -> bool:
+def _has_stalled(result: FitResult, patience: int) -> bool:
     """Whether the losses have not become smaller for any seed, among the records that count."""
-    reach = fit.settings.reach(fit.source, fit.network)
-    settled = fit.settings.settled(fit.discount, reach)
-    losses = fit.history["loss"][:, fit.history["step"] > settled]
+    reach = result.config.effective_lookahead(result.source, result.network)
+    settled = result.config.count_settling_updates(result.discount, reach)
+    losses = result.history["loss"][:, result.history["step"] > settled]
     if losses.shape[1] <= patience:
         return False
     return bool((losses[:, -patience:].min(axis=1) >= losses[:, :-patience].min(axis=1)).all())
 
 
-def _diverged(fit: Fit, size: int, checkpoint: str | os.PathLike[str] | None) -> Diverged:
+def _build_divergence_error(
+    result: FitResult, updates: int, checkpoint: str | os.PathLike[str] | None
+) -> Diverged:
     """What went wrong, found by taking the steps again, one by one."""
-    good = int(fit.state.step)
-    step, after = good, fit.state
-    finite = np.ones(len(fit.keys), dtype=np.bool_)
-    while finite.all() and step < good + size:
-        after, loss = _advanced(fit, after, 1)
-        step, finite = step + 1, np.asarray(_finite(after, loss))
+    good = int(result.state.step)
+    step, after = good, result.state
+    finite = np.ones(len(result.seeds), dtype=np.bool_)
+    while finite.all() and step < good + updates:
+        after, loss = _advance(result, after, 1)
+        step, finite = step + 1, np.asarray(_is_finite(after, loss))
     where = f" the state after step {good:,} is kept in {checkpoint};" if checkpoint else ""
     return Diverged(
-        f"learned.{fit.kind}: the loss or the weights of key {fit.keys[int(np.argmin(finite))]} "
+        f"learned.{result.kind}: the loss or the weights of key {result.seeds[int(np.argmin(finite))]} "
         f"are not finite at step {step:,};{where} try a smaller learning_rate, or rewards on a "
         "smaller scale.",
-        fit,
+        result,
     )
 
 
-def _dead(fit: Fit) -> Diverged:
-    other = "a PairNetwork with output='open', or " if isinstance(fit.network, PairNetwork) else ""
+def _build_dead_network_error(result: FitResult) -> Diverged:
+    other = (
+        "a PairNetwork with output='open', or " if isinstance(result.network, PairNetwork) else ""
+    )
     return Diverged(
-        f"learned.{fit.kind}: after {int(fit.state.step):,} steps no step changes the network any "
+        f"learned.{result.kind}: after {int(result.state.step):,} steps no step changes the network any "
         "more and it is still wrong: its output is 0 for all pairs, where a ReLU has no slope; try "
         f"{other}another key.",
-        fit,
+        result,
     )
 
 
-def _keys(kind: Kind, keys: Sequence[int]) -> tuple[int, ...]:
-    chosen = tuple(whole(f"learned.{kind}", "key", key, 0) for key in keys)
+def _validate_seeds(kind: LearnedKind, seeds: Sequence[int]) -> tuple[int, ...]:
+    chosen = tuple(require_integer(f"learned.{kind}", "key", key, 0) for key in seeds)
     if not chosen:
         raise InputError(f"learned.{kind}: there are no keys; give one for each network.")
-    if max(chosen) >= KEYS:
-        raise InputError(f"learned.{kind}: key is {max(chosen)} and must be below {KEYS}.")
+    if max(chosen) >= SEED_LIMIT:
+        raise InputError(f"learned.{kind}: key is {max(chosen)} and must be below {SEED_LIMIT}.")
     return chosen
 
 
-def _rates(kind: Kind, rates: Sequence[float] | None, networks: int) -> tuple[float, ...] | None:
+def _validate_learning_rates(
+    kind: LearnedKind, rates: Sequence[float] | None, num_seeds: int
+) -> tuple[float, ...] | None:
     if rates is None:
         return None
-    found = tuple(number("learning_rates", rate, above=True) for rate in rates)
-    if len(found) != networks:
+    found = tuple(validate_number("learning_rates", rate, positive=True) for rate in rates)
+    if len(found) != num_seeds:
         raise InputError(
-            f"learned.{kind}: there are {len(found)} learning_rates and {networks} keys; give one "
+            f"learned.{kind}: there are {len(found)} learning_rates and {num_seeds} keys; give one "
             "a key."
         )
     return found
 
 
-def _checked(
-    kind: Kind,
-    source: Source,
-    settings: Recipe,
+def _validate_arguments(
+    kind: LearnedKind,
+    source: TrainingSource,
+    config: Algorithm,
     discount: float,
-    steps: int,
-    every: int,
+    updates: int,
+    log_every: int,
     patience: int | None,
 ) -> tuple[float, int, int, int | None]:
     where = f"learned.{kind}"
-    if not isinstance(source, Source):
+    if not isinstance(source, TrainingSource):
         raise InputError(
             f"{where}: the source is {type(source).__name__} and must be made by of_mdp or "
             "of_transitions."
         )
-    if isinstance(source, Record) and len(source.reward) < settings.batch:
+    if isinstance(source, TransitionSource) and len(source.reward) < config.batch:
         raise InputError(
             f"{where}: there are {len(source.reward):,} steps to learn from and a batch takes "
-            f"{settings.batch:,}; collect more, or lower the batch of the Settings."
+            f"{config.batch:,}; collect more, or lower the batch of the Settings."
         )
-    if isinstance(source, States) and not LOSSES[kind].same_actions and source.reward.shape[1] > 1:
+    if (
+        isinstance(source, StateSource)
+        and not LOSSES[kind].same_actions
+        and source.reward.shape[1] > 1
+    ):
         raise InputError(
             f"{where}: the source has {source.reward.shape[1]} actions a state and not those of a "
             f"policy; make it with of_mdp({kind!r}, mdp, policy)."
         )
     return (
-        checked_discount(discount),
-        whole(where, "steps", steps, 1),
-        whole(where, "every", every, 1),
-        None if patience is None else whole(where, "patience", patience, 1),
+        validate_discount(discount),
+        require_integer(where, "steps", updates, 1),
+        require_integer(where, "every", log_every, 1),
+        None if patience is None else require_integer(where, "patience", patience, 1),
     )

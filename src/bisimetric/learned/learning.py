@@ -21,23 +21,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.networks.coupled import Coupled
+from bisimetric.learned.networks.coupled import PairQEnsemble
 from bisimetric.learned.networks.pairs import Parameters
-from bisimetric.learned.pairs import gaps
-from bisimetric.learned.sources import Source, States
-from bisimetric.learned.training import Learner
+from bisimetric.learned.pairs import compute_reward_gaps
+from bisimetric.learned.sources import StateSource, TrainingSource
+from bisimetric.learned.training import Objective
 
 
-def target(gap: Array, ahead: Array, same: Array, discount: float, most: float) -> Array:
+def compute_target(
+    gap: Array, next_value: Array, same: Array, discount: float, diameter_bound: float
+) -> Array:
     """gap + discount * ahead, but no more than there can be, and 0 for one and the same.
 
     >>> float(target(0.25, 0.5, False, 0.5, 1.0)), float(target(0.25, 0.5, True, 0.5, 1.0))
     (0.5, 0.0)
     """
-    return jnp.where(same, 0.0, jnp.minimum(gap + discount * ahead, most))
+    return jnp.where(same, 0.0, jnp.minimum(gap + discount * next_value, diameter_bound))
 
 
-def chosen_and_told(values: Array) -> Array:
+def evaluate_double_q(values: Array) -> Array:
     """max_b as one network chooses it and another tells it: values (2, A, n, m) to (n, m).
 
     The mean of both ways round. With one network, its maximum.
@@ -52,89 +54,107 @@ def chosen_and_told(values: Array) -> Array:
     return told.mean(axis=0)
 
 
-def of_batches(source: Source, network: Coupled, discount: float, size: int) -> Learner:
+def build_batch_objective(
+    source: TrainingSource, network: PairQEnsemble, discount: float, batch_size: int
+) -> Objective:
     """The loss over pairs of transitions, as many of each action; the target network is frozen."""
-    each = max(size // network.actions, 2)
+    each = max(batch_size // network.num_actions, 2)
     same = jnp.eye(each, dtype=bool)
-    deal = source.dealer(network.actions, each)
+    deal = source.build_stratified_sampler(network.num_actions, each)
 
     def loss_of(parameters: Parameters, frozen: Parameters, key: Array) -> Array:
-        batch = deal.dealt(key)
-        ahead = jax.vmap(lambda x: chosen_and_told(_values(network, frozen, x)))(batch.x_next)
-        gap = jax.vmap(gaps)(batch.reward) / network.unit
-        targets = jax.lax.stop_gradient(target(gap, ahead, same, discount, network.most))
-        weights = jnp.broadcast_to(deal.there[:, None, None], targets.shape).astype(targets.dtype)
-        found = [network.network.along(copy, batch.x) for copy in parameters]
-        return _squared(found, targets, weights)
+        batch = deal.sample(key)
+        ahead = jax.vmap(lambda x: evaluate_double_q(_evaluate_networks(network, frozen, x)))(
+            batch.x_next
+        )
+        gap = jax.vmap(compute_reward_gaps)(batch.reward) / network.unit
+        targets = jax.lax.stop_gradient(
+            compute_target(gap, ahead, same, discount, network.diameter_bound)
+        )
+        weights = jnp.broadcast_to(deal.available[:, None, None], targets.shape).astype(
+            targets.dtype
+        )
+        found = [network.network.block_values(copy, batch.x) for copy in parameters]
+        return _compute_loss(found, targets, weights)
 
-    return Learner(lambda frozen, step: frozen, loss_of)
+    return Objective(lambda frozen, step: frozen, loss_of)
 
 
-def of_states(
-    source: States, network: Coupled, discount: float, size: int, ahead: int = 1
-) -> Learner:
+def build_all_pairs_objective(
+    source: StateSource,
+    network: PairQEnsemble,
+    discount: float,
+    batch_size: int,
+    lookahead: int = 1,
+) -> Objective:
     """The same loss where a batch holds few different states: each pair of them is computed once.
 
     With c_a(s) the number of times that a batch has action a in state s, a pair weighs
     c_a(s) c_a(t). The targets change with the target network only.
     """
-    points = source.features()
+    points = source.compute_features()
 
     def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
-        count = source.counts(key, size)
+        count = source.sample_counts(key, batch_size)
         weights = count[:, :, None] * count[:, None, :]
         found = [network.network.values(copy, points, points) for copy in parameters]
-        return _squared(found, targets, weights)
+        return _compute_loss(found, targets, weights)
 
-    return Learner(targets_of(source, network, discount, ahead), loss_of)
+    return Objective(build_target_function(source, network, discount, lookahead), loss_of)
 
 
-def of_tables(
-    source: States, network: Coupled, discount: float, size: int, ahead: int = 1
-) -> Learner:
+def build_lookup_objective(
+    source: StateSource,
+    network: PairQEnsemble,
+    discount: float,
+    batch_size: int,
+    lookahead: int = 1,
+) -> Objective:
     """The same loss for more states than a batch holds: it is drawn, its targets are looked up."""
-    points = source.features()
-    each = max(size // network.actions, 2)
+    points = source.compute_features()
+    each = max(batch_size // network.num_actions, 2)
 
     def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
-        state = jax.random.randint(key, (network.actions, each), 0, len(points))
+        state = jax.random.randint(key, (network.num_actions, each), 0, len(points))
         drawn = jax.vmap(lambda table, s: table[s[:, None], s[None, :]])(targets, state)
-        found = [network.network.along(copy, points[state]) for copy in parameters]
-        return _squared(found, drawn, jnp.ones_like(drawn))
+        found = [network.network.block_values(copy, points[state]) for copy in parameters]
+        return _compute_loss(found, drawn, jnp.ones_like(drawn))
 
-    return Learner(targets_of(source, network, discount, ahead), loss_of)
+    return Objective(build_target_function(source, network, discount, lookahead), loss_of)
 
 
-def targets_of(
-    source: States, network: Coupled, discount: float, steps: int
+def build_target_function(
+    source: StateSource, network: PairQEnsemble, discount: float, lookahead: int
 ) -> Callable[[Parameters, Array], Array]:
     """The targets (A, S, S) of all pairs, so many steps ahead; from the target network and a step.
 
     Each step but the last takes the best action of all, whose rewards are known.
     """
-    points = source.features()
+    points = source.compute_features()
     same = jnp.eye(len(points), dtype=bool)
 
     def frozen(parameters: Parameters, step: Array) -> Array:
-        gap = jax.vmap(gaps)(source.reward.T) / network.unit
+        gap = jax.vmap(compute_reward_gaps)(source.reward.T) / network.unit
 
         def before(ahead: Array) -> Array:
-            return target(gap, source.ahead(ahead), same, discount, network.most)
+            return compute_target(
+                gap, source.gather_successors(ahead), same, discount, network.diameter_bound
+            )
 
-        beyond = chosen_and_told(_values(network, parameters, points))
-        last = jax.lax.fori_loop(1, steps, lambda _, ahead: before(ahead).max(axis=0), beyond)
+        beyond = evaluate_double_q(_evaluate_networks(network, parameters, points))
+        last = jax.lax.fori_loop(1, lookahead, lambda _, ahead: before(ahead).max(axis=0), beyond)
         return before(last)
 
     return frozen
 
 
-def _values(network: Coupled, parameters: Parameters, x: Array) -> Array:
+def _evaluate_networks(network: PairQEnsemble, parameters: Parameters, x: Array) -> Array:
     """psi_a(x_i, x_j) of each of the networks, for the actions that were learned from."""
     each = jnp.stack([network.network.values(copy, x, x) for copy in parameters])
-    return each[:, jnp.array(network.taken)]
+    return each[:, jnp.array(network.observed_actions)]
 
 
-def _squared(found: list[Array], targets: Array, weights: Array) -> Array:
+def _compute_loss(values: list[Array], targets: Array, weights: Array) -> Array:
     """The weighted mean of (psi - target)^2, added up over the networks."""
-    total = sum(jnp.sum(weights * (psi - targets) ** 2) for psi in found)
+    total = sum(jnp.sum(weights * (psi - targets) ** 2) for psi in values)
     return total / jnp.sum(weights)

@@ -15,45 +15,45 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-Kind = Literal["bisimulation", "on_policy", "mico"]
-Target = Callable[[Array, Array, Array, Array, float, Array], Array]
+LearnedKind = Literal["bisimulation", "on_policy", "mico"]
+TargetFunction = Callable[[Array, Array, Array, Array, float, Array], Array]
 
 
 def bisimulation_target(
-    gap: Array, ahead: Array, here: Array, same: Array, discount: float, beta: Array
+    gap: Array, next_value: Array, value: Array, same: Array, discount: float, beta: Array
 ) -> Array:
     """T = max(gap + discount * beta * ahead, beta * here), and 0 for one and the same.
 
     >>> float(bisimulation_target(1.0, 2.0, 3.0, False, 0.5, 1.0))
     3.0
     """
-    return jnp.where(same, 0.0, jnp.maximum(gap + discount * beta * ahead, beta * here))
+    return jnp.where(same, 0.0, jnp.maximum(gap + discount * beta * next_value, beta * value))
 
 
 def on_policy_target(
-    gap: Array, ahead: Array, here: Array, same: Array, discount: float, beta: Array
+    gap: Array, next_value: Array, value: Array, same: Array, discount: float, beta: Array
 ) -> Array:
     """T^pi = gap + discount * beta * ahead, and 0 for one and the same.
 
     >>> float(on_policy_target(1.0, 2.0, 3.0, False, 0.5, 1.0))
     2.0
     """
-    return jnp.where(same, 0.0, gap + discount * beta * ahead)
+    return jnp.where(same, 0.0, gap + discount * beta * next_value)
 
 
 def mico_target(
-    gap: Array, ahead: Array, here: Array, same: Array, discount: float, beta: Array
+    gap: Array, next_value: Array, value: Array, same: Array, discount: float, beta: Array
 ) -> Array:
     """gap + discount * beta * ahead for all pairs (Castro et al. 2021): none is 0 by definition.
 
     >>> float(mico_target(0.0, 2.0, 3.0, True, 0.5, 1.0))
     1.0
     """
-    return gap + discount * beta * ahead
+    return gap + discount * beta * next_value
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss:
+class PairLoss:
     """A way to compare transitions.
 
     Attributes:
@@ -63,35 +63,35 @@ class Loss:
         zero_on_itself: whether the target of a transition and itself is 0.
     """
 
-    kind: Kind
-    target: Target
+    kind: LearnedKind
+    target: TargetFunction
     same_actions: bool
-    looks_here: bool
-    zero_on_itself: bool
+    uses_current_value: bool
+    zero_self_distance: bool
 
 
-LOSSES: dict[Kind, Loss] = {
-    "bisimulation": Loss("bisimulation", bisimulation_target, True, True, True),
-    "on_policy": Loss("on_policy", on_policy_target, False, False, True),
-    "mico": Loss("mico", mico_target, False, False, False),
+LOSSES: dict[LearnedKind, PairLoss] = {
+    "bisimulation": PairLoss("bisimulation", bisimulation_target, True, True, True),
+    "on_policy": PairLoss("on_policy", on_policy_target, False, False, True),
+    "mico": PairLoss("mico", mico_target, False, False, False),
 }
 
 
-def over_pairs(target: Target) -> Target:
+def map_over_pairs(target: TargetFunction) -> TargetFunction:
     """The target of tables (n, m), entry by entry."""
     one_row = jax.vmap(target, in_axes=(0, 0, 0, 0, None, None))
     return jax.vmap(one_row, in_axes=(0, 0, 0, 0, None, None))
 
 
-def mean_squared(psi: Array, targets: Array, weights: Array) -> Array:
+def compute_mean_squared_error(psi: Array, targets: Array, weights: Array) -> Array:
     """L = mean over all pairs of weight * (psi - target)^2; targets are constants."""
     return jnp.mean(weights * (psi - jax.lax.stop_gradient(targets)) ** 2)
 
 
-def beta_at(step: Array, period: int, rate: float) -> Array:
+def compute_beta(step: Array, target_update_period: int, horizon_growth: float) -> Array:
     """beta = 1 - rate^k after the k-th update of the target, which come every `period` steps.
 
     >>> [round(float(beta_at(step, 500, 0.9)), 3) for step in (0, 499, 500, 1000)]
     [0.0, 0.0, 0.1, 0.19]
     """
-    return 1.0 - jnp.float32(rate) ** (step // period)
+    return 1.0 - jnp.float32(horizon_growth) ** (step // target_update_period)

@@ -10,71 +10,71 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError, whole
-from bisimetric.exact.table import given_policy
-from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.sources import Record, Scale, Source, States
+from bisimetric.errors import InputError, require_integer
+from bisimetric.exact.table import resolve_policy
+from bisimetric.learned.losses import LOSSES, LearnedKind
+from bisimetric.learned.sources import FeatureScaling, StateSource, TrainingSource, TransitionSource
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
 from bisimetric.transitions import Transitions
 
-INFINITE = 0x7C00
+FLOAT16_INFINITY_BITS = 0x7C00
 """The bits of infinity in half precision."""
-BLOCK = 2**14
+SCALING_BLOCK = 2**14
 """Observations that are scaled in one go, so that it needs little memory."""
 
-LARGEST = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 """The largest number that a network can be given."""
 
 
-def source_of(
-    kind: Kind,
-    given: MDP | Transitions | Source,
+def build_source(
+    kind: LearnedKind,
+    source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None,
     noise: float,
-    most: float,
-) -> Source:
+    noise_clip: float,
+) -> TrainingSource:
     """What to learn from: a source as it is, the states of an MDP, or recorded steps."""
-    if isinstance(given, MDP):
-        return of_mdp(kind, given, policy, noise=noise, most=most)
+    if isinstance(source, MDP):
+        return source_from_mdp(kind, source, policy, noise=noise, noise_clip=noise_clip)
     if noise:
         raise InputError(
             f"learned.{kind}: noise is for the states of an MDP; data has its own, and a source is "
             "made with it."
         )
-    if isinstance(given, Transitions):
-        return of_transitions(kind, given, policy)
-    if isinstance(given, Source):
+    if isinstance(source, Transitions):
+        return source_from_transitions(kind, source, policy)
+    if isinstance(source, TrainingSource):
         if policy is not None:
             raise InputError(
                 f"learned.{kind}: a source is made with its policy; give it to of_mdp or "
                 "of_transitions."
             )
-        return given
+        return source
     raise InputError(
-        f"learned.{kind}: the source is {type(given).__name__} and must be an MDP or Transitions."
+        f"learned.{kind}: the source is {type(source).__name__} and must be an MDP or Transitions."
     )
 
 
-def of_mdp(
-    kind: Kind,
+def source_from_mdp(
+    kind: LearnedKind,
     mdp: MDP,
     policy: ArrayLike | None = None,
     *,
     points: ArrayLike | None = None,
-    scale: Scale | None = None,
+    scaling: FeatureScaling | None = None,
     noise: float = 0.0,
-    most: float = 0.3,
-) -> States:
+    noise_clip: float = 0.3,
+) -> StateSource:
     """The states of a deterministic MDP: by its features, else its positions, else one by one.
 
     `points` (S, k) are features to take instead, `scale` is how to scale them, and `noise` is
     added to them; see `learned.bisimulation`.
     """
     if not mdp.is_deterministic:
-        s, a = mdp.first_branch()
+        s, a = mdp.first_stochastic_action()
         raise InputError(
-            f"learned.{kind}: state {mdp.name(s)} and action {mdp.action_name(a)} have several "
+            f"learned.{kind}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have several "
             f"successors, and these losses need a deterministic MDP; use exact.{kind}."
         )
     if mdp.available is not None and kind == "bisimulation":
@@ -84,35 +84,35 @@ def of_mdp(
     if LOSSES[kind].same_actions:
         successor, reward = mdp.next_state, mdp.R
     else:
-        chain = mdp.under(given_policy(kind, mdp, policy, how="learned"))
+        chain = mdp.apply_policy(resolve_policy(kind, mdp, policy, caller="learned"))
         if not chain.is_deterministic:
             raise InputError(f"learned.{kind}: the policy must take one action a state.")
         successor, reward = chain.next_state, chain.R
-    for name, value in (("noise", noise), ("most", most)):
+    for name, value in (("noise", noise), ("most", noise_clip)):
         if not (math.isfinite(value) and value >= 0):
             raise InputError(f"learned.{kind}: {name} is {value!r} and must be at least 0.")
-    if noise and not most:
+    if noise and not noise_clip:
         raise InputError(f"learned.{kind}: most is 0 and leaves nothing of the noise; raise it.")
-    where = _points(mdp) if points is None else _given_points(kind, mdp, points)
-    return States(
+    where = _choose_points(mdp) if points is None else _validate_points(kind, mdp, points)
+    return StateSource(
         jnp.asarray(where),
         jnp.asarray(successor, jnp.int32),
-        jnp.asarray(_single(kind, reward)),
-        standard(where) if scale is None else _fitting(kind, scale, where.shape[1]),
+        jnp.asarray(_convert_rewards(kind, reward)),
+        standardise(where) if scaling is None else _validate_scaling(kind, scaling, where.shape[1]),
         float(noise),
-        float(most),
+        float(noise_clip),
     )
 
 
-def of_transitions(
-    kind: Kind,
+def source_from_transitions(
+    kind: LearnedKind,
     data: Transitions,
     policy: ArrayLike | None = None,
     *,
-    scale: Scale | None = None,
-    half: bool = False,
-    growing: tuple[int, int] | None = None,
-) -> Record:
+    scaling: FeatureScaling | None = None,
+    half_precision: bool = False,
+    growth: tuple[int, int] | None = None,
+) -> TransitionSource:
     """Recorded steps; observations that are ids become one feature a state.
 
     Args:
@@ -132,7 +132,7 @@ def of_transitions(
             "learned.bisimulation: actions are not numbered, so that no two are the same; use "
             "learned.on_policy."
         )
-    kept = _kept(kind, data, policy)
+    kept = _select_policy_steps(kind, data, policy)
     if loss.same_actions and kept.sum() > 1 and np.bincount(actions[kept]).max() < 2:
         raise InputError(
             "learned.bisimulation: no two steps took the same action, so that no pair can be "
@@ -143,122 +143,126 @@ def of_transitions(
             f"learned.{kind}: {kept.sum()} of {len(data)} steps can be learned from and 2 are "
             "needed; collect more."
         )
-    observed, following = _observed(kind, data)
+    observed, following = _build_observations(kind, data)
     ended = data.terminated[kept]
-    if scale is None:
+    if scaling is None:
         flat = observed.reshape(len(data), -1)
-        if max(flat.max(initial=0), -float(flat.min(initial=0))) > LARGEST:
+        if max(flat.max(initial=0), -float(flat.min(initial=0))) > FLOAT32_MAX:
             raise InputError(
                 f"learned.{kind}: an observation is too large for 32-bit floats; give observations "
                 "on a smaller scale."
             )
         shape = observed.shape[1:]
-        scale = dataclasses.replace(standard(flat), ends=bool(ended.any()), shape=shape)
-    elif ended.any() and not scale.ends:
+        scaling = dataclasses.replace(standardise(flat), has_terminal=bool(ended.any()), shape=shape)
+    elif ended.any() and not scaling.has_terminal:
         raise InputError(
             f"learned.{kind}: episodes end in the data and the scale knows of no end; give a "
             "Scale with ends=True."
         )
-    pace = None if growing is None else _pace(kind, growing)
+    pace = None if growth is None else _validate_growth(kind, growth)
     if not kept.all():
         observed, following = observed[kept], following[kept]
-    states = (_once if half else _twice)(kind, scale, observed, following, ended)
-    return Record(
+    states = (_featurise_shared if half_precision else _featurise_separately)(
+        kind, scaling, observed, following, ended
+    )
+    return TransitionSource(
         jnp.asarray(states[0]),
         jnp.asarray(actions[kept]),
-        jnp.asarray(_single(kind, data.rewards[kept])),
+        jnp.asarray(_convert_rewards(kind, data.rewards[kept])),
         jnp.asarray(states[1]),
-        scale,
-        growing=None if pace is None else jnp.asarray(pace, jnp.int32),
+        scaling,
+        growth=None if pace is None else jnp.asarray(pace, jnp.int32),
     )
 
 
-def _pace(kind: Kind, growing: tuple[int, int]) -> tuple[int, int]:
+def _validate_growth(kind: LearnedKind, growth: tuple[int, int]) -> tuple[int, int]:
     if LOSSES[kind].same_actions:
         raise InputError(
             f"learned.{kind}: data that grows is drawn from whatever the actions; use on_policy."
         )
-    first, more = growing
+    first, more = growth
     where = f"learned.{kind}: growing"
-    return whole(where, "the first number", first, 1), whole(where, "the second", more, 0)
+    return require_integer(where, "the first number", first, 1), require_integer(
+        where, "the second", more, 0
+    )
 
 
-def _twice(
-    kind: Kind,
-    scale: Scale,
+def _featurise_separately(
+    kind: LearnedKind,
+    scaling: FeatureScaling,
     observed: NDArray[Any],
     following: NDArray[Any],
-    ended: NDArray[np.bool_],
+    terminated: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """The features (n, k) of the states that were left, and those of the states entered."""
-    x_next = scale(following)
-    if scale.ends:
-        x_next = np.where(ended[:, None], scale.end, x_next)
-    return scale(observed), x_next
+    x_next = scaling(following)
+    if scaling.has_terminal:
+        x_next = np.where(terminated[:, None], scaling.terminal, x_next)
+    return scaling(observed), x_next
 
 
-def _once(
-    kind: Kind,
-    scale: Scale,
+def _featurise_shared(
+    kind: LearnedKind,
+    scaling: FeatureScaling,
     observed: NDArray[Any],
     following: NDArray[Any],
-    ended: NDArray[np.bool_],
+    terminated: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float16], NDArray[Any]]:
     """The features (m, k) of n states that were left and others, in half precision, and (n,) rows.
 
     Where steps lead is a row too: that of the next step where it leaves what this one enters, and
     one of those past n where it does not, the last of which is the end.
     """
-    steps, left, into = len(observed), _bits(observed), _bits(following)
+    steps, left, into = len(observed), _view_bits(observed), _view_bits(following)
     goes_on = np.zeros(steps, np.bool_)
-    for start in range(0, steps - 1, BLOCK):
-        stop = min(start + BLOCK, steps - 1)
+    for start in range(0, steps - 1, SCALING_BLOCK):
+        stop = min(start + SCALING_BLOCK, steps - 1)
         alike = into[start:stop] == left[start + 1 : stop + 1]
         goes_on[start:stop] = alike.reshape(stop - start, -1).all(axis=1)
-    entered = np.flatnonzero(~goes_on & ~ended)
-    x = np.zeros((steps + len(entered) + scale.ends, scale.features), np.float16)
+    entered = np.flatnonzero(~goes_on & ~terminated)
+    x = np.zeros((steps + len(entered) + scaling.has_terminal, scaling.num_features), np.float16)
     row = np.arange(1, steps + 1, dtype=np.int32)
     row[entered] = steps + np.arange(len(entered))
-    if scale.ends:
-        row[ended], x[-1] = len(x) - 1, scale.end
-    as_is = observed.dtype == np.float16 and not scale.shift.any() and (scale.width == 1).all()
+    if scaling.has_terminal:
+        row[terminated], x[-1] = len(x) - 1, scaling.terminal
+    as_is = observed.dtype == np.float16 and not scaling.shift.any() and (scaling.width == 1).all()
     with np.errstate(over="ignore"):
-        for start in range(0, steps, BLOCK):
-            some = observed[start : start + BLOCK]
+        for start in range(0, steps, SCALING_BLOCK):
+            some = observed[start : start + SCALING_BLOCK]
             if as_is:
-                x[start : start + len(some), : len(scale.shift)] = some.reshape(len(some), -1)
+                x[start : start + len(some), : len(scaling.shift)] = some.reshape(len(some), -1)
             else:
-                x[start : start + len(some)] = scale(some)
-        x[steps : steps + len(entered)] = scale(following[entered])
-    if any((_bits(x[start : start + BLOCK]) & INFINITE == INFINITE).any()
-           for start in range(0, len(x), BLOCK)):  # fmt: skip
+                x[start : start + len(some)] = scaling(some)
+        x[steps : steps + len(entered)] = scaling(following[entered])
+    if any((_view_bits(x[start : start + SCALING_BLOCK]) & FLOAT16_INFINITY_BITS == FLOAT16_INFINITY_BITS).any()
+           for start in range(0, len(x), SCALING_BLOCK)):  # fmt: skip
         raise InputError(
             f"learned.{kind}: a feature is too large for half precision; leave out half, or scale."
         )
     return x, row
 
 
-def _bits(array: NDArray[Any]) -> NDArray[Any]:
+def _view_bits(array: NDArray[Any]) -> NDArray[Any]:
     """Numbers in half precision as their bits, with which NumPy is many times faster."""
     return array.view(np.uint16) if array.dtype == np.float16 else array
 
 
-def standard(points: NDArray[Any]) -> Scale:
+def standardise(points: NDArray[Any]) -> FeatureScaling:
     """Mean 0 and standard deviation 1; features that never change are left as they are."""
     shift = points.mean(axis=0, dtype=np.float64)
     width = points.std(axis=0, dtype=np.float64)
     # Equal numbers have a deviation too, of rounding.
     width[width <= 1e-6 * np.maximum(np.abs(shift), 1e-30)] = 1.0
-    return Scale(shift.astype(np.float32), width.astype(np.float32))
+    return FeatureScaling(shift.astype(np.float32), width.astype(np.float32))
 
 
-def listed_by_ids(data: Transitions) -> bool:
+def has_id_observations(data: Transitions) -> bool:
     """Whether the observations of data are the ids of its states, and nothing else."""
     return data.observations.ndim == 1 and data.states is not None
 
 
-def _observed(kind: Kind, data: Transitions) -> tuple[NDArray[Any], NDArray[Any]]:
-    if not listed_by_ids(data):
+def _build_observations(kind: LearnedKind, data: Transitions) -> tuple[NDArray[Any], NDArray[Any]]:
+    if not has_id_observations(data):
         return data.observations, data.next_observations
     states = int(data.num_states or 0)
     require_memory(
@@ -270,7 +274,9 @@ def _observed(kind: Kind, data: Transitions) -> tuple[NDArray[Any], NDArray[Any]
     return one_hot[data.states], one_hot[data.next_states]
 
 
-def _kept(kind: Kind, data: Transitions, policy: ArrayLike | None) -> NDArray[np.bool_]:
+def _select_policy_steps(
+    kind: LearnedKind, data: Transitions, policy: ArrayLike | None
+) -> NDArray[np.bool_]:
     """The steps that follow a policy; all of them where none is given."""
     if policy is None:
         return np.ones(len(data), dtype=np.bool_)
@@ -283,9 +289,9 @@ def _kept(kind: Kind, data: Transitions, policy: ArrayLike | None) -> NDArray[np
     return np.asarray(data.actions == chosen[data.states])
 
 
-def _single(kind: Kind, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
+def _convert_rewards(kind: LearnedKind, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
     largest = float(np.abs(rewards).max())
-    if largest > LARGEST:
+    if largest > FLOAT32_MAX:
         raise InputError(
             f"learned.{kind}: a reward is as large as {largest:.3g}, too large for 32-bit floats; "
             "give rewards on a smaller scale."
@@ -293,22 +299,24 @@ def _single(kind: Kind, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
     return rewards.astype(np.float32)
 
 
-def _fitting(kind: Kind, scale: Scale, features: int) -> Scale:
+def _validate_scaling(
+    kind: LearnedKind, scaling: FeatureScaling, num_features: int
+) -> FeatureScaling:
     """A scale for so many features, also from one number for all of them."""
-    if scale.ends:
+    if scaling.has_terminal:
         raise InputError(f"learned.{kind}: no state of an MDP is an end; give a Scale without.")
-    if len(scale.shift) == features:
-        return scale
-    if len(scale.shift) != 1:
+    if len(scaling.shift) == num_features:
+        return scaling
+    if len(scaling.shift) != 1:
         raise InputError(
-            f"learned.{kind}: the scale has {len(scale.shift)} numbers and the points have "
-            f"{features}."
+            f"learned.{kind}: the scale has {len(scaling.shift)} numbers and the points have "
+            f"{num_features}."
         )
-    wide = np.zeros(features, np.float32)
-    return Scale(scale.shift + wide, scale.width + wide)
+    wide = np.zeros(num_features, np.float32)
+    return FeatureScaling(scaling.shift + wide, scaling.width + wide)
 
 
-def _given_points(kind: Kind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32]:
+def _validate_points(kind: LearnedKind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32]:
     try:
         where = np.asarray(points, np.float32)
     except (TypeError, ValueError):
@@ -323,7 +331,7 @@ def _given_points(kind: Kind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32
     return where
 
 
-def _points(mdp: MDP) -> NDArray[np.float32]:
+def _choose_points(mdp: MDP) -> NDArray[np.float32]:
     for found in (mdp.features, mdp.positions):
         if found is not None and len(np.unique(found, axis=0)) == len(found):
             return np.asarray(found, np.float32)

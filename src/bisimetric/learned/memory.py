@@ -11,19 +11,19 @@ from typing import Any
 
 import jax
 
-from bisimetric.errors import TableTooLarge
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks.pairs import AnyNetwork
-from bisimetric.learned.sources import Source
-from bisimetric.learned.training import Recipe
+from bisimetric.errors import InsufficientMemory
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.networks.pairs import FunctionalNetwork
+from bisimetric.learned.sources import TrainingSource
+from bisimetric.learned.training import Algorithm
 from bisimetric.memory import require_memory
 
-FLOAT = 4
+BYTES_PER_FLOAT = 4
 """Bytes of a number of a network."""
 
 
 def require_training_memory(
-    kind: Kind, source: Source, settings: Recipe, network: Any, seeds: int
+    kind: LearnedKind, source: TrainingSource, config: Algorithm, network: Any, num_seeds: int
 ) -> None:
     """Raise TableTooLarge where training cannot fit: nothing has been allocated by then.
 
@@ -37,21 +37,21 @@ def require_training_memory(
         network: the network for the source.
         seeds: how many networks are trained together.
     """
-    features = source.scale.features
+    features = source.scaling.num_features
     weights, widths = count_weights(network, features)
-    state = FLOAT * weights * (2 * 4 + 1) * seeds
-    free = free_device_memory()
+    state = BYTES_PER_FLOAT * weights * (2 * 4 + 1) * num_seeds
+    free = get_free_device_memory()
     require_memory(
-        f"learned.{kind}: {_several(seeds, 'network')} of {weights:,} weights with the optimiser "
-        "state" + (" need" if seeds > 1 else " needs"),
+        f"learned.{kind}: {_pluralise(num_seeds, 'network')} of {weights:,} weights with the optimiser "
+        "state" + (" need" if num_seeds > 1 else " needs"),
         state,
         "give fewer hidden units, copies or keys",
         free,
     )
-    rows, pairs = settings.batch_size(source, network)
-    batch = FLOAT * (rows * (features + widths) + pairs)
+    rows, pairs = config.estimate_batch_memory(source, network)
+    batch = BYTES_PER_FLOAT * (rows * (features + widths) + pairs)
     require_memory(
-        f"learned.{kind}: a batch of {settings.batch:,} needs",
+        f"learned.{kind}: a batch of {config.batch:,} needs",
         state + batch,
         "lower the batch of the Settings",
         free,
@@ -59,14 +59,14 @@ def require_training_memory(
 
 
 @contextlib.contextmanager
-def name_exhausted_memory(kind: Kind, batch: int) -> Iterator[None]:
+def report_exhausted_memory(kind: LearnedKind, batch: int) -> Iterator[None]:
     """Raise TableTooLarge where XLA runs out of memory, which an estimate may not foresee."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
             raise
-        raise TableTooLarge(
+        raise InsufficientMemory(
             f"learned.{kind}: a batch of {batch:,} ran out of memory; lower the batch of the "
             "Settings."
         ) from None
@@ -82,20 +82,22 @@ def count_weights(network: Any, features: int) -> tuple[int, int]:
     copies = getattr(network, "copies", 1)
     # Copies are listed one by one, and may be too many for that.
     one = network if copies == 1 else dataclasses.replace(network, copies=1)
-    shapes = [leaf.shape for leaf in jax.tree.leaves(_shapes(one, features))]
-    widths = 0 if isinstance(network, AnyNetwork) else sum(s[0] for s in shapes if len(s) == 1)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(_compute_shapes(one, features))]
+    widths = (
+        0 if isinstance(network, FunctionalNetwork) else sum(s[0] for s in shapes if len(s) == 1)
+    )
     return copies * sum(math.prod(shape) for shape in shapes), copies * widths
 
 
-def _shapes(network: Any, features: int) -> Any:
+def _compute_shapes(network: Any, features: int) -> Any:
     return jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
 
 
-def free_device_memory() -> float | None:
+def get_free_device_memory() -> float | None:
     """What the default device has free; None for a processor, whose memory is the machine's."""
     told = jax.devices()[0].memory_stats() or {}
     return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
 
 
-def _several(count: int, noun: str) -> str:
-    return f"{count:,} {noun}s" if count > 1 else f"a {noun}"
+def _pluralise(number: int, noun: str) -> str:
+    return f"{number:,} {noun}s" if number > 1 else f"a {noun}"

@@ -7,32 +7,32 @@ import os
 from numpy.typing import ArrayLike
 
 from bisimetric.distance import Distance
-from bisimetric.learned.distance import Learned
-from bisimetric.learned.sources import Source
-from bisimetric.learned.training import Recipe
-from bisimetric.learned.verbs import learned
+from bisimetric.learned.distance import LearnedDistance
+from bisimetric.learned.sources import TrainingSource
+from bisimetric.learned.training import Algorithm
+from bisimetric.learned.verbs import learn_distance
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 
 
 def on_policy(
-    source: MDP | Transitions | Source,
+    source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None = None,
     *,
     discount: float | None = None,
-    steps: int = 24_000,
-    key: int = 0,
-    settings: Recipe | None = None,
+    updates: int = 24_000,
+    seed: int = 0,
+    config: Algorithm | None = None,
     noise: float = 0.0,
-    most: float = 0.3,
-    truth: Distance | None = None,
-    every: int = 500,
+    noise_clip: float = 0.3,
+    reference: Distance | None = None,
+    log_every: int = 500,
     patience: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
-    share: bool = False,
-) -> Learned:
+    data_parallel: bool = False,
+) -> LearnedDistance:
     """An approximation of the on-policy metric d^pi by a network psi.
 
     Like `learned.bisimulation`, but that all pairs of a batch are compared, whatever their
@@ -46,21 +46,21 @@ def on_policy(
 
     The other arguments are those of `learned.bisimulation`.
     """
-    return learned(
+    return learn_distance(
         "on_policy",
         source,
         policy,
         discount=discount,
-        steps=steps,
-        key=key,
-        settings=settings,
+        updates=updates,
+        seed=seed,
+        config=config,
         noise=noise,
-        most=most,
-        truth=truth,
-        every=every,
+        noise_clip=noise_clip,
+        reference=reference,
+        log_every=log_every,
         patience=patience,
         checkpoint=checkpoint,
         resume=resume,
         device=device,
-        share=share,
+        data_parallel=data_parallel,
     )

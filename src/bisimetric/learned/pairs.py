@@ -5,20 +5,22 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.sources import ANY, Source, States
+from bisimetric.learned.sources import ANY_ACTION, StateSource, TrainingSource
 
 
-def listed(source: Source, size: int) -> bool:
+def fits_in_batch(source: TrainingSource, batch_size: int) -> bool:
     """Whether a world has no more states than are drawn, so that each pair is computed once."""
-    return isinstance(source, States) and source.finite and len(source.points) <= size
+    return (
+        isinstance(source, StateSource) and source.enumerable and len(source.points) <= batch_size
+    )
 
 
-def gaps(reward: Array) -> Array:
+def compute_reward_gaps(reward: Array) -> Array:
     """|r_i - r_j|, (n, n)."""
     return jnp.abs(reward[:, None] - reward[None, :])
 
 
-def equal(action: Array) -> Array:
+def build_action_mask(action: Array) -> Array:
     """Whether two transitions take the same action, (n, n); the end takes any."""
-    any_of = (action[:, None] == ANY) | (action[None, :] == ANY)
+    any_of = (action[:, None] == ANY_ACTION) | (action[None, :] == ANY_ACTION)
     return (action[:, None] == action[None, :]) | any_of

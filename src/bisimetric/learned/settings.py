@@ -13,23 +13,33 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError
-from bisimetric.learned.learning import of_batches, of_states, of_tables
-from bisimetric.learned.losses import LOSSES, Kind
-from bisimetric.learned.networks.coupled import DRAWN, FEW, Coupled, FreeNetwork, MetricNetwork
-from bisimetric.learned.numbers import check
-from bisimetric.learned.pairs import listed
-from bisimetric.learned.sources import Source, States
-from bisimetric.learned.training import CLOSE, NUMBERS_PER_DRAW, Learner
+from bisimetric.learned.learning import (
+    build_all_pairs_objective,
+    build_batch_objective,
+    build_lookup_objective,
+)
+from bisimetric.learned.losses import LOSSES, LearnedKind
+from bisimetric.learned.networks.coupled import (
+    MAX_COORDINATES,
+    RANDOM_FEATURES,
+    FreeNetwork,
+    MetricNetwork,
+    PairQEnsemble,
+)
+from bisimetric.learned.numbers import validate_fields
+from bisimetric.learned.pairs import fits_in_batch
+from bisimetric.learned.sources import StateSource, TrainingSource
+from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE, Objective
 
 HEADROOM = 4.0
 """How far best behaviour may tell states apart, over how far random behaviour does: the unit."""
 
-MANY = 1024
+MAX_TABLE_STATES = 1024
 """States up to which targets of all pairs are kept, a few megabytes an action."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class PairQConfig:
     """How two networks learn the value of two copies of a world; see `learned.learning`.
 
     Attributes:
@@ -54,9 +64,9 @@ class Settings:
     learning_rate: float = 1e-3
     epsilon: float = 1e-8
     warm_up: int = 500
-    period: int = 25
-    ahead: int = 10
-    copies: int = 2
+    target_update_period: int = 25
+    lookahead: int = 10
+    num_networks: int = 2
     decay: bool = True
 
     def __post_init__(self) -> None:
@@ -66,93 +76,116 @@ class Settings:
                 "FreeNetwork; learned.paper.Settings takes other ones."
             )
         least = {"batch": 2, "warm_up": 0, "period": 1, "ahead": 1, "copies": 1}
-        check(self, least, ("learning_rate", "epsilon"))
+        validate_fields(self, least, ("learning_rate", "epsilon"))
 
-    def network_of(self, source: Source, kind: Kind, discount: float) -> Coupled:
+    def build_network(
+        self, source: TrainingSource, kind: LearnedKind, discount: float
+    ) -> PairQEnsemble:
         if kind == "mico":
             raise InputError(
                 "learned.mico: a state may be far from itself there, which these networks cannot "
                 "say; give learned.paper.Settings."
             )
-        rewards = _rewards(source, kind)
+        rewards = _group_rewards(source, kind)
         taken = tuple(sorted(rewards))
-        ended = _ended(source, discount)
-        gap = float(np.mean([_gap(each, ended) for each in rewards.values()]))
+        ended = _compute_terminal_share(source, discount)
+        gap = float(np.mean([_compute_mean_gap(each, ended) for each in rewards.values()]))
         unit = (HEADROOM * gap or 1.0) / (1 - discount)
         known = [np.append(each, 0.0) if ended else each for each in rewards.values()]
         span = max(float(np.ptp(each)) for each in known)
         most = span / (1 - discount) / unit
-        return Coupled(
-            _with_waves(self.network, source), taken[-1] + 1, unit, most, self.copies, taken
+        return PairQEnsemble(
+            _add_fourier_features(self.network, source),
+            taken[-1] + 1,
+            unit,
+            most,
+            self.num_networks,
+            taken,
         )
 
-    def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
-        if not self._tabled(source, network):
-            return of_batches(source, network, discount, self.batch)
-        of_all = of_states if listed(source, self.batch // network.actions) else of_tables
-        return of_all(source, network, discount, self.batch, self.ahead)
+    def build_objective(
+        self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
+    ) -> Objective:
+        if not self._stores_all_targets(source, network):
+            return build_batch_objective(source, network, discount, self.batch)
+        of_all = (
+            build_all_pairs_objective
+            if fits_in_batch(source, self.batch // network.actions)
+            else build_lookup_objective
+        )
+        return of_all(source, network, discount, self.batch, self.lookahead)
 
-    def reach(self, source: Source, network: Any) -> int:
-        return self.ahead if self._tabled(source, network) else 1
+    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
+        return self.lookahead if self._stores_all_targets(source, network) else 1
 
-    def _tabled(self, source: Source, network: Any) -> TypeGuard[States]:
+    def _stores_all_targets(self, source: TrainingSource, network: Any) -> TypeGuard[StateSource]:
         """Whether the targets of all pairs are kept."""
-        if not (isinstance(source, States) and source.finite):
+        if not (isinstance(source, StateSource) and source.enumerable):
             return False
         each, states = self.batch // network.actions, len(source.points)
-        cheap = states**2 <= self.period * network.actions * max(each, 2) ** 2
-        return listed(source, each) or (states <= MANY and cheap)
+        cheap = states**2 <= self.target_update_period * network.actions * max(each, 2) ** 2
+        return fits_in_batch(source, each) or (states <= MAX_TABLE_STATES and cheap)
 
-    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
+    def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
         each = max(self.batch // network.actions, 2)
         drawn = network.actions * each
         pairs = (network.copies + 1) * network.actions * each**2
-        if not self._tabled(source, network):
+        if not self._stores_all_targets(source, network):
             return drawn, pairs
         states = len(source.points)
-        if listed(source, self.batch // network.actions):
-            return states, network.actions * states**2 + NUMBERS_PER_DRAW * self.batch
+        if fits_in_batch(source, self.batch // network.actions):
+            return states, network.actions * states**2 + FLOATS_PER_SAMPLE * self.batch
         return drawn, pairs + network.actions * states**2
 
-    def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
+    def learning_rate_at(
+        self, step: Array, updates: Array, base_rate: Array | None = None
+    ) -> Array:
         rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
-        share = jnp.clip((step - self.warm_up) / jnp.maximum(steps - self.warm_up, 1), 0.0, 1.0)
+        share = jnp.clip((step - self.warm_up) / jnp.maximum(updates - self.warm_up, 1), 0.0, 1.0)
         fall = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
-        return (self.learning_rate if rate is None else rate) * rise * fall
+        return (self.learning_rate if base_rate is None else base_rate) * rise * fall
 
-    def settled(self, discount: float, reach: int = 1) -> int:
-        updates = 1 if discount == 0 else math.ceil(math.log(CLOSE) / math.log(discount) / reach)
-        return self.warm_up + updates * self.period
+    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
+        updates = (
+            1
+            if discount == 0
+            else math.ceil(math.log(HORIZON_TOLERANCE) / math.log(discount) / lookahead)
+        )
+        return self.warm_up + updates * self.target_update_period
 
 
-def _with_waves(
-    network: MetricNetwork | FreeNetwork, source: Source
+def _add_fourier_features(
+    network: MetricNetwork | FreeNetwork, source: TrainingSource
 ) -> MetricNetwork | FreeNetwork:
     """The network with waves that tell listed states apart; between them there is nothing to say.
 
     The finest wave has one state on its crest and the one beside it in its trough. States whose
     features differ by 1 or more, such as one feature each, are told apart without.
     """
-    if not isinstance(network, MetricNetwork) or network.waves is not None:
+    if not isinstance(network, MetricNetwork) or network.fourier_features is not None:
         return network
-    if not isinstance(source, States) or not source.finite or source.scale.features > FEW:
+    if (
+        not isinstance(source, StateSource)
+        or not source.enumerable
+        or source.scaling.num_features > MAX_COORDINATES
+    ):
         return network
-    points = np.unique(np.asarray(source.features(), np.float64), axis=0)
+    points = np.unique(np.asarray(source.compute_features(), np.float64), axis=0)
     if len(points) < 2:
         return network
     distances, _ = cKDTree(points).query(points, k=2)
     apart = float(np.median(np.asarray(distances)[:, 1]))
     if apart >= 1:
         return network
-    return dataclasses.replace(network, waves=DRAWN, finest=math.pi / apart)
+    return dataclasses.replace(network, fourier_features=RANDOM_FEATURES, highest_frequency=math.pi / apart)
 
 
-def _rewards(source: Source, kind: Kind) -> dict[int, NDArray[np.float64]]:
+def _group_rewards(source: TrainingSource, kind: LearnedKind) -> dict[int, NDArray[np.float64]]:
     """The rewards of each action that two steps took, or one where there is the end beside it."""
     found = np.asarray(source.reward, np.float64)
-    if isinstance(source, States):
+    if isinstance(source, StateSource):
         return dict(enumerate(found.T))
-    least = 1 if source.scale.ends else 2
+    least = 1 if source.scaling.has_terminal else 2
     taken = np.asarray(source.action)
     if not LOSSES[kind].same_actions:
         taken = np.zeros(len(found), np.int64)
@@ -160,18 +193,18 @@ def _rewards(source: Source, kind: Kind) -> dict[int, NDArray[np.float64]]:
     return {int(a): found[taken == a] for a in np.flatnonzero(counts >= least)}
 
 
-def _ended(source: Source, discount: float) -> float:
+def _compute_terminal_share(source: TrainingSource, discount: float) -> float:
     """The share of the discounted future that lies after the end of the episode, on average.
 
     With p the share of steps that end one, it is p discount / (1 - discount + p discount).
     """
-    if isinstance(source, States) or not source.scale.ends:
+    if isinstance(source, StateSource) or not source.scaling.has_terminal:
         return 0.0
-    rate = discount * float(np.mean(np.asarray(source.ended)))
+    rate = discount * float(np.mean(np.asarray(source.terminated)))
     return rate / (1 - discount + rate)
 
 
-def _gap(rewards: NDArray[np.float64], ended: float) -> float:
+def _compute_mean_gap(rewards: NDArray[np.float64], terminal_share: float) -> float:
     """The mean of |r - r'| over all pairs, each of the two at the end, which pays 0, by chance.
 
     >>> _gap(np.array([0.0, 1.0, 1.0, 0.0]), 0.0), _gap(np.array([1.0]), 0.5)
@@ -180,4 +213,7 @@ def _gap(rewards: NDArray[np.float64], ended: float) -> float:
     count = len(rewards)
     weights = 2 * np.arange(count) - count + 1
     alive = 2 * np.sum(weights * np.sort(rewards)) / count**2
-    return float((1 - ended) ** 2 * alive + 2 * ended * (1 - ended) * np.abs(rewards).mean())
+    return float(
+        (1 - terminal_share) ** 2 * alive
+        + 2 * terminal_share * (1 - terminal_share) * np.abs(rewards).mean()
+    )

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 
-ANY = -1
+ANY_ACTION = -1
 """The action of the end, which is that of any other."""
 
 
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     x_next: Array
 
 
-class Dealer(NamedTuple):
+class StratifiedSampler(NamedTuple):
     """Draws batches in blocks, one an action.
 
     Attributes:
@@ -40,12 +40,12 @@ class Dealer(NamedTuple):
         there: (actions,), whether there are any transitions of an action.
     """
 
-    dealt: Callable[[Array], Batch]
-    there: Array
+    sample: Callable[[Array], Batch]
+    available: Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
-class Scale:
+class FeatureScaling:
     """How observations become features: flattened, shifted, divided; one more for the end.
 
     Attributes:
@@ -59,14 +59,14 @@ class Scale:
 
     shift: NDArray[np.float32]
     width: NDArray[np.float32]
-    ends: bool
+    has_terminal: bool
     shape: tuple[int, ...] | None
 
     def __init__(
         self,
         shift: ArrayLike,
         width: ArrayLike,
-        ends: bool = False,
+        has_terminal: bool = False,
         shape: tuple[int, ...] | None = None,
     ) -> None:
         try:
@@ -81,7 +81,7 @@ class Scale:
             raise InputError(
                 "Scale: shift must be (k,) finite numbers and width (k,) numbers above 0."
             )
-        fields = {"shift": by, "width": over, "ends": ends, "shape": shape}
+        fields = {"shift": by, "width": over, "ends": has_terminal, "shape": shape}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -108,28 +108,28 @@ class Scale:
         if not np.isfinite(flat).all():
             raise InputError("learned: an observation holds NaN or infinity; leave it out.")
         features = (flat - self.shift) / self.width
-        return np.pad(features, ((0, 0), (0, 1))) if self.ends else features
+        return np.pad(features, ((0, 0), (0, 1))) if self.has_terminal else features
 
     @property
-    def end(self) -> NDArray[np.float32]:
+    def terminal(self) -> NDArray[np.float32]:
         """The features (1, k) of the end."""
         return np.pad(
             np.zeros((1, len(self.shift)), np.float32), ((0, 0), (0, 1)), constant_values=1
         )
 
     @property
-    def features(self) -> int:
+    def num_features(self) -> int:
         """How many numbers describe a state."""
-        return len(self.shift) + self.ends
+        return len(self.shift) + self.has_terminal
 
-    def like(self, other: Scale) -> bool:
+    def matches(self, other: FeatureScaling) -> bool:
         """Whether two scales make the same features of the same observations."""
         same = np.array_equal(self.shift, other.shift) and np.array_equal(self.width, other.width)
-        return same and self.ends == other.ends
+        return same and self.has_terminal == other.has_terminal
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class States:
+class StateSource:
     """A world whose states can be listed: states and actions are drawn alike.
 
     Attributes:
@@ -143,16 +143,16 @@ class States:
     points: Array
     successor: Array
     reward: Array
-    scale: Scale
+    scaling: FeatureScaling
     noise: float = 0.0
-    most: float = 0.0
+    noise_clip: float = 0.0
 
     @property
-    def finite(self) -> bool:
+    def enumerable(self) -> bool:
         """Whether a batch holds only the points themselves."""
         return self.noise == 0
 
-    def drawn(self, key: Array, size: int) -> tuple[Array, Array]:
+    def sample_state_actions(self, key: Array, size: int) -> tuple[Array, Array]:
         """States and actions (size,), any alike."""
         states, actions = self.reward.shape
         one, two = jax.random.split(key)
@@ -161,54 +161,54 @@ class States:
             jax.random.randint(two, (size,), 0, actions),
         )
 
-    def batch(self, key: Array, size: int) -> Batch:
+    def sample_batch(self, key: Array, size: int) -> Batch:
         pick, shake = jax.random.split(key)
-        return self._seen(shake, *self.drawn(pick, size))
+        return self._build_batch(shake, *self.sample_state_actions(pick, size))
 
-    def dealer(self, actions: int, size: int) -> Dealer:
+    def build_stratified_sampler(self, actions: int, size: int) -> StratifiedSampler:
         """Deals as many transitions of each action."""
 
         def dealt(key: Array) -> Batch:
             pick, shake = jax.random.split(key)
             state = jax.random.randint(pick, (actions, size), 0, len(self.points))
             action = jnp.broadcast_to(jnp.arange(actions)[:, None], state.shape)
-            return self._seen(shake, state, action)
+            return self._build_batch(shake, state, action)
 
-        return Dealer(dealt, jnp.ones(actions, bool))
+        return StratifiedSampler(dealt, jnp.ones(actions, bool))
 
-    def _seen(self, key: Array, state: Array, action: Array) -> Batch:
+    def _build_batch(self, key: Array, state: Array, action: Array) -> Batch:
         """The transitions of states and actions, with their noise."""
         added = jnp.zeros(())
         if self.noise:
             free = self.noise * jax.random.normal(key, (*state.shape, self.points.shape[1]))
-            added = jnp.clip(free, -self.most, self.most)
+            added = jnp.clip(free, -self.noise_clip, self.noise_clip)
         after = self.successor[state, action]
         return Batch(
-            self._scaled(self.points[state] + added),
+            self._scale(self.points[state] + added),
             action,
             self.reward[state, action],
-            self._scaled(self.points[after] + added),
+            self._scale(self.points[after] + added),
         )
 
-    def counts(self, key: Array, size: int) -> Array:
+    def sample_counts(self, key: Array, size: int) -> Array:
         """How often each action and state is in a batch, (A, S)."""
-        state, action = self.drawn(key, size)
+        state, action = self.sample_state_actions(key, size)
         return jnp.zeros(self.reward.shape[::-1]).at[action, state].add(1.0)
 
-    def ahead(self, table: Array) -> Array:
+    def gather_successors(self, distances: Array) -> Array:
         """What a table (S, S) says of the successors of two states, for each action: (A, S, S)."""
-        return jax.vmap(lambda n: table[n[:, None], n[None, :]])(self.successor.T)
+        return jax.vmap(lambda n: distances[n[:, None], n[None, :]])(self.successor.T)
 
-    def features(self) -> Array:
+    def compute_features(self) -> Array:
         """The features (S, k) of the states as such."""
-        return self._scaled(self.points)
+        return self._scale(self.points)
 
-    def _scaled(self, points: Array) -> Array:
-        return (points - self.scale.shift) / self.scale.width
+    def _scale(self, points: Array) -> Array:
+        return (points - self.scaling.shift) / self.scaling.width
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Record:
+class TransitionSource:
     """Recorded steps, any of them alike; where episodes end, the end is part of every batch.
 
     Attributes:
@@ -226,33 +226,33 @@ class Record:
     action: Array
     reward: Array
     x_next: Array
-    scale: Scale
-    finite: bool = False
-    growing: Array | None = None
-    stored: Array | None = None
+    scaling: FeatureScaling
+    enumerable: bool = False
+    growth: Array | None = None
+    num_stored: Array | None = None
 
-    def at(self, step: Array) -> Record:
+    def available_at(self, step: Array) -> TransitionSource:
         """What can be drawn at a step of training."""
-        if self.growing is None:
+        if self.growth is None:
             return self
-        first, more = self.growing
+        first, more = self.growth
         stored = jnp.minimum(first + more * step, len(self.reward))
-        return dataclasses.replace(self, stored=stored)
+        return dataclasses.replace(self, num_stored=stored)
 
-    def batch(self, key: Array, size: int) -> Batch:
-        stored = len(self.reward) if self.stored is None else self.stored
-        drawn = self._taken(jax.random.randint(key, (size,), 0, stored))
-        return self._ended(drawn) if self.scale.ends else drawn
+    def sample_batch(self, key: Array, size: int) -> Batch:
+        stored = len(self.reward) if self.num_stored is None else self.num_stored
+        drawn = self._gather(jax.random.randint(key, (size,), 0, stored))
+        return self._insert_terminal(drawn) if self.scaling.has_terminal else drawn
 
     @property
-    def ended(self) -> Array:
+    def terminated(self) -> Array:
         """Whether each step ended an episode, (n,)."""
-        if not self.scale.ends:
+        if not self.scaling.has_terminal:
             return jnp.zeros(len(self.reward), bool)
         mark = self.x[:, -1][self.x_next] if self.x_next.ndim == 1 else self.x_next[:, -1]
         return mark == 1
 
-    def dealer(self, actions: int, size: int) -> Dealer:
+    def build_stratified_sampler(self, actions: int, size: int) -> StratifiedSampler:
         """Deals as many transitions of each action; with one action, all steps are of it.
 
         The end, which takes any action, is part of each block.
@@ -263,38 +263,40 @@ class Record:
             order = jnp.argsort(self.action)
             edges = jnp.searchsorted(self.action[order], jnp.arange(actions + 1))
         first, count = edges[:-1, None], jnp.diff(edges)[:, None]
-        if self.stored is not None:
+        if self.num_stored is not None:
             # What grows is drawn from as if all steps were of one action: see making.
-            count = jnp.minimum(count, self.stored)
+            count = jnp.minimum(count, self.num_stored)
 
         def dealt(key: Array) -> Batch:
             place = jax.random.randint(key, (actions, size), 0, jnp.maximum(count, 1))
-            drawn = self._taken(order[jnp.minimum(first + place, len(order) - 1)])
-            return jax.vmap(self._ended)(drawn) if self.scale.ends else drawn
+            drawn = self._gather(order[jnp.minimum(first + place, len(order) - 1)])
+            return jax.vmap(self._insert_terminal)(drawn) if self.scaling.has_terminal else drawn
 
-        return Dealer(dealt, count[:, 0] > 0)
+        return StratifiedSampler(dealt, count[:, 0] > 0)
 
-    def _taken(self, rows: Array) -> Batch:
+    def _gather(self, rows: Array) -> Batch:
         """The steps of some rows."""
         after = self.x_next[rows]
         x_next = self.x[after] if self.x_next.ndim == 1 else after
         x, x_next = (each.astype(jnp.float32) for each in (self.x[rows], x_next))
         return Batch(x, self.action[rows], self.reward[rows], x_next)
 
-    def _ended(self, drawn: Batch) -> Batch:
+    def _insert_terminal(self, batch: Batch) -> Batch:
         """With the end in place of the last step, so that shapes stay what they are."""
-        end = jnp.asarray(self.scale.end)
-        last = Batch(end, jnp.full(1, ANY, drawn.action.dtype), jnp.zeros(1), end)
-        return Batch(*(jnp.concatenate([a[:-1], b]) for a, b in zip(drawn, last, strict=True)))
+        end = jnp.asarray(self.scaling.terminal)
+        last = Batch(end, jnp.full(1, ANY_ACTION, batch.action.dtype), jnp.zeros(1), end)
+        return Batch(*(jnp.concatenate([a[:-1], b]) for a, b in zip(batch, last, strict=True)))
 
 
-Source = States | Record
+TrainingSource = StateSource | TransitionSource
 
 jax.tree_util.register_dataclass(
-    States, data_fields=["points", "successor", "reward"], meta_fields=["scale", "noise", "most"]
+    StateSource,
+    data_fields=["points", "successor", "reward"],
+    meta_fields=["scale", "noise", "most"],
 )
 jax.tree_util.register_dataclass(
-    Record,
+    TransitionSource,
     data_fields=["x", "action", "reward", "x_next", "growing", "stored"],
     meta_fields=["scale", "finite"],
 )

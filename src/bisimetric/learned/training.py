@@ -13,22 +13,22 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from bisimetric.interrupts import jit
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks.kernels import platform
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.networks.kernels import get_platform
 from bisimetric.learned.networks.pairs import Parameters
-from bisimetric.learned.sources import Source, States
-from bisimetric.learned.spreading import BATCHES, SEEDS
+from bisimetric.learned.sources import StateSource, TrainingSource
+from bisimetric.learned.spreading import BATCH_AXIS, SEED_AXIS
 
-NUMBERS_PER_DRAW = 11
+FLOATS_PER_SAMPLE = 11
 """Numbers that XLA holds per listed state that is drawn: 44 bytes with JAX 0.10.2 on a CPU."""
-CLOSE = 0.01
+HORIZON_TOLERANCE = 0.01
 """The share of the horizon that may be missing when a run counts as settled."""
 
 UNROLL = 4
 """Steps that a GPU takes before it looks at the count: starting a step costs it as much."""
 
 
-class Learner(NamedTuple):
+class Objective(NamedTuple):
     """What is done between two updates of the target network, for one seed.
 
     Attributes:
@@ -36,17 +36,17 @@ class Learner(NamedTuple):
         loss: of parameters, by what is frozen, on a batch drawn with a key.
     """
 
-    frozen: Callable[[Parameters, Array], Any]
+    prepare: Callable[[Parameters, Array], Any]
     loss: Callable[[Parameters, Any, Array], Array]
 
 
-class Recipe(Protocol):
+class Algorithm(Protocol):
     """How a network learns; `learned.Settings` is one, and `learned.paper.Settings` another."""
 
     @property
     def batch(self) -> int: ...
     @property
-    def period(self) -> int: ...
+    def target_update_period(self) -> int: ...
     @property
     def epsilon(self) -> float: ...
 
@@ -54,28 +54,32 @@ class Recipe(Protocol):
     def decay(self) -> bool:
         """Whether the learning rate falls to 0 at the last step."""
 
-    def network_of(self, source: Source, kind: Kind, discount: float) -> Any:
+    def build_network(self, source: TrainingSource, kind: LearnedKind, discount: float) -> Any:
         """The network for a source: `init(key, features)`, and `table(parameters, x, y)`."""
 
-    def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner: ...
+    def build_objective(
+        self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
+    ) -> Objective: ...
 
-    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
+    def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
         """The rows that pass through the network for one batch, and the numbers held beside them.
 
         Both at least: pairs of rows, targets of all pairs, and the ids that are drawn.
         """
 
-    def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
+    def learning_rate_at(
+        self, step: Array, updates: Array, base_rate: Array | None = None
+    ) -> Array:
         """The learning rate at one of so many steps; `rate` takes the place of its own."""
 
-    def reach(self, source: Source, network: Any) -> int:
+    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
         """Steps by which an update of the target looks further ahead."""
 
-    def settled(self, discount: float, reach: int = 1) -> int:
+    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
         """The step from which no more than a hundredth of the horizon is missing."""
 
 
-class State(NamedTuple):
+class TrainingState(NamedTuple):
     """Where training is: all but `step` once a seed, seeds first."""
 
     parameters: Parameters
@@ -85,27 +89,27 @@ class State(NamedTuple):
     step: Array
 
 
-AXES = State(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds in each
+STATE_AXES = TrainingState(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds in each
 
 
 @functools.partial(jit, static_argnames=("settings", "network", "features"))
-def started(settings: Recipe, network: Any, features: int, keys: Array) -> State:
+def initialise_state(config: Algorithm, network: Any, features: int, keys: Array) -> TrainingState:
     """The state before the first step, for each of the keys (n,)."""
 
     def one(key: Array) -> tuple[Parameters, Any, Array]:
         made, kept = jax.random.split(key)
         parameters = network.init(made, features)
-        return parameters, _adam(settings).init(parameters), kept
+        return parameters, _build_adam(config).init(parameters), kept
 
     parameters, optimiser, kept = jax.vmap(one)(keys)
-    return State(parameters, parameters, optimiser, kept, jnp.int32(0))
+    return TrainingState(parameters, parameters, optimiser, kept, jnp.int32(0))
 
 
-def _adam(settings: Recipe) -> optax.GradientTransformation:
-    return optax.scale_by_adam(eps=settings.epsilon)
+def _build_adam(config: Algorithm) -> optax.GradientTransformation:
+    return optax.scale_by_adam(eps=config.epsilon)
 
 
-class Plan(NamedTuple):
+class UpdatePlan(NamedTuple):
     """Steps cut at the updates of the target: before the next one, whole periods, and the rest."""
 
     head: int
@@ -113,75 +117,77 @@ class Plan(NamedTuple):
     tail: int
 
 
-def planned(done: int, steps: int, period: int) -> Plan:
+def plan_updates(completed: int, updates: int, target_update_period: int) -> UpdatePlan:
     """The plan of some steps after those done.
 
     >>> planned(400, 1300, 500)
     Plan(head=100, periods=2, tail=200)
     """
-    head = min(-done % period, steps)
-    return Plan(head, *divmod(steps - head, period))
+    head = min(-completed % target_update_period, updates)
+    return UpdatePlan(head, *divmod(updates - head, target_update_period))
 
 
-def advanced(
-    state: State,
-    source: Source,
+def advance(
+    state: TrainingState,
+    source: TrainingSource,
     *,
-    settings: Recipe,
+    config: Algorithm,
     network: Any,
-    kind: Kind,
+    kind: LearnedKind,
     discount: float,
-    steps: int,
-    of: int,
-    rates: Array | None = None,
+    updates: int,
+    total_updates: int,
+    learning_rates: Array | None = None,
     mesh: Mesh | None = None,
-) -> tuple[State, Array]:
+) -> tuple[TrainingState, Array]:
     """The state some steps on, `of` so many in all, and the mean loss of each seed, (seeds,).
 
     `rates` (seeds,) are learning rates in place of that of the settings; `mesh` are the devices.
     """
-    plan = planned(int(state.step), steps, settings.period)
-    how = (settings, network, kind, discount, plan, mesh)
-    return _compiled(state, source, jnp.int32(of), rates, *how)
+    plan = plan_updates(int(state.step), updates, config.target_update_period)
+    how = (config, network, kind, discount, plan, mesh)
+    return _advance_compiled(state, source, jnp.int32(total_updates), learning_rates, *how)
 
 
 @functools.partial(jit, static_argnames=("settings", "network", "kind", "discount", "plan", "mesh"))
-def _compiled(
-    state: State,
-    source: Source,
-    of: Array,
-    rates: Array | None,
-    settings: Recipe,
+def _advance_compiled(
+    state: TrainingState,
+    source: TrainingSource,
+    total_updates: Array,
+    learning_rates: Array | None,
+    config: Algorithm,
     network: Any,
-    kind: Kind,
+    kind: LearnedKind,
     discount: float,
-    plan: Plan,
+    plan: UpdatePlan,
     mesh: Mesh | None,
-) -> tuple[State, Array]:
-    shared = mesh is not None and mesh.shape[BATCHES] > 1
+) -> tuple[TrainingState, Array]:
+    shared = mesh is not None and mesh.shape[BATCH_AXIS] > 1
 
-    def on_one(state: State, source: Source, of: Array, rates: Array | None) -> tuple[State, Array]:
+    def on_one(
+        state: TrainingState, source: TrainingSource, of: Array, rates: Array | None
+    ) -> tuple[TrainingState, Array]:
         """The seeds that one device has."""
-        fixed = settings.learner(source, network, kind, discount)
+        fixed = config.build_objective(source, network, kind, discount)
 
-        def learner(step: Array) -> Learner:
-            if isinstance(source, States) or source.growing is None:
+        def learner(step: Array) -> Objective:
+            if isinstance(source, StateSource) or source.growth is None:
                 return fixed
-            return settings.learner(source.at(step), network, kind, discount)
+            return config.build_objective(source.available_at(step), network, kind, discount)
 
-        one = functools.partial(_advanced, learner, settings, plan, shared, of)
-        if platform() != "cpu":
+        one = functools.partial(_advance_seed, learner, config, plan, shared, of)
+        if get_platform() != "cpu":
             axis = None if rates is None else 0
-            return jax.vmap(one, in_axes=(AXES, axis), out_axes=(AXES, 0))(state, rates)
+            return jax.vmap(one, in_axes=(STATE_AXES, axis), out_axes=(STATE_AXES, 0))(state, rates)
         # A processor has nothing to gain from seeds side by side, and its cache to lose.
         seeds = state._replace(step=jnp.broadcast_to(state.step, state.key.shape))
         after, losses = jax.lax.map(lambda each: one(*each), (seeds, rates))
         return after._replace(step=after.step[0]), losses
 
     if mesh is None:
-        return on_one(state, source, of, rates)
-    seeds, all_of_it = PartitionSpec(SEEDS), PartitionSpec()
-    states = State(seeds, seeds, seeds, seeds, all_of_it)  # type: ignore[arg-type]
+        return on_one(state, source, total_updates, learning_rates)
+    seeds, all_of_it = PartitionSpec(SEED_AXIS), PartitionSpec()
+    states = TrainingState(seeds, seeds, seeds, seeds, all_of_it)  # type: ignore[arg-type]
     spread = jax.shard_map(
         on_one,
         mesh=mesh,
@@ -189,55 +195,55 @@ def _compiled(
         out_specs=(states, seeds),
         check_vma=False,
     )
-    return spread(state, source, of, rates)
+    return spread(state, source, total_updates, learning_rates)
 
 
-def _advanced(
-    learner: Callable[[Array], Learner],
-    settings: Recipe,
-    plan: Plan,
-    shared: bool,
-    of: Array,
-    state: State,
-    base: Array | None,
-) -> tuple[State, Array]:
+def _advance_seed(
+    objective_at: Callable[[Array], Objective],
+    config: Algorithm,
+    plan: UpdatePlan,
+    data_parallel: bool,
+    total_updates: Array,
+    state: TrainingState,
+    base_rate: Array | None,
+) -> tuple[TrainingState, Array]:
     """One seed, on one device; `shared` where others take batches of their own for it."""
-    adam = _adam(settings)
+    adam = _build_adam(config)
 
-    def within(state: State, steps: int) -> tuple[State, Array]:
+    def run_updates(state: TrainingState, steps: int) -> tuple[TrainingState, Array]:
         """Steps between two updates of the target; the sum of their losses."""
-        frozen = learner(state.step).frozen(state.target, state.step)
+        frozen = objective_at(state.step).prepare(state.target, state.step)
 
-        def step(now: State, _: None) -> tuple[State, Array]:
+        def step(now: TrainingState, _: None) -> tuple[TrainingState, Array]:
             key, drawn = jax.random.split(now.key)
-            if shared:
-                drawn = jax.random.fold_in(drawn, jax.lax.axis_index(BATCHES))
-            loss_of = learner(now.step).loss
+            if data_parallel:
+                drawn = jax.random.fold_in(drawn, jax.lax.axis_index(BATCH_AXIS))
+            loss_of = objective_at(now.step).loss
             loss, slope = jax.value_and_grad(loss_of)(now.parameters, frozen, drawn)
-            if shared:
-                loss, slope = jax.lax.pmean((loss, slope), BATCHES)
+            if data_parallel:
+                loss, slope = jax.lax.pmean((loss, slope), BATCH_AXIS)
             change, optimiser = adam.update(slope, now.optimiser, now.parameters)
-            rate = settings.rate_at(now.step, of, base)
+            rate = config.learning_rate_at(now.step, total_updates, base_rate)
             parameters = jax.tree.map(lambda w, by: w - rate * by, now.parameters, change)
-            return State(parameters, now.target, optimiser, key, now.step + 1), loss
+            return TrainingState(parameters, now.target, optimiser, key, now.step + 1), loss
 
-        unroll = 1 if platform() == "cpu" else UNROLL
+        unroll = 1 if get_platform() == "cpu" else UNROLL
         after, losses = jax.lax.scan(step, state, length=steps, unroll=unroll)
         return after, losses.sum()
 
-    def updated(state: State, steps: int) -> tuple[State, Array]:
+    def synchronise_and_run(state: TrainingState, steps: int) -> tuple[TrainingState, Array]:
         """Steps from an update of the target on."""
-        return within(state._replace(target=state.parameters), steps)
+        return run_updates(state._replace(target=state.parameters), steps)
 
     total = jnp.float32(0.0)
     if plan.head:
-        state, loss = within(state, plan.head)
+        state, loss = run_updates(state, plan.head)
         total += loss
     if plan.periods:
-        period = functools.partial(updated, steps=settings.period)
+        period = functools.partial(synchronise_and_run, steps=config.target_update_period)
         state, losses = jax.lax.scan(lambda now, _: period(now), state, length=plan.periods)
         total += losses.sum()
     if plan.tail:
-        state, loss = updated(state, plan.tail)
+        state, loss = synchronise_and_run(state, plan.tail)
         total += loss
-    return state, total / (plan.head + plan.periods * settings.period + plan.tail)
+    return state, total / (plan.head + plan.periods * config.target_update_period + plan.tail)

@@ -9,23 +9,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp.checks import (
     PROBABILITY_TOL,
-    checked_available,
-    checked_discount,
-    checked_label_actions,
-    checked_names,
-    checked_policy,
-    checked_rows,
-    checked_transitions,
-    floats,
-    frozen,
-    integers,
-    refuse_label_actions,
-    refuse_non_finite,
-    stacked,
-    with_steps_on_the_spot,
+    add_self_loops,
+    as_float_array,
+    as_integer_array,
+    freeze,
+    reject_label_actions,
+    require_finite,
+    stack_transition_matrices,
+    validate_available,
+    validate_discount,
+    validate_label_actions,
+    validate_names,
+    validate_policy,
+    validate_state_array,
+    validate_transition_matrix,
 )
 from bisimetric.mdp.induced_chain import InducedChain, induce_chain
 
@@ -33,10 +33,10 @@ __all__ = [
     "MDP",
     "PROBABILITY_TOL",
     "InducedChain",
-    "checked_discount",
-    "checked_policy",
     "induce_chain",
-    "refuse_label_actions",
+    "reject_label_actions",
+    "validate_discount",
+    "validate_policy",
 ]
 
 
@@ -88,28 +88,28 @@ class MDP:
                 "with at least one of each."
             )
         states, actions = rewards.shape
-        available, P = checked_available(self.available, states, actions), self.P
+        available, P = validate_available(self.available, states, actions), self.P
         if available is not None:
             rewards[~available] = 0.0
-            P = with_steps_on_the_spot(P, available)
-        refuse_non_finite("rewards", rewards)
-        discount = checked_discount(self.discount)
+            P = add_self_loops(P, available)
+        require_finite("rewards", rewards)
+        discount = validate_discount(self.discount)
         put = object.__setattr__
         put(self, "available", available)
-        put(self, "P", checked_transitions(P, states, actions))
-        put(self, "R", frozen(rewards))
+        put(self, "P", validate_transition_matrix(P, states, actions))
+        put(self, "R", freeze(rewards))
         put(self, "discount", discount)
-        put(self, "names", checked_names("state", self.names, states))
-        put(self, "actions", checked_names("action", self.actions, actions))
-        put(self, "label_actions", checked_label_actions(self.label_actions, actions))
-        put(self, "positions", checked_rows("positions", self.positions, states, width=2))
-        put(self, "features", checked_rows("features", self.features, states))
+        put(self, "names", validate_names("state", self.names, states))
+        put(self, "actions", validate_names("action", self.actions, actions))
+        put(self, "label_actions", validate_label_actions(self.label_actions, actions))
+        put(self, "positions", validate_state_array("positions", self.positions, states, width=2))
+        put(self, "features", validate_state_array("features", self.features, states))
         if self.policy is not None:
-            put(self, "policy", frozen(checked_policy(self, self.policy)))
+            put(self, "policy", freeze(validate_policy(self, self.policy)))
 
     @classmethod
     def deterministic(
-        cls, next_state: ArrayLike, rewards: ArrayLike, *, discount: float, **about: Any
+        cls, next_state: ArrayLike, rewards: ArrayLike, *, discount: float, **attributes: Any
     ) -> MDP:
         """An MDP in which action a leads from state s to `next_state[s, a]` for certain.
 
@@ -121,8 +121,8 @@ class MDP:
         ...
         bisimetric.errors.InputError: MDP: next_state[1, 0] is 7 and must be a state from 0 to 1.
         """
-        successors = integers("next_state", next_state)
-        rewards = floats("rewards", rewards)
+        successors = as_integer_array("next_state", next_state)
+        rewards = as_float_array("rewards", rewards)
         if successors.ndim != 2 or successors.shape != rewards.shape or successors.size == 0:
             raise InputError(
                 f"MDP: next_state has shape {successors.shape} and rewards have "
@@ -140,10 +140,10 @@ class MDP:
         P = sparse.csr_array(
             (np.ones(rows), successors.ravel(), np.arange(rows + 1)), shape=(rows, states)
         )
-        return cls(P, rewards, discount, **about)
+        return cls(P, rewards, discount, **attributes)
 
     @classmethod
-    def from_matrices(cls, P: Any, R: ArrayLike, *, discount: float, **about: Any) -> MDP:
+    def from_matrices(cls, P: Any, R: ArrayLike, *, discount: float, **attributes: Any) -> MDP:
         """An MDP from transition probabilities P (S, A, S) and rewards R (S, A).
 
         P is a dense array, a SciPy sparse array of that shape, a sparse (S * A, S) matrix whose
@@ -155,13 +155,13 @@ class MDP:
         ...
         bisimetric.errors.InputError: MDP: P[0, 0] sums to 0.9 and must sum to 1.
         """
-        rewards = floats("rewards", R)
+        rewards = as_float_array("rewards", R)
         if rewards.ndim != 2 or rewards.size == 0:
             raise InputError(
                 f"MDP: R has shape {rewards.shape} and must be (states, actions), "
                 "with at least one of each."
             )
-        return cls(stacked(P, *rewards.shape), rewards, discount, **about)
+        return cls(stack_transition_matrices(P, *rewards.shape), rewards, discount, **attributes)
 
     @property
     def num_states(self) -> int:
@@ -177,7 +177,7 @@ class MDP:
         return self.P.nnz == self.R.size
 
     @property
-    def shares(self) -> sparse.csr_array:
+    def normalised_probabilities(self) -> sparse.csr_array:
         """P with every row divided by its sum.
 
         A row may sum to 1 only nearly; its distribution is understood to be this one.
@@ -188,12 +188,12 @@ class MDP:
         return sparse.csr_array((scaled, self.P.indices, self.P.indptr), self.P.shape)
 
     @property
-    def has(self) -> NDArray[np.bool_]:
+    def action_mask(self) -> NDArray[np.bool_]:
         """Whether a state has an action, (S, A), also where every state has them all."""
         return np.ones(self.R.shape, np.bool_) if self.available is None else self.available
 
     @property
-    def farthest(self) -> float:
+    def diameter_bound(self) -> float:
         """The largest distance that two states can have: the range of R / (1 - discount)."""
         rewards = self.R if self.available is None else self.R[self.available]
         with np.errstate(over="ignore"):
@@ -203,24 +203,24 @@ class MDP:
     def next_state(self) -> NDArray[np.integer]:
         """The successors (S, A) of a deterministic MDP."""
         if not self.is_deterministic:
-            s, a = self.first_branch()
+            s, a = self.first_stochastic_action()
             raise InputError(
                 f"MDP: next_state needs a deterministic MDP, and P[{s}, {a}] has several "
                 "successors; use P."
             )
         return self.P.indices.reshape(self.R.shape)
 
-    def first_branch(self) -> tuple[int, int]:
+    def first_stochastic_action(self) -> tuple[int, int]:
         """The first state and action with several successors, in an MDP that has them."""
         return divmod(int(np.argmax(np.diff(self.P.indptr) > 1)), self.num_actions)
 
-    def state(self, which: int | np.integer | str) -> int:
+    def state(self, state: int | np.integer | str) -> int:
         """The id of a state given by id or by name."""
-        if isinstance(which, str) and self.names is not None and which in self.names:
-            return self.names.index(which)
+        if isinstance(state, str) and self.names is not None and state in self.names:
+            return self.names.index(state)
         try:
-            index = int(which)
-            if index == which or isinstance(which, str):
+            index = int(state)
+            if index == state or isinstance(state, str):
                 if 0 <= index < self.num_states:
                     return index
                 raise InputError(
@@ -229,13 +229,13 @@ class MDP:
         except (TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-        hint = near_names(str(which), self.names or ())
+        hint = suggest_names(str(state), self.names or ())
         raise InputError(
-            f"MDP: there is no state {which!r}"
+            f"MDP: there is no state {state!r}"
             + (hint or f"; use an id from 0 to {self.num_states - 1}.")
         )
 
-    def name(self, state: int) -> str:
+    def state_name(self, state: int) -> str:
         """The name of a state: its own, or its id."""
         return self.names[state] if self.names is not None else str(state)
 
@@ -247,7 +247,7 @@ class MDP:
         """A checked copy with some fields changed, such as `discount` or `policy`."""
         return dataclasses.replace(self, **changes)
 
-    def under(self, policy: ArrayLike) -> MDP:
+    def apply_policy(self, policy: ArrayLike) -> MDP:
         """The Markov chain that a policy induces, as an MDP with one action.
 
         R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a), with pi(.|s) and

@@ -18,7 +18,7 @@ PROBABILITY_TOL = 1e-8
 """How far the probabilities of one state and action may sum from 1."""
 
 
-def checked_discount(discount: float) -> float:
+def validate_discount(discount: float) -> float:
     """The discount as a float, if it lies in [0, 1)."""
     try:
         value = float(discount)
@@ -29,7 +29,7 @@ def checked_discount(discount: float) -> float:
     return value
 
 
-def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
+def validate_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
     """A policy of `mdp` as (S,) actions or (S, A) probabilities, or a clear error."""
     states, actions = mdp.R.shape
     try:
@@ -42,18 +42,18 @@ def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
     if given.dtype.kind not in "biufO":
         raise InputError(f"policy is {given.dtype} and must be numbers.")
     if given.shape == (states,):
-        chosen = integers("policy", given)
+        chosen = as_integer_array("policy", given)
         outside = np.flatnonzero((chosen < 0) | (chosen >= actions))
         if len(outside):
             s = outside[0]
             raise InputError(
                 f"policy[{s}] is {chosen[s]} and must be an action from 0 to {actions - 1}."
             )
-        _refuse_lacking(mdp, np.eye(actions, dtype=np.bool_)[chosen])
+        _reject_unavailable_actions(mdp, np.eye(actions, dtype=np.bool_)[chosen])
         return chosen
     if given.shape == (states, actions):
-        probabilities = floats("policy", given)
-        refuse_non_finite("policy", probabilities, where="policy")
+        probabilities = as_float_array("policy", given)
+        require_finite("policy", probabilities, where="policy")
         wrong = np.flatnonzero(
             (probabilities < 0).any(axis=1)
             | (np.abs(probabilities.sum(axis=1) - 1) > PROBABILITY_TOL)
@@ -64,7 +64,7 @@ def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
                 f"policy[{s}] is {np.array2string(probabilities[s], threshold=8)} and must be "
                 "probabilities that sum to 1."
             )
-        _refuse_lacking(mdp, probabilities > 0)
+        _reject_unavailable_actions(mdp, probabilities > 0)
         return probabilities
     raise InputError(
         f"policy has shape {given.shape} and must be ({states},) actions or "
@@ -72,7 +72,7 @@ def checked_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
     )
 
 
-def _refuse_lacking(mdp: MDP, taken: NDArray[np.bool_]) -> None:
+def _reject_unavailable_actions(mdp: MDP, taken: NDArray[np.bool_]) -> None:
     """Refuses a policy that takes, somewhere, an action that the state lacks."""
     if mdp.available is None:
         return
@@ -80,55 +80,55 @@ def _refuse_lacking(mdp: MDP, taken: NDArray[np.bool_]) -> None:
     if len(wrong):
         s, a = map(int, wrong[0])
         raise InputError(
-            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.name(s)} lacks; "
+            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} lacks; "
             "take one that is available."
         )
 
 
-def checked_available(
-    available: ArrayLike | None, states: int, actions: int
+def validate_available(
+    available: ArrayLike | None, num_states: int, num_actions: int
 ) -> NDArray[np.bool_] | None:
     if available is None:
         return None
     mask = np.array(available)
-    if mask.dtype != np.bool_ or mask.shape != (states, actions):
+    if mask.dtype != np.bool_ or mask.shape != (num_states, num_actions):
         raise InputError(
             f"MDP: available is {mask.dtype} of shape {mask.shape} and must be bool of shape "
-            f"({states}, {actions})."
+            f"({num_states}, {num_actions})."
         )
     without = np.flatnonzero(~mask.any(axis=1))
     if len(without):
         raise InputError(f"MDP: state {without[0]} has no available action and must have one.")
-    return None if mask.all() else frozen(mask)
+    return None if mask.all() else freeze(mask)
 
 
-def checked_label_actions(given: Sequence[int], actions: int) -> tuple[int, ...]:
+def validate_label_actions(label_actions: Sequence[int], num_actions: int) -> tuple[int, ...]:
     try:
-        found = tuple(int(action) for action in given)
-        valid = all(a == action for a, action in zip(found, given, strict=True))
+        found = tuple(int(action) for action in label_actions)
+        valid = all(a == action for a, action in zip(found, label_actions, strict=True))
     except (TypeError, ValueError, OverflowError):
         found, valid = (), False
-    if not valid or len(set(found)) < len(found) or not all(0 <= a < actions for a in found):
+    if not valid or len(set(found)) < len(found) or not all(0 <= a < num_actions for a in found):
         raise InputError(
-            f"MDP: label_actions are {given!r} and must be distinct actions from 0 to "
-            f"{actions - 1}."
+            f"MDP: label_actions are {label_actions!r} and must be distinct actions from 0 to "
+            f"{num_actions - 1}."
         )
     return found
 
 
-def refuse_label_actions(where: str, mdp: MDP) -> None:
+def reject_label_actions(caller: str, mdp: MDP) -> None:
     """Raises where actions that encode labels would be matched with other actions."""
     if mdp.label_actions:
         names = ", ".join(map(mdp.action_name, mdp.label_actions[:4]))
         more = ", ..." if len(mdp.label_actions) > 4 else ""
         raise InputError(
-            f"{where}: the actions {names}{more} encode labels of states, and must not be matched "
+            f"{caller}: the actions {names}{more} encode labels of states, and must not be matched "
             "with other actions; use bisimulation, which compares each label with itself, or an "
             "MDP without observed labels."
         )
 
 
-def with_steps_on_the_spot(P: Any, available: NDArray[np.bool_]) -> sparse.csr_array:
+def add_self_loops(P: Any, available: NDArray[np.bool_]) -> sparse.csr_array:
     """P with a step on the spot in place of each action that a state lacks."""
     states = len(available)
     if np.shape(P) != (available.size, states):
@@ -140,45 +140,45 @@ def with_steps_on_the_spot(P: Any, available: NDArray[np.bool_]) -> sparse.csr_a
     )
 
 
-def stacked(P: Any, states: int, actions: int) -> sparse.csr_array:
+def stack_transition_matrices(P: Any, num_states: int, num_actions: int) -> sparse.csr_array:
     """Any accepted form of P as one sparse (S * A, S) matrix."""
-    wanted = (states, actions, states)
+    wanted = (num_states, num_actions, num_states)
     if isinstance(P, list | tuple) and any(sparse.issparse(matrix) for matrix in P):
         shapes = {np.shape(matrix) for matrix in P}
-        if len(P) != actions or shapes != {(states, states)}:
+        if len(P) != num_actions or shapes != {(num_states, num_states)}:
             raise InputError(
                 f"MDP: P holds {len(P)} matrices of shapes {sorted(shapes)} and must hold "
-                f"{actions}, one an action, each ({states}, {states})."
+                f"{num_actions}, one an action, each ({num_states}, {num_states})."
             )
         by_action = sparse.vstack([sparse.csr_array(matrix) for matrix in P], format="csr")
-        order = np.arange(states * actions).reshape(actions, states).T.ravel()
+        order = np.arange(num_states * num_actions).reshape(num_actions, num_states).T.ravel()
         return sparse.csr_array(by_action[order])
     if sparse.issparse(P):
         given: Any = P
         if given.shape == wanted:
             cube = given.tocoo()
             s, a, successor = cube.coords
-            flat = (s * actions + a, successor)
-            given = sparse.coo_array((cube.data, flat), (states * actions, states))
-        if given.shape == (states * actions, states):
+            flat = (s * num_actions + a, successor)
+            given = sparse.coo_array((cube.data, flat), (num_states * num_actions, num_states))
+        if given.shape == (num_states * num_actions, num_states):
             return sparse.csr_array(given)
         shape = given.shape
     else:
-        dense = floats("P", P)
+        dense = as_float_array("P", P)
         if dense.shape == wanted:
-            return sparse.csr_array(dense.reshape(states * actions, states))
+            return sparse.csr_array(dense.reshape(num_states * num_actions, num_states))
         shape = dense.shape
     raise InputError(
-        f"MDP: P has shape {tuple(shape)} and R has {(states, actions)}; P must be {wanted}."
+        f"MDP: P has shape {tuple(shape)} and R has {(num_states, num_actions)}; P must be {wanted}."
     )
 
 
-def checked_transitions(P: Any, states: int, actions: int) -> sparse.csr_array:
+def validate_transition_matrix(P: Any, num_states: int, num_actions: int) -> sparse.csr_array:
     """P in canonical form: sorted, no duplicates, no zeros; every row a distribution."""
     matrix = sparse.csr_array(P, dtype=np.float64, copy=True)
-    if matrix.shape != (states * actions, states):
+    if matrix.shape != (num_states * num_actions, num_states):
         raise InputError(
-            f"MDP: P has shape {matrix.shape} and must be {(states * actions, states)}."
+            f"MDP: P has shape {matrix.shape} and must be {(num_states * num_actions, num_states)}."
         )
     try:
         matrix.check_format(full_check=True)
@@ -189,7 +189,7 @@ def checked_transitions(P: Any, states: int, actions: int) -> sparse.csr_array:
     wrong = np.flatnonzero(~np.isfinite(matrix.data) | (matrix.data < 0))
     if len(wrong):
         row = int(np.searchsorted(matrix.indptr, wrong[0], side="right")) - 1
-        s, a = divmod(row, actions)
+        s, a = divmod(row, num_actions)
         raise InputError(
             f"MDP: P[{s}, {a}, {matrix.indices[wrong[0]]}] is {matrix.data[wrong[0]]} and must "
             "be a probability."
@@ -197,7 +197,7 @@ def checked_transitions(P: Any, states: int, actions: int) -> sparse.csr_array:
     sums = matrix.sum(axis=1)
     wrong = np.flatnonzero(np.abs(sums - 1) > PROBABILITY_TOL)
     if len(wrong):
-        s, a = divmod(int(wrong[0]), actions)
+        s, a = divmod(int(wrong[0]), num_actions)
         raise InputError(f"MDP: P[{s}, {a}] sums to {sums[wrong[0]]:.12g} and must sum to 1.")
     single = np.diff(matrix.indptr) == 1
     matrix.data[matrix.indptr[:-1][single]] = 1.0
@@ -206,55 +206,57 @@ def checked_transitions(P: Any, states: int, actions: int) -> sparse.csr_array:
     return matrix
 
 
-def checked_names(what: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+def validate_names(
+    kind: str, names: Sequence[str] | None, num_names: int
+) -> tuple[str, ...] | None:
     if names is None:
         return None
     texts = tuple(str(name) for name in names)
-    if len(texts) != count:
-        raise InputError(f"MDP: there are {len(texts)} {what} names and must be {count}.")
-    if len(set(texts)) != count:
+    if len(texts) != num_names:
+        raise InputError(f"MDP: there are {len(texts)} {kind} names and must be {num_names}.")
+    if len(set(texts)) != num_names:
         twice = next(name for i, name in enumerate(texts) if name in texts[:i])
-        raise InputError(f"MDP: the {what} name {twice!r} occurs twice; names must differ.")
+        raise InputError(f"MDP: the {kind} name {twice!r} occurs twice; names must differ.")
     return texts
 
 
-def checked_rows(
-    what: str, rows: ArrayLike | None, count: int, width: int | None = None
+def validate_state_array(
+    name: str, values: ArrayLike | None, num_states: int, width: int | None = None
 ) -> NDArray[np.float64] | None:
-    if rows is None:
+    if values is None:
         return None
-    array = np.array(floats(what, rows))
-    if array.ndim != 2 or len(array) != count or width not in (None, array.shape[1]):
+    array = np.array(as_float_array(name, values))
+    if array.ndim != 2 or len(array) != num_states or width not in (None, array.shape[1]):
         raise InputError(
-            f"MDP: {what} have shape {array.shape} and must be ({count}, {width or 'k'})."
+            f"MDP: {name} have shape {array.shape} and must be ({num_states}, {width or 'k'})."
         )
-    refuse_non_finite(what, array)
-    return frozen(array)
+    require_finite(name, array)
+    return freeze(array)
 
 
-def floats(what: str, array: ArrayLike) -> NDArray[np.float64]:
+def as_float_array(name: str, array: ArrayLike) -> NDArray[np.float64]:
     try:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"MDP: {what} must be an array of numbers ({error}).") from None
+        raise InputError(f"MDP: {name} must be an array of numbers ({error}).") from None
 
 
-def integers(what: str, array: ArrayLike) -> NDArray[np.int64]:
-    numbers = floats(what, array)
+def as_integer_array(name: str, array: ArrayLike) -> NDArray[np.int64]:
+    numbers = as_float_array(name, array)
     if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
-        raise InputError(f"MDP: {what} must be an array of whole numbers.")
+        raise InputError(f"MDP: {name} must be an array of whole numbers.")
     return numbers.astype(np.int64)
 
 
-def refuse_non_finite(what: str, array: NDArray[np.float64], where: str | None = None) -> None:
+def require_finite(name: str, array: NDArray[np.float64], where: str | None = None) -> None:
     wrong = np.argwhere(~np.isfinite(array))
     if len(wrong):
         index = ", ".join(map(str, wrong[0]))
         raise InputError(
-            f"{where or 'MDP: ' + what}[{index}] is {array[tuple(wrong[0])]} and must be finite."
+            f"{where or 'MDP: ' + name}[{index}] is {array[tuple(wrong[0])]} and must be finite."
         )
 
 
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
+def freeze(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array

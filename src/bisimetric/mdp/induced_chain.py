@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bisimetric.mdp.checks import checked_policy
+from bisimetric.mdp.checks import validate_policy
 from bisimetric.rounding import TINY, UNIT, two_sum
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP
 
-SPLITTER = 2.0**27 + 1
+VELTKAMP_SPLITTER = 2.0**27 + 1
 """Veltkamp's constant: splits a float64 into two halves of 26 bits."""
 
 
@@ -38,7 +38,7 @@ class InducedChain:
     reward_error: float = 0.0
     mass_error: float = 0.0
 
-    def pair_error(self, largest: float) -> float:
+    def pair_error(self, max_distance: float) -> float:
         """Bound on the rounding that the chain adds to one Bellman update of a pair distance.
 
         |R^pi(s) - R^pi(t)| moves by at most twice `reward_error`. Both W1 and the expectation over
@@ -48,16 +48,16 @@ class InducedChain:
         Args:
             largest: bound on the distances that the update reads.
         """
-        mass = 2 * self.mdp.discount * self.mass_error * largest
+        mass = 2 * self.mdp.discount * self.mass_error * max_distance
         return (2 * self.reward_error + mass) * (1 + 4 * UNIT)
 
-    def value_error(self, largest: float) -> float:
+    def value_error(self, max_value: float) -> float:
         """Bound on the rounding that the chain adds to one Bellman update of a value function.
 
         Args:
             largest: bound on the absolute values that the update reads.
         """
-        mass = 2 * self.mdp.discount * self.mass_error * largest
+        mass = 2 * self.mdp.discount * self.mass_error * max_value
         return (self.reward_error + mass) * (1 + 4 * UNIT)
 
 
@@ -74,7 +74,7 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
     Raises:
         InputError: the policy has a wrong shape, is no distribution, or takes a missing action.
     """
-    checked = checked_policy(mdp, policy)
+    checked = validate_policy(mdp, policy)
     states, actions = mdp.R.shape
     everyone = np.arange(states)
     reward_error, mass_error = 0.0, 0.0
@@ -89,9 +89,9 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
         weights: Any = sparse.csr_array(
             (probability, (s, s * actions + a)), (states, states * actions)
         )
-        P = sparse.csr_array(weights @ mdp.shares)
-        R, reward_error = _average(checked, mdp.R)
-        mass_error = _mass_error(mdp, P)
+        P = sparse.csr_array(weights @ mdp.normalised_probabilities)
+        R, reward_error = _compute_averages(checked, mdp.R)
+        mass_error = _bound_mass_error(mdp, P)
     chain = dataclasses.replace(
         mdp,
         P=sparse.csr_array(P),
@@ -104,7 +104,7 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
     return InducedChain(chain, reward_error, mass_error)
 
 
-def _mass_error(mdp: MDP, P: sparse.csr_array) -> float:
+def _bound_mass_error(mdp: MDP, P: sparse.csr_array) -> float:
     """Bound on the total variation distance of each mixed row, divided by its sum, to the true one.
 
     Every entry is a sum of nonnegative products, so rounding is relative: n for dividing a row of P
@@ -118,7 +118,7 @@ def _mass_error(mdp: MDP, P: sparse.csr_array) -> float:
     return (2 * mdp.num_actions + width + 4) * UNIT
 
 
-def _average(
+def _compute_averages(
     weights: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
     """Row averages of `values` with `weights`, both (n, k), and a bound on their error.
@@ -160,7 +160,7 @@ def _two_product(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """a * b as a float and what it rounds away, unless that underflows (Dekker)."""
     product = a * b
-    a_high, b_high = (SPLITTER * x - (SPLITTER * x - x) for x in (a, b))
+    a_high, b_high = (VELTKAMP_SPLITTER * x - (VELTKAMP_SPLITTER * x - x) for x in (a, b))
     a_low, b_low = a - a_high, b - b_high
     rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return product, rest

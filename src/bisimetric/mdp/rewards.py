@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 def mean_rewards(
     row: NDArray[np.integer],
     reward: NDArray[np.floating],
-    rows: int,
+    num_rows: int,
     probability: NDArray[np.floating] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The mean reward of each row, and whether its outcomes pay differently, both (rows,).
@@ -22,7 +22,7 @@ def mean_rewards(
     >>> mean.tolist(), differs.tolist()
     ([0.1, 0.0, 1.5], [False, False, True])
     """
-    lowest, highest = np.full(rows, np.inf), np.full(rows, -np.inf)
+    lowest, highest = np.full(num_rows, np.inf), np.full(num_rows, -np.inf)
     with np.errstate(invalid="ignore"):  # what is no number is for the MDP to refuse
         np.minimum.at(lowest, row, reward)
         np.maximum.at(highest, row, reward)
@@ -32,11 +32,11 @@ def mean_rewards(
     if not differs.any():
         return same, differs
     if probability is not None:
-        sums = np.bincount(row, weights=probability * reward, minlength=rows)
+        sums = np.bincount(row, weights=probability * reward, minlength=num_rows)
         return np.where(differs, sums, same), differs
     summed = differs[row]
     row, reward = row[summed], reward[summed]
     order = np.lexsort((reward, row))
-    sums = np.bincount(row[order], weights=reward[order], minlength=rows)
-    counts = np.maximum(np.bincount(row, minlength=rows), 1)
+    sums = np.bincount(row[order], weights=reward[order], minlength=num_rows)
+    counts = np.maximum(np.bincount(row, minlength=num_rows), 1)
     return np.where(differs, sums / counts, same), differs

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.learned import Learned
-from bisimetric.progress import bar
-from bisimetric.uses.aggregation.incremental import incremental, smallest_radius
+from bisimetric.learned import LearnedDistance
+from bisimetric.progress import show_progress
+from bisimetric.uses.aggregation.incremental import cluster_incrementally, find_smallest_radius
 
-HALVINGS = 12
+NUM_BISECTIONS = 12
 """How often the way to a threshold is halved: it is found to a thousandth of its range."""
 
 
@@ -43,7 +43,7 @@ class Clusters:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Aggregation:
+class ClusteredSamples:
     """States drawn from a world of continuous states, and their clusters at some thresholds.
 
     Attributes:
@@ -56,19 +56,19 @@ class Aggregation:
     points: NDArray[np.float32]
     cells: NDArray[np.int64]
     clusters: tuple[Clusters, ...]
-    largest: float
+    max_distance: float
 
 
-def aggregated(
-    d: Learned,
+def cluster_samples(
+    d: LearnedDistance,
     centres: ArrayLike,
     *,
     noise: float,
-    most: float,
-    each: int = 100,
-    counts: Sequence[int] = (8,),
-    key: int = 0,
-) -> Aggregation:
+    noise_clip: float,
+    samples_per_state: int = 100,
+    cluster_counts: Sequence[int] = (8,),
+    seed: int = 0,
+) -> ClusteredSamples:
     """Draws `each` states around every centre and aggregates them by their learned distances.
 
     By the paper's rule, `uses.labels` with rule="incremental".
@@ -80,18 +80,23 @@ def aggregated(
         counts: for each of them, a threshold as small as at most so many clusters allow.
         key: of the draws.
     """
-    points, cells = draws(centres, noise=noise, most=most, each=each, key=key)
-    distances = pairwise(d, points, block=each)
+    points, cells = sample_points(
+        centres, noise=noise, noise_clip=noise_clip, samples_per_state=samples_per_state, seed=seed
+    )
+    distances = compute_distances(d, points, block_size=samples_per_state)
     largest = float(distances.max())
     if largest > 0:
         distances /= largest
-    thresholds = [smallest_radius(distances, each, halvings=HALVINGS) for each in sorted(counts)]
-    found = tuple(Clusters(incremental(distances, each), each) for each in thresholds)
-    return Aggregation(points, cells, found, largest)
+    thresholds = [
+        find_smallest_radius(distances, each, num_bisections=NUM_BISECTIONS)
+        for each in sorted(cluster_counts)
+    ]
+    found = tuple(Clusters(cluster_incrementally(distances, each), each) for each in thresholds)
+    return ClusteredSamples(points, cells, found, largest)
 
 
-def draws(
-    centres: ArrayLike, *, noise: float, most: float, each: int, key: int
+def sample_points(
+    centres: ArrayLike, *, noise: float, noise_clip: float, samples_per_state: int, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Points (S * each, k) around centres (S, k), one centre after the other, and which that is.
 
@@ -100,17 +105,21 @@ def draws(
     ((6, 1), [0, 0, 0, 1, 1, 1], 0.5)
     """
     where = np.asarray(centres, np.float64)
-    random = np.random.default_rng(key)
-    cells = np.repeat(np.arange(len(where)), each)
-    added = np.clip(noise * random.standard_normal((len(cells), where.shape[1])), -most, most)
+    random = np.random.default_rng(seed)
+    cells = np.repeat(np.arange(len(where)), samples_per_state)
+    added = np.clip(
+        noise * random.standard_normal((len(cells), where.shape[1])), -noise_clip, noise_clip
+    )
     return (where[cells] + added).astype(np.float32), cells
 
 
-def pairwise(d: Learned, points: NDArray[np.float32], *, block: int) -> NDArray[np.float32]:
+def compute_distances(
+    d: LearnedDistance, points: NDArray[np.float32], *, block_size: int
+) -> NDArray[np.float32]:
     """The distances (n, n) of all pairs of points, some rows at a time."""
     found = np.empty((len(points), len(points)), np.float32)
-    with bar(len(points), "distances of samples") as progress:
-        for start in range(0, len(points), block):
-            found[start : start + block] = d.table(points[start : start + block], points)
-            progress.at(min(start + block, len(points)))
+    with show_progress(len(points), "distances of samples") as progress:
+        for start in range(0, len(points), block_size):
+            found[start : start + block_size] = d.table(points[start : start + block_size], points)
+            progress.set_position(min(start + block_size, len(points)))
     return found

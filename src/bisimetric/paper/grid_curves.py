@@ -15,7 +15,7 @@ from bisimetric.errors import InputError
 from bisimetric.files import read_record, write_record
 
 FORMAT = "bisimetric gridworld curves, version 1"
-TEXT = 2_500
+PAPER_TEXT_UPDATES = 2_500
 """The number of steps in the paper's text."""
 
 NOISE = 0.1
@@ -48,7 +48,7 @@ PARTS = {
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Curves:
+class GridworldCurves:
     """What was measured of one part, seed by seed.
 
     Attributes:
@@ -61,32 +61,32 @@ class Curves:
     """
 
     name: str
-    steps: NDArray[np.int64]
+    updates: NDArray[np.int64]
     loss: NDArray[np.float64]
     error: NDArray[np.float64]
     normalised: NDArray[np.float64]
     correlation: NDArray[np.float64]
     learned: NDArray[np.float32]
     exact: NDArray[np.float64]
-    made: dict[str, Any]
+    metadata: dict[str, Any]
 
     @property
     def part(self) -> Part:
         return PARTS[self.name]
 
     @property
-    def seeds(self) -> int:
+    def num_seeds(self) -> int:
         return len(self.error)
 
-    def record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The curves as means and half the widths of their 95% intervals, for a JSON file."""
         # Where networks are trained there may be no Matplotlib, which views need.
-        from bisimetric.views.convergence import interval
+        from bisimetric.views.convergence import compute_confidence_interval
 
-        found: dict[str, Any] = {"made": self.made, "steps": self.steps.tolist()}
+        found: dict[str, Any] = {"made": self.metadata, "steps": self.updates.tolist()}
         for name in ("loss", *ERRORS):
-            mean, half = interval(getattr(self, name))
-            found[name] = {"mean": _digits(mean), "half_interval": _digits(half)}
+            mean, half = compute_confidence_interval(getattr(self, name))
+            found[name] = {"mean": _round_digits(mean), "half_interval": _round_digits(half)}
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -96,7 +96,7 @@ class Curves:
         write_record(path, about, fields)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Curves:
+    def load(cls, path: str | os.PathLike[str]) -> GridworldCurves:
         """Reads what `save` wrote."""
         otherwise = "no curves of the grid ({}); measure them again."
         found = read_record(path, FORMAT, cls, otherwise)
@@ -105,10 +105,10 @@ class Curves:
         return found
 
 
-def kept(folder: str | os.PathLike[str]) -> dict[str, Curves]:
+def load_curves(folder: str | os.PathLike[str]) -> dict[str, GridworldCurves]:
     """The curves of all parts that a folder holds."""
     paths = {name: Path(folder) / f"{name}.npz" for name in PARTS}
-    found = {name: Curves.load(path) for name, path in paths.items() if path.exists()}
+    found = {name: GridworldCurves.load(path) for name, path in paths.items() if path.exists()}
     if not found:
         raise FileNotFoundError(
             f"{folder} holds no curves, such as noise.npz; measure them first, with "
@@ -117,57 +117,57 @@ def kept(folder: str | os.PathLike[str]) -> dict[str, Curves]:
     return found
 
 
-def lines(found: Mapping[str, Curves]) -> Iterator[str]:
+def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]:
     """A table to be printed: errors and correlation by variant, means and 95% intervals.
 
     Rows are the steps of the paper's text, those of the smallest mean error where it rose again,
     and the last.
     """
-    from bisimetric.views.convergence import interval
+    from bisimetric.views.convergence import compute_confidence_interval
 
     heads = ("absolute error", "normalised error", "correlation")
     yield (f"{'variant':<16}{'steps':>9}" + "".join(f"  {head:<21}" for head in heads)).rstrip()
-    for curves in found.values():
-        what = f"{TITLES[curves.part.kind]}, {label(curves)}"
-        smallest, last = int(curves.error.mean(axis=0).argmin()), len(curves.steps) - 1
-        at_text = np.flatnonzero(curves.steps == TEXT).tolist()
+    for curves in curves_by_part.values():
+        what = f"{TITLES[curves.part.kind]}, {format_label(curves)}"
+        smallest, last = int(curves.error.mean(axis=0).argmin()), len(curves.updates) - 1
+        at_text = np.flatnonzero(curves.updates == PAPER_TEXT_UPDATES).tolist()
         for row in sorted({*at_text, smallest, last}):
             cells = []
             for name in ERRORS:
-                mean, half = interval(getattr(curves, name)[:, row])
+                mean, half = compute_confidence_interval(getattr(curves, name)[:, row])
                 cells.append(f"  {f'{mean:.4g} +- {half:.2g}':<21}")
             note = "  smallest" if row == smallest < last else ""
-            yield f"{what:<16}{curves.steps[row]:9,}{''.join(cells)}{note}".rstrip()
+            yield f"{what:<16}{curves.updates[row]:9,}{''.join(cells)}{note}".rstrip()
             what = ""
-        how = curves.made
-        yield f"{'':<16}{curves.seeds} seeds, {how['seconds']:.3g} s on {how['device']}"
+        how = curves.metadata
+        yield f"{'':<16}{curves.num_seeds} seeds, {how['seconds']:.3g} s on {how['device']}"
 
 
-def label(curves: Curves) -> str:
+def format_label(curves: GridworldCurves) -> str:
     """The variant, as a line of a figure is named."""
     return "noise on" if curves.part.noise else "noise off"
 
 
-def extent(found: Sequence[Curves]) -> str:
+def format_extent(runs: Sequence[GridworldCurves]) -> str:
     """How many steps and seeds the runs of a figure had, and how large their batches were.
 
     "240,000 steps, 10 seeds, batches of 256", or "... of 256 (noise off) and 32 (noise on)".
     """
     return ", ".join(
         (
-            f"{_each(found, [curves.made['steps'] for curves in found])} steps",
-            f"{_each(found, [curves.seeds for curves in found])} seeds",
-            f"batches of {_each(found, [curves.made['batch'] for curves in found])}",
+            f"{_format_counts(runs, [curves.metadata['steps'] for curves in runs])} steps",
+            f"{_format_counts(runs, [curves.num_seeds for curves in runs])} seeds",
+            f"batches of {_format_counts(runs, [curves.metadata['batch'] for curves in runs])}",
         )
     )
 
 
-def _each(found: Sequence[Curves], counts: Sequence[int]) -> str:
+def _format_counts(runs: Sequence[GridworldCurves], counts: Sequence[int]) -> str:
     if len(set(counts)) == 1:
         return f"{counts[0]:,}"
-    named = zip(counts, found, strict=True)
-    return " and ".join(f"{count:,} ({label(curves)})" for count, curves in named)
+    named = zip(counts, runs, strict=True)
+    return " and ".join(f"{count:,} ({format_label(curves)})" for count, curves in named)
 
 
-def _digits(numbers: NDArray[np.float64]) -> list[float]:
+def _round_digits(numbers: NDArray[np.float64]) -> list[float]:
     return [float(f"{number:.6g}") for number in numbers]

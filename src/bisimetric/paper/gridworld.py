@@ -29,45 +29,63 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric import exact, learned, worlds
 from bisimetric.errors import InputError
-from bisimetric.files import written_beside
-from bisimetric.learned import Learned, Scale
-from bisimetric.learned.files import told
-from bisimetric.learned.measures import against
+from bisimetric.files import write_atomically
+from bisimetric.learned import FeatureScaling, LearnedDistance
+from bisimetric.learned.files import describe_run
+from bisimetric.learned.measures import build_reference_measure
 from bisimetric.learned.networks.pairs import PairNetwork
-from bisimetric.learned.paper import Settings
+from bisimetric.learned.paper import Castro2020Config
 from bisimetric.mdp import MDP
-from bisimetric.paper.aggregation import aggregated
-from bisimetric.paper.checks import check_counts, check_names
-from bisimetric.paper.grid_curves import NOISE, PARTS, TEXT, Curves, extent, kept, label, lines
+from bisimetric.paper.aggregation import cluster_samples
+from bisimetric.paper.checks import validate_counts, validate_names
+from bisimetric.paper.grid_curves import (
+    NOISE,
+    PAPER_TEXT_UPDATES,
+    PARTS,
+    GridworldCurves,
+    format_extent,
+    format_label,
+    format_table,
+    load_curves,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PAPER", "PARTS", "Curves", "drawn", "kept", "lines", "measured", "reproduce"]
+__all__ = [
+    "PAPER_CONFIG",
+    "PARTS",
+    "GridworldCurves",
+    "draw_figures",
+    "format_table",
+    "load_curves",
+    "measure",
+    "reproduce",
+]
 
-PAPER = Settings(
+PAPER_CONFIG = Castro2020Config(
     PairNetwork((729,), output="relu"),
     batch=256,
     learning_rate=0.01,
     epsilon=1e-8,
-    period=500,
-    rate=0.9,
+    target_update_period=500,
+    horizon_growth=0.9,
 )
-STEPS, SEEDS, QUICK_SEEDS, EVERY = 240_000, 10, 3, 500
+UPDATES, NUM_SEEDS, QUICK_NUM_SEEDS, LOG_EVERY = 240_000, 10, 3, 500
 DISCOUNT = 0.99
-SCALE = Scale(np.full(2, 3.5, np.float32), np.full(2, 3.5, np.float32))
+SCALING = FeatureScaling(np.full(2, 3.5, np.float32), np.full(2, 3.5, np.float32))
 """From the centres of cells, in cells, to what the network sees: divided by 7, times 2, minus 1."""
 
-MOST = 0.3
+NOISE_CLIP = 0.3
 """The largest noise, in cells."""
 
-TOL = 1e-6
+TOLERANCE = 1e-6
 """Of the exact metric."""
 
-SAMPLES = 100
+SAMPLES_PER_CELL = 100
 """For the aggregation, states drawn a cell."""
 
-CLUSTERS = (8, 31)
+CLUSTER_COUNTS = (8, 31)
 """How many clusters it shows: a few, and as many as there are cells."""
 
 FIGURES = {
@@ -84,42 +102,42 @@ def reproduce(
     folder: str | os.PathLike[str],
     parts: Sequence[str] = tuple(PARTS),
     *,
-    steps: int | None = None,
-    seeds: int | None = None,
+    updates: int | None = None,
+    num_seeds: int | None = None,
     quick: bool = False,
-    settings: Settings = PAPER,
-    every: int = EVERY,
+    config: Castro2020Config = PAPER_CONFIG,
+    log_every: int = LOG_EVERY,
     resume: bool = False,
     command: str | None = None,
-) -> dict[str, Curves]:
+) -> dict[str, GridworldCurves]:
     """Measures and draws: `measured`, then `drawn`; the arguments are those of `measured`."""
-    found = measured(
+    found = measure(
         folder,
         parts,
-        steps=steps,
-        seeds=seeds,
+        updates=updates,
+        num_seeds=num_seeds,
         quick=quick,
-        settings=settings,
-        every=every,
+        config=config,
+        log_every=log_every,
         resume=resume,
         command=command,
     )
-    drawn(folder)
+    draw_figures(folder)
     return found
 
 
-def measured(
+def measure(
     folder: str | os.PathLike[str],
     parts: Sequence[str] = tuple(PARTS),
     *,
-    steps: int | None = None,
-    seeds: int | None = None,
+    updates: int | None = None,
+    num_seeds: int | None = None,
     quick: bool = False,
-    settings: Settings = PAPER,
-    every: int = EVERY,
+    config: Castro2020Config = PAPER_CONFIG,
+    log_every: int = LOG_EVERY,
     resume: bool = False,
     command: str | None = None,
-) -> dict[str, Curves]:
+) -> dict[str, GridworldCurves]:
     """Trains the networks of each part, all seeds in one program, and saves what was measured.
 
     For every part, `<part>.npz` holds its curves and `<part>.safetensors` the network of seed 0.
@@ -139,23 +157,28 @@ def measured(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"cannot save into {target}: it is a file; name a folder.")
-    check_names("paper.gridworld", "part", parts, PARTS)
-    check_counts("paper.gridworld", steps, seeds)
+    validate_names("paper.gridworld", "part", parts, PARTS)
+    validate_counts("paper.gridworld", updates, num_seeds)
     target.mkdir(parents=True, exist_ok=True)
-    said = command or _call(target, parts, steps, seeds, quick)
+    said = command or _format_command(target, parts, updates, num_seeds, quick)
     found = {}
     for name in parts:
-        count, batch = PARTS[name].quick if quick else (STEPS, settings.batch)
-        own = dataclasses.replace(settings, batch=min(batch, settings.batch))
-        keys = tuple(range(seeds or (QUICK_SEEDS if quick else SEEDS)))
-        made = _making(name, steps or count, keys, own, every, said)
-        before = _kept(target, name, made) if resume else None
-        found[name] = before or _trained(target, name, made, own, resume)
+        count, batch = PARTS[name].quick if quick else (UPDATES, config.batch)
+        own = dataclasses.replace(config, batch=min(batch, config.batch))
+        keys = tuple(range(num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)))
+        made = _describe_run(name, updates or count, keys, own, log_every, said)
+        before = _load_matching(target, name, made) if resume else None
+        found[name] = before or _train_part(target, name, made, own, resume)
     return found
 
 
-def _making(
-    name: str, steps: int, keys: tuple[int, ...], settings: Settings, every: int, command: str
+def _describe_run(
+    name: str,
+    updates: int,
+    seeds: tuple[int, ...],
+    config: Castro2020Config,
+    log_every: int,
+    command: str,
 ) -> dict[str, Any]:
     """What is known of a part before it is measured."""
     part = PARTS[name]
@@ -163,53 +186,58 @@ def _making(
         "command": command,
         "world": part.world,
         "noise": part.noise,
-        "most": MOST if part.noise else 0.0,
-        "steps": steps,
-        "every": every,
-        **told(part.kind, DISCOUNT, settings, keys),
+        "most": NOISE_CLIP if part.noise else 0.0,
+        "steps": updates,
+        "every": log_every,
+        **describe_run(part.kind, DISCOUNT, config, seeds),
     }
 
 
-def _kept(folder: Path, name: str, made: dict[str, Any]) -> Curves | None:
+def _load_matching(folder: Path, name: str, metadata: dict[str, Any]) -> GridworldCurves | None:
     """The curves of a part from an earlier run of the same kind, if there are any."""
     path = folder / f"{name}.npz"
     if not path.exists():
         return None
-    found = Curves.load(path)
-    for what, here in made.items():
-        if what != "command" and found.made.get(what) != here:
+    found = GridworldCurves.load(path)
+    for what, here in metadata.items():
+        if what != "command" and found.metadata.get(what) != here:
             raise InputError(
-                f"{path} is of another run: its {what} is {found.made.get(what)} and here it is "
+                f"{path} is of another run: its {what} is {found.metadata.get(what)} and here it is "
                 f"{here}; do not resume it, or name another folder."
             )
     return found
 
 
-def _trained(
-    folder: Path, name: str, made: dict[str, Any], settings: Settings, resume: bool
-) -> Curves:
+def _train_part(
+    folder: Path, name: str, metadata: dict[str, Any], config: Castro2020Config, resume: bool
+) -> GridworldCurves:
     part = PARTS[name]
     mdp = worlds.load(part.world, discount=DISCOUNT)
-    points = centres(mdp)
-    truth = getattr(exact, part.kind)(mdp, tol=TOL).values
-    source = learned.of_mdp(
-        part.kind, mdp, points=points, scale=SCALE, noise=part.noise, most=made["most"]
+    points = cell_centres(mdp)
+    truth = getattr(exact, part.kind)(mdp, tol=TOLERANCE).values
+    source = learned.source_from_mdp(
+        part.kind,
+        mdp,
+        points=points,
+        scaling=SCALING,
+        noise=part.noise,
+        noise_clip=metadata["most"],
     )
-    network = settings.network_of(source, part.kind, DISCOUNT)
+    network = config.build_network(source, part.kind, DISCOUNT)
     began, run = time.perf_counter(), folder / f"{name}.run.safetensors"
     done = learned.fit(
         part.kind,
         source,
         discount=DISCOUNT,
-        steps=made["steps"],
-        keys=made["keys"],
-        settings=settings,
-        every=made["every"],
-        measure=against(truth, network, source.features()),
+        updates=metadata["steps"],
+        seeds=metadata["keys"],
+        config=config,
+        log_every=metadata["every"],
+        measure=build_reference_measure(truth, network, source.compute_features()),
         checkpoint=run,
         resume=run if resume and run.exists() else None,
     )
-    made = made | {
+    metadata = metadata | {
         "seconds": round(time.perf_counter() - began, 3),
         "device": jax.devices()[0].device_kind,
         "bisimetric": bisimetric.__version__,
@@ -218,20 +246,22 @@ def _trained(
         "python": platform.python_version(),
     }
     networks = [
-        Learned(part.kind, DISCOUNT, network, done.parameters(seed), SCALE, made=made)
-        for seed in range(len(done.keys))
+        LearnedDistance(
+            part.kind, DISCOUNT, network, done.parameters(seed), SCALING, metadata=metadata
+        )
+        for seed in range(len(done.seeds))
     ]
     history = dict(done.history)
     steps = history.pop("step").astype(np.int64)
     tables = np.stack([network.table(points) for network in networks])
-    found = Curves(name, steps, **history, learned=tables, exact=truth, made=made)
+    found = GridworldCurves(name, steps, **history, learned=tables, exact=truth, metadata=metadata)
     networks[0].save(folder / f"{name}.safetensors")
     found.save(folder / f"{name}.npz")
     run.unlink()
     return found
 
 
-def drawn(folder: str | os.PathLike[str]) -> list[Path]:
+def draw_figures(folder: str | os.PathLike[str]) -> list[Path]:
     """Draws what `measured` saved, from its files alone, and returns what it wrote.
 
     `errors.png` and `on-policy-errors.png`, the two errors over steps; `tables.png`, the learned
@@ -241,58 +271,69 @@ def drawn(folder: str | os.PathLike[str]) -> list[Path]:
     from bisimetric import views
 
     target = Path(folder)
-    found = kept(target)
+    found = load_curves(target)
     mdp = worlds.load("mirrored-rooms", discount=DISCOUNT)
     figures = {}
     for kind, (file, title) in FIGURES.items():
         of_kind = [curves for curves in found.values() if curves.part.kind == kind]
         if of_kind:
-            figures[file] = _errors_drawn(of_kind, title)
+            figures[file] = _plot_errors(of_kind, title)
         if of_kind and kind == "bisimulation":
-            figures["tables.png"] = _tables_drawn(of_kind, mdp)
-    about: dict[str, Any] = {name: curves.record() for name, curves in found.items()}
+            figures["tables.png"] = _plot_tables(of_kind, mdp)
+    about: dict[str, Any] = {name: curves.to_json() for name, curves in found.items()}
     if "noise" in found:
-        network = Learned.load(target / "noise.safetensors")
-        figures["aggregation.png"], about["aggregation"] = _aggregation_drawn(network, mdp)
+        network = LearnedDistance.load(target / "noise.safetensors")
+        figures["aggregation.png"], about["aggregation"] = _plot_aggregation(network, mdp)
     for file, figure in figures.items():
-        views.save(figure, target / file)
-    with written_beside(target / "gridworld.json") as beside:
+        views.save_figure(figure, target / file)
+    with write_atomically(target / "gridworld.json") as beside:
         beside.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return [target / file for file in (*figures, "gridworld.json")]
 
 
-def _errors_drawn(found: list[Curves], title: str) -> Figure:
+def _plot_errors(found: list[GridworldCurves], title: str) -> Figure:
     from bisimetric import views
 
     largest = float(found[0].exact.max())
-    return views.learning(
+    return views.plot_learning_curves(
         {
-            name: {label(curves): (curves.steps, getattr(curves, field)) for curves in found}
+            name: {
+                format_label(curves): (curves.updates, getattr(curves, field)) for curves in found
+            }
             for field, name in MEASURES.items()
         },
-        marks={TEXT: f"{TEXT:,}: the text", STEPS: f"{STEPS:,}: the configuration"},
+        marks={
+            PAPER_TEXT_UPDATES: f"{PAPER_TEXT_UPDATES:,}: the text",
+            UPDATES: f"{UPDATES:,}: the configuration",
+        },
         levels={MEASURES["error"]: (largest, r"$\psi = 0$" + f": {largest:.1f}")},
-        title=f"{title}: mean and 95% interval\n{extent(found)}",
+        title=f"{title}: mean and 95% interval\n{format_extent(found)}",
     )
 
 
-def _tables_drawn(found: list[Curves], mdp: MDP) -> Figure:
+def _plot_tables(found: list[GridworldCurves], mdp: MDP) -> Figure:
     from bisimetric import views
 
     tables: dict[str, NDArray[Any]] = {"exact": found[0].exact}
-    tables |= {f"learned, {label(curves)}": curves.learned.mean(axis=0) for curves in found}
-    return views.comparison(
+    tables |= {f"learned, {format_label(curves)}": curves.learned.mean(axis=0) for curves in found}
+    return views.plot_comparison(
         tables,
         names=mdp.names or (),
-        title=r"$d_\sim$ of all pairs of 31 states, learned: mean of seeds" + f"\n{extent(found)}",
+        title=r"$d_\sim$ of all pairs of 31 states, learned: mean of seeds"
+        + f"\n{format_extent(found)}",
     )
 
 
-def _aggregation_drawn(network: Learned, mdp: MDP) -> tuple[Figure, list[dict[str, Any]]]:
+def _plot_aggregation(network: LearnedDistance, mdp: MDP) -> tuple[Figure, list[dict[str, Any]]]:
     from bisimetric import views
 
-    samples = aggregated(
-        network, centres(mdp), noise=NOISE, most=MOST, each=SAMPLES, counts=CLUSTERS
+    samples = cluster_samples(
+        network,
+        cell_centres(mdp),
+        noise=NOISE,
+        noise_clip=NOISE_CLIP,
+        samples_per_state=SAMPLES_PER_CELL,
+        cluster_counts=CLUSTER_COUNTS,
     )
     record = [
         {"threshold": each.threshold, "clusters": len(each), "purity": each.purity(samples.cells)}
@@ -303,30 +344,30 @@ def _aggregation_drawn(network: Learned, mdp: MDP) -> tuple[Figure, list[dict[st
         f"{row['purity']:.1%} of samples from their cluster's main cell": each.labels
         for row, each in zip(record, samples.clusters, strict=True)
     }
-    how = network.made
-    figure = views.clusters(
+    how = network.metadata
+    figure = views.plot_clusters(
         mdp,
         samples.points - 0.5,
         panels,
-        title=f"{SAMPLES} samples a cell, aggregated by the learned distance (noise on, "
+        title=f"{SAMPLES_PER_CELL} samples a cell, aggregated by the learned distance (noise on, "
         f"{how['steps']:,} steps, batches of {how['batch']}, seed 0)\n"
         "thresholds as shares of the largest distance; colours come again after eight clusters",
     )
     return figure, record
 
 
-def centres(mdp: MDP) -> NDArray[np.float64]:
+def cell_centres(mdp: MDP) -> NDArray[np.float64]:
     """The centres (S, 2) of the cells, in cells: the paper's coordinates of the states."""
     if mdp.positions is None:
         raise InputError("paper.gridworld: the states have no positions.")
     return np.asarray(mdp.positions + 0.5)
 
 
-def _call(
-    folder: Path, parts: Sequence[str], steps: int | None, seeds: int | None, quick: bool
+def _format_command(
+    folder: Path, parts: Sequence[str], updates: int | None, num_seeds: int | None, quick: bool
 ) -> str:
     """The shell command that measures the same again, the network and its settings aside."""
-    given = f"steps={steps}, seeds={seeds}, quick={quick}"
+    given = f"steps={updates}, seeds={num_seeds}, quick={quick}"
     words = f"{json.dumps(str(folder))}, {json.dumps(list(parts))}, {given}"
     code = f"from bisimetric.paper import gridworld; gridworld.measured({words})"
     return shlex.join(["python", "-c", code])

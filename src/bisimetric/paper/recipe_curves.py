@@ -15,7 +15,7 @@ FORMAT = "bisimetric recipe curves, version 1"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Curves:
+class AlgorithmCurves:
     """What was measured of one trial by one recipe, seed by seed.
 
     Attributes:
@@ -26,14 +26,14 @@ class Curves:
         made: how.
     """
 
-    trial: str
-    recipe: str
-    steps: NDArray[np.int64]
+    task: str
+    algorithm: str
+    updates: NDArray[np.int64]
     error: NDArray[np.float64]
     normalised: NDArray[np.float64]
     correlation: NDArray[np.float64]
-    largest: float
-    made: dict[str, Any]
+    max_distance: float
+    metadata: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one .npz file; it appears whole or not at all."""
@@ -42,7 +42,7 @@ class Curves:
         write_record(path, {"format": FORMAT, **about}, fields)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Curves:
+    def load(cls, path: str | os.PathLike[str]) -> AlgorithmCurves:
         """Reads what `save` wrote."""
         otherwise = "no curves of a recipe ({}); measure them again."
         return read_record(path, FORMAT, cls, otherwise)

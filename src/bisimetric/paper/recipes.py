@@ -22,93 +22,102 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric import datasets, exact, learned, worlds
 from bisimetric.errors import Diverged, InputError
-from bisimetric.learned.distance import Learned
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.measures import against
-from bisimetric.learned.sources import States
+from bisimetric.learned.distance import LearnedDistance
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.measures import build_reference_measure
+from bisimetric.learned.sources import StateSource
 from bisimetric.mdp import MDP
-from bisimetric.paper.checks import check_counts, check_names
+from bisimetric.paper.checks import validate_counts, validate_names
 from bisimetric.paper.grid_curves import NOISE
-from bisimetric.paper.gridworld import MEASURES, MOST, PAPER, SCALE, centres
-from bisimetric.paper.recipe_curves import Curves
+from bisimetric.paper.gridworld import MEASURES, NOISE_CLIP, PAPER_CONFIG, SCALING, cell_centres
+from bisimetric.paper.recipe_curves import AlgorithmCurves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DISCOUNT, STEPS, SEEDS, EVERY = 0.99, 24_000, 10, 500
-QUICK_STEPS, QUICK_SEEDS = 4_000, 2
-WALK = 20_000
+DISCOUNT, UPDATES, NUM_SEEDS, LOG_EVERY = 0.99, 24_000, 10, 500
+QUICK_UPDATES, QUICK_NUM_SEEDS = 4_000, 2
+ROLLOUT_STEPS = 20_000
 """Random steps through a room, so that each of its states is seen."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class Task:
     """A distance of a world to be learned.
 
     `seen` tells what the networks see of a state: the "paper" coordinates of its cell, its
     "position", standardised, or the "observation" of its environment.
     """
 
-    kind: Kind
+    kind: LearnedKind
     world: str
-    words: str
+    title: str
     noise: float = 0.0
-    seen: str = "paper"
+    inputs: str = "paper"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-TRIALS = {
-    "rooms": Trial("bisimulation", "mirrored-rooms", "31 states, d~"),
-    "rooms-noise": Trial("bisimulation", "mirrored-rooms", "31 states, noise, d~", NOISE),
-    "policy": Trial("on_policy", "mirrored-rooms-policy", "31 states, d^pi"),
-    "policy-noise": Trial("on_policy", "mirrored-rooms-policy", "31 states, noise, d^pi", NOISE),
-    "obstacles": Trial(
+TASKS = {
+    "rooms": Task("bisimulation", "mirrored-rooms", "31 states, d~"),
+    "rooms-noise": Task("bisimulation", "mirrored-rooms", "31 states, noise, d~", NOISE),
+    "policy": Task("on_policy", "mirrored-rooms-policy", "31 states, d^pi"),
+    "policy-noise": Task("on_policy", "mirrored-rooms-policy", "31 states, noise, d^pi", NOISE),
+    "obstacles": Task(
         "bisimulation",
         "open-grid",
         "490 states with obstacles, d~",
-        seen="position",
+        inputs="position",
         options={"rows": 24, "columns": 24, "obstacles": 0.15},
     ),
-    "minigrid": Trial(
-        "bisimulation", "MiniGrid-Empty-8x8-v0", "a MiniGrid room, d~", seen="observation"
+    "minigrid": Task(
+        "bisimulation", "MiniGrid-Empty-8x8-v0", "a MiniGrid room, d~", inputs="observation"
     ),
-    "walls": Trial(
+    "walls": Task(
         "bisimulation",
         "open-grid",
         "458 states with walls, d~",
-        seen="position",
+        inputs="position",
         options={"rows": 18, "columns": 34, "obstacles": 0.25},
     ),
-    "lava": Trial(
-        "bisimulation", "MiniGrid-LavaGapS7-v0", "a MiniGrid room with lava, d~", seen="observation"
+    "lava": Task(
+        "bisimulation",
+        "MiniGrid-LavaGapS7-v0",
+        "a MiniGrid room with lava, d~",
+        inputs="observation",
     ),
 }
 """Nothing was chosen by the last two."""
-OURS = learned.Settings()
-RECIPES = {"ours": OURS, "paper": PAPER}
+DEFAULT_CONFIG = learned.PairQConfig()
+ALGORITHMS = {"ours": DEFAULT_CONFIG, "paper": PAPER_CONFIG}
 ABLATIONS = {
-    "a free network": dataclasses.replace(OURS, network=learned.FreeNetwork()),
-    "one network": dataclasses.replace(OURS, copies=1),
-    "one step ahead": dataclasses.replace(OURS, ahead=1),
-    "octaves": dataclasses.replace(OURS, network=learned.MetricNetwork(waves=4)),
-    "no waves": dataclasses.replace(OURS, network=learned.MetricNetwork(waves=0)),
-    "one group": dataclasses.replace(OURS, network=learned.MetricNetwork(groups=1, size=256)),
-    "a rate that stays": dataclasses.replace(OURS, decay=False),
-    "a target for 500 steps": dataclasses.replace(OURS, period=500),
+    "a free network": dataclasses.replace(DEFAULT_CONFIG, network=learned.FreeNetwork()),
+    "one network": dataclasses.replace(DEFAULT_CONFIG, num_networks=1),
+    "one step ahead": dataclasses.replace(DEFAULT_CONFIG, lookahead=1),
+    "octaves": dataclasses.replace(
+        DEFAULT_CONFIG, network=learned.MetricNetwork(fourier_features=4)
+    ),
+    "no waves": dataclasses.replace(
+        DEFAULT_CONFIG, network=learned.MetricNetwork(fourier_features=0)
+    ),
+    "one group": dataclasses.replace(
+        DEFAULT_CONFIG, network=learned.MetricNetwork(num_groups=1, group_size=256)
+    ),
+    "a rate that stays": dataclasses.replace(DEFAULT_CONFIG, decay=False),
+    "a target for 500 steps": dataclasses.replace(DEFAULT_CONFIG, target_update_period=500),
 }
 """Our recipe with one thing changed."""
 
 
-def measured(
+def measure(
     folder: str | os.PathLike[str],
-    trials: Sequence[str] = tuple(TRIALS),
-    recipes: Sequence[str] = tuple(RECIPES),
+    tasks: Sequence[str] = tuple(TASKS),
+    algorithms: Sequence[str] = tuple(ALGORITHMS),
     *,
-    steps: int | None = None,
-    seeds: int | None = None,
+    updates: int | None = None,
+    num_seeds: int | None = None,
     quick: bool = False,
-    every: int = EVERY,
-) -> list[Curves]:
+    log_every: int = LOG_EVERY,
+) -> list[AlgorithmCurves]:
     """Trains the networks of each trial by each recipe, and saves what was measured.
 
     Args:
@@ -119,55 +128,57 @@ def measured(
         seeds: how many runs, with the keys 0, 1, ...; default: 10; quick: 2. At least 2.
         every: steps between two records.
     """
-    known = {**RECIPES, **ABLATIONS}
-    check_names("paper.recipes", "trial", trials, TRIALS)
-    check_names("paper.recipes", "recipe", recipes, known)
-    check_counts("paper.recipes", steps, seeds)
+    known = {**ALGORITHMS, **ABLATIONS}
+    validate_names("paper.recipes", "trial", tasks, TASKS)
+    validate_names("paper.recipes", "recipe", algorithms, known)
+    validate_counts("paper.recipes", updates, num_seeds)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    count = steps or (QUICK_STEPS if quick else STEPS)
-    runs = seeds or (QUICK_SEEDS if quick else SEEDS)
+    count = updates or (QUICK_UPDATES if quick else UPDATES)
+    runs = num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)
     found = []
-    for trial in trials:
-        _, source, truth = prepared(TRIALS[trial])
-        for recipe in recipes:
-            path = _file(folder, trial, recipe)
+    for trial in tasks:
+        _, source, truth = build_task(TASKS[trial])
+        for recipe in algorithms:
+            path = _curves_path(folder, trial, recipe)
             if not path.exists():
-                _run(trial, recipe, known[recipe], source, truth, count, runs, every).save(path)
-            found.append(Curves.load(path))
+                _train(trial, recipe, known[recipe], source, truth, count, runs, log_every).save(
+                    path
+                )
+            found.append(AlgorithmCurves.load(path))
     return found
 
 
-def _file(folder: str | os.PathLike[str], trial: str, recipe: str) -> Path:
+def _curves_path(folder: str | os.PathLike[str], task: str, algorithm: str) -> Path:
     """Where the curves of a trial by a recipe are."""
-    return Path(folder) / f"{trial}.{recipe.replace(' ', '-')}.npz"
+    return Path(folder) / f"{task}.{algorithm.replace(' ', '-')}.npz"
 
 
-def prepared(trial: Trial) -> tuple[MDP, States, NDArray[np.float64]]:
+def build_task(task: Task) -> tuple[MDP, StateSource, NDArray[np.float64]]:
     """The world of a trial, what networks learn from, and the exact metric."""
-    mdp = worlds.load(trial.world, discount=DISCOUNT, **trial.options)
-    truth = getattr(exact, trial.kind)(mdp).values
+    mdp = worlds.load(task.world, discount=DISCOUNT, **task.options)
+    truth = getattr(exact, task.kind)(mdp).values
     how: dict[str, Any] = {}
-    if trial.seen == "paper":
-        how = {"points": centres(mdp), "scale": SCALE}
-    elif trial.seen == "observation":
-        how = {"points": observed(trial.world, mdp)}
-    source = learned.of_mdp(trial.kind, mdp, noise=trial.noise, most=MOST, **how)
+    if task.inputs == "paper":
+        how = {"points": cell_centres(mdp), "scale": SCALING}
+    elif task.inputs == "observation":
+        how = {"points": collect_observations(task.world, mdp)}
+    source = learned.source_from_mdp(task.kind, mdp, noise=task.noise, noise_clip=NOISE_CLIP, **how)
     return mdp, source, np.asarray(truth)
 
 
-def observed(environment: str, mdp: MDP) -> NDArray[np.float32]:
+def collect_observations(environment: str, mdp: MDP) -> NDArray[np.float32]:
     """What MiniGrid shows in each state, (S, k): the picture, the direction, and whether it ended.
 
     The picture alone shows the same in states that are turned against each other.
     """
-    data = datasets.rollout(environment, steps=WALK, key=0)
+    data = datasets.rollout(environment, steps=ROLLOUT_STEPS, seed=0)
     names = data.names or ()
     ids, first = np.unique(np.asarray(data.states), return_index=True)
     seen = {names[s]: data.observations[i].ravel() for s, i in zip(ids, first, strict=True)}
     directions = ("east", "south", "west", "north")
     rows = []
     for state in range(mdp.num_states):
-        name = mdp.name(state)
+        name = mdp.state_name(state)
         picture = seen.get(name)
         turned = [float(name.endswith(each)) for each in directions]
         shown = np.zeros(data.observations[0].size) if picture is None else picture
@@ -178,29 +189,29 @@ def observed(environment: str, mdp: MDP) -> NDArray[np.float32]:
     return points
 
 
-def _run(
-    trial: str,
-    recipe: str,
-    settings: Any,
-    source: States,
-    truth: NDArray[np.float64],
-    steps: int,
-    seeds: int,
-    every: int,
-) -> Curves:
-    kind = TRIALS[trial].kind
-    network = settings.network_of(source, kind, DISCOUNT)
+def _train(
+    task: str,
+    algorithm: str,
+    config: Any,
+    source: StateSource,
+    reference: NDArray[np.float64],
+    updates: int,
+    num_seeds: int,
+    log_every: int,
+) -> AlgorithmCurves:
+    kind = TASKS[task].kind
+    network = config.network_of(source, kind, DISCOUNT)
     began, ended = time.perf_counter(), {}
     try:
         done = learned.fit(
             kind,
             source,
             discount=DISCOUNT,
-            steps=steps,
-            keys=range(seeds),
-            settings=settings,
-            every=every,
-            measure=against(truth, network, source.features()),
+            updates=updates,
+            seeds=range(num_seeds),
+            config=config,
+            log_every=log_every,
+            measure=build_reference_measure(reference, network, source.compute_features()),
         )
     except Diverged as error:
         # A recipe that fails is a result.
@@ -211,82 +222,86 @@ def _run(
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
-    first = Learned(kind, DISCOUNT, network, done.parameters(0), source.scale)
+    first = LearnedDistance(kind, DISCOUNT, network, done.parameters(0), source.scaling)
     made["quality"] = first.quality(source)._asdict()
     history = done.history
-    return Curves(
-        trial,
-        recipe,
+    return AlgorithmCurves(
+        task,
+        algorithm,
         history["step"].astype(np.int64),
         history["error"],
         history["normalised"],
         history["correlation"],
-        float(truth.max()),
+        float(reference.max()),
         made,
     )
 
 
-def kept(folder: str | os.PathLike[str]) -> list[Curves]:
+def load_curves(folder: str | os.PathLike[str]) -> list[AlgorithmCurves]:
     """The curves that a folder holds."""
-    names = (*RECIPES, *ABLATIONS)
-    paths = [_file(folder, trial, recipe) for trial in TRIALS for recipe in names]
-    return [Curves.load(path) for path in paths if path.exists()]
+    names = (*ALGORITHMS, *ABLATIONS)
+    paths = [_curves_path(folder, trial, recipe) for trial in TASKS for recipe in names]
+    return [AlgorithmCurves.load(path) for path in paths if path.exists()]
 
 
-def drawn(folder: str | os.PathLike[str]) -> list[Path]:
+def draw_figures(folder: str | os.PathLike[str]) -> list[Path]:
     """Draws what `measured` saved: `<trial>.png`, and `<trial>-ablation.png` where there is any."""
     from bisimetric import views
 
-    found = {(each.trial, each.recipe): each for each in kept(folder)}
+    found = {(each.task, each.algorithm): each for each in load_curves(folder)}
     written = []
-    for trial in TRIALS:
-        for ending, names in (("", RECIPES), ("-ablation", ABLATIONS)):
+    for trial in TASKS:
+        for ending, names in (("", ALGORITHMS), ("-ablation", ABLATIONS)):
             shown = [found[trial, name] for name in names if (trial, name) in found]
             if not shown:
                 continue
             if names is ABLATIONS and (trial, "ours") in found:
                 shown = [found[trial, "ours"], *shown]
             written.append(Path(folder) / f"{trial}{ending}.png")
-            views.save(_figure(shown), written[-1])
+            views.save_figure(_plot_curves(shown), written[-1])
     return written
 
 
-def _figure(shown: Sequence[Curves]) -> Figure:
+def _plot_curves(curves: Sequence[AlgorithmCurves]) -> Figure:
     from bisimetric import views
 
-    largest = shown[0].largest
-    return views.learning(
+    largest = curves[0].max_distance
+    return views.plot_learning_curves(
         {
             name: {
-                _words(each) + _ended(each): (each.steps, getattr(each, field)) for each in shown
+                _algorithm_label(each) + _format_divergence(each): (
+                    each.updates,
+                    getattr(each, field),
+                )
+                for each in curves
             }
             for field, name in MEASURES.items()
         },
         levels={MEASURES["error"]: (largest, f"the largest distance: {largest:.4g}")},
         logarithmic=True,
-        title=f"{TRIALS[shown[0].trial].words}: mean and 95% interval, {len(shown[0].error)} seeds",
+        title=f"{TASKS[curves[0].task].title}: mean and 95% interval, {len(curves[0].error)} seeds",
     )
 
 
-def _words(curves: Curves) -> str:
-    return {"ours": "learned", "paper": "learned.paper"}.get(curves.recipe, curves.recipe)
+def _algorithm_label(curves: AlgorithmCurves) -> str:
+    return {"ours": "learned", "paper": "learned.paper"}.get(curves.algorithm, curves.algorithm)
 
 
-def _ended(curves: Curves) -> str:
+def _format_divergence(curves: AlgorithmCurves) -> str:
     """When it failed, if it did."""
-    return f", ended at {curves.steps[-1]:,}" if "diverged" in curves.made else ""
+    return f", ended at {curves.updates[-1]:,}" if "diverged" in curves.metadata else ""
 
 
-def lines(found: Sequence[Curves]) -> Iterator[str]:
+def format_table(found: Sequence[AlgorithmCurves]) -> Iterator[str]:
     """A table to be printed: the errors at the last step, means and 95% intervals."""
-    from bisimetric.views.convergence import interval
+    from bisimetric.views.convergence import compute_confidence_interval
 
     heads = ("largest error", "normalised error", "correlation")
     yield (f"{'world':<32}{'recipe':<24}" + "".join(f"{head:<22}" for head in heads)).rstrip()
     for each in found:
         cells = []
         for name in ("error", "normalised", "correlation"):
-            mean, half = interval(getattr(each, name)[:, -1])
+            mean, half = compute_confidence_interval(getattr(each, name)[:, -1])
             cells.append(f"{f'{mean:.4g} +- {half:.2g}':<22}")
-        line = f"{TRIALS[each.trial].words:<32}{_words(each):<24}{''.join(cells)}"
-        yield line.rstrip() + _ended(each)
+        line = f"{TASKS[each.task].title:<32}{_algorithm_label(each):<24}{''.join(cells)}"
+        yield line.rstrip() + _format_divergence(each)

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP, refuse_label_actions
-from bisimetric.relation.lumping import WHOLE, arrivals, lumped
+from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.relation.lumping import FIXED_POINT_ONE, group_by_successor, lump
 from bisimetric.relation.quotients import quotient, representatives
-from bisimetric.relation.refinement import refined
+from bisimetric.relation.refinement import refine
 
 __all__ = ["RELATION_TOL", "bisimulation", "lax", "on_policy", "quotient", "representatives"]
 
@@ -56,10 +56,10 @@ def bisimulation(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     labels = np.empty(R.shape, np.int64)
     num_labels = 0
     for a in range(mdp.num_actions):
-        column, found = _ranks(R[:, a])
+        column, found = _rank_rewards(R[:, a])
         labels[:, a] = num_labels + column
         num_labels += found
-    return _classes(mdp.P, labels, num_labels, False, tol)
+    return _compute_classes(mdp.P, labels, num_labels, False, tol)
 
 
 def on_policy(mdp: MDP, policy: ArrayLike, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
@@ -74,7 +74,7 @@ def on_policy(mdp: MDP, policy: ArrayLike, *, tol: float = RELATION_TOL) -> NDAr
     >>> on_policy(mdp, [0, 1, 0])
     array([0, 0, 1])
     """
-    return bisimulation(mdp.under(policy), tol=tol)
+    return bisimulation(mdp.apply_policy(policy), tol=tol)
 
 
 def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
@@ -93,7 +93,7 @@ def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     >>> lax(mdp), bisimulation(mdp)
     (array([0, 0, 1]), array([0, 1, 2]))
     """
-    refuse_label_actions("relation.lax", mdp)
+    reject_label_actions("relation.lax", mdp)
     P, R = mdp.P, mdp.R
     if mdp.available is not None:
         # In place of an action that a state lacks, its first one again: the set is the same.
@@ -101,17 +101,17 @@ def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
         first = mdp.available.argmax(axis=1)[:, None]
         a = np.where(mdp.available, np.arange(mdp.num_actions), first)
         P, R = P[(s * mdp.num_actions + a).ravel()], R[s, a]
-    return _classes(P, *_ranks(R), True, tol)
+    return _compute_classes(P, *_rank_rewards(R), True, tol)
 
 
-def _ranks(rewards: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+def _rank_rewards(rewards: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
     """The rank of each reward among the distinct ones, and how many those are."""
     values, ranks = np.unique(rewards + 0.0, return_inverse=True)  # -0.0 + 0.0 is 0.0
     return ranks.reshape(rewards.shape), len(values)
 
 
-def _classes(
-    P: sparse.csr_array, labels: NDArray[np.int64], num_labels: int, free: bool, tol: float
+def _compute_classes(
+    P: sparse.csr_array, labels: NDArray[np.int64], num_labels: int, match_freely: bool, tol: float
 ) -> NDArray[np.int64]:
     if not 0 <= tol < 1:
         raise InputError(f"relation: tol is {tol} and must be at least 0 and below 1.")
@@ -120,8 +120,8 @@ def _classes(
     narrow, successors = labels.astype(index), P.indices.astype(index)
     classes: NDArray[np.int64]
     if P.nnz == labels.size:
-        classes = refined(successors.reshape(labels.shape), narrow, num_labels, free)
+        classes = refine(successors.reshape(labels.shape), narrow, num_labels, match_freely)
     else:
-        moves = arrivals(P.indptr.astype(index), successors, P.data, len(labels))
-        classes = lumped(*moves, narrow.ravel(), num_labels, free, int(tol * WHOLE))
+        moves = group_by_successor(P.indptr.astype(index), successors, P.data, len(labels))
+        classes = lump(*moves, narrow.ravel(), num_labels, match_freely, int(tol * FIXED_POINT_ONE))
     return classes

@@ -13,15 +13,21 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.relation.partition import Partition, mark, numbered, partition, set_apart
-from bisimetric.relation.refinement import bundled, split_by_cord
+from bisimetric.relation.partition import (
+    Partition,
+    build_partition,
+    create_block,
+    mark,
+    number_blocks,
+)
+from bisimetric.relation.refinement import build_bundles, split_by_cord
 
-WHOLE = 2**62
+FIXED_POINT_ONE = 2**62
 """Probability 1 in fixed point, so that int64 holds the sum of a row, and every sum is exact."""
 
 
 @njit(cache=True)
-def arrivals(
+def group_by_successor(
     indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[np.float64], num_states: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Transitions grouped by successor: where each group starts, their rows and their weights.
@@ -40,8 +46,8 @@ def arrivals(
     for row in range(len(indptr) - 1):
         total = np.int64(0)
         for i in range(indptr[row], indptr[row + 1]):
-            total += np.int64(np.rint(data[i] * WHOLE))
-        scale = WHOLE / total * WHOLE
+            total += np.int64(np.rint(data[i] * FIXED_POINT_ONE))
+        scale = FIXED_POINT_ONE / total * FIXED_POINT_ONE
         for i in range(indptr[row], indptr[row + 1]):
             t = indices[i]
             rows[ends[t]] = row
@@ -51,13 +57,13 @@ def arrivals(
 
 
 @njit(cache=True)
-def lumped(
-    into: NDArray[Any],
+def lump(
+    offsets: NDArray[Any],
     rows: NDArray[Any],
     weights: NDArray[np.int64],
     labels: NDArray[Any],
     num_labels: int,
-    free: bool,
+    match_freely: bool,
     tol: int,
 ) -> NDArray[np.int64]:
     """The classes (S,) of probabilistic bisimulation, for the transitions that `arrivals` groups.
@@ -68,23 +74,23 @@ def lumped(
     A part b of a processed block splits a cord by the probability of b. The largest part
     keeps the cord's number, so a row is in at most log2(m) + 1 cords that are processed.
     """
-    num_states = len(into) - 1
+    num_states = len(offsets) - 1
     source = (np.arange(len(labels)) // (len(labels) // num_states)).astype(labels.dtype)
-    cords = partition(labels, num_labels)
-    blocks = partition(np.zeros(num_states, labels.dtype), 1)
-    bundles = bundled(source, num_states)
+    cords = build_partition(labels, num_labels)
+    blocks = build_partition(np.zeros(num_states, labels.dtype), 1)
+    bundles = build_bundles(source, num_states)
     sums = np.zeros(len(labels), np.int64)  # the probability of block b, row by row
     spare, ends = np.empty_like(labels), np.empty_like(labels)
     b, c = 1, 1  # block 0 and cord 0 are what the others leave
     while True:
         if c < cords.counts[0]:
             members = cords.order[cords.start[c] : cords.stop[c]]
-            split_by_cord(blocks, members, source, free, bundles)
+            split_by_cord(blocks, members, source, match_freely, bundles)
             c += 1
         elif b < blocks.counts[0]:
             found = 0
             for t in blocks.order[blocks.start[b] : blocks.stop[b]]:
-                for i in range(into[t], into[t + 1]):
+                for i in range(offsets[t], offsets[t + 1]):
                     row = rows[i]
                     if sums[row] == 0 and weights[i] > 0:
                         spare[found] = row
@@ -94,7 +100,7 @@ def lumped(
             split_by_sums(cords, sums, tol, spare, ends)
             b += 1
         else:
-            return numbered(blocks)
+            return number_blocks(blocks)
 
 
 @njit(cache=True)
@@ -102,7 +108,7 @@ def split_by_sums(
     cords: Partition,
     sums: NDArray[np.int64],
     tol: int,
-    spare: NDArray[Any],
+    scratch: NDArray[Any],
     ends: NDArray[Any],
 ) -> None:
     """Part the rows of each cord by their sums, where these lie more than `tol` apart.
@@ -120,7 +126,7 @@ def split_by_sums(
             low, high = min(low, sums[row]), max(high, sums[row])
         found = 0
         if high - low > tol:
-            found = order_by_sums(members, sums, tol, spare, ends)
+            found = order_by_sums(members, sums, tol, scratch, ends)
             for i in range(first, middle):
                 place[order[i]] = i
         sums[members] = 0
@@ -138,7 +144,7 @@ def split_by_sums(
         begin = first
         for k in range(found + 1):
             if begin != widest:
-                set_apart(cords, begin, first + ends[k])
+                create_block(cords, begin, first + ends[k])
             begin = first + ends[k]
     counts[1] = 0
 
@@ -148,7 +154,7 @@ def order_by_sums(
     members: NDArray[Any],
     sums: NDArray[np.int64],
     tol: int,
-    spare: NDArray[Any],
+    scratch: NDArray[Any],
     ends: NDArray[Any],
 ) -> int:
     """Arrange rows by falling sums and note in `ends` where a gap above `tol` follows; how many.
@@ -172,10 +178,10 @@ def order_by_sums(
             near += 1
             low, high = min(low, value), max(high, value)
         else:
-            spare[others] = row
+            scratch[others] = row
             others += 1
             above += value > common
-    rest = spare[:others]
+    rest = scratch[:others]
     rest[:] = rest[np.argsort(-sums[rest])]
     for i in range(min(above, near)):  # make room in front
         members[max(above, near) + i] = members[i]

@@ -20,7 +20,7 @@ class Partition(NamedTuple):
     """
 
     order: NDArray[Any]
-    place: NDArray[Any]
+    position: NDArray[Any]
     block: NDArray[Any]
     start: NDArray[Any]
     stop: NDArray[Any]
@@ -30,7 +30,7 @@ class Partition(NamedTuple):
 
 
 @njit(cache=True)
-def grouped(keys: NDArray[Any], num_keys: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def sort_by_key(keys: NDArray[Any], num_keys: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Positions sorted by key, and where each key starts: a counting sort, stable."""
     starts = np.zeros(num_keys + 1, keys.dtype)
     for key in keys:
@@ -46,9 +46,9 @@ def grouped(keys: NDArray[Any], num_keys: int) -> tuple[NDArray[Any], NDArray[An
 
 
 @njit(cache=True)
-def partition(keys: NDArray[Any], num_keys: int) -> Partition:
+def build_partition(keys: NDArray[Any], num_keys: int) -> Partition:
     """The partition of positions by key; every key from 0 to `num_keys` - 1 occurs."""
-    order, starts = grouped(keys, num_keys)
+    order, starts = sort_by_key(keys, num_keys)
     place = np.empty_like(keys)
     for i in range(len(order)):
         place[order[i]] = i
@@ -81,7 +81,7 @@ def mark(partition: Partition, elements: NDArray[Any]) -> None:
 
 
 @njit(cache=True)
-def split(partition: Partition) -> None:
+def split_marked(partition: Partition) -> None:
     """Part marked from unmarked elements in each block; the smaller half gets the next number."""
     start, stop = partition.start, partition.stop
     for b in partition.touched[: partition.counts[1]]:
@@ -93,12 +93,12 @@ def split(partition: Partition) -> None:
             low, high, start[b] = start[b], middle, middle
         else:
             low, high, stop[b] = middle, stop[b], middle
-        set_apart(partition, low, high)
+        create_block(partition, low, high)
     partition.counts[1] = 0
 
 
 @njit(cache=True)
-def set_apart(partition: Partition, low: int, high: int) -> None:
+def create_block(partition: Partition, low: int, high: int) -> None:
     """Make a block, with the next number, of the elements at `low` to `high` - 1 of `order`."""
     b = partition.counts[0]
     partition.counts[0] += 1
@@ -108,7 +108,7 @@ def set_apart(partition: Partition, low: int, high: int) -> None:
 
 
 @njit(cache=True)
-def numbered(partition: Partition) -> NDArray[np.int64]:
+def number_blocks(partition: Partition) -> NDArray[np.int64]:
     """The block of each element; blocks are numbered by first appearance."""
     number = np.full(partition.counts[0], -1)
     classes = np.empty(len(partition.block), np.int64)

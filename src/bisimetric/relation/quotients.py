@@ -18,7 +18,7 @@ def representatives(labels: ArrayLike) -> NDArray[np.int64]:
     >>> representatives([0, 0, 1, 0, 2])
     array([0, 2, 4])
     """
-    return _first_states("representatives", np.asarray(labels))
+    return _find_representatives("representatives", np.asarray(labels))
 
 
 def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) -> MDP:
@@ -45,14 +45,16 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
             f"quotient: labels have shape {classes.shape} and must be one integer for each of "
             f"{mdp.num_states} states."
         )
-    first = _first_states("quotient", classes)
+    first = _find_representatives("quotient", classes)
     if states is not None:
-        first = _one_each(np.asarray(states), classes, len(first))
+        first = _validate_states(np.asarray(states), classes, len(first))
 
-    def of_first(rows: NDArray[Any] | None) -> NDArray[Any] | None:
+    def select(rows: NDArray[Any] | None) -> NDArray[Any] | None:
         return None if rows is None else rows[first]
 
-    rows = mdp.shares[(first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()]
+    rows = mdp.normalised_probabilities[
+        (first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()
+    ]
     P = sparse.csr_array(
         (rows.data, classes[rows.indices], rows.indptr),
         shape=(rows.shape[0], len(first)),
@@ -63,15 +65,15 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         mdp.discount,
         names=None if mdp.names is None else tuple(mdp.names[s] for s in first),
         actions=mdp.actions,
-        positions=of_first(mdp.positions),
-        features=of_first(mdp.features),
-        policy=of_first(mdp.policy),
-        available=of_first(mdp.available),
+        positions=select(mdp.positions),
+        features=select(mdp.features),
+        policy=select(mdp.policy),
+        available=select(mdp.available),
         label_actions=mdp.label_actions,
     )
 
 
-def _one_each(states: NDArray[Any], labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
+def _validate_states(states: NDArray[Any], labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
     """States (classes,), one of each class and in the order of the classes."""
     known = states.shape == (classes,) and states.dtype.kind in "iu"
     known = known and bool(((states >= 0) & (states < len(labels))).all())
@@ -83,16 +85,16 @@ def _one_each(states: NDArray[Any], labels: NDArray[Any], classes: int) -> NDArr
     return states
 
 
-def _first_states(what: str, labels: NDArray[Any]) -> NDArray[np.int64]:
+def _find_representatives(caller: str, labels: NDArray[Any]) -> NDArray[np.int64]:
     if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
         raise InputError(
-            f"{what}: labels are {labels.dtype} of shape {labels.shape} and must be one integer "
+            f"{caller}: labels are {labels.dtype} of shape {labels.shape} and must be one integer "
             "for each state."
         )
     found, first = np.unique(labels, return_index=True)
     if not np.array_equal(found, np.arange(len(found))):
         raise InputError(
-            f"{what}: {len(found)} classes are labelled from {found[0]} to {found[-1]} and must "
+            f"{caller}: {len(found)} classes are labelled from {found[0]} to {found[-1]} and must "
             f"be from 0 to {len(found) - 1}."
         )
     return first

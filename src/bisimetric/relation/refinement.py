@@ -12,7 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.relation.partition import Partition, grouped, mark, numbered, partition, split
+from bisimetric.relation.partition import (
+    Partition,
+    build_partition,
+    mark,
+    number_blocks,
+    sort_by_key,
+    split_marked,
+)
 
 
 class Bundles(NamedTuple):
@@ -20,13 +27,13 @@ class Bundles(NamedTuple):
 
     bundle: NDArray[Any]  # of each edge
     size: NDArray[Any]  # of each bundle
-    inside: NDArray[Any]  # how many edges a state has in the cord that is processed
-    home: NDArray[Any]  # the bundle of these edges
-    known: NDArray[Any]  # how many bundles there are
+    num_in_cord: NDArray[Any]  # how many edges a state has in the cord that is processed
+    current: NDArray[Any]  # the bundle of these edges
+    num_bundles: NDArray[Any]  # how many bundles there are
 
 
 @njit(cache=True)
-def bundled(source: NDArray[Any], num_states: int) -> Bundles:
+def build_bundles(source: NDArray[Any], num_states: int) -> Bundles:
     """One bundle a state, of all its edges; every state has equally many."""
     size = np.empty_like(source)
     size[:num_states] = len(source) // num_states
@@ -37,7 +44,11 @@ def bundled(source: NDArray[Any], num_states: int) -> Bundles:
 
 @njit(cache=True)
 def split_by_cord(
-    blocks: Partition, edges: NDArray[Any], source: NDArray[Any], free: bool, bundles: Bundles
+    blocks: Partition,
+    edges: NDArray[Any],
+    source: NDArray[Any],
+    match_freely: bool,
+    bundles: Bundles,
 ) -> None:
     """Part the states of each block by how their edges lie in a cord, part of a processed one.
 
@@ -46,8 +57,8 @@ def split_by_cord(
     """
     states = source[edges]
     mark(blocks, states)
-    split(blocks)
-    if not free:
+    split_marked(blocks)
+    if not match_freely:
         return
     bundle, size, inside, home, known = bundles
     for s in states:
@@ -68,12 +79,12 @@ def split_by_cord(
             inside[s] = 0
         bundle[e] = home[s]
     mark(blocks, states[:partly])
-    split(blocks)
+    split_marked(blocks)
 
 
 @njit(cache=True)
-def refined(
-    targets: NDArray[Any], labels: NDArray[Any], num_labels: int, free: bool
+def refine(
+    targets: NDArray[Any], labels: NDArray[Any], num_labels: int, match_freely: bool
 ) -> NDArray[np.int64]:
     """The classes (S,) of strong bisimulation, for edges s -`labels[s, a]`-> `targets[s, a]`.
 
@@ -90,17 +101,17 @@ def refined(
     """
     num_states, num_actions = targets.shape
     # Edges are numbered by target: those into state s are into[s] to into[s + 1] - 1.
-    by_target, into = grouped(targets.ravel(), num_states)
+    by_target, into = sort_by_key(targets.ravel(), num_states)
     source = (by_target // num_actions).astype(targets.dtype)
-    cords = partition(labels.ravel()[by_target], num_labels)
-    blocks = partition(np.zeros(num_states, targets.dtype), 1)
-    bundles = bundled(source, num_states)
+    cords = build_partition(labels.ravel()[by_target], num_labels)
+    blocks = build_partition(np.zeros(num_states, targets.dtype), 1)
+    bundles = build_bundles(source, num_states)
     entering = np.empty_like(source)
     b, c = 1, 1  # block 0 and cord 0 are what the others leave
     while True:
         if c < cords.counts[0]:
             edges = cords.order[cords.start[c] : cords.stop[c]]
-            split_by_cord(blocks, edges, source, free, bundles)
+            split_by_cord(blocks, edges, source, match_freely, bundles)
             c += 1
         elif b < blocks.counts[0]:
             found = 0
@@ -109,7 +120,7 @@ def refined(
                     entering[found] = e
                     found += 1
             mark(cords, entering[:found])
-            split(cords)
+            split_marked(cords)
             b += 1
         else:
-            return numbered(blocks)
+            return number_blocks(blocks)

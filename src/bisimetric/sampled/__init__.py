@@ -2,13 +2,13 @@
 
 from bisimetric.sampled.bisimulation import bisimulation
 from bisimetric.sampled.on_policy import on_policy
-from bisimetric.sampled.run import Run
+from bisimetric.sampled.run import SampledRun
 from bisimetric.sampled.samplers import AllActions, Prioritised, Trajectories, Uniform
 
 __all__ = [
     "AllActions",
     "Prioritised",
-    "Run",
+    "SampledRun",
     "Trajectories",
     "Uniform",
     "bisimulation",

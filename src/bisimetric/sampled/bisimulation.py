@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
 from bisimetric.sampled.samplers import Sampler
-from bisimetric.sampled.stopping import Limits
-from bisimetric.sampled.verbs import sampled
+from bisimetric.sampled.stopping import StoppingCriteria
+from bisimetric.sampled.verbs import compute_distance
 from bisimetric.transitions import Transitions
 
 
@@ -18,12 +18,12 @@ def bisimulation(
     *,
     discount: float | None = None,
     sampler: Sampler | None = None,
-    key: int = 0,
+    seed: int = 0,
     steps: int | None = None,
     seconds: float | None = None,
     tol: float | None = None,
-    updates: int = 1,
-    truth: Distance | None = None,
+    updates_per_transition: int = 1,
+    reference: Distance | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> Distance:
@@ -62,5 +62,7 @@ def bisimulation(
     >>> round(d("1,5", "5,5"), 2), d.error <= 1e-3
     (11.55, True)
     """
-    limits = Limits(steps, seconds, tol, updates, truth, checkpoint, resume)
-    return sampled("bisimulation", source, None, discount, sampler, key, limits)
+    limits = StoppingCriteria(
+        steps, seconds, tol, updates_per_transition, reference, checkpoint, resume
+    )
+    return compute_distance("bisimulation", source, None, discount, sampler, seed, limits)

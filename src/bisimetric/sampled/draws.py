@@ -9,25 +9,25 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-STEP = 0x9E3779B97F4A7C15
-FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-TO_UNIT = 1.0 / 2**53
+SPLITMIX_INCREMENT = 0x9E3779B97F4A7C15
+SPLITMIX_FIRST, SPLITMIX_SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+UNIT_SCALE = 1.0 / 2**53
 
 
-class Table(NamedTuple):
+class AliasTable(NamedTuple):
     """Weights as alias tables (Walker 1977): one draw costs one random number.
 
     A draw lands on `low + k` for one of n equal parts k, and stays with probability
     `keep[low + k]`, else goes to `other[low + k]`.
     """
 
-    keep: NDArray[np.float64]
-    other: NDArray[np.int32]
+    threshold: NDArray[np.float64]
+    alias: NDArray[np.int32]
 
 
-def seed_of(key: int) -> np.uint64:
+def derive_seed(seed: int) -> np.uint64:
     """The seed of the random numbers of a key."""
-    return np.uint64(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    return np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
 
 
 @numba.njit(cache=True, inline="always")
@@ -36,30 +36,30 @@ def uniform(seed, count):
 
     It is a function of seed and count alone, so that a run can go on from anywhere.
     """
-    z = seed + (uint64(count) + uint64(1)) * uint64(STEP)
-    z = (z ^ (z >> uint64(30))) * uint64(FIRST)
-    z = (z ^ (z >> uint64(27))) * uint64(SECOND)
+    z = seed + (uint64(count) + uint64(1)) * uint64(SPLITMIX_INCREMENT)
+    z = (z ^ (z >> uint64(30))) * uint64(SPLITMIX_FIRST)
+    z = (z ^ (z >> uint64(27))) * uint64(SPLITMIX_SECOND)
     z = z ^ (z >> uint64(31))
-    return (z >> uint64(11)) * TO_UNIT
+    return (z >> uint64(11)) * UNIT_SCALE
 
 
 @numba.njit(cache=True, inline="always")
-def drawn(u, low, size, keep, other):
+def draw_alias(u, low, size, threshold, alias):
     """The entry, from `low` to `low + size`, that a random number u stands for."""
     x = u * size
     k = min(int(x), size - 1)
-    return low + k if x - k < keep[low + k] else other[low + k]
+    return low + k if x - k < threshold[low + k] else alias[low + k]
 
 
 @numba.njit(cache=True)
-def alias(weight, start):
+def build_alias_table(weight, offsets):
     """The alias tables of the weights between each two entries of `start` (Vose 1991)."""
     keep = np.ones(len(weight))
     other = np.arange(len(weight)).astype(np.int32)
     small = np.empty(len(weight), np.int32)
     large = np.empty(len(weight), np.int32)
-    for part in range(len(start) - 1):
-        low, high = start[part], start[part + 1]
+    for part in range(len(offsets) - 1):
+        low, high = offsets[part], offsets[part + 1]
         total = weight[low:high].sum()
         smalls = larges = 0
         for i in range(low, high):
@@ -92,20 +92,22 @@ def alias(weight, start):
 
 
 @numba.njit(nogil=True, cache=True)
-def pairs_by_weight(rows, everything, within, seed, first, i, j):
+def sample_weighted_pairs(rows, row_alias, group_alias, seed, first_step, i, j):
     """Fills i and j: a row by its weight, and another of its group by its weight."""
     for k in range(len(i)):
-        one = drawn(
-            uniform(seed, 2 * (first + k)), 0, len(rows.state), everything.keep, everything.other
+        one = draw_alias(
+            uniform(seed, 2 * (first_step + k)), 0, len(rows.state), row_alias.keep, row_alias.other
         )
         low = rows.start[rows.group[one]]
         size = rows.start[rows.group[one] + 1] - low
         i[k] = one
-        j[k] = drawn(uniform(seed, 2 * (first + k) + 1), low, size, within.keep, within.other)
+        j[k] = draw_alias(
+            uniform(seed, 2 * (first_step + k) + 1), low, size, group_alias.keep, group_alias.other
+        )
 
 
 @numba.njit(nogil=True, cache=True)
-def pairs_of_states(rows, place, everything, seed, position, i, j):
+def sample_state_pairs(rows, row_index, row_alias, seed, position, i, j):
     """Fills i and j with all groups of one pair of states after the other.
 
     `position` is (2,): how many pairs of states were drawn, and the next group of the last one.
@@ -115,9 +117,9 @@ def pairs_of_states(rows, place, everything, seed, position, i, j):
     while filled < len(i):
         n, g = position
         size = len(rows.state)
-        one = drawn(uniform(seed, 2 * n), 0, size, everything.keep, everything.other)
-        two = drawn(uniform(seed, 2 * n + 1), 0, size, everything.keep, everything.other)
-        a, b = place[g, rows.state[one]], place[g, rows.state[two]]
+        one = draw_alias(uniform(seed, 2 * n), 0, size, row_alias.keep, row_alias.other)
+        two = draw_alias(uniform(seed, 2 * n + 1), 0, size, row_alias.keep, row_alias.other)
+        a, b = row_index[g, rows.state[one]], row_index[g, rows.state[two]]
         if a >= 0 and b >= 0:
             i[filled], j[filled] = a, b
             filled += 1
@@ -126,47 +128,63 @@ def pairs_of_states(rows, place, everything, seed, position, i, j):
 
 
 @numba.njit(nogil=True, cache=True)
-def pairs_of_a_walk(rows, place, choices, restart, seed, first, at, seen, count, i, j):
+def sample_walk_pairs(
+    rows,
+    row_index,
+    cumulative_policy,
+    restart,
+    seed,
+    first_step,
+    current_state,
+    seen,
+    num_seen,
+    i,
+    j,
+):
     """Fills i and j: the steps of a walk, each with one of its group that was seen before.
 
     `choices` (S, G) are the probabilities of the actions, added up; `at` (1,) is where the walk
     stands, -1 where it starts anew. `seen[g, :count[g]]` are the states that group g was seen in.
     """
-    states = len(choices)
+    states = len(cumulative_policy)
     for k in range(len(i)):
-        n = 4 * (first + k)
-        if at[0] < 0 or uniform(seed, n) < restart:
-            at[0] = int(uniform(seed, n + 1) * states)
+        n = 4 * (first_step + k)
+        if current_state[0] < 0 or uniform(seed, n) < restart:
+            current_state[0] = int(uniform(seed, n + 1) * states)
         u, g = uniform(seed, n + 2), 0
-        while g < choices.shape[1] - 1 and u >= choices[at[0], g]:
+        while g < cumulative_policy.shape[1] - 1 and u >= cumulative_policy[current_state[0], g]:
             g += 1
-        i[k] = place[g, at[0]]
-        j[k] = seen_before(rows, place, seen, count, i[k], uniform(seed, n + 3))
-        at[0] = rows.successor[i[k]]
+        i[k] = row_index[g, current_state[0]]
+        j[k] = sample_earlier_row(rows, row_index, seen, num_seen, i[k], uniform(seed, n + 3))
+        current_state[0] = rows.successor[i[k]]
 
 
 @numba.njit(nogil=True, cache=True)
-def pairs_of_a_record(rows, place, order, seed, first, at, seen, count, i, j):
+def sample_recorded_pairs(
+    rows, row_index, order, seed, first_step, start_step, seen, num_seen, i, j
+):
     """Fills i and j: the rows of a record in its order, round and round, as in a walk.
 
     `at` (1,) is the number of the step that its first row was, -1 where it was not yet read.
     """
-    if at[0] < 0:
-        at[0] = first
+    if start_step[0] < 0:
+        start_step[0] = first_step
     for k in range(len(i)):
-        i[k] = order[(first + k - at[0]) % len(order)]
-        j[k] = seen_before(rows, place, seen, count, i[k], uniform(seed, first + k))
+        i[k] = order[(first_step + k - start_step[0]) % len(order)]
+        j[k] = sample_earlier_row(
+            rows, row_index, seen, num_seen, i[k], uniform(seed, first_step + k)
+        )
 
 
 @numba.njit(nogil=True, cache=True)
-def seen_before(rows, place, seen, count, row, u):
+def sample_earlier_row(rows, row_index, seen, num_seen, row, u):
     """A row of the same group that was seen until here; remembers this one."""
     g, s = rows.group[row], rows.state[row]
     # States beyond the first count[g] are those that were not seen, in any order.
     where = seen[1, g, s]
-    if where >= count[g]:
-        swapped = seen[0, g, count[g]]
+    if where >= num_seen[g]:
+        swapped = seen[0, g, num_seen[g]]
         seen[0, g, where], seen[1, g, swapped] = swapped, where
-        seen[0, g, count[g]], seen[1, g, s] = s, count[g]
-        count[g] += 1
-    return place[g, seen[0, g, int(u * count[g])]]
+        seen[0, g, num_seen[g]], seen[1, g, s] = s, num_seen[g]
+        num_seen[g] += 1
+    return row_index[g, seen[0, g, int(u * num_seen[g])]]

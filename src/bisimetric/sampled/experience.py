@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
-from bisimetric.sampled.known import Known, sorted_rows
-from bisimetric.transitions.models import described
+from bisimetric.sampled.known import TransitionTable, table_from_columns
+from bisimetric.transitions.models import describe_states
 
-END = -1
+TERMINAL = -1
 """The end of an episode, until the number of states is known."""
 
 COLUMNS = ("group", "action", "state", "successor", "reward", "weight", "step")
@@ -22,7 +22,7 @@ COLUMNS = ("group", "action", "state", "successor", "reward", "weight", "step")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Experience:
+class DistinctTransitions:
     """Distinct transitions of data, in the order in which they were first seen.
 
     Attributes:
@@ -45,50 +45,50 @@ class Experience:
     reward: NDArray[np.float64]
     weight: NDArray[np.float64]
     step: NDArray[np.int64]
-    steps: int
-    living: int
-    groups: int
-    names: dict[str, Any]
+    num_steps: int
+    num_states: int
+    num_groups: int
+    annotations: dict[str, Any]
 
     @property
-    def ends(self) -> bool:
-        return bool((self.successor == END).any())
+    def has_terminal(self) -> bool:
+        return bool((self.successor == TERMINAL).any())
 
     @property
-    def lived(self) -> NDArray[np.bool_]:
+    def visited(self) -> NDArray[np.bool_]:
         """(states,), whether a state was left, or entered other than by ending; the end is."""
-        lived = np.zeros(self.living + self.ends, dtype=np.bool_)
+        lived = np.zeros(self.num_states + self.has_terminal, dtype=np.bool_)
         lived[self.state] = True
-        lived[self.successor[self.successor != END]] = True
-        lived[self.living :] = True
+        lived[self.successor[self.successor != TERMINAL]] = True
+        lived[self.num_states :] = True
         return lived
 
 
-def require_tables(verb: str, states: int, groups: int) -> None:
+def require_table_memory(kind: str, num_states: int, num_groups: int) -> None:
     """Refuses, before anything is allocated, what the free memory cannot hold."""
     require_memory(
-        f"sampled.{verb}: {states:,} states need",
-        (2 * 8 + 1 + -(-groups // 8)) * float(states) ** 2 + 40.0 * states * groups,
+        f"sampled.{kind}: {num_states:,} states need",
+        (2 * 8 + 1 + -(-num_groups // 8)) * float(num_states) ** 2 + 40.0 * num_states * num_groups,
         "number the states from 0 without gaps, or take fewer, such as bisimetric.relation's "
         "classes",
     )
 
 
-def known_of(verb: str, experience: Experience, *, streaming: bool) -> Known:
+def table_from_data(kind: str, data: DistinctTransitions, *, streaming: bool) -> TransitionTable:
     """Experience as the kernels read it, the end with a step on the spot in each group.
 
     A data set in which no two states can be compared is refused; a stream may bring more.
     """
-    living, groups, ends = experience.living, experience.groups, experience.ends
-    group, state = experience.group, experience.state
+    living, groups, ends = data.num_states, data.num_groups, data.has_terminal
+    group, state = data.group, data.state
     shared = streaming or np.bincount(group).max() > 1
-    if verb == "bisimulation" and not shared and len(np.unique(state)) > 1:
+    if kind == "bisimulation" and not shared and len(np.unique(state)) > 1:
         raise InputError(
             "sampled.bisimulation: no two states took the same action, so that no pair can be "
             "compared; collect more, or use sampled.on_policy."
         )
-    successor = np.where(experience.successor == END, living, experience.successor)
-    reward, weight = experience.reward, experience.weight
+    successor = np.where(data.successor == TERMINAL, living, data.successor)
+    reward, weight = data.reward, data.weight
     if ends:
         # Nobody records the steps of an end: each is drawn as often as others of its action.
         total = np.bincount(group, weights=weight, minlength=groups)
@@ -104,29 +104,31 @@ def known_of(verb: str, experience: Experience, *, streaming: bool) -> Known:
             )
         )
     end = living if ends else None
-    return sorted_rows(group, state, successor, reward, weight, living + ends, groups, end=end)
+    return table_from_columns(
+        group, state, successor, reward, weight, living + ends, groups, end=end
+    )
 
 
-def model_of(experience: Experience, known: Known, discount: float) -> MDP:
+def mdp_from_data(data: DistinctTransitions, table: TransitionTable, discount: float) -> MDP:
     """What is known as an MDP: actions that were not seen are lacking; see `MDP.available`.
 
     A state that was never left stays on the spot, for nothing.
     """
-    states, rows = known.states, known.rows
-    next_state = np.tile(np.arange(states)[:, None], known.groups)
-    rewards = np.zeros((states, known.groups))
-    available = np.zeros((states, known.groups), dtype=np.bool_)
+    states, rows = table.num_states, table.rows
+    next_state = np.tile(np.arange(states)[:, None], table.num_groups)
+    rewards = np.zeros((states, table.num_groups))
+    available = np.zeros((states, table.num_groups), dtype=np.bool_)
     next_state[rows.state, rows.group] = rows.successor
     rewards[rows.state, rows.group] = rows.reward
     available[rows.state, rows.group] = True
     available[~available.any(axis=1)] = True
-    names = experience.names
-    about = described(names["names"], names["positions"], known.end)
+    names = data.annotations
+    about = describe_states(names["names"], names["positions"], table.terminal)
     return MDP.deterministic(
         next_state,
         rewards,
         discount=discount,
         available=available,
-        actions=names["actions"] if known.groups == len(names["actions"] or ()) else None,
+        actions=names["actions"] if table.num_groups == len(names["actions"] or ()) else None,
         **about,
     )

@@ -9,20 +9,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.sampled.experience import COLUMNS, END, Experience, require_tables
-from bisimetric.sampled.known import refuse_bad_weights
+from bisimetric.sampled.experience import (
+    COLUMNS,
+    TERMINAL,
+    DistinctTransitions,
+    require_table_memory,
+)
+from bisimetric.sampled.known import require_valid_weights
 from bisimetric.transitions import Transitions
 
 
-def gathered(
-    verb: str,
+def ingest_transitions(
+    kind: str,
     transitions: Transitions,
     policy: NDArray[Any] | None = None,
     weights: ArrayLike | None = None,
-    before: Experience | None = None,
+    previous: DistinctTransitions | None = None,
     *,
     streaming: bool = False,
-) -> tuple[Experience, NDArray[np.int64]]:
+) -> tuple[DistinctTransitions, NDArray[np.int64]]:
     """What is known after some transitions, and which of it each of them is, (n,) in order.
 
     For d^pi, `policy` (S,) leaves out the steps that take another action; there may be none. That
@@ -30,36 +35,38 @@ def gathered(
     """
     if transitions.states is None:
         raise InputError(
-            f"sampled.{verb}: these transitions have observations and no ids of states; give "
+            f"sampled.{kind}: these transitions have observations and no ids of states; give "
             "Transitions states= and next_states=, or collect them with state_of=."
         )
-    new = _read(verb, transitions, weights)
-    require_tables(verb, new.living + 1, new.groups)
-    if before is not None:
-        new = _renumbered(verb, new, before)
-    new = _followed(new, policy, transitions, streaming)
+    new = _read_columns(kind, transitions, weights)
+    require_table_memory(kind, new.num_states + 1, new.num_groups)
+    if previous is not None:
+        new = _renumber_states(kind, new, previous)
+    new = _select_policy_steps(new, policy, transitions, streaming)
     arrived = len(new.state)
-    if before is not None:
-        new = _after(before, new)
-    first, member = _first_of_each(new)
-    _refuse_contradiction(verb, new, first[member])
+    if previous is not None:
+        new = _concatenate(previous, new)
+    first, member = _find_first_rows(new)
+    _reject_contradictions(kind, new, first[member])
     merged = {name: getattr(new, name)[first] for name in COLUMNS}
     if weights is not None:
         merged["weight"] = np.bincount(member, weights=new.weight, minlength=len(first))
     return dataclasses.replace(new, **merged), member[len(member) - arrived :]
 
 
-def _read(verb: str, transitions: Transitions, weights: ArrayLike | None) -> Experience:
+def _read_columns(
+    kind: str, transitions: Transitions, weights: ArrayLike | None
+) -> DistinctTransitions:
     """All steps, as they came."""
     numbered = transitions.actions.ndim == 1
-    if verb == "bisimulation" and not numbered:
+    if kind == "bisimulation" and not numbered:
         raise InputError(
             "sampled.bisimulation: actions are not numbered, so that no two are the same; use "
             "sampled.on_policy."
         )
     n = len(transitions)
     action = transitions.actions if numbered else np.zeros(n, np.int64)
-    compared = verb == "bisimulation"
+    compared = kind == "bisimulation"
     weight = np.ones(n)
     if weights is not None:
         try:
@@ -68,22 +75,22 @@ def _read(verb: str, transitions: Transitions, weights: ArrayLike | None) -> Exp
             weight = np.empty(0)
         if weight.shape != (n,):
             raise InputError(
-                f"sampled.{verb}: weights have shape {weight.shape} and must be ({n},) numbers, "
+                f"sampled.{kind}: weights have shape {weight.shape} and must be ({n},) numbers, "
                 "one a transition."
             )
-        refuse_bad_weights(verb, weight)
-    return Experience(
+        require_valid_weights(kind, weight)
+    return DistinctTransitions(
         group=action if compared else np.zeros(n, np.int64),
         action=action,
         state=np.asarray(transitions.states),
-        successor=np.where(transitions.terminated, END, np.asarray(transitions.next_states)),
+        successor=np.where(transitions.terminated, TERMINAL, np.asarray(transitions.next_states)),
         reward=transitions.rewards,
         weight=weight,
         step=np.arange(n),
-        steps=n,
-        living=int(transitions.num_states or 0),
-        groups=int(transitions.num_actions or 1) if compared else 1,
-        names={
+        num_steps=n,
+        num_states=int(transitions.num_states or 0),
+        num_groups=int(transitions.num_actions or 1) if compared else 1,
+        annotations={
             "names": transitions.names,
             "actions": transitions.action_names,
             "positions": transitions.positions,
@@ -91,9 +98,9 @@ def _read(verb: str, transitions: Transitions, weights: ArrayLike | None) -> Exp
     )
 
 
-def _followed(
-    new: Experience, policy: NDArray[Any] | None, transitions: Transitions, streaming: bool
-) -> Experience:
+def _select_policy_steps(
+    new: DistinctTransitions, policy: NDArray[Any] | None, transitions: Transitions, streaming: bool
+) -> DistinctTransitions:
     """The steps that follow the policy."""
     if policy is None:
         return new
@@ -102,76 +109,78 @@ def _followed(
             "sampled.on_policy: a policy picks steps by their action, and these are not numbered; "
             "leave it out where one policy made the data."
         )
-    spare = len(policy) - new.living if policy.ndim == 1 else -1
+    spare = len(policy) - new.num_states if policy.ndim == 1 else -1
     if policy.dtype.kind not in "iu" or not (spare == 0 or (streaming and spare > 0)):
         raise InputError(
             f"sampled.on_policy: policy is {policy.dtype} of shape {policy.shape} and must be "
-            f"({new.living},) actions, one a state."
+            f"({new.num_states},) actions, one a state."
         )
     kept = new.action == policy[new.state]
     return dataclasses.replace(new, **{name: getattr(new, name)[kept] for name in COLUMNS})
 
 
-def _after(before: Experience, new: Experience) -> Experience:
+def _concatenate(previous: DistinctTransitions, new: DistinctTransitions) -> DistinctTransitions:
     """Both, one after the other, not yet merged."""
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(before, name), getattr(new, name)]) for name in COLUMNS
+        name: np.concatenate([getattr(previous, name), getattr(new, name)]) for name in COLUMNS
     }
-    columns["step"][len(before.step) :] += before.steps
+    columns["step"][len(previous.step) :] += previous.num_steps
     return dataclasses.replace(
         new,
         **columns,
-        steps=before.steps + new.steps,
-        living=max(before.living, new.living),
-        groups=max(before.groups, new.groups),
+        num_steps=previous.num_steps + new.num_steps,
+        num_states=max(previous.num_states, new.num_states),
+        num_groups=max(previous.num_groups, new.num_groups),
     )
 
 
-def _renumbered(verb: str, new: Experience, before: Experience) -> Experience:
+def _renumber_states(
+    kind: str, new: DistinctTransitions, previous: DistinctTransitions
+) -> DistinctTransitions:
     """New experience by the ids of what was known before, where both have names."""
-    theirs, ours = new.names["names"], before.names["names"]
-    actions = new.names["actions"], before.names["actions"]
+    theirs, ours = new.annotations["names"], previous.annotations["names"]
+    actions = new.annotations["actions"], previous.annotations["actions"]
     if None not in actions and actions[0] != actions[1]:
         raise InputError(
-            f"sampled.{verb}: actions are named {', '.join(actions[1])} and then "
+            f"sampled.{kind}: actions are named {', '.join(actions[1])} and then "
             f"{', '.join(actions[0])}; name them alike in all parts."
         )
-    named = {**new.names, "actions": actions[0] or actions[1]}
+    named = {**new.annotations, "actions": actions[0] or actions[1]}
     if (theirs is None) != (ours is None):
-        with_names, without = (new, before) if ours is None else (before, new)
-        if without.living > with_names.living:
+        with_names, without = (new, previous) if ours is None else (previous, new)
+        if without.num_states > with_names.num_states:
             raise InputError(
-                f"sampled.{verb}: {with_names.living} states have names and "
-                f"{without.living - with_names.living} more came without; name all of them, or "
+                f"sampled.{kind}: {with_names.num_states} states have names and "
+                f"{without.num_states - with_names.num_states} more came without; name all of them, or "
                 "none."
             )
-        called = with_names.names
+        called = with_names.annotations
         named |= {"names": called["names"], "positions": called["positions"]}
-        return dataclasses.replace(new, living=with_names.living, names=named)
+        return dataclasses.replace(new, num_states=with_names.num_states, annotations=named)
     if theirs is None or ours is None or theirs[: len(ours)] == ours:
-        if new.living < before.living:
-            named |= {name: before.names[name] for name in ("names", "positions")}
-        return dataclasses.replace(new, names=named)
+        if new.num_states < previous.num_states:
+            named |= {name: previous.annotations[name] for name in ("names", "positions")}
+        return dataclasses.replace(new, annotations=named)
     names = list(dict.fromkeys([*ours, *theirs]))
     index = {name: at for at, name in enumerate(names)}
     to = np.array([index[name] for name in theirs])
     places = None
-    if new.names["positions"] is not None and before.names["positions"] is not None:
+    if new.annotations["positions"] is not None and previous.annotations["positions"] is not None:
         places = np.zeros((len(names), 2))
-        places[to] = new.names["positions"]
-        places[: len(ours)] = before.names["positions"]
+        places[to] = new.annotations["positions"]
+        places[: len(ours)] = previous.annotations["positions"]
     return dataclasses.replace(
         new,
         state=to[new.state],
-        successor=np.where(new.successor == END, END, to[new.successor]),
-        living=len(names),
-        names={**named, "names": tuple(names), "positions": places},
+        successor=np.where(new.successor == TERMINAL, TERMINAL, to[new.successor]),
+        num_states=len(names),
+        annotations={**named, "names": tuple(names), "positions": places},
     )
 
 
-def _first_of_each(new: Experience) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _find_first_rows(new: DistinctTransitions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The first row of each group and state, in the order of rows, and which one each row is of."""
-    code = new.group * max(new.living, 1) + new.state
+    code = new.group * max(new.num_states, 1) + new.state
     _, first, member = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -179,28 +188,30 @@ def _first_of_each(new: Experience) -> tuple[NDArray[np.int64], NDArray[np.int64
     return first[order], rank[member.ravel()]
 
 
-def _refuse_contradiction(verb: str, new: Experience, first: NDArray[np.int64]) -> None:
+def _reject_contradictions(
+    kind: str, new: DistinctTransitions, first_rows: NDArray[np.int64]
+) -> None:
     """Refuses data in which one state and action have two outcomes; `first` (n,) is the other."""
-    elsewhere = new.successor != new.successor[first]
-    wrong = np.flatnonzero(elsewhere | (new.reward != new.reward[first]))
+    elsewhere = new.successor != new.successor[first_rows]
+    wrong = np.flatnonzero(elsewhere | (new.reward != new.reward[first_rows]))
     if not len(wrong):
         return
     later = int(wrong[0])
-    earlier = int(first[later])
-    where = _name(new, int(new.state[later]))
-    action = _action(new, later)
-    model = f"use exact.{verb}(transitions.to_mdp()), which counts how often each happens"
-    if verb == "on_policy":
+    earlier = int(first_rows[later])
+    where = _state_name(new, int(new.state[later]))
+    action = _action_name(new, later)
+    model = f"use exact.{kind}(transitions.to_mdp()), which counts how often each happens"
+    if kind == "on_policy":
         model = "use exact.on_policy(transitions.to_mdp(), policy) with its probabilities (S, A)"
-    if verb == "on_policy" and new.action[later] != new.action[earlier]:
+    if kind == "on_policy" and new.action[later] != new.action[earlier]:
         raise InputError(
-            f"sampled.on_policy: state {where} takes action {_action(new, earlier)} (step "
+            f"sampled.on_policy: state {where} takes action {_action_name(new, earlier)} (step "
             f"{new.step[earlier]}) and action {action} (step {new.step[later]}), and "
             f"sampled pairs need one that takes one; pass policy= to pick its steps, or {model}."
         )
     if elsewhere[later]:
         what = "led to " + " and to ".join(
-            f"state {_name(new, int(new.successor[row]))} (step {new.step[row]})"
+            f"state {_state_name(new, int(new.successor[row]))} (step {new.step[row]})"
             for row in (earlier, later)
         )
     else:
@@ -208,18 +219,18 @@ def _refuse_contradiction(verb: str, new: Experience, first: NDArray[np.int64]) 
             f"paid {float(new.reward[row])!r} (step {new.step[row]})" for row in (earlier, later)
         )
     raise InputError(
-        f"sampled.{verb}: state {where} and action {action} {what}, and sampled pairs "
+        f"sampled.{kind}: state {where} and action {action} {what}, and sampled pairs "
         f"need a deterministic MDP; {model}."
     )
 
 
-def _name(new: Experience, state: int) -> str:
-    if state == END:
+def _state_name(new: DistinctTransitions, state: int) -> str:
+    if state == TERMINAL:
         return "end"
-    names = new.names["names"]
+    names = new.annotations["names"]
     return str(state) if names is None else names[state]
 
 
-def _action(new: Experience, row: int) -> str:
-    names, action = new.names["actions"], int(new.action[row])
+def _action_name(new: DistinctTransitions, row: int) -> str:
+    names, action = new.annotations["actions"], int(new.action[row])
     return str(action) if names is None or action >= len(names) else str(names[action])

@@ -14,7 +14,7 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
 
-class Rows(NamedTuple):
+class TransitionRows(NamedTuple):
     """Transitions, sorted by group and state; those of group g are start[g] to start[g + 1]."""
 
     group: NDArray[np.int32]
@@ -24,15 +24,15 @@ class Rows(NamedTuple):
     start: NDArray[np.int64]
 
 
-class Backwards(NamedTuple):
+class PredecessorIndex(NamedTuple):
     """The rows of group g that lead to state s: row[start[g, s] : start[g, s + 1]]."""
 
-    row: NDArray[np.int32]
+    rows: NDArray[np.int32]
     start: NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Known:
+class TransitionTable:
     """Known transitions of a deterministic MDP, at most one a state and group.
 
     A group holds what may be compared: for d~ the transitions of one action, for d^pi all.
@@ -49,22 +49,22 @@ class Known:
             policy is a sum, which is rounded.
     """
 
-    rows: Rows
+    rows: TransitionRows
     weight: NDArray[np.float64]
-    states: int
-    apart: NDArray[np.int64] | None = None
+    num_states: int
+    action_sets: NDArray[np.int64] | None = None
     mdp: MDP | None = None
-    end: int | None = None
+    terminal: int | None = None
     reward_error: float = 0.0
 
     @property
-    def groups(self) -> int:
+    def num_groups(self) -> int:
         return len(self.rows.start) - 1
 
     @property
-    def width(self) -> int:
+    def group_bytes(self) -> int:
         """Bytes that hold one bit a group."""
-        return -(-self.groups // 8)
+        return -(-self.num_groups // 8)
 
     @property
     def num_pairs(self) -> int:
@@ -73,93 +73,95 @@ class Known:
         return int((size * (size - 1) // 2).sum())
 
     @functools.cached_property
-    def place(self) -> NDArray[np.int32]:
+    def row_index(self) -> NDArray[np.int32]:
         """The row of each group and state (G, S), -1 where it is not known."""
-        place = np.full((self.groups, self.states), -1, dtype=np.int32)
+        place = np.full((self.num_groups, self.num_states), -1, dtype=np.int32)
         place[self.rows.group, self.rows.state] = np.arange(len(self.rows.state))
         return place
 
     @functools.cached_property
-    def backwards(self) -> Backwards:
+    def predecessors(self) -> PredecessorIndex:
         """The rows by where they lead to."""
-        code = self.rows.group.astype(np.int64) * self.states + self.rows.successor
+        code = self.rows.group.astype(np.int64) * self.num_states + self.rows.successor
         row = np.argsort(code, kind="stable").astype(np.int32)
-        count = np.bincount(code, minlength=self.groups * self.states)
+        count = np.bincount(code, minlength=self.num_groups * self.num_states)
         ends = np.concatenate([[0], np.cumsum(count)])
-        index = np.arange(self.groups)[:, None] * self.states + np.arange(self.states + 1)
-        return Backwards(row, ends[index])
+        index = np.arange(self.num_groups)[:, None] * self.num_states + np.arange(
+            self.num_states + 1
+        )
+        return PredecessorIndex(row, ends[index])
 
     @property
-    def seen(self) -> NDArray[np.bool_]:
+    def observed(self) -> NDArray[np.bool_]:
         """(S, G), what is known; of a model everything is."""
         if self.mdp is not None:
-            return np.ones((self.states, self.groups), np.bool_)
-        return self.place.T >= 0
+            return np.ones((self.num_states, self.num_groups), np.bool_)
+        return self.row_index.T >= 0
 
     @property
-    def together(self) -> NDArray[np.bool_]:
+    def jointly_observed(self) -> NDArray[np.bool_]:
         """(S, S), whether every group is known in both states."""
-        whole = self.seen.all(axis=1)
+        whole = self.observed.all(axis=1)
         return np.outer(whole, whole)
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Tells one set of known transitions and weights from another."""
-        hashed = hashlib.sha256(f"{self.states} {self.groups}".encode())
+        hashed = hashlib.sha256(f"{self.num_states} {self.num_groups}".encode())
         for array in (*self.rows, self.weight):
             hashed.update(np.ascontiguousarray(array).tobytes())
         return hashed.hexdigest()
 
-    def first_table(self) -> NDArray[np.float64]:
+    def initial_values(self) -> NDArray[np.float64]:
         """Where the distances start: at 0, or as far as possible where action sets differ."""
-        values = np.zeros((self.states, self.states))
-        if self.apart is not None and self.mdp is not None:
-            values[self.apart[:, None] != self.apart[None, :]] = self.mdp.farthest
+        values = np.zeros((self.num_states, self.num_states))
+        if self.action_sets is not None and self.mdp is not None:
+            values[self.action_sets[:, None] != self.action_sets[None, :]] = self.mdp.diameter_bound
         return values
 
 
-def sorted_rows(
+def table_from_columns(
     group: NDArray[Any],
     state: NDArray[Any],
     successor: NDArray[Any],
     reward: NDArray[Any],
     weight: NDArray[Any],
-    states: int,
-    groups: int,
-    **about: Any,
-) -> Known:
+    num_states: int,
+    num_groups: int,
+    **fields: Any,
+) -> TransitionTable:
     """Known transitions from columns, in any order."""
     order = np.lexsort((state, group))
-    start = np.searchsorted(group[order], np.arange(groups + 1))
-    rows = Rows(
+    start = np.searchsorted(group[order], np.arange(num_groups + 1))
+    rows = TransitionRows(
         group[order].astype(np.int32),
         state[order].astype(np.int32),
         successor[order].astype(np.int32),
         np.ascontiguousarray(reward[order], dtype=np.float64),
         start.astype(np.int64),
     )
-    return Known(rows, weight[order].astype(np.float64), states, **about)
+    return TransitionTable(rows, weight[order].astype(np.float64), num_states, **fields)
 
 
-def of_model(mdp: MDP, verb: str, weights: Any = None) -> Known:
+def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
     """Everything that a deterministic MDP does; for d^pi, that of its chain under the policy.
 
     `weights` (S, A) say how often each transition is drawn; default: all alike.
     """
     if not mdp.is_deterministic:
-        s, a = mdp.first_branch()
+        s, a = mdp.first_stochastic_action()
         raise InputError(
-            f"sampled.{verb}: state {mdp.name(s)} and action {mdp.action_name(a)} have several "
-            f"successors, and sampled pairs need a deterministic MDP; use exact.{verb}."
+            f"sampled.{kind}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have several "
+            f"successors, and sampled pairs need a deterministic MDP; use exact.{kind}."
         )
     group, state = np.meshgrid(np.arange(mdp.num_actions), np.arange(mdp.num_states), indexing="ij")
-    has = mdp.has.T.ravel()
+    has = mdp.action_mask.T.ravel()
     group, state = group.ravel()[has], state.ravel()[has]
-    weight = np.ones(mdp.R.shape) if weights is None else checked_weights(verb, weights, mdp)
+    weight = np.ones(mdp.R.shape) if weights is None else validate_weights(kind, weights, mdp)
     apart = None
     if mdp.available is not None:
         apart = np.unique(mdp.available, axis=0, return_inverse=True)[1].ravel()
-    return sorted_rows(
+    return table_from_columns(
         group,
         state,
         mdp.next_state[state, group],
@@ -172,7 +174,7 @@ def of_model(mdp: MDP, verb: str, weights: Any = None) -> Known:
     )
 
 
-def checked_weights(verb: str, weights: Any, mdp: MDP) -> NDArray[np.float64]:
+def validate_weights(kind: str, weights: Any, mdp: MDP) -> NDArray[np.float64]:
     """Weights of the transitions of an MDP, (S, A), or a clear error."""
     try:
         given = np.asarray(weights, dtype=np.float64)
@@ -182,15 +184,15 @@ def checked_weights(verb: str, weights: Any, mdp: MDP) -> NDArray[np.float64]:
         given = given[:, None]
     if given.shape != mdp.R.shape:
         raise InputError(
-            f"sampled.{verb}: weights have shape {given.shape} and must be numbers of shape "
+            f"sampled.{kind}: weights have shape {given.shape} and must be numbers of shape "
             f"{mdp.R.shape}, one a state and action."
         )
-    refuse_bad_weights(verb, given)
+    require_valid_weights(kind, given)
     return given
 
 
-def refuse_bad_weights(verb: str, weights: NDArray[np.float64]) -> None:
+def require_valid_weights(kind: str, weights: NDArray[np.float64]) -> None:
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights > 0).any()):
         raise InputError(
-            f"sampled.{verb}: weights must be finite, at least 0, and not all of them 0."
+            f"sampled.{kind}: weights must be finite, at least 0, and not all of them 0."
         )

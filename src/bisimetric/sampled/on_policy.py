@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
 from bisimetric.sampled.samplers import Sampler
-from bisimetric.sampled.stopping import Limits
-from bisimetric.sampled.verbs import sampled
+from bisimetric.sampled.stopping import StoppingCriteria
+from bisimetric.sampled.verbs import compute_distance
 from bisimetric.transitions import Transitions
 
 
@@ -21,12 +21,12 @@ def on_policy(
     *,
     discount: float | None = None,
     sampler: Sampler | None = None,
-    key: int = 0,
+    seed: int = 0,
     steps: int | None = None,
     seconds: float | None = None,
     tol: float | None = None,
-    updates: int = 1,
-    truth: Distance | None = None,
+    updates_per_transition: int = 1,
+    reference: Distance | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> Distance:
@@ -52,5 +52,7 @@ def on_policy(
     >>> round(d("s", "t"), 2), round(d("s", "u"), 2)
     (0.0, 10.0)
     """
-    limits = Limits(steps, seconds, tol, updates, truth, checkpoint, resume)
-    return sampled("on_policy", source, policy, discount, sampler, key, limits)
+    limits = StoppingCriteria(
+        steps, seconds, tol, updates_per_transition, reference, checkpoint, resume
+    )
+    return compute_distance("on_policy", source, policy, discount, sampler, seed, limits)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from bisimetric.errors import InputError
 
-Name = Literal["uniform", "trajectories", "all-actions", "prioritised"]
+SamplerName = Literal["uniform", "trajectories", "all-actions", "prioritised"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class Prioritised:
 
 
 Sampler = Uniform | Trajectories | AllActions | Prioritised
-SAMPLERS: dict[Name, type[Any]] = {
+SAMPLERS: dict[SamplerName, type[Any]] = {
     "uniform": Uniform,
     "trajectories": Trajectories,
     "all-actions": AllActions,
@@ -71,7 +71,7 @@ SAMPLERS: dict[Name, type[Any]] = {
 }
 
 
-def name_of(sampler: Sampler) -> Name:
+def get_sampler_name(sampler: Sampler) -> SamplerName:
     """What a sampler is called, also on the command line.
 
     >>> name_of(AllActions())
@@ -80,7 +80,7 @@ def name_of(sampler: Sampler) -> Name:
     return next(name for name, each in SAMPLERS.items() if isinstance(sampler, each))
 
 
-def described(sampler: Sampler) -> str:
+def describe_sampler(sampler: Sampler) -> str:
     """A sampler in words, its options included; arrays by a fingerprint.
 
     >>> described(Trajectories(restart=0.1))
@@ -93,21 +93,21 @@ def described(sampler: Sampler) -> str:
             value = hashlib.sha256(np.asarray(value, np.float64).tobytes()).hexdigest()[:8]
         if value is not None:
             options.append(f"{field.name}={value}")
-    return f"{name_of(sampler)}({', '.join(options)})"
+    return f"{get_sampler_name(sampler)}({', '.join(options)})"
 
 
-def checked(verb: str, sampler: Sampler | None) -> Sampler:
+def validate_sampler(kind: str, sampler: Sampler | None) -> Sampler:
     """The sampler, `Uniform()` where there is none, or a clear error."""
     if sampler is None:
         return Uniform()
     if not isinstance(sampler, Sampler):
         raise InputError(
-            f"sampled.{verb}: sampler is {sampler!r} and must be one such as sampled.Uniform()."
+            f"sampled.{kind}: sampler is {sampler!r} and must be one such as sampled.Uniform()."
         )
     for name in ("restart", "explore"):
         share = getattr(sampler, name, 1.0)
         if not (isinstance(share, numbers.Real) and 0 < float(share) <= 1):
             raise InputError(
-                f"sampled.{verb}: {name} is {share!r} and must be above 0 and at most 1."
+                f"sampled.{kind}: {name} is {share!r} and must be above 0 and at most 1."
             )
     return sampler

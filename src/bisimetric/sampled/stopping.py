@@ -12,173 +12,186 @@ from collections.abc import Iterator
 import numpy as np
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, NotConverged, whole
-from bisimetric.files import check_writable
-from bisimetric.progress import Bar, bar, digits
-from bisimetric.sampled.run import Run
+from bisimetric.errors import InputError, NotConverged, require_integer
+from bisimetric.files import require_writable
+from bisimetric.progress import ProgressBar, convergence_fraction, show_progress
+from bisimetric.sampled.run import SampledRun
 from bisimetric.sampled.samplers import Sampler
 from bisimetric.transitions import Transitions
 
 DEFAULT_TOL = 1e-3
-CHUNK = 1 << 18
+STEPS_PER_CHUNK = 1 << 18
 """Steps between two looks at the clock."""
 
-LOOK = 0.25
+COMPARISON_SECONDS = 0.25
 """Seconds between two looks at the truth, for the bar."""
 
-KEEP = 60.0
+CHECKPOINT_SECONDS = 60.0
 """Seconds between two checkpoints."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class StoppingCriteria:
     """When to stop, what to watch and what to keep; see `sampled.bisimulation`."""
 
     steps: int | None
     seconds: float | None
     tol: float | None
-    updates: int
-    truth: Distance | None
+    updates_per_transition: int
+    reference: Distance | None
     checkpoint: str | os.PathLike[str] | None
     resume: str | os.PathLike[str] | None
 
-    def checked(self, verb: str, endless: bool) -> Limits:
+    def validate(self, kind: str, streaming: bool) -> StoppingCriteria:
         """The limits, or a clear error; without any, a bound of 1e-3 or the end of a stream."""
-        for name, value, least in (("steps", self.steps, 0), ("updates", self.updates, 1)):
+        for name, value, least in (
+            ("steps", self.steps, 0),
+            ("updates", self.updates_per_transition, 1),
+        ):
             if value is not None:
-                whole(f"sampled.{verb}", name, value, least)
+                require_integer(f"sampled.{kind}", name, value, least)
         for name, share in (("seconds", self.seconds), ("tol", self.tol)):
             number = isinstance(share, numbers.Real) and math.isfinite(share)
             if share is not None and not (number and share > 0):
-                raise InputError(f"sampled.{verb}: {name} is {share!r} and must be above 0.")
+                raise InputError(f"sampled.{kind}: {name} is {share!r} and must be above 0.")
         if self.checkpoint is not None:
-            check_writable(self.checkpoint)
+            require_writable(self.checkpoint)
         none = self.steps is None and self.seconds is None and self.tol is None
-        tol = DEFAULT_TOL if none and not endless else self.tol
+        tol = DEFAULT_TOL if none and not streaming else self.tol
         return dataclasses.replace(self, tol=None if tol is None else float(tol))
 
-    def refuse_endless(self, verb: str, sampler: Sampler) -> None:
+    def require_termination(self, kind: str, sampler: Sampler) -> None:
         """Refuses a sampler that leaves out pairs, where only their coming to rest would end it."""
         if self.steps is not None or self.seconds is not None:
             return
         weights, policy = (getattr(sampler, name, None) for name in ("weights", "policy"))
         if (weights is not None and not np.all(weights)) or policy is not None:
             raise InputError(
-                f"sampled.{verb}: a sampler that may leave out pairs may never reach tol; give "
+                f"sampled.{kind}: a sampler that may leave out pairs may never reach tol; give "
                 "steps or seconds too."
             )
 
 
-def finished(run: Run, limits: Limits, stream: Iterator[Transitions], arrived: int) -> Distance:
+def run_until_stopped(
+    run: SampledRun, criteria: StoppingCriteria, stream: Iterator[Transitions], arrived: int
+) -> Distance:
     """Runs until it is time to stop; whatever happens, the run is kept at `checkpoint`.
 
     `arrived` are the transitions of a stream that the run knows already and did not use yet.
     """
-    truth = limits.truth
+    truth = criteria.reference
     if truth is not None and truth.values.shape != run.values.shape:
         raise InputError(
             f"sampled.{run.kind}: the truth has {len(truth.values)} states and the source "
             f"{len(run.values)}; give one of the same states, or none."
         )
-    clock = _Clock(run, limits)
+    clock = _RunMonitor(run, criteria)
     try:
-        with bar(1.0, f"sampling {run.kind}") as progress:
-            why = clock.watch(progress, stream, arrived)
+        with show_progress(1.0, f"sampling {run.kind}") as progress:
+            why = clock.run_to_end(progress, stream, arrived)
     finally:
-        if limits.checkpoint is not None:
-            run.save(limits.checkpoint)
+        if criteria.checkpoint is not None:
+            run.save(criteria.checkpoint)
     made = {"stopped": why, "seconds": round(clock.elapsed, 6)}
-    if limits.tol is not None:
-        made["tol"] = limits.tol
-    distance = run.distance(**made)
+    if criteria.tol is not None:
+        made["tol"] = criteria.tol
+    distance = run.to_distance(**made)
     bound = distance.error if distance.estimate is None else distance.estimate
-    if limits.tol is not None and bound > limits.tol:
+    if criteria.tol is not None and bound > criteria.tol:
         raise NotConverged(
             f"sampled.{run.kind}: after {run.steps:,} steps the known transitions could still "
-            f"change a distance by {bound:.2g}, and tol={limits.tol:g} was asked for; allow more "
+            f"change a distance by {bound:.2g}, and tol={criteria.tol:g} was asked for; allow more "
             f"steps or a larger tol, or use exact.{run.kind}, with Transitions.to_mdp() for data.",
             distance,
         )
     return distance
 
 
-class _Clock:
+class _RunMonitor:
     """What a run has reached, looked at from time to time."""
 
-    def __init__(self, run: Run, limits: Limits) -> None:
-        self.run, self.limits = run, limits
-        self.began = self.kept = self.looked = time.perf_counter()
-        self.bound, self.first = math.inf, math.inf
-        self.far = ""
+    def __init__(self, run: SampledRun, criteria: StoppingCriteria) -> None:
+        self.run, self.criteria = run, criteria
+        self.start_time = self.last_checkpoint = self.last_comparison = time.perf_counter()
+        self.bound, self.initial_bound = math.inf, math.inf
+        self.error_text = ""
 
     @property
     def elapsed(self) -> float:
-        return time.perf_counter() - self.began
+        return time.perf_counter() - self.start_time
 
-    def watch(self, progress: Bar, stream: Iterator[Transitions], arrived: int) -> str:
+    def run_to_end(self, progress: ProgressBar, stream: Iterator[Transitions], arrived: int) -> str:
         """Runs until there is a reason to stop, and returns it."""
         run = self.run
         while run.source.streaming:
-            why = self._until(progress, run.steps + arrived * self.limits.updates)
+            why = self._run_until(
+                progress, run.steps + arrived * self.criteria.updates_per_transition
+            )
             if why is not None:
                 return why
             more = next(stream, None)
             if more is None:
                 return "end of the stream"
-            run.absorb(more)
+            run.add_transitions(more)
             arrived = len(more)
-        return self._until(progress, None) or "steps"
+        return self._run_until(progress, None) or "steps"
 
-    def _until(self, progress: Bar, last: int | None) -> str | None:
+    def _run_until(self, progress: ProgressBar, last_step: int | None) -> str | None:
         """Runs up to a number of steps; the reason to stop, or None where only they were done."""
-        run, limits = self.run, self.limits
+        run, limits = self.run, self.criteria
         while True:
             if limits.steps is not None and run.steps >= limits.steps:
                 return "steps"
-            if last is not None and run.steps >= last:
+            if last_step is not None and run.steps >= last_step:
                 return None
             if limits.seconds is not None and self.elapsed >= limits.seconds:
                 return "seconds"
             # Looks at all pairs are worth a fifth of the time, at most, and come at the same
             # steps however a run is cut.
-            interval = max(4096, 4 * run.source.known.num_pairs)
+            interval = max(4096, 4 * run.source.table.num_pairs)
             check = (run.steps // interval + 1) * interval
-            goals = (run.steps + CHUNK, check, last, limits.steps)
+            goals = (run.steps + STEPS_PER_CHUNK, check, last_step, limits.steps)
             rise = run.advance(min(goal for goal in goals if goal is not None) - run.steps)
             if limits.tol is not None and run.steps == check:
-                if self._small_enough():
+                if self._is_within_tolerance():
                     return "tol"
-                if rise == 0 and not run.source.streaming and run.at_rest:
+                if rise == 0 and not run.source.streaming and run.converged:
                     return "nothing can change"
-            self._show(progress, rise)
-            self._keep()
+            self._show_progress(progress, rise)
+            self._write_due_checkpoint()
 
-    def _small_enough(self) -> bool:
-        run, tol = self.run, self.limits.tol
-        self.bound = run.bound()
-        self.first = min(self.first, self.bound) if math.isinf(self.first) else self.first
+    def _is_within_tolerance(self) -> bool:
+        run, tol = self.run, self.criteria.tol
+        self.bound = run.compute_bound()
+        self.initial_bound = (
+            min(self.initial_bound, self.bound)
+            if math.isinf(self.initial_bound)
+            else self.initial_bound
+        )
         if tol is None or self.bound > tol:
             return False
-        return not run.source.streaming or run.coverage().complete
+        return not run.source.streaming or run.compute_coverage().complete
 
-    def _show(self, progress: Bar, rise: float) -> None:
-        run, limits = self.run, self.limits
+    def _show_progress(self, progress: ProgressBar, rise: float) -> None:
+        run, limits = self.run, self.criteria
         parts = [0.0]
         if limits.steps:
             parts.append(run.steps / limits.steps)
         if limits.seconds:
             parts.append(self.elapsed / limits.seconds)
         if limits.tol and math.isfinite(self.bound):
-            parts.append(digits(self.bound, limits.tol, self.first))
+            parts.append(convergence_fraction(self.bound, limits.tol, self.initial_bound))
         now = time.perf_counter()
-        if limits.truth is not None and now - self.looked > LOOK:
-            self.looked = now
-            far = float(np.abs(limits.truth.values - run.values).max())
-            self.far = f", error {far:.3g}"
-        progress.at(min(1.0, max(parts)), f"{run.steps:,} steps, change {rise:.2g}{self.far}")
+        if limits.reference is not None and now - self.last_comparison > COMPARISON_SECONDS:
+            self.last_comparison = now
+            far = float(np.abs(limits.reference.values - run.values).max())
+            self.error_text = f", error {far:.3g}"
+        progress.set_position(
+            min(1.0, max(parts)), f"{run.steps:,} steps, change {rise:.2g}{self.error_text}"
+        )
 
-    def _keep(self) -> None:
+    def _write_due_checkpoint(self) -> None:
         now = time.perf_counter()
-        if self.limits.checkpoint is not None and now - self.kept > KEEP:
-            self.kept = now
-            self.run.save(self.limits.checkpoint)
+        if self.criteria.checkpoint is not None and now - self.last_checkpoint > CHECKPOINT_SECONDS:
+            self.last_checkpoint = now
+            self.run.save(self.criteria.checkpoint)

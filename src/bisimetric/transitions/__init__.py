@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.mdp.checks import frozen
+from bisimetric.mdp.checks import freeze
 from bisimetric.transitions import checks, files
-from bisimetric.transitions.checks import END
-from bisimetric.transitions.dealing import boundaries, dealt, drawn
-from bisimetric.transitions.joining import joined
-from bisimetric.transitions.models import empirical
+from bisimetric.transitions.checks import TERMINAL
+from bisimetric.transitions.dealing import assign_episodes, find_episode_boundaries, sample_indices
+from bisimetric.transitions.joining import concatenate_fields
+from bisimetric.transitions.models import estimate_mdp
 
-__all__ = ["DISCOUNT", "END", "Transitions"]
+__all__ = ["DEFAULT_DISCOUNT", "TERMINAL", "Transitions"]
 
-DISCOUNT = 0.99
+DEFAULT_DISCOUNT = 0.99
 """The discount of data, which has none of its own."""
 
 COLUMNS = (
@@ -87,7 +87,7 @@ class Transitions:
     names: tuple[str, ...] | None
     action_names: tuple[str, ...] | None
     positions: NDArray[np.float64] | None
-    made: dict[str, Any]
+    metadata: dict[str, Any]
 
     def __init__(
         self,
@@ -105,46 +105,46 @@ class Transitions:
         names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
         positions: ArrayLike | None = None,
-        made: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        here, there = checks.observed(observations, next_observations)
+        here, there = checks.validate_observations(observations, next_observations)
         steps = len(here)
-        taken = checks.taken(actions, steps)
-        ended = checks.flags("terminated", terminated, steps)
+        taken = checks.validate_actions(actions, steps)
+        ended = checks.validate_flags("terminated", terminated, steps)
         cut = np.zeros(steps, np.bool_) if truncated is None else truncated
-        ids, next_ids = checks.ids(here, there, states, next_states)
+        ids, next_ids = checks.resolve_state_ids(here, there, states, next_states)
         if ids is not None and next_ids is not None:
             found = (("states", ids), ("next_states", next_ids))
-            num_states = checks.count("states", num_states, *found)
+            num_states = checks.resolve_num_ids("states", num_states, *found)
         elif num_states is not None:
             raise InputError("Transitions: num_states needs ids of states; give states.")
         if taken.ndim == 1:
-            num_actions = checks.count("actions", num_actions, ("actions", taken))
+            num_actions = checks.resolve_num_ids("actions", num_actions, ("actions", taken))
         elif num_actions is not None:
             raise InputError("Transitions: num_actions needs discrete actions, of shape (steps,).")
-        self._put(
+        self._set_fields(
             observations=here,
             actions=taken,
-            rewards=checks.floats("rewards", rewards, steps),
+            rewards=checks.as_float_column("rewards", rewards, steps),
             next_observations=there,
             terminated=ended,
-            truncated=checks.flags("truncated", cut, steps),
+            truncated=checks.validate_flags("truncated", cut, steps),
             states=ids,
             next_states=next_ids,
             num_states=num_states,
             num_actions=num_actions,
-            names=checks.names("state", names, num_states, bool(ended.any())),
-            action_names=checks.names("action", action_names, num_actions),
-            positions=checks.places(positions, num_states),
-            made=checks.told({} if made is None else made),
+            names=checks.validate_names("state", names, num_states, bool(ended.any())),
+            action_names=checks.validate_names("action", action_names, num_actions),
+            positions=checks.validate_positions(positions, num_states),
+            made=checks.validate_metadata({} if metadata is None else metadata),
         )
 
-    def _put(self, **fields: Any) -> None:
+    def _set_fields(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @property
-    def end(self) -> int | None:
+    def terminal_state(self) -> int | None:
         """The id of the end of episodes, or None where no step terminated or there are no ids."""
         return self.num_states if self.terminated.any() else None
 
@@ -153,24 +153,24 @@ class Transitions:
         """Where each step leads, (n,): to its next state, or to the end."""
         if self.next_states is None or self.num_states is None:
             raise InputError("Transitions: successors need ids of states; give states.")
-        return frozen(np.where(self.terminated, self.num_states, self.next_states))
+        return freeze(np.where(self.terminated, self.num_states, self.next_states))
 
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def __getitem__(self, which: slice | NDArray[Any] | Sequence[int]) -> Transitions:
+    def __getitem__(self, indices: slice | NDArray[Any] | Sequence[int]) -> Transitions:
         """The steps of a slice, a mask (n,) or an array of indices; at least one."""
-        rows: Any = which
-        if not isinstance(which, slice):
-            rows = np.asarray(which)
+        rows: Any = indices
+        if not isinstance(indices, slice):
+            rows = np.asarray(indices)
             if rows.ndim != 1 or rows.dtype.kind not in "biu":
                 raise InputError(
                     "Transitions: steps are chosen by a slice, a mask or an array of indices; "
-                    f"{which!r} is none."
+                    f"{indices!r} is none."
                 )
         try:
             taken = {name: getattr(self, name) for name in COLUMNS}
-            taken = {name: a if a is None else frozen(a[rows]) for name, a in taken.items()}
+            taken = {name: a if a is None else freeze(a[rows]) for name, a in taken.items()}
         except IndexError as error:
             raise InputError(
                 f"Transitions: there are {len(self)} steps, and {error}; choose among them."
@@ -178,7 +178,7 @@ class Transitions:
         if not len(taken["rewards"]):
             raise InputError(f"Transitions: none of the {len(self)} steps is chosen; choose one.")
         part = copy.copy(self)
-        part._put(**taken)
+        part._set_fields(**taken)
         return part
 
     @classmethod
@@ -196,7 +196,7 @@ class Transitions:
         >>> both.names, both.states.tolist(), both.next_states.tolist()
         (('a', 'b', 'c'), [0, 2], [1, 1])
         """
-        return cls(**joined(list(parts)))
+        return cls(**concatenate_fields(list(parts)))
 
     def episodes(self) -> Iterator[Transitions]:
         """The episodes, in their order; each is cut after a terminated or truncated step.
@@ -207,10 +207,10 @@ class Transitions:
         >>> [len(episode) for episode in steps.episodes()]
         [2, 1]
         """
-        for start, stop in itertools.pairwise(self._starts()):
+        for start, stop in itertools.pairwise(self._episode_boundaries()):
             yield self[start:stop]
 
-    def split(self, *shares: float, key: int) -> tuple[Transitions, ...]:
+    def split(self, *fractions: float, seed: int) -> tuple[Transitions, ...]:
         """Whole episodes dealt to parts at random, so that the parts have these shares of steps.
 
         Shares sum to 1; whole episodes meet them nearly. Each part gets at least one, and keeps
@@ -220,16 +220,16 @@ class Transitions:
         >>> [len(part) for part in steps.split(2 / 3, 1 / 3, key=0)]
         [6, 3]
         """
-        lengths = np.diff(self._starts())
-        owner = np.repeat(dealt(lengths, shares, key), lengths)
-        return tuple(self[owner == part] for part in range(len(shares)))
+        lengths = np.diff(self._episode_boundaries())
+        owner = np.repeat(assign_episodes(lengths, fractions, seed), lengths)
+        return tuple(self[owner == part] for part in range(len(fractions)))
 
-    def sample(self, n: int, key: int, *, replacement: bool = False) -> Transitions:
+    def sample(self, n: int, seed: int, *, replacement: bool = False) -> Transitions:
         """n random steps, all equally likely; different ones unless `replacement`."""
-        return self[drawn(len(self), n, key, replacement)]
+        return self[sample_indices(len(self), n, seed, replacement)]
 
     def to_mdp(
-        self, *, discount: float = DISCOUNT, unseen: Literal["refuse", "lacking"] = "refuse"
+        self, *, discount: float = DEFAULT_DISCOUNT, unseen: Literal["refuse", "lacking"] = "refuse"
     ) -> MDP:
         """The MDP that these steps tell of, with the same ids.
 
@@ -249,11 +249,11 @@ class Transitions:
         >>> mdp.P.toarray()[:2].tolist()
         [[0.5, 0.5], [0.0, 1.0]]
         """
-        return empirical(self, discount, unseen)
+        return estimate_mdp(self, discount, unseen)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one `.npz`, readable by plain NumPy; the file appears whole or not at all."""
-        files.write(self, path)
+        files.write_transitions(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, observations: bool = True) -> Transitions:
@@ -262,27 +262,30 @@ class Transitions:
         Observations may be large. With `observations=False` they are not read where there are
         ids of states, which stand in their place.
         """
-        fields = files.fields(path, observations)
+        fields = files.read_fields(path, observations)
         try:
             return cls(**fields)
         except InputError as error:
-            raise files.refused(path, str(error).rstrip(".")) from None
+            raise files.wrong_format_error(path, str(error).rstrip(".")) from None
 
-    def _starts(self) -> NDArray[np.int64]:
-        return boundaries(self.terminated | self.truncated)
+    def _episode_boundaries(self) -> NDArray[np.int64]:
+        return find_episode_boundaries(self.terminated | self.truncated)
 
     def __repr__(self) -> str:
-        said = [_counted(len(self), "step"), _counted(len(self._starts()) - 1, "episode")]
+        said = [
+            _format_count(len(self), "step"),
+            _format_count(len(self._episode_boundaries()) - 1, "episode"),
+        ]
         if self.num_states is None:
             said.append(f"observations {self.observations.shape[1:]} {self.observations.dtype}")
         else:
-            said.append(_counted(self.num_states, "state"))
+            said.append(_format_count(self.num_states, "state"))
         if self.num_actions is None:
             said.append(f"actions {self.actions.shape[1:]} {self.actions.dtype}")
         else:
-            said.append(_counted(self.num_actions, "action"))
+            said.append(_format_count(self.num_actions, "action"))
         return f"Transitions({', '.join(said)})"
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

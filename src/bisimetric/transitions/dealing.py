@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 
-DEALS = 32
+NUM_SPLIT_TRIALS = 32
 """Random deals of episodes to parts, of which the nearest to the shares is kept."""
 
-SHARES_TOL = 1e-8
+FRACTION_TOLERANCE = 1e-8
 """How far shares may sum from 1."""
 
 
-def boundaries(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
+def find_episode_boundaries(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Where episodes start, and n at last, (episodes + 1,); `ended` (n,) closes them.
 
     >>> boundaries(np.array([False, True, False])).tolist()
@@ -26,23 +26,25 @@ def boundaries(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.concatenate([[0], stops, [len(ended)]])
 
 
-def dealt(lengths: NDArray[np.int64], shares: tuple[float, ...], key: Any) -> NDArray[np.int64]:
+def assign_episodes(
+    lengths: NDArray[np.int64], fractions: tuple[float, ...], seed: Any
+) -> NDArray[np.int64]:
     """The part of each episode, (episodes,): steps in the given shares, each part with one."""
-    wanted = _checked_shares(shares)
-    episodes, parts = len(lengths), len(shares)
+    wanted = _validate_fractions(fractions)
+    episodes, parts = len(lengths), len(fractions)
     if episodes < parts:
         raise InputError(
             f"Transitions: {episodes} episodes cannot be split into {parts} parts, which get whole "
             "ones; collect more, or ask for fewer parts."
         )
-    rng = np.random.default_rng(whole("split", "key", key))
+    rng = np.random.default_rng(require_integer("split", "key", seed))
     total = lengths.sum()
     targets = np.minimum(np.cumsum(wanted) * total, total)
     nearest, least = np.zeros(episodes, np.int64), np.inf
-    for _ in range(DEALS):
+    for _ in range(NUM_SPLIT_TRIALS):
         order = rng.permutation(episodes)
         steps = np.concatenate([[0], np.cumsum(lengths[order])])
-        cuts = _cuts(steps, targets[:-1])
+        cuts = _place_cuts(steps, targets[:-1])
         miss = np.abs(np.diff(steps[cuts]) - wanted * total).sum()
         if miss < least:
             least = miss
@@ -52,7 +54,7 @@ def dealt(lengths: NDArray[np.int64], shares: tuple[float, ...], key: Any) -> ND
     return nearest
 
 
-def _cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArray[np.int64]:
+def _place_cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArray[np.int64]:
     """How many of the episodes come before each cut; `steps` are those before each episode."""
     after = np.searchsorted(steps, targets)
     cuts = np.where(steps[after] - targets < targets - steps[after - 1], after, after - 1)
@@ -64,24 +66,24 @@ def _cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArray[np.
     return np.concatenate([[0], cuts, [episodes]])
 
 
-def drawn(steps: int, n: Any, key: Any, replacement: bool) -> NDArray[np.int64]:
+def sample_indices(num_steps: int, n: Any, seed: Any, replacement: bool) -> NDArray[np.int64]:
     """Indices (n,) of random steps."""
-    size = whole("sample", "n", n, 1)
-    if size > steps and not replacement:
+    size = require_integer("sample", "n", n, 1)
+    if size > num_steps and not replacement:
         raise InputError(
-            f"sample: n is {size:,} and there are {steps:,} steps; take at most so many, or say "
+            f"sample: n is {size:,} and there are {num_steps:,} steps; take at most so many, or say "
             "replacement=True."
         )
-    rng = np.random.default_rng(whole("sample", "key", key))
-    return rng.choice(steps, size, replace=replacement)
+    rng = np.random.default_rng(require_integer("sample", "key", seed))
+    return rng.choice(num_steps, size, replace=replacement)
 
 
-def _checked_shares(shares: tuple[float, ...]) -> NDArray[np.float64]:
+def _validate_fractions(fractions: tuple[float, ...]) -> NDArray[np.float64]:
     try:
-        wanted = np.array(shares, dtype=np.float64)
-        if wanted.ndim == 1 and (wanted > 0).all() and abs(wanted.sum() - 1) <= SHARES_TOL:
+        wanted = np.array(fractions, dtype=np.float64)
+        if wanted.ndim == 1 and (wanted > 0).all() and abs(wanted.sum() - 1) <= FRACTION_TOLERANCE:
             return np.asarray(wanted / wanted.sum())
     except (TypeError, ValueError):
         pass
-    listed = ", ".join(map(str, shares)) or "none"
+    listed = ", ".join(map(str, fractions)) or "none"
     raise InputError(f"split: the shares are {listed} and must be positive and sum to 1.")

@@ -10,50 +10,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.mdp.checks import frozen
+from bisimetric.mdp.checks import freeze
 
 if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
 
 
-def joined(parts: Sequence[Transitions]) -> dict[str, Any]:
+def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
     """The fields of `Transitions.concatenate`."""
     if not parts:
         raise InputError("Transitions: there is nothing to concatenate; give at least one.")
-    _refuse_unlike(parts)
-    names, numbers = _numbering(parts)
-    columns = [_renumbered(part, number) for part, number in zip(parts, numbers, strict=True)]
+    _require_compatible_parts(parts)
+    names, numbers = _match_state_names(parts)
+    columns = [_renumber_states(part, number) for part, number in zip(parts, numbers, strict=True)]
     fields: dict[str, Any] = {
-        name: frozen(np.concatenate([column[name] for column in columns]))
+        name: freeze(np.concatenate([column[name] for column in columns]))
         for name in columns[0]
         if name != "truncated"
     }
     counted = [part.num_states for part in parts if part.num_states is not None]
     num_states = len(names) if names is not None else max(counted, default=None)
-    made = [part.made for part in parts]
+    made = [part.metadata for part in parts]
     return {
         **fields,
-        "truncated": _cuts(parts, columns),
+        "truncated": _mark_truncations(parts, columns),
         "num_states": num_states,
         "num_actions": parts[0].num_actions,
         "names": names,
-        "action_names": _action_names(parts),
-        "positions": _positions(parts, numbers, num_states),
+        "action_names": _merge_action_names(parts),
+        "positions": _merge_positions(parts, numbers, num_states),
         "made": made[0] if all(each == made[0] for each in made) else {"parts": made},
     }
 
 
-def observed_ids(steps: Transitions) -> bool:
+def observations_are_ids(transitions: Transitions) -> bool:
     """Whether the observations are the ids of states, as they are where none were given."""
-    if steps.states is None or steps.next_states is None or steps.observations.ndim != 1:
+    if (
+        transitions.states is None
+        or transitions.next_states is None
+        or transitions.observations.ndim != 1
+    ):
         return False
-    return steps.observations.dtype.kind in "iu" and bool(
-        (steps.observations == steps.states).all()
-        and (steps.next_observations == steps.next_states).all()
+    return transitions.observations.dtype.kind in "iu" and bool(
+        (transitions.observations == transitions.states).all()
+        and (transitions.next_observations == transitions.next_states).all()
     )
 
 
-def _refuse_unlike(parts: Sequence[Transitions]) -> None:
+def _require_compatible_parts(parts: Sequence[Transitions]) -> None:
     first = parts[0]
     for number, part in enumerate(parts):
         for name in ("observations", "actions"):
@@ -76,7 +80,7 @@ def _refuse_unlike(parts: Sequence[Transitions]) -> None:
                 )
 
 
-def _numbering(
+def _match_state_names(
     parts: Sequence[Transitions],
 ) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64] | None]]:
     """The names of all, and for each part the ids that its own become, None where they stay."""
@@ -90,7 +94,9 @@ def _numbering(
     return tuple(known), numbers
 
 
-def _renumbered(part: Transitions, number: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
+def _renumber_states(
+    part: Transitions, new_ids: NDArray[np.int64] | None
+) -> dict[str, NDArray[Any]]:
     """The columns of a part, its ids replaced."""
     columns = {
         "observations": part.observations,
@@ -103,14 +109,14 @@ def _renumbered(part: Transitions, number: NDArray[np.int64] | None) -> dict[str
     states, following = part.states, part.next_states
     if states is None or following is None:
         return columns
-    if number is not None:
-        states, following = number[states], number[following]
-        if observed_ids(part):
+    if new_ids is not None:
+        states, following = new_ids[states], new_ids[following]
+        if observations_are_ids(part):
             columns |= {"observations": states, "next_observations": following}
     return {**columns, "states": states, "next_states": following}
 
 
-def _cuts(
+def _mark_truncations(
     parts: Sequence[Transitions], columns: Sequence[dict[str, NDArray[Any]]]
 ) -> NDArray[np.bool_]:
     """Truncated, also where a part stops and the next does not go on from there."""
@@ -120,10 +126,10 @@ def _cuts(
         last += len(one["rewards"])
         goes_on = np.array_equal(one["next_observations"][-1], other["observations"][0])
         truncated[last] |= not (goes_on or one["terminated"][-1])
-    return frozen(truncated)
+    return freeze(truncated)
 
 
-def _action_names(parts: Sequence[Transitions]) -> tuple[str, ...] | None:
+def _merge_action_names(parts: Sequence[Transitions]) -> tuple[str, ...] | None:
     given = [part.action_names for part in parts if part.action_names is not None]
     for names in given:
         if names != given[0]:
@@ -134,14 +140,16 @@ def _action_names(parts: Sequence[Transitions]) -> tuple[str, ...] | None:
     return given[0] if given else None
 
 
-def _positions(
-    parts: Sequence[Transitions], numbers: Sequence[NDArray[np.int64] | None], size: int | None
+def _merge_positions(
+    parts: Sequence[Transitions],
+    new_ids: Sequence[NDArray[np.int64] | None],
+    num_states: int | None,
 ) -> NDArray[np.float64] | None:
     """The position of each state, or None where one has none; parts must not contradict."""
-    if size is None:
+    if num_states is None:
         return None
-    found = np.full((size, 2), np.nan)
-    for index, (part, number) in enumerate(zip(parts, numbers, strict=True)):
+    found = np.full((num_states, 2), np.nan)
+    for index, (part, number) in enumerate(zip(parts, new_ids, strict=True)):
         if part.positions is None:
             continue
         ids = np.arange(len(part.positions)) if number is None else number
@@ -154,4 +162,4 @@ def _positions(
                 "give all of them the same positions."
             )
         found[ids] = part.positions
-    return None if np.isnan(found).any() else frozen(found)
+    return None if np.isnan(found).any() else freeze(found)

@@ -12,90 +12,101 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.mdp.rewards import mean_rewards
 from bisimetric.memory import require_memory
-from bisimetric.transitions.checks import END
+from bisimetric.transitions.checks import TERMINAL
 
 if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
 
-UNSEEN = ("refuse", "lacking")
-ENTRY = 100
+UNSEEN_MODES = ("refuse", "lacking")
+BYTES_PER_STATE_ACTION = 100
 """Bytes of memory that a state and action need while the MDP is made."""
 
 
-def empirical(steps: Transitions, discount: float, unseen: str) -> MDP:
+def estimate_mdp(transitions: Transitions, discount: float, unseen: str) -> MDP:
     """The MDP of `Transitions.to_mdp`."""
-    if unseen not in UNSEEN:
+    if unseen not in UNSEEN_MODES:
         raise InputError(f"Transitions: unseen is {unseen!r} and must be refuse or lacking.")
-    if steps.states is None or steps.next_states is None or steps.num_states is None:
+    if (
+        transitions.states is None
+        or transitions.next_states is None
+        or transitions.num_states is None
+    ):
         raise InputError(
-            f"Transitions: observations {steps.observations.shape[1:]} are no ids of states, which "
+            f"Transitions: observations {transitions.observations.shape[1:]} are no ids of states, which "
             "an MDP needs; give states=... and next_states=..., a whole number a step."
         )
-    if steps.num_actions is None:
+    if transitions.num_actions is None:
         raise InputError(
-            f"Transitions: actions are continuous, {steps.actions.shape[1:]}, and an MDP has "
+            f"Transitions: actions are continuous, {transitions.actions.shape[1:]}, and an MDP has "
             "finitely many; number them from 0."
         )
-    states, actions, end = steps.num_states, steps.num_actions, steps.end
+    states, actions, end = (
+        transitions.num_states,
+        transitions.num_actions,
+        transitions.terminal_state,
+    )
     size = states if end is None else states + 1
     require_memory(
         f"Transitions.to_mdp: {size:,} states and {actions} actions need",
-        ENTRY * size * actions,
+        BYTES_PER_STATE_ACTION * size * actions,
         "number the states from 0 without gaps",
     )
-    row = steps.states * actions + steps.actions
+    row = transitions.states * actions + transitions.actions
     taken = np.zeros((size, actions), np.bool_)
     taken.ravel()[row] = True
     stays: NDArray[np.bool_] = ~np.logical_or.reduce(taken, axis=1)
     alive = ~stays
-    alive[steps.next_states[~steps.terminated]] = True
+    alive[transitions.next_states[~transitions.terminated]] = True
     gaps = alive[:, None] & ~taken
     if unseen == "refuse" and gaps.any():
-        raise InputError(_unseen(steps, gaps, int(alive.sum()) * actions))
+        raise InputError(_format_unseen(transitions, gaps, int(alive.sum()) * actions))
     return MDP(
-        _shares(row, steps.successors, stays, actions),
-        mean_rewards(row, steps.rewards, size * actions)[0].reshape(size, actions),
+        _estimate_probabilities(row, transitions.successors, stays, actions),
+        mean_rewards(row, transitions.rewards, size * actions)[0].reshape(size, actions),
         discount,
-        actions=steps.action_names,
+        actions=transitions.action_names,
         available=taken | stays[:, None],
-        **described(steps.names, steps.positions, end),
+        **describe_states(transitions.names, transitions.positions, end),
     )
 
 
-def _shares(
-    row: NDArray[np.int64], successors: NDArray[np.int64], stays: NDArray[np.bool_], actions: int
+def _estimate_probabilities(
+    row: NDArray[np.int64],
+    successors: NDArray[np.int64],
+    absorbing: NDArray[np.bool_],
+    num_actions: int,
 ) -> sparse.csr_array:
     """P (S * A, S): of each row the shares of its successors, or a step on the spot."""
-    size = len(stays)
-    shape = (size * actions, size)
+    size = len(absorbing)
+    shape = (size * num_actions, size)
     counts = sparse.csr_array((np.ones(len(row)), (row, successors)), shape)
     # A count divided by the total, so that equal counts of equal totals are equal shares.
     totals = np.bincount(row, minlength=shape[0])
     counts.data /= np.repeat(totals, np.diff(counts.indptr))
-    spot = np.repeat(np.flatnonzero(stays), actions)
-    at = np.flatnonzero(np.repeat(stays, actions))
+    spot = np.repeat(np.flatnonzero(absorbing), num_actions)
+    at = np.flatnonzero(np.repeat(absorbing, num_actions))
     return sparse.csr_array(counts + sparse.csr_array((np.ones(len(at)), (at, spot)), shape))
 
 
-def described(
-    names: tuple[str, ...] | None, positions: NDArray[np.float64] | None, end: int | None
+def describe_states(
+    names: tuple[str, ...] | None, positions: NDArray[np.float64] | None, terminal_state: int | None
 ) -> dict[str, Any]:
     """Names and positions of an MDP, the end included: below the map, in the middle."""
-    if end is None:
+    if terminal_state is None:
         return {"names": names, "positions": positions}
-    names = tuple(map(str, range(end))) if names is None else names
+    names = tuple(map(str, range(terminal_state))) if names is None else names
     if positions is not None:
         row, column = positions.T
         positions = np.vstack([positions, [row.max() + 2, (column.min() + column.max()) // 2]])
-    return {"names": (*names, END), "positions": positions}
+    return {"names": (*names, TERMINAL), "positions": positions}
 
 
-def _unseen(steps: Transitions, gaps: NDArray[np.bool_], pairs: int) -> str:
-    s, a = map(int, np.argwhere(gaps)[0])
-    state = str(s) if steps.names is None else steps.names[s]
-    action = str(a) if steps.action_names is None else steps.action_names[a]
+def _format_unseen(transitions: Transitions, unseen: NDArray[np.bool_], num_pairs: int) -> str:
+    s, a = map(int, np.argwhere(unseen)[0])
+    state = str(s) if transitions.names is None else transitions.names[s]
+    action = str(a) if transitions.action_names is None else transitions.action_names[a]
     return (
         f"Transitions: action {action} was never taken in state {state}, one of "
-        f"{int(gaps.sum()):,} gaps in {pairs:,} states and actions; collect more steps, or say "
+        f"{int(unseen.sum()):,} gaps in {num_pairs:,} states and actions; collect more steps, or say "
         "unseen='lacking', which leaves each state the actions that were seen in it."
     )

@@ -5,29 +5,29 @@ from bisimetric.uses.aggregation import (
     AggregationCurve,
     aggregate,
     aggregation_curve,
-    labels,
-    map_distances,
+    cluster,
+    manhattan_distances,
 )
-from bisimetric.uses.compression import Compressed, compress
+from bisimetric.uses.compression import Compression, compress
 from bisimetric.uses.embedding import Embedding, embed
-from bisimetric.uses.exploration import Memory, Visits, explore
-from bisimetric.uses.transfer import Transfer, paired, transfer
+from bisimetric.uses.exploration import EpisodicMemory, VisitCounts, bonus
+from bisimetric.uses.transfer import Transfer, disjoint_union, transfer
 
 __all__ = [
     "Aggregation",
     "AggregationCurve",
-    "Compressed",
+    "Compression",
     "Embedding",
-    "Memory",
+    "EpisodicMemory",
     "Transfer",
-    "Visits",
+    "VisitCounts",
     "aggregate",
     "aggregation_curve",
+    "bonus",
+    "cluster",
     "compress",
+    "disjoint_union",
     "embed",
-    "explore",
-    "labels",
-    "map_distances",
-    "paired",
+    "manhattan_distances",
     "transfer",
 ]

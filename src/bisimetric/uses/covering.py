@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Cover:
+class KCentreCover:
     """Points that are centres, and how near they are to all points.
 
     Attributes:
@@ -21,7 +21,7 @@ class Cover:
     """
 
     centres: NDArray[np.int64]
-    assigned: NDArray[np.int64]
+    labels: NDArray[np.int64]
     distances: NDArray[np.float64]
     radii: NDArray[np.float64]
 
@@ -31,7 +31,9 @@ class Cover:
         return float(self.radii[-1])
 
 
-def k_centre(row: Callable[[int], NDArray[np.floating]], number: int, first: int = 0) -> Cover:
+def k_centre(
+    row: Callable[[int], NDArray[np.floating]], num_centres: int, first: int = 0
+) -> KCentreCover:
     """Up to `number` centres, each the farthest point from those before it.
 
     In a metric the radius is at most twice the least that so many centres can have, and no quick
@@ -54,7 +56,7 @@ def k_centre(row: Callable[[int], NDArray[np.floating]], number: int, first: int
     distances[first] = 0.0
     assigned = np.zeros(len(distances), np.int64)
     centres, radii = [first], [float(distances.max())]
-    while len(centres) < number and radii[-1] > 0:
+    while len(centres) < num_centres and radii[-1] > 0:
         centre = int(distances.argmax())
         there = np.asarray(row(centre))
         nearer = there < distances
@@ -64,4 +66,4 @@ def k_centre(row: Callable[[int], NDArray[np.floating]], number: int, first: int
         assigned[nearer] = len(centres)
         centres.append(centre)
         radii.append(float(distances.max()))
-    return Cover(np.array(centres), assigned, distances, np.array(radii))
+    return KCentreCover(np.array(centres), assigned, distances, np.array(radii))

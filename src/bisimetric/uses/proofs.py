@@ -11,14 +11,14 @@ import numpy as np
 from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
-from bisimetric.planning import Values
+from bisimetric.planning import ValueFunction
 from bisimetric.rounding import TINY, UNIT, two_sum
 
-ROUNDING = 1e-9
+ROUNDING_SLACK = 1e-9
 """The share by which a bound is raised, far more than the rounding of its sums."""
 
 
-def proven(d: Any) -> float:
+def certified_error(d: Any) -> float:
     """The proven error of all distances of d, infinite where there is none.
 
     A table from data proves nothing of ids that were never lived in.
@@ -26,12 +26,12 @@ def proven(d: Any) -> float:
     >>> proven([[0.0, 1.0], [1.0, 0.0]])
     inf
     """
-    if not isinstance(d, Distance) or (d.coverage is not None and not d.coverage.lived.all()):
+    if not isinstance(d, Distance) or (d.coverage is not None and not d.coverage.visited.all()):
         return math.inf
     return d.error
 
 
-def add_up(*terms: Any) -> Any:
+def add_upward(*terms: Any) -> Any:
     """The sum of numbers or arrays, never below the exact sum; exact where nothing is rounded.
 
     >>> add_up(1.0, 2.0**-60) > 1, add_up(1.0, 2.0, 0.0)
@@ -45,7 +45,7 @@ def add_up(*terms: Any) -> Any:
     return total if np.ndim(total) else float(total)
 
 
-def scale_up(factor: float, numbers: Any) -> Any:
+def multiply_upward(factor: float, numbers: Any) -> Any:
     """The product of a factor and numbers, both at least 0, never below the exact one.
 
     >>> scale_up(0.5, 2.0**-1074) == 2.0**-1074, scale_up(0.5, 0.0)
@@ -57,7 +57,7 @@ def scale_up(factor: float, numbers: Any) -> Any:
     return raised if np.ndim(raised) else float(raised)
 
 
-def round_up(number: Fraction) -> float:
+def round_upward(number: Fraction) -> float:
     """The least float that is not below a number.
 
     >>> round_up(Fraction(1, 2)), round_up(Fraction(1, 10)) > Fraction(1, 10)
@@ -78,15 +78,15 @@ def diameter_bound(mdp: MDP) -> float:
     """
     paid = mdp.R if mdp.available is None else mdp.R[mdp.available]
     largest, least = Fraction(float(paid.max())), Fraction(float(paid.min()))
-    return round_up((largest - least) / (1 - Fraction(mdp.discount)))
+    return round_upward((largest - least) / (1 - Fraction(mdp.discount)))
 
 
-def difference_error(one: Values, other: Values, largest: float) -> float:
+def difference_error(one: ValueFunction, other: ValueFunction, largest: float) -> float:
     """How far differences of two values, none above `largest`, may be from the true ones."""
-    return float(add_up(one.error, other.error, scale_up(UNIT, abs(largest))))
+    return float(add_upward(one.error, other.error, multiply_upward(UNIT, abs(largest))))
 
 
-def action_values(mdp: MDP, values: Values) -> Values:
+def certified_action_values(mdp: MDP, values: ValueFunction) -> ValueFunction:
     """Q (S, A) of values V, to within a proven error of what the true values make.
 
     With n the most entries of a row: normalising it takes n units of rounding, the sum another n,
@@ -95,11 +95,11 @@ def action_values(mdp: MDP, values: Values) -> Values:
     longest = int(np.diff(mdp.P.indptr).max())
     largest = float(np.abs(mdp.R).max() + np.abs(values.values).max())
     rounding = (2 * longest + 8) * (UNIT * largest + TINY)
-    error = add_up(scale_up(mdp.discount, values.error), rounding)
-    return Values(planning.action_values(mdp, values), error)
+    error = add_upward(multiply_upward(mdp.discount, values.error), rounding)
+    return ValueFunction(planning.action_values(mdp, values), error)
 
 
-def difference(mdp: MDP, other: MDP) -> str | None:
+def describe_mismatch(mdp: MDP, other: MDP) -> str | None:
     """How the other MDP differs from the one that a proof speaks of, by its numbers, or None.
 
     >>> mdp = MDP.deterministic([[0]], [[1]], discount=0.5)
@@ -113,7 +113,7 @@ def difference(mdp: MDP, other: MDP) -> str | None:
             return f"it has {there:,} {what} and not {here:,}"
     if (mdp.R != other.R).any():
         return "its rewards differ"
-    if (mdp.has != other.has).any():
+    if (mdp.action_mask != other.action_mask).any():
         return "its available actions differ"
     if not all(
         np.array_equal(getattr(mdp.P, part), getattr(other.P, part))

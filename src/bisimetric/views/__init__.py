@@ -13,38 +13,38 @@ All return a Matplotlib `Figure`, the terminal's a text. `save` writes a figure.
 
 from __future__ import annotations
 
-from bisimetric.views.aggregation import aggregation_curve, classes
-from bisimetric.views.comparison import comparison
-from bisimetric.views.compression import covering, thinning
-from bisimetric.views.convergence import convergence
-from bisimetric.views.curves import training_curve
-from bisimetric.views.embedding import embedding, prediction
-from bisimetric.views.exploration import exploration
-from bisimetric.views.heatmaps import heatmap
-from bisimetric.views.learning import learning
-from bisimetric.views.maps import all_maps, distances_from
-from bisimetric.views.pictures import save
-from bisimetric.views.scatter import clusters
-from bisimetric.views.terminal import terminal_map
-from bisimetric.views.transfer import transferred
+from bisimetric.views.aggregation import plot_aggregation_curve, plot_classes
+from bisimetric.views.comparison import plot_comparison
+from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
+from bisimetric.views.convergence import plot_convergence
+from bisimetric.views.curves import plot_training_curve
+from bisimetric.views.embedding import plot_embedding, plot_prediction_error
+from bisimetric.views.exploration import plot_exploration
+from bisimetric.views.heatmaps import plot_heatmap
+from bisimetric.views.learning import plot_learning_curves
+from bisimetric.views.maps import plot_all_maps, plot_distances_from
+from bisimetric.views.pictures import save_figure
+from bisimetric.views.scatter import plot_clusters
+from bisimetric.views.terminal import format_terminal_map
+from bisimetric.views.transfer import plot_transfer
 
 __all__ = [
-    "aggregation_curve",
-    "all_maps",
-    "classes",
-    "clusters",
-    "comparison",
-    "convergence",
-    "covering",
-    "distances_from",
-    "embedding",
-    "exploration",
-    "heatmap",
-    "learning",
-    "prediction",
-    "save",
-    "terminal_map",
-    "thinning",
-    "training_curve",
-    "transferred",
+    "format_terminal_map",
+    "plot_aggregation_curve",
+    "plot_all_maps",
+    "plot_classes",
+    "plot_clusters",
+    "plot_comparison",
+    "plot_compression_regret",
+    "plot_convergence",
+    "plot_covering_radius",
+    "plot_distances_from",
+    "plot_embedding",
+    "plot_exploration",
+    "plot_heatmap",
+    "plot_learning_curves",
+    "plot_prediction_error",
+    "plot_training_curve",
+    "plot_transfer",
+    "save_figure",
 ]

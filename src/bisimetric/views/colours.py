@@ -9,20 +9,20 @@ import numpy as np
 from matplotlib.colors import Colormap, Normalize
 from numpy.typing import NDArray
 
-WALL = "0.72"
-SOURCE = "#e4007c"
-BARS = "#3b528b"
-ZERO = "white"
-VEIL = "0.9"
+WALL_COLOUR = "0.72"
+ACCENT_COLOUR = "#e4007c"
+LINE_COLOUR = "#3b528b"
+ZERO_COLOUR = "white"
+UNKNOWN_COLOUR = "0.9"
 """What covers states of which nothing is known."""
 
 
-def colours() -> Colormap:
+def build_colormap() -> Colormap:
     """Viridis, with white for what lies below the scale: distance 0."""
-    return matplotlib.colormaps["viridis"].with_extremes(under=ZERO)
+    return matplotlib.colormaps["viridis"].with_extremes(under=ZERO_COLOUR)
 
 
-def scale(values: NDArray[np.floating], error: float) -> Normalize:
+def build_norm(values: NDArray[np.floating], error: float) -> Normalize:
     """The scale from the smallest distance above `error` to the largest.
 
     It does not start at 0: at a discount near 1 all states that differ at all are far apart, and

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import colours, scale
-from bisimetric.views.heatmaps import MOST_NAMED, similarity_order
+from bisimetric.views.colours import build_colormap, build_norm
+from bisimetric.views.heatmaps import MAX_NAMED_STATES, order_by_similarity
 
 
-def comparison(
-    tables: Mapping[str, ArrayLike], *, names: Sequence[str] = (), title: str = ""
+def plot_comparison(
+    matrices: Mapping[str, ArrayLike], *, names: Sequence[str] = (), title: str = ""
 ) -> Figure:
     """Tables (S, S) as heatmaps, rows and columns in the similarity order of the first.
 
@@ -30,7 +30,7 @@ def comparison(
     >>> [axes.get_title() for axes in figure.axes[:2]]
     ['exact', 'learned']
     """
-    found = {name: np.asarray(table, np.float64) for name, table in tables.items()}
+    found = {name: np.asarray(table, np.float64) for name, table in matrices.items()}
     if not found:
         raise InputError("comparison: there is nothing to draw; give at least one table.")
     first = next(iter(found.values()))
@@ -41,19 +41,19 @@ def comparison(
                 f"{first.shape}; all must be square and equally large."
             )
     states = len(first)
-    order = similarity_order(first)
+    order = order_by_similarity(first)
     side = 4.2
     figure = Figure(figsize=((side + 0.7) * len(found), side + 0.7), layout="constrained")
     axes = figure.subplots(1, len(found), squeeze=False)[0]
     different = ~np.eye(states, dtype=np.bool_)
     for panel, (name, table) in zip(axes, found.items(), strict=True):
-        norm = scale(table[different] if states > 1 else table, 0.0)
+        norm = build_norm(table[different] if states > 1 else table, 0.0)
         image = panel.imshow(
-            table[np.ix_(order, order)], cmap=colours(), norm=norm, interpolation="none"
+            table[np.ix_(order, order)], cmap=build_colormap(), norm=norm, interpolation="none"
         )
         panel.set_title(name, fontsize=10)
         panel.set(xticks=[], yticks=[])
-        if len(names) == states <= MOST_NAMED:
+        if len(names) == states <= MAX_NAMED_STATES:
             shown = [names[state] for state in order]
             panel.set_xticks(np.arange(states), shown, rotation=90, fontsize=6)
             panel.set_yticks(np.arange(states), shown, fontsize=6)

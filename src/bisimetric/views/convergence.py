@@ -17,15 +17,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import BARS, SOURCE, colours
+from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR, build_colormap
 
 CONFIDENCE = 0.95
 GREY = "0.45"
-COLUMNS = 5
+MAX_LEGEND_COLUMNS = 5
 """Of a legend below a figure, at most."""
 
 
-def interval(samples: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def compute_confidence_interval(
+    samples: ArrayLike,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The mean over the first axis, and half the width of its 95% interval (Student's t).
 
     mean +- t * s / sqrt(k), with s the standard deviation of k samples (divided by k - 1) and t
@@ -49,30 +51,30 @@ def interval(samples: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float6
     return found.mean(axis=0), half
 
 
-def mean_line(
+def draw_mean(
     axes: Axes,
     steps: ArrayLike,
-    numbers: NDArray[Any],
+    samples: NDArray[Any],
     label: str,
     style: Mapping[str, Any],
     *,
-    least: ArrayLike = 0.0,
-    most: float = np.inf,
+    lower: ArrayLike = 0.0,
+    upper: float = np.inf,
     alpha: float = 0.2,
 ) -> None:
     """The mean of numbers (seeds, n) over steps, in the shade of its interval, cut at the ends."""
-    if len(numbers) > 1:
-        mean, half = interval(numbers)
-        low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
+    if len(samples) > 1:
+        mean, half = compute_confidence_interval(samples)
+        low, high = np.maximum(mean - half, lower), np.minimum(mean + half, upper)
         axes.fill_between(steps, low, high, color=style["color"], alpha=alpha, lw=0)
-    axes.plot(steps, numbers.mean(axis=0), label=label, **style)
+    axes.plot(steps, samples.mean(axis=0), label=label, **style)
 
 
-def convergence(
+def plot_convergence(
     steps: ArrayLike,
     panels: Mapping[str, Mapping[str, ArrayLike]],
     *,
-    goal: float = 1e-3,
+    target_error: float = 1e-3,
     floor: float = 1e-6,
     title: str = "",
 ) -> Figure:
@@ -99,43 +101,45 @@ def convergence(
     if counts.ndim != 1 or not len(counts) or counts[0] <= 0 or (np.diff(counts) <= 0).any():
         raise InputError("convergence: steps must be a row of rising numbers above 0.")
     tables = {
-        name: {label: _checked(name, label, errors, counts) for label, errors in lines.items()}
+        name: {
+            label: _validate_errors(name, label, errors, counts) for label, errors in lines.items()
+        }
         for name, lines in panels.items()
     }
     if not any(tables.values()):
         raise InputError("convergence: there is nothing to draw; give at least one line of errors.")
     labels = list(dict.fromkeys(label for lines in tables.values() for label in lines))
-    styles = dict(zip(labels, itertools.cycle(_styles()), strict=False))
+    styles = dict(zip(labels, itertools.cycle(_convergence_styles()), strict=False))
     figure = Figure(figsize=(0.8 + 4.4 * len(tables), 4.4), layout="constrained")
     axes = figure.subplots(1, len(tables), sharex=True, sharey=True, squeeze=False)[0]
     for panel, (name, lines) in zip(axes, tables.items(), strict=True):
         for label, errors in lines.items():
-            _line(panel, counts, errors, floor, label, styles[label])
-        _finish(panel, name, goal)
+            _draw_convergence(panel, counts, errors, floor, label, styles[label])
+        _format_convergence_axes(panel, name, target_error)
     axes[0].set(xscale="log", yscale="log", ylabel="largest error")
-    _limit(
+    _set_limits(
         axes[0], counts, [errors for lines in tables.values() for errors in lines.values()], floor
     )
     if title:
         figure.suptitle(title, fontsize=11)
-    legend_below(figure, labels)
+    add_legend_below(figure, labels)
     return figure
 
 
-def legend_below(figure: Figure, labels: list[str]) -> None:
+def add_legend_below(figure: Figure, labels: list[str]) -> None:
     """One legend for all panels of a figure, below them."""
     handles = {line.get_label(): line for panel in figure.axes for line in panel.lines}
     figure.legend(
         handles=[handles[label] for label in labels],
         loc="outside lower center",
-        ncols=min(len(labels), COLUMNS),
+        ncols=min(len(labels), MAX_LEGEND_COLUMNS),
         frameon=False,
         fontsize=9,
         handlelength=3.2,
     )
 
 
-def _checked(
+def _validate_errors(
     name: str, label: str, errors: ArrayLike, steps: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     found = np.asarray(errors, dtype=np.float64)
@@ -152,18 +156,18 @@ def _checked(
     return found
 
 
-def _styles() -> Sequence[dict[str, Any]]:
+def _convergence_styles() -> Sequence[dict[str, Any]]:
     """Lines that differ in lightness and in dashes; a later one does not hide an earlier one."""
-    scale = colours()
+    scale = build_colormap()
     return (
-        {"color": BARS, "lw": 4.5, "ls": "-"},
+        {"color": LINE_COLOUR, "lw": 4.5, "ls": "-"},
         {"color": scale(0.55), "lw": 2.4, "ls": "-"},
         {"color": scale(0.85), "lw": 1.8, "ls": (0, (3, 3))},
-        {"color": SOURCE, "lw": 2.0, "ls": "-"},
+        {"color": ACCENT_COLOUR, "lw": 2.0, "ls": "-"},
     )
 
 
-def _line(
+def _draw_convergence(
     axes: Axes,
     steps: NDArray[np.float64],
     errors: NDArray[np.float64],
@@ -175,7 +179,7 @@ def _line(
     shown = ~np.isnan(errors).any(axis=0)
     steps, errors = steps[shown], errors[:, shown]
     if len(errors) > 1:
-        mean, half = interval(errors)
+        mean, half = compute_confidence_interval(errors)
         low = np.where(mean > half, mean - half, errors.min(axis=0))
         low = np.maximum(low, floor / 10)
         axes.fill_between(steps, low, mean + half, color=style["color"], alpha=0.2, lw=0)
@@ -185,42 +189,42 @@ def _line(
     axes.plot(steps, errors.mean(axis=0), label=label, **style)
 
 
-def level(
+def draw_level(
     axes: Axes,
     height: float,
-    words: str,
+    text: str,
     *,
-    dashes: str = "--",
-    left: float = 0.0,
-    shift: int = 4,
+    linestyle: str = "--",
+    x: float = 0.0,
+    offset: int = 4,
     **line: Any,
 ) -> None:
     """A grey line across, with what it stands for written on it, at a share `left` of the width."""
-    axes.axhline(height, color=GREY, lw=0.8, ls=dashes, zorder=1, **line)
+    axes.axhline(height, color=GREY, lw=0.8, ls=linestyle, zorder=1, **line)
     axes.annotate(
-        words,
-        (left, height),
+        text,
+        (x, height),
         xycoords=("axes fraction", "data"),
-        xytext=(shift, 3),
+        xytext=(offset, 3),
         textcoords="offset points",
         color=GREY,
         fontsize=8,
     )
 
 
-def _finish(axes: Axes, name: str, goal: float) -> None:
-    level(axes, goal, f"error {goal:g}", label="_goal")
+def _format_convergence_axes(axes: Axes, name: str, target_error: float) -> None:
+    draw_level(axes, target_error, f"error {target_error:g}", label="_goal")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("pairs of transitions drawn")
     axes.set_title(name, fontsize=10)
 
 
-def _limit(
-    axes: Axes, steps: NDArray[np.float64], tables: Sequence[NDArray[np.float64]], floor: float
+def _set_limits(
+    axes: Axes, steps: NDArray[np.float64], error_rows: Sequence[NDArray[np.float64]], floor: float
 ) -> None:
     """From the first step to the last that a line reaches, and from the floor to the top."""
-    reached = np.any([~np.isnan(errors).any(axis=0) for errors in tables], axis=0)
+    reached = np.any([~np.isnan(errors).any(axis=0) for errors in error_rows], axis=0)
     last = steps[reached].max(initial=steps[0])
     axes.set_xlim(steps[0], max(last, 2 * steps[0]) * 1.05)
-    largest = max(float(np.nanmax(errors)) for errors in tables)
+    largest = max(float(np.nanmax(errors)) for errors in error_rows)
     axes.set_ylim(floor, max(2 * largest, 10 * floor))

@@ -11,20 +11,20 @@ from matplotlib.ticker import LogFormatterMathtext, MaxNLocator, StrMethodFormat
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import BARS, SOURCE
+from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR
 from bisimetric.views.convergence import GREY
 
-TITLES = {
+PANEL_TITLES = {
     "loss": "loss",
     "error": "largest error",
     "normalised": "normalised error",
     "correlation": "correlation with the exact distance",
 }
-WIDE = 30.0
+LOG_SCALE_RATIO = 30.0
 """How many times its least number the largest of a panel is, for a logarithmic axis."""
 
 
-def training_curve(history: Mapping[str, ArrayLike], *, title: str = "") -> Figure:
+def plot_training_curve(history: Mapping[str, ArrayLike], *, title: str = "") -> Figure:
     """What was measured over steps, a panel each: the loss, and errors where they are known.
 
     Args:
@@ -39,10 +39,10 @@ def training_curve(history: Mapping[str, ArrayLike], *, title: str = "") -> Figu
     >>> [panel.get_title() for panel in figure.axes]
     ['loss', 'largest error']
     """
-    steps = _steps(history)
-    names = [*TITLES, *(name for name in history if name not in TITLES)]
+    steps = _validate_steps(history)
+    names = [*PANEL_TITLES, *(name for name in history if name not in PANEL_TITLES)]
     rows = {
-        name: _checked(name, history[name], steps)
+        name: _validate_measure(name, history[name], steps)
         for name in names
         if name != "step" and name in history
     }
@@ -54,8 +54,8 @@ def training_curve(history: Mapping[str, ArrayLike], *, title: str = "") -> Figu
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(height, columns, sharex=True, squeeze=False).ravel()
     for panel, (name, numbers) in zip(axes, rows.items(), strict=False):
-        _draw(panel, steps, numbers)
-        _finish(panel, name, numbers, steps)
+        _draw_measure(panel, steps, numbers)
+        _format_axes(panel, name, numbers, steps)
     for panel in axes[len(rows) :]:
         panel.remove()
     for panel in axes[max(len(rows) - columns, 0) : len(rows)]:
@@ -66,7 +66,7 @@ def training_curve(history: Mapping[str, ArrayLike], *, title: str = "") -> Figu
     return figure
 
 
-def _steps(history: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
+def _validate_steps(history: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
     if "step" not in history:
         raise InputError("training_curve: the history has no 'step' that tells when it was.")
     steps = np.asarray(history["step"], np.float64)
@@ -75,12 +75,14 @@ def _steps(history: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
     return steps
 
 
-def _checked(name: str, numbers: ArrayLike, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+def _validate_measure(
+    name: str, values: ArrayLike, steps: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """One row a seed."""
-    found = np.atleast_2d(np.asarray(numbers, np.float64))
+    found = np.atleast_2d(np.asarray(values, np.float64))
     if found.ndim != 2 or not len(found) or found.shape[1:] != steps.shape:
         raise InputError(
-            f"training_curve: {name!r} has shape {np.shape(numbers)} and must have one number, or "
+            f"training_curve: {name!r} has shape {np.shape(values)} and must have one number, or "
             f"one a seed, for each of {steps.size} steps."
         )
     if not np.isfinite(found).any():
@@ -88,32 +90,34 @@ def _checked(name: str, numbers: ArrayLike, steps: NDArray[np.float64]) -> NDArr
     return found
 
 
-def _draw(axes: Axes, steps: NDArray[np.float64], numbers: NDArray[np.float64]) -> None:
-    for row in numbers if len(numbers) > 1 else ():
-        axes.plot(steps, row, color=BARS, lw=0.7, alpha=0.5, label="_seed")
-    mean = np.where(np.isfinite(numbers).all(axis=0), numbers.mean(axis=0), np.nan)
-    axes.plot(steps, mean, color=BARS, lw=2.0, label="_mean")
+def _draw_measure(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    for row in values if len(values) > 1 else ():
+        axes.plot(steps, row, color=LINE_COLOUR, lw=0.7, alpha=0.5, label="_seed")
+    mean = np.where(np.isfinite(values).all(axis=0), values.mean(axis=0), np.nan)
+    axes.plot(steps, mean, color=LINE_COLOUR, lw=2.0, label="_mean")
     last = np.flatnonzero(np.isfinite(mean))
     if len(last):
         where = (steps[last[-1]], mean[last[-1]])
-        axes.plot(*where, marker="o", ms=5, color=SOURCE, label="_last", zorder=3, clip_on=False)
+        axes.plot(
+            *where, marker="o", ms=5, color=ACCENT_COLOUR, label="_last", zorder=3, clip_on=False
+        )
         axes.annotate(
             f"{where[1]:.3g}",
             where,
             xytext=(7, 0),
             textcoords="offset points",
             va="center",
-            color=SOURCE,
+            color=ACCENT_COLOUR,
             fontsize=9,
         )
 
 
-def _finish(
-    axes: Axes, name: str, numbers: NDArray[np.float64], steps: NDArray[np.float64]
+def _format_axes(
+    axes: Axes, name: str, values: NDArray[np.float64], steps: NDArray[np.float64]
 ) -> None:
-    known = numbers[np.isfinite(numbers)]
+    known = values[np.isfinite(values)]
     low, high = float(known.min()), float(known.max())
-    if low > 0 and high > WIDE * low:
+    if low > 0 and high > LOG_SCALE_RATIO * low:
         axes.set_yscale("log")
         axes.set_ylim(low / 1.5, high * 1.8)
         axes.yaxis.set_major_formatter(LogFormatterMathtext())
@@ -126,4 +130,4 @@ def _finish(
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(TITLES.get(name, name), fontsize=10)
+    axes.set_title(PANEL_TITLES.get(name, name), fontsize=10)

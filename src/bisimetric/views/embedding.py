@@ -13,26 +13,26 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import BARS, SOURCE, colours
+from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR, build_colormap
 from bisimetric.views.convergence import GREY
-from bisimetric.views.layout import goals
-from bisimetric.views.panels import mean_panels
+from bisimetric.views.layout import find_goals
+from bisimetric.views.panels import plot_mean_panels
 
 if TYPE_CHECKING:
     from bisimetric.uses import Embedding
 
-MOST_NAMED = 60
+MAX_NAMED_STATES = 60
 """States up to which names are written."""
-SIDES = ((8, 0), (-8, 0), (0, 9), (0, -9), (8, 9), (-8, -9))
+LABEL_OFFSETS = ((8, 0), (-8, 0), (0, 9), (0, -9), (8, 9), (-8, -9))
 """Where a name may stand beside its point."""
-SPOT = 1e-3
+SAME_POINT_FRACTION = 1e-3
 """Points nearer than this share of the picture lie on one spot, and share a name."""
-EXACT = 1e-9
+ZERO_STRESS = 1e-9
 """A stress below this is rounding."""
 
 
-def embedding(
-    found: Embedding, values: ArrayLike | None = None, *, label: str = "value", title: str = ""
+def plot_embedding(
+    embedding: Embedding, values: ArrayLike | None = None, *, label: str = "value", title: str = ""
 ) -> Figure:
     """The first two coordinates of every state; of one coordinate, the values over it.
 
@@ -50,7 +50,7 @@ def embedding(
     >>> len(figure.axes[0].collections[0].get_offsets())
     31
     """
-    points = found.coordinates
+    points = embedding.coordinates
     told = None if values is None else np.asarray(values, np.float64)
     if told is not None and told.shape != points.shape[:1]:
         raise InputError(
@@ -65,8 +65,8 @@ def embedding(
     dots = axes.scatter(
         where[:, 0],
         where[:, 1],
-        c=BARS if told is None else told,
-        cmap=None if told is None else colours(),
+        c=LINE_COLOUR if told is None else told,
+        cmap=None if told is None else build_colormap(),
         s=size,
         lw=0.4,
         ec="0.3" if size > 10 else "none",
@@ -74,56 +74,59 @@ def embedding(
     )
     if told is not None and not flat:
         figure.colorbar(dots, ax=axes, label=label, shrink=0.85)
-    _frame(axes, found, label if told is not None and flat else None)
-    _stars(axes, found, where)
-    if len(points) <= MOST_NAMED:
+    _format_axes(axes, embedding, label if told is not None and flat else None)
+    _draw_goals(axes, embedding, where)
+    if len(points) <= MAX_NAMED_STATES:
         figure.draw_without_rendering()
-        _names(axes, where, _called(found))
-    axes.set_title(title or described(found), fontsize=10)
+        _draw_names(axes, where, _list_names(embedding))
+    axes.set_title(title or describe_embedding(embedding), fontsize=10)
     return figure
 
 
-def described(found: Embedding) -> str:
+def describe_embedding(embedding: Embedding) -> str:
     """How true the picture is, in a line."""
-    about = "about " if found.made.get("negative") == "estimate" else ""
-    stress, gap = (0.0 if found.stress < EXACT else x for x in (found.stress, found.mean_gap))
+    about = "about " if embedding.metadata.get("negative") == "estimate" else ""
+    stress, gap = (
+        0.0 if embedding.stress < ZERO_STRESS else x
+        for x in (embedding.stress, embedding.mean_deviation)
+    )
     far = f"stress {stress:.2g}, distances off by {gap:.3g} in the mean"
-    return f"{found.method} scaling: {far}; {about}{found.negative:.0%} of eigenvalues negative"
+    return f"{embedding.method} scaling: {far}; {about}{embedding.negative_fraction:.0%} of eigenvalues negative"
 
 
-def _frame(axes: Axes, found: Embedding, height: str | None) -> None:
+def _format_axes(axes: Axes, embedding: Embedding, y_label: str | None) -> None:
     axes.set_xlabel("first coordinate")
     axes.spines[["top", "right"]].set_visible(False)
-    if found.coordinates.shape[1] > 1:
+    if embedding.coordinates.shape[1] > 1:
         axes.set_ylabel("second coordinate")
         # Distances are to be read off, in every direction alike.
         axes.set_aspect("equal", adjustable="datalim")
-    elif height is None:
+    elif y_label is None:
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
     else:
-        axes.set_ylabel(height)
+        axes.set_ylabel(y_label)
     axes.margins(0.08)
 
 
-def _stars(axes: Axes, found: Embedding, where: NDArray[np.float64]) -> None:
-    if found.mdp is not None and len(goals(found.mdp)):
-        spots = where[goals(found.mdp)]
-        axes.plot(*spots.T, "*", mfc="none", mec=SOURCE, ms=15, zorder=3, label="goal")
+def _draw_goals(axes: Axes, embedding: Embedding, points: NDArray[np.float64]) -> None:
+    if embedding.mdp is not None and len(find_goals(embedding.mdp)):
+        spots = points[find_goals(embedding.mdp)]
+        axes.plot(*spots.T, "*", mfc="none", mec=ACCENT_COLOUR, ms=15, zorder=3, label="goal")
         axes.legend(frameon=False, fontsize=9, loc="best")
 
 
-def _called(found: Embedding) -> list[str]:
-    if found.mdp is None:
-        return [str(s) for s in range(len(found.coordinates))]
-    return [found.mdp.name(s) for s in range(len(found.coordinates))]
+def _list_names(embedding: Embedding) -> list[str]:
+    if embedding.mdp is None:
+        return [str(s) for s in range(len(embedding.coordinates))]
+    return [embedding.mdp.state_name(s) for s in range(len(embedding.coordinates))]
 
 
-def _names(axes: Axes, where: NDArray[np.float64], names: Sequence[str]) -> None:
+def _draw_names(axes: Axes, points: NDArray[np.float64], names: Sequence[str]) -> None:
     """Names beside points, where they cover nothing; points on one spot share one."""
-    known = np.flatnonzero(np.isfinite(where).all(axis=1))
-    pixels = axes.transData.transform(where)
-    room = SPOT * float(np.hypot(*axes.bbox.size))
+    known = np.flatnonzero(np.isfinite(points).all(axis=1))
+    pixels = axes.transData.transform(points)
+    room = SAME_POINT_FRACTION * float(np.hypot(*axes.bbox.size))
     taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in pixels[known]]
     done: set[int] = set()
     for s in known.tolist():
@@ -132,14 +135,14 @@ def _names(axes: Axes, where: NDArray[np.float64], names: Sequence[str]) -> None
         together = [t for t in known.tolist() if np.hypot(*(pixels[s] - pixels[t])) <= room]
         done.update(together)
         more = f" and {len(together) - 1} more" if len(together) > 1 else ""
-        _place(axes, where[s], names[s] + more, taken)
+        _draw_name(axes, points[s], names[s] + more, taken)
 
 
-def _place(axes: Axes, spot: NDArray[np.float64], text: str, taken: list[Bbox]) -> None:
-    for right, up in SIDES:
+def _draw_name(axes: Axes, point: NDArray[np.float64], text: str, occupied: list[Bbox]) -> None:
+    for right, up in LABEL_OFFSETS:
         written = axes.annotate(
             text,
-            tuple(spot),
+            tuple(point),
             xytext=(right, up),
             textcoords="offset points",
             ha={1: "left", 0: "center", -1: "right"}[np.sign(right).item()],
@@ -149,14 +152,14 @@ def _place(axes: Axes, spot: NDArray[np.float64], text: str, taken: list[Bbox]) 
         )
         box = written.get_window_extent()
         inside = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
-        if inside and not any(box.overlaps(other) for other in taken):
-            taken.append(box)
+        if inside and not any(box.overlaps(other) for other in occupied):
+            occupied.append(box)
             return
         written.remove()
 
 
-def prediction(
-    numbers: ArrayLike,
+def plot_prediction_error(
+    num_features: ArrayLike,
     panels: Mapping[str, Mapping[str, ArrayLike]],
     *,
     title: str = "",
@@ -174,12 +177,12 @@ def prediction(
     >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
     [0.85, 0.7]
     """
-    counts = np.asarray(numbers, np.float64)
-    figure, axes = mean_panels(
+    counts = np.asarray(num_features, np.float64)
+    figure, axes = plot_mean_panels(
         "prediction",
         counts,
         panels,
-        names=("features", "error / spread"),
+        axis_labels=("features", "error / spread"),
         title=title,
         columns=columns,
         width=3.5,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
 
-KINDS = {
+KIND_NAMES = {
     "bisimulation": "bisimulation distance",
     "on_policy": "on-policy distance",
     "lax": "lax bisimulation distance",
@@ -31,14 +31,14 @@ class Cells:
     columns: NDArray[np.int64]
     corner: tuple[int, int]
 
-    def place(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
+    def to_array(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """One number a state (S,) as an array of `shape`, NaN where there is no state."""
-        placed = np.full(self.shape, np.nan, dtype=numbers.dtype)
-        placed[self.rows, self.columns] = numbers
+        placed = np.full(self.shape, np.nan, dtype=values.dtype)
+        placed[self.rows, self.columns] = values
         return placed
 
 
-def cells(mdp: MDP) -> Cells | None:
+def find_cells(mdp: MDP) -> Cells | None:
     """The map of an MDP, or None where its positions make none.
 
     A map needs distinct, whole positions that are not scattered over mostly empty space.
@@ -61,7 +61,7 @@ def cells(mdp: MDP) -> Cells | None:
     return Cells((int(height), int(width)), rows, columns, (int(low[0]), int(low[1])))
 
 
-def goals(mdp: MDP) -> NDArray[np.int64]:
+def find_goals(mdp: MDP) -> NDArray[np.int64]:
     """The states that pay the largest reward whenever, and only when, they are entered.
 
     They are the successors of all moves with the largest reward, if that is positive and no
@@ -85,7 +85,7 @@ def goals(mdp: MDP) -> NDArray[np.int64]:
     return np.flatnonzero(entered)
 
 
-def parts(mdp: MDP) -> dict[str, NDArray[np.int64]]:
+def find_parts(mdp: MDP) -> dict[str, NDArray[np.int64]]:
     """The states of each part of a map that shows several worlds side by side.
 
     Every name is then the word of its part and the name inside it, no part is a single state, and
@@ -109,26 +109,26 @@ def parts(mdp: MDP) -> dict[str, NDArray[np.int64]]:
     return found if several and apart else {}
 
 
-def kind_of(d: Distance, *, start: bool = False) -> str:
+def describe_kind(d: Distance, *, capitalise: bool = False) -> str:
     """What the numbers are, in words; at the `start` of a sentence with a capital letter."""
-    words = KINDS.get(d.kind, f"{d.kind} distance")
-    return words[0].upper() + words[1:] if start else words
+    words = KIND_NAMES.get(d.kind, f"{d.kind} distance")
+    return words[0].upper() + words[1:] if capitalise else words
 
 
-def counted(d: Distance) -> str:
+def format_summary(d: Distance) -> str:
     """How many states, and the small print."""
     states = "1 state" if d.mdp.num_states == 1 else f"{d.mdp.num_states} states"
-    return f"{states}, {small_print(d)}"
+    return f"{states}, {format_details(d)}"
 
 
-def unknown(d: Distance) -> NDArray[np.int64]:
+def find_unknown_states(d: Distance) -> NDArray[np.int64]:
     """The states of which nothing is known: ids that no step of the data left or lived in."""
     if d.coverage is None:
         return np.empty(0, np.int64)
-    return np.flatnonzero(~d.coverage.lived)
+    return np.flatnonzero(~d.coverage.visited)
 
 
-def small_print(d: Distance) -> str:
+def format_details(d: Distance) -> str:
     """The discount, and what the numbers are where they are not the distances."""
     unsure = "" if d.estimate is None else ", an estimate"
     if d.coverage is not None and not d.coverage.complete:
@@ -136,14 +136,14 @@ def small_print(d: Distance) -> str:
     return f"discount {d.mdp.discount:g}{unsure}"
 
 
-def number_format(numbers: NDArray[np.floating]) -> Callable[[float], str]:
+def build_number_format(values: NDArray[np.floating]) -> Callable[[float], str]:
     """One way to write all `numbers`: equally many decimals, four digits for the largest.
 
     >>> written = number_format(np.array([0.0, 1.5, 150.25]))
     >>> written(150.25), written(1.5), written(0.0)
     ('150.2', '1.5', '0')
     """
-    largest = float(np.abs(numbers).max())
+    largest = float(np.abs(values).max())
     if largest == 0:
         return lambda number: "0"
     # Rounded first, so that 9.99999 counts as the 10.00 that it is written as.

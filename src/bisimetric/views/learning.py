@@ -16,17 +16,17 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import BARS, SOURCE, colours
-from bisimetric.views.convergence import GREY, legend_below, mean_line
+from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR, build_colormap
+from bisimetric.views.convergence import GREY, add_legend_below, draw_mean
 
-Line = tuple[NDArray[np.float64], NDArray[np.float64]]
-POINT = {"marker": "x", "markersize": 8, "markeredgewidth": 2}
+ErrorLine = tuple[NDArray[np.float64], NDArray[np.float64]]
+POINT_STYLE = {"marker": "x", "markersize": 8, "markeredgewidth": 2}
 """A line that ends where it began would not be seen."""
-FEW = 5
+MAX_OPAQUE_LINES = 5
 """Lines whose shades can be told apart where they cross."""
 
 
-def learning(
+def plot_learning_curves(
     panels: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]],
     *,
     marks: Mapping[int, str] | None = None,
@@ -54,34 +54,34 @@ def learning(
     [8.0, 1.5]
     """
     tables = {
-        name: {label: _checked(name, label, *line) for label, line in lines.items()}
+        name: {label: _validate_line(name, label, *line) for label, line in lines.items()}
         for name, lines in panels.items()
     }
     if not any(tables.values()):
         raise InputError("learning: there is nothing to draw; give at least one line of errors.")
     labels = list(dict.fromkeys(label for lines in tables.values() for label in lines))
-    styles = dict(zip(labels, itertools.cycle(_styles()), strict=False))
+    styles = dict(zip(labels, itertools.cycle(_learning_styles()), strict=False))
     figure = Figure(figsize=(0.8 + 4.8 * len(tables), 4.2), layout="constrained")
     axes = figure.subplots(1, len(tables), sharex=True, squeeze=False)[0]
-    shade = 0.2 if len(labels) <= FEW else 0.08
+    shade = 0.2 if len(labels) <= MAX_OPAQUE_LINES else 0.08
     last = max(float(steps[-1]) for lines in tables.values() for steps, _ in lines.values())
     for panel, (name, lines) in zip(axes, tables.items(), strict=True):
         for label, (steps, errors) in lines.items():
             # On a logarithmic scale there is no 0.
             least = errors.min(axis=0) / 2 if logarithmic else 0.0
-            style = styles[label] | (POINT if len(steps) == 1 else {})
-            mean_line(panel, steps, errors, label, style, least=least, alpha=shade)
+            style = styles[label] | (POINT_STYLE if len(steps) == 1 else {})
+            draw_mean(panel, steps, errors, label, style, lower=least, alpha=shade)
         if levels and name in levels:
-            _level(panel, *levels[name])
-        _finish(panel, name, last, logarithmic)
-        _marks(panel, marks or {}, last)
+            _draw_centred_level(panel, *levels[name])
+        _format_learning_axes(panel, name, last, logarithmic)
+        _draw_marks(panel, marks or {}, last)
     if title:
         figure.suptitle(title, fontsize=11)
-    legend_below(figure, labels)
+    add_legend_below(figure, labels)
     return figure
 
 
-def _checked(name: str, label: str, steps: ArrayLike, errors: ArrayLike) -> Line:
+def _validate_line(name: str, label: str, steps: ArrayLike, errors: ArrayLike) -> ErrorLine:
     counts, found = np.asarray(steps, np.float64), np.asarray(errors, np.float64)
     if counts.ndim != 1 or not len(counts) or counts[0] <= 0 or (np.diff(counts) <= 0).any():
         raise InputError(
@@ -97,14 +97,14 @@ def _checked(name: str, label: str, steps: ArrayLike, errors: ArrayLike) -> Line
     return counts, found
 
 
-def _styles() -> tuple[dict[str, Any], ...]:
+def _learning_styles() -> tuple[dict[str, Any], ...]:
     """Lines that differ in hue, in lightness and in dashes."""
     return (
-        {"color": BARS, "lw": 2.0, "ls": "-"},
-        {"color": SOURCE, "lw": 2.0, "ls": (0, (5, 1.5))},
-        {"color": colours()(0.6), "lw": 2.0, "ls": (0, (2, 1.5))},
-        {"color": colours()(0.05), "lw": 1.5, "ls": (0, (6, 1.5, 1, 1.5))},
-        {"color": colours()(0.8), "lw": 1.5, "ls": "-"},
+        {"color": LINE_COLOUR, "lw": 2.0, "ls": "-"},
+        {"color": ACCENT_COLOUR, "lw": 2.0, "ls": (0, (5, 1.5))},
+        {"color": build_colormap()(0.6), "lw": 2.0, "ls": (0, (2, 1.5))},
+        {"color": build_colormap()(0.05), "lw": 1.5, "ls": (0, (6, 1.5, 1, 1.5))},
+        {"color": build_colormap()(0.8), "lw": 1.5, "ls": "-"},
         {"color": GREY, "lw": 1.5, "ls": (0, (1, 1))},
         {"color": "tab:orange", "lw": 2.0, "ls": "-"},
         {"color": "tab:brown", "lw": 2.0, "ls": (0, (5, 1.5))},
@@ -112,7 +112,7 @@ def _styles() -> tuple[dict[str, Any], ...]:
     )
 
 
-def _finish(axes: Axes, name: str, last: float, logarithmic: bool) -> None:
+def _format_learning_axes(axes: Axes, name: str, last: float, logarithmic: bool) -> None:
     axes.set_xlim(0, last)
     if logarithmic:
         axes.set_yscale("log")
@@ -130,10 +130,10 @@ def _finish(axes: Axes, name: str, last: float, logarithmic: bool) -> None:
     axes.set_title(name, fontsize=10)
 
 
-def _level(axes: Axes, height: float, words: str) -> None:
+def _draw_centred_level(axes: Axes, height: float, text: str) -> None:
     axes.axhline(height, color=GREY, lw=0.8, ls="--", label="_level", zorder=1)
     axes.annotate(
-        words,
+        text,
         (0.5, height),
         xycoords=("axes fraction", "data"),
         xytext=(0, 4),
@@ -144,7 +144,7 @@ def _level(axes: Axes, height: float, words: str) -> None:
     )
 
 
-def _marks(axes: Axes, marks: Mapping[int, str], last: float) -> None:
+def _draw_marks(axes: Axes, marks: Mapping[int, str], last: float) -> None:
     for number, (step, words) in enumerate(marks.items()):
         beyond = step > last
         where = min(float(step), last)

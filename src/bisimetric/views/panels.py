@@ -11,20 +11,20 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.convergence import interval, legend_below
+from bisimetric.views.convergence import add_legend_below, compute_confidence_interval
 from bisimetric.views.scatter import PALETTE
 
-MARKS = "osD^vP"
-HEIGHT = 2.9
+MARKERS = "osD^vP"
+PANEL_HEIGHT = 2.9
 """Inches of a panel."""
 
 
-def mean_panels(
-    what: str,
-    counts: ArrayLike,
+def plot_mean_panels(
+    caller: str,
+    x: ArrayLike,
     panels: Mapping[str, Mapping[str, ArrayLike]],
     *,
-    names: tuple[str, str],
+    axis_labels: tuple[str, str],
     title: str = "",
     columns: int | None = None,
     width: float = 4.0,
@@ -42,50 +42,50 @@ def mean_panels(
         width: inches of a panel.
     """
     if not any(panels.values()):
-        raise InputError(f"{what}: there is nothing to draw; give at least one line.")
-    where = np.asarray(counts, np.float64)
+        raise InputError(f"{caller}: there is nothing to draw; give at least one line.")
+    where = np.asarray(x, np.float64)
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     across = columns or len(panels)
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(0.6 + width * across, 0.9 + HEIGHT * down), layout="constrained")
+    figure = Figure(figsize=(0.6 + width * across, 0.9 + PANEL_HEIGHT * down), layout="constrained")
     axes = figure.subplots(down, across, sharex=True, sharey=sharey, squeeze=False).ravel()
     for panel, (name, lines) in zip(axes, panels.items(), strict=False):
         for label, numbers in lines.items():
-            table = _checked(what, name, label, numbers, where.size)
-            _mean_line(panel, where, table, label, labels.index(label))
+            table = _validate_rows(caller, name, label, numbers, where.size)
+            _draw_panel_mean(panel, where, table, label, labels.index(label))
         panel.set_title(name, fontsize=10)
     for panel in axes:
         panel.spines[["top", "right"]].set_visible(False)
     for panel in axes[-across:]:
-        panel.set_xlabel(names[0])
+        panel.set_xlabel(axis_labels[0])
     for panel in axes[::across]:
-        panel.set_ylabel(names[1])
+        panel.set_ylabel(axis_labels[1])
     if title:
         figure.suptitle(title, fontsize=11)
-    legend_below(figure, labels)
+    add_legend_below(figure, labels)
     return figure, axes
 
 
-def _checked(
-    what: str, name: str, label: str, numbers: ArrayLike, size: int
+def _validate_rows(
+    caller: str, name: str, label: str, values: ArrayLike, size: int
 ) -> NDArray[np.float64]:
-    table = np.asarray(numbers, np.float64)
+    table = np.asarray(values, np.float64)
     if table.ndim != 2 or not len(table) or table.shape[1] != size:
         raise InputError(
-            f"{what}: the numbers of {label!r} in {name!r} have shape {table.shape} and must have "
+            f"{caller}: the numbers of {label!r} in {name!r} have shape {table.shape} and must have "
             f"one row a key and {size} columns."
         )
     return table
 
 
-def _mean_line(
-    axes: Axes, counts: NDArray[np.float64], numbers: NDArray[np.float64], label: str, place: int
+def _draw_panel_mean(
+    axes: Axes, x: NDArray[np.float64], samples: NDArray[np.float64], label: str, index: int
 ) -> None:
     """The mean of numbers (keys, n) and its interval; the same place, the same look."""
-    shown = np.isfinite(numbers).all(axis=0)
-    colour = PALETTE[place % len(PALETTE)]
-    style: dict[str, Any] = {"marker": MARKS[place % len(MARKS)], "ms": 4.5, "lw": 1.6}
-    if len(numbers) > 1:
-        mean, half = interval(numbers[:, shown])
-        axes.fill_between(counts[shown], mean - half, mean + half, color=colour, alpha=0.2, lw=0)
-    axes.plot(counts[shown], numbers[:, shown].mean(axis=0), color=colour, label=label, **style)
+    shown = np.isfinite(samples).all(axis=0)
+    colour = PALETTE[index % len(PALETTE)]
+    style: dict[str, Any] = {"marker": MARKERS[index % len(MARKERS)], "ms": 4.5, "lw": 1.6}
+    if len(samples) > 1:
+        mean, half = compute_confidence_interval(samples[:, shown])
+        axes.fill_between(x[shown], mean - half, mean + half, color=colour, alpha=0.2, lw=0)
+    axes.plot(x[shown], samples[:, shown].mean(axis=0), color=colour, label=label, **style)

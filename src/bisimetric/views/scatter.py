@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.views.colours import WALL
-from bisimetric.views.layout import Cells, cells, goals
+from bisimetric.views.colours import WALL_COLOUR
+from bisimetric.views.layout import Cells, find_cells, find_goals
 
 PALETTE = (
     "#0072b2",
@@ -29,7 +29,7 @@ PALETTE = (
 """Okabe and Ito's colours, which all eyes tell apart; the yellow is darker, to show on white."""
 
 
-def clusters(
+def plot_clusters(
     mdp: MDP, points: ArrayLike, panels: Mapping[str, ArrayLike], *, title: str = ""
 ) -> Figure:
     """Points in the colours of their clusters, on the map of an MDP; one panel a title.
@@ -47,11 +47,11 @@ def clusters(
     >>> len(figure.axes[0].collections[0].get_offsets())
     31
     """
-    on_map = cells(mdp)
+    on_map = find_cells(mdp)
     if on_map is None:
         raise InputError("clusters: the states have no map; give the MDP positions.")
     where = np.asarray(points, np.float64)
-    labels = {name: _checked(name, where, each) for name, each in panels.items()}
+    labels = {name: _validate_clusters(name, where, each) for name, each in panels.items()}
     if not labels:
         raise InputError("clusters: there is nothing to draw; give the clusters of the points.")
     height, width = on_map.shape
@@ -61,7 +61,7 @@ def clusters(
     )
     axes = figure.subplots(1, len(labels), sharey=True, squeeze=False)[0]
     for panel, (name, each) in zip(axes, labels.items(), strict=True):
-        _floor(panel, on_map)
+        _draw_floor(panel, on_map)
         panel.scatter(
             where[:, 1],
             where[:, 0],
@@ -70,11 +70,11 @@ def clusters(
             linewidths=0,
             zorder=2,
         )
-        _stars(panel, on_map, goals(mdp))
+        _draw_goals(panel, on_map, find_goals(mdp))
         panel.set_title(name, fontsize=10)
         panel.set_xlabel("column")
     axes[0].set_ylabel("row")
-    if len(goals(mdp)):
+    if len(find_goals(mdp)):
         figure.legend(
             handles=axes[0].lines[-1:], loc="outside lower center", frameon=False, fontsize=9
         )
@@ -83,7 +83,9 @@ def clusters(
     return figure
 
 
-def _checked(name: str, points: NDArray[np.float64], labels: ArrayLike) -> NDArray[np.int64]:
+def _validate_clusters(
+    name: str, points: NDArray[np.float64], labels: ArrayLike
+) -> NDArray[np.int64]:
     found = np.asarray(labels)
     if points.ndim != 2 or points.shape[1] != 2 or found.shape != points.shape[:1]:
         raise InputError(
@@ -93,12 +95,12 @@ def _checked(name: str, points: NDArray[np.float64], labels: ArrayLike) -> NDArr
     return found.astype(np.int64)
 
 
-def _floor(axes: Axes, on_map: Cells) -> None:
+def _draw_floor(axes: Axes, on_map: Cells) -> None:
     """White cells, with lines between them, in grey walls."""
     (height, width), (top, left) = on_map.shape, on_map.corner
-    axes.set_facecolor(WALL)
+    axes.set_facecolor(WALL_COLOUR)
     axes.imshow(
-        on_map.place(np.zeros(len(on_map.rows))),
+        on_map.to_array(np.zeros(len(on_map.rows))),
         cmap=ListedColormap(["white"]),
         interpolation="none",
         extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
@@ -115,7 +117,7 @@ def _floor(axes: Axes, on_map: Cells) -> None:
         axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _stars(axes: Axes, on_map: Cells, states: NDArray[np.int64]) -> None:
+def _draw_goals(axes: Axes, on_map: Cells, states: NDArray[np.int64]) -> None:
     rows = on_map.rows[states] + on_map.corner[0]
     columns = on_map.columns[states] + on_map.corner[1]
     # In a corner of the cell: the points lie around its centre.

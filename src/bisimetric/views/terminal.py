@@ -9,20 +9,20 @@ import numpy as np
 from bisimetric.distance import Distance
 from bisimetric.views.layout import (
     Cells,
-    cells,
-    goals,
-    kind_of,
-    number_format,
-    small_print,
-    unknown,
+    build_number_format,
+    describe_kind,
+    find_cells,
+    find_goals,
+    find_unknown_states,
+    format_details,
 )
 
-WALL = "\u2588"
-WIDEST = 100
-LONGEST_LIST = 12
+WALL_BLOCK = "\u2588"
+MAX_WIDTH = 100
+MAX_LISTED_STATES = 12
 
 
-def terminal_map(d: Distance, s: int | str) -> str:
+def format_terminal_map(d: Distance, s: int | str) -> str:
     """The distances from one state as text: a map, or a short list where there is no map.
 
     The source stands in [brackets], goals end in *, walls are blocks. A map too wide for its
@@ -37,64 +37,64 @@ def terminal_map(d: Distance, s: int | str) -> str:
     [ ] source  * goal
     """
     source = d.mdp.state(s)
-    title = f"{kind_of(d)} from {d.mdp.name(source)} ({small_print(d)})"
-    on_map = cells(d.mdp)
-    lines = _list(d, source) if on_map is None else _map(d, source, on_map)
+    title = f"{describe_kind(d)} from {d.mdp.state_name(source)} ({format_details(d)})"
+    on_map = find_cells(d.mdp)
+    lines = _format_list(d, source) if on_map is None else _format_map(d, source, on_map)
     return "\n".join([title, *lines])
 
 
-def _map(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
+def _format_map(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
     numbers = d.values[source]
-    written = number_format(numbers)
+    written = build_number_format(numbers)
     texts = [written(number) for number in numbers]
-    for state in unknown(d):
+    for state in find_unknown_states(d):
         texts[state] = "?"
     longest = max(map(len, texts))
-    entered = goals(d.mdp)
-    if (longest + 2) * on_map.shape[1] > WIDEST:
-        yield from _digits(d, source, on_map)
+    entered = find_goals(d.mdp)
+    if (longest + 2) * on_map.shape[1] > MAX_WIDTH:
+        yield from _format_digits(d, source, on_map)
         return
     texts = [f" {text:>{longest}} " for text in texts]
     for goal in entered:
         texts[goal] = texts[goal][:-1] + "*"
     texts[source] = f"[{texts[source][1:-1]}]"
-    yield from _rows(on_map, texts)
+    yield from _format_rows(on_map, texts)
     yield "[ ] source" + ("  * goal" if len(entered) else "")
 
 
-def _digits(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
+def _format_digits(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
     numbers = d.values[source]
     largest = float(numbers.max())
     tenths = np.minimum(numbers / (largest or 1) * 10, 9).astype(np.int64)
     texts = [str(tenth) for tenth in tenths]
-    for state in unknown(d):
+    for state in find_unknown_states(d):
         texts[state] = "?"
-    for goal in goals(d.mdp):
+    for goal in find_goals(d.mdp):
         texts[goal] = "*"
     texts[source] = "S"
-    yield from _rows(on_map, texts)
+    yield from _format_rows(on_map, texts)
     star = ", * goal" if "*" in texts else ""
-    yield f"S source{star}, digits: tenths of {number_format(numbers)(largest)}, the largest"
+    yield f"S source{star}, digits: tenths of {build_number_format(numbers)(largest)}, the largest"
 
 
-def _rows(on_map: Cells, texts: list[str]) -> Iterator[str]:
-    drawn = np.full(on_map.shape, WALL * len(texts[0]), dtype=object)
+def _format_rows(on_map: Cells, texts: list[str]) -> Iterator[str]:
+    drawn = np.full(on_map.shape, WALL_BLOCK * len(texts[0]), dtype=object)
     drawn[on_map.rows, on_map.columns] = texts
     for row in drawn:
         yield "".join(row)
 
 
-def _list(d: Distance, source: int) -> Iterator[str]:
+def _format_list(d: Distance, source: int) -> Iterator[str]:
     numbers = d.values[source]
     nearest = np.argsort(numbers, kind="stable")
-    known = (nearest != source) & ~np.isin(nearest, unknown(d))
+    known = (nearest != source) & ~np.isin(nearest, find_unknown_states(d))
     order = np.concatenate([[source], nearest[known]])
-    shown = order[:LONGEST_LIST]
-    written = number_format(numbers)
-    longest = max(len(d.mdp.name(state)) for state in shown)
+    shown = order[:MAX_LISTED_STATES]
+    written = build_number_format(numbers)
+    longest = max(len(d.mdp.state_name(state)) for state in shown)
     width = max(len(written(numbers[state])) for state in shown)
     for state in shown:
-        yield f"  {d.mdp.name(state):<{longest}}  {written(numbers[state]):>{width}}"
+        yield f"  {d.mdp.state_name(state):<{longest}}  {written(numbers[state]):>{width}}"
     if len(order) > len(shown):
         farthest = written(numbers[order[-1]])
         yield f"  ... and {len(order) - len(shown)} more, the farthest at {farthest}"

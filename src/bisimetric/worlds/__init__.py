@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisimetric.worlds.enumeration import enumerate_environment
 from bisimetric.worlds.grids import grid, read_grid
 from bisimetric.worlds.gymnasium_tables import from_gymnasium
-from bisimetric.worlds.loading import World, describe, load, names
+from bisimetric.worlds.loading import World, describe, list_names, load
 from bisimetric.worlds.matrices import from_matrices, read_matrices
 from bisimetric.worlds.prism import from_prism
 
@@ -27,8 +27,8 @@ __all__ = [
     "from_matrices",
     "from_prism",
     "grid",
+    "list_names",
     "load",
-    "names",
     "read_grid",
     "read_matrices",
 ]

@@ -10,9 +10,15 @@ import numpy as np
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.progress import bar
+from bisimetric.progress import show_progress
 from bisimetric.worlds import minigrid_rooms
-from bisimetric.worlds.environments import DISCOUNT, END, actions_of, is_minigrid, made
+from bisimetric.worlds.environments import (
+    DEFAULT_DISCOUNT,
+    TERMINAL,
+    is_minigrid,
+    make_environment,
+    read_actions,
+)
 
 StateOf = Callable[[Any, Any], Hashable]
 
@@ -48,8 +54,8 @@ def enumerate_environment(
     >>> enumerate_environment("MiniGrid-Empty-5x5-v0")
     MDP(33 states, 7 actions, deterministic, discount 0.99)
     """
-    found, where = made(environment, make_options)
-    actions = actions_of(found, where)
+    found, where = make_environment(environment, make_options)
+    actions = read_actions(found, where)
     for option, value, least in (("seed", seed, 0), ("max_states", max_states, 1)):
         if not isinstance(value, int) or value < least:
             raise InputError(
@@ -59,19 +65,19 @@ def enumerate_environment(
         raise InputError(f"{where}: state_of is {state_of!r} and must be a function.")
     if not isinstance(environment, str):
         found = _deep_copy(found, where)
-    world = _world(found, where, seed, state_of)
-    to, pays, states, ended_in = _walk(world, where, actions, max_states)
+    world = _build_simulator(found, where, seed, state_of)
+    to, pays, states, ended_in = _enumerate_states(world, where, actions, max_states)
     if ended_in:
         to.append([-1] * len(actions))
         pays.append([0.0] * len(actions))
     next_state = np.array(to)
     next_state[next_state < 0] = len(to) - 1
-    about = world.about(states, ended_in)
-    given = DISCOUNT if discount is None else discount
+    about = world.describe(states, ended_in)
+    given = DEFAULT_DISCOUNT if discount is None else discount
     return MDP.deterministic(next_state, np.array(pays), discount=given, **about)
 
 
-class World(NamedTuple):
+class Simulator(NamedTuple):
     """An environment as the walk needs it.
 
     `start()` resets it and returns environment and observation. `keep(environment)` holds its
@@ -81,133 +87,137 @@ class World(NamedTuple):
     actions, those of an end included where episodes ended in some states.
     """
 
-    start: Callable[[], tuple[Any, Any]]
-    keep: Callable[[Any], Any]
-    back: Callable[[Any, int], Any]
+    reset: Callable[[], tuple[Any, Any]]
+    snapshot: Callable[[Any], Any]
+    restore: Callable[[Any, int], Any]
     state_of: StateOf
-    whole: bool
-    about: Callable[[list[Any], list[Any]], dict[str, Any]]
+    is_full_state: bool
+    describe: Callable[[list[Any], list[Any]], dict[str, Any]]
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a step led to: `state_of` it, the reward, and whether the episode ended."""
 
     state: Hashable
     reward: float
-    ended: bool
+    terminated: bool
 
-    def same(self, other: Outcome) -> bool:
+    def matches(self, other: StepOutcome) -> bool:
         """Whether both are one outcome; all ends are one."""
-        alike = (self.reward, self.ended) == (other.reward, other.ended)
-        return alike and (self.ended or self.state == other.state)
+        alike = (self.reward, self.terminated) == (other.reward, other.terminated)
+        return alike and (self.terminated or self.state == other.state)
 
 
-def _walk(
-    world: World, where: str, actions: range, max_states: int
+def _enumerate_states(
+    simulator: Simulator, caller: str, actions: range, max_states: int
 ) -> tuple[list[list[int]], list[list[float]], list[Hashable], list[Hashable]]:
     """Successors (-1 for an end) and rewards of all states, the states, and those of ends."""
-    environment, observation = world.start()
-    ids = {world.state_of(environment, observation): 0}
-    waiting = [world.keep(environment)]
-    outcomes: list[list[Outcome]] = []
+    environment, observation = simulator.reset()
+    ids = {simulator.state_of(environment, observation): 0}
+    waiting = [simulator.snapshot(environment)]
+    outcomes: list[list[StepOutcome]] = []
     # What was seen of a state that was reached from a second one before its own turn came.
-    seen: dict[int, list[Outcome]] = {}
+    seen: dict[int, list[StepOutcome]] = {}
     twice: set[int] = set()
     ended_in: dict[Hashable, None] = {}
-    with bar(1.0, f"states of {where}") as progress:
+    with show_progress(1.0, f"states of {caller}") as progress:
         for state, kept in enumerate(waiting):
-            steps = [_step(world, kept, action, 0) for action in actions]
+            steps = [_step(simulator, kept, action, 0) for action in actions]
             outcomes.append([outcome for outcome, _ in steps])
-            repeated = [_step(world, kept, action, state + 1)[0] for action in actions]
-            _refuse_differing(where, actions, outcomes[state], repeated)
-            _refuse_differing(where, actions, outcomes[state], seen.pop(state, repeated))
+            repeated = [_step(simulator, kept, action, state + 1)[0] for action in actions]
+            _require_equal_outcomes(caller, actions, outcomes[state], repeated)
+            _require_equal_outcomes(caller, actions, outcomes[state], seen.pop(state, repeated))
             for outcome, after in steps:
-                if outcome.ended:
+                if outcome.terminated:
                     ended_in[outcome.state] = None
                     continue
                 known = ids.setdefault(outcome.state, len(ids))
                 if known == len(waiting):
                     if known == max_states:
                         raise InputError(
-                            f"{where}: has more than {max_states:,} states; raise max_states, or "
+                            f"{caller}: has more than {max_states:,} states; raise max_states, or "
                             "give a state_of that tells fewer of them apart."
                         )
                     waiting.append(after)
-                elif known not in twice if known != state else not world.whole:
+                elif known not in twice if known != state else not simulator.is_full_state:
                     twice |= {known} - {state}
-                    again = [_step(world, after, action, state + 1)[0] for action in actions]
+                    again = [_step(simulator, after, action, state + 1)[0] for action in actions]
                     if known <= state:
-                        _refuse_differing(where, actions, outcomes[known], again)
+                        _require_equal_outcomes(caller, actions, outcomes[known], again)
                     else:
                         seen[known] = again
             waiting[state] = None
-            progress.at((state + 1) / len(ids), f"{len(ids):,} found")
-    to = [[-1 if each.ended else ids[each.state] for each in row] for row in outcomes]
+            progress.set_position((state + 1) / len(ids), f"{len(ids):,} found")
+    to = [[-1 if each.terminated else ids[each.state] for each in row] for row in outcomes]
     pays = [[each.reward for each in row] for row in outcomes]
     return to, pays, list(ids), list(ended_in)
 
 
-def _step(world: World, kept: Any, action: int, again: int) -> tuple[Outcome, Any]:
-    environment = world.back(kept, again)
+def _step(simulator: Simulator, saved: Any, action: int, reseed: int) -> tuple[StepOutcome, Any]:
+    environment = simulator.restore(saved, reseed)
     observation, reward, ended, _, _ = environment.step(action)
-    outcome = Outcome(world.state_of(environment, observation), float(reward), bool(ended))
-    return outcome, None if again else world.keep(environment)
+    outcome = StepOutcome(simulator.state_of(environment, observation), float(reward), bool(ended))
+    return outcome, None if reseed else simulator.snapshot(environment)
 
 
-def _refuse_differing(
-    where: str, actions: range, outcomes: list[Outcome], others: list[Outcome]
+def _require_equal_outcomes(
+    caller: str, actions: range, outcomes: list[StepOutcome], others: list[StepOutcome]
 ) -> None:
     for action, one, other in zip(actions, outcomes, others, strict=True):
-        if not one.same(other):
+        if not one.matches(other):
             what = "led to different states"
-            if (one.reward, one.ended) != (other.reward, other.ended):
+            if (one.reward, one.terminated) != (other.reward, other.terminated):
                 what = f"paid {one.reward:g} and then {other.reward:g}"
-                if one.ended != other.ended:
+                if one.terminated != other.terminated:
                     what = "ended the episode only once"
             raise InputError(
-                f"{where}: action {action}, taken twice in the same state, {what}; the environment "
+                f"{caller}: action {action}, taken twice in the same state, {what}; the environment "
                 "is random, or needs another state_of to tell its states apart."
             )
 
 
-def _world(environment: Any, where: str, seed: int, state_of: StateOf | None) -> World:
-    def start() -> tuple[Any, Any]:
+def _build_simulator(
+    environment: Any, caller: str, seed: int, state_of: StateOf | None
+) -> Simulator:
+    def reset() -> tuple[Any, Any]:
         observation, _ = environment.reset(seed=seed)
         return environment, observation
 
-    def copied(kept: Any, again: int) -> Any:
-        another = _deep_copy(kept, where)
-        if again:
-            another.unwrapped.np_random = np.random.default_rng(again)
+    def restore(saved: Any, reseed: int) -> Any:
+        another = _deep_copy(saved, caller)
+        if reseed:
+            another.unwrapped.np_random = np.random.default_rng(reseed)
         return another
 
-    def named(states: list[Any], ended_in: list[Any]) -> dict[str, Any]:
+    def describe(states: list[Any], terminal_states: list[Any]) -> dict[str, Any]:
         texts = all(isinstance(each, str) for each in states)
-        return {"names": [*states, *[END][: len(ended_in)]]} if texts else {}
+        return {"names": [*states, *[TERMINAL][: len(terminal_states)]]} if texts else {}
 
     if is_minigrid(environment):
-        return World(*minigrid_rooms.walkable(environment, start, copied, state_of))
-    return World(start, lambda kept: kept, copied, state_of or _of_observation, False, named)
+        return Simulator(*minigrid_rooms.simulator_functions(environment, reset, restore, state_of))
+    return Simulator(
+        reset, lambda kept: kept, restore, state_of or _hash_observation, False, describe
+    )
 
 
-def _deep_copy(environment: Any, where: str) -> Any:
+def _deep_copy(environment: Any, caller: str) -> Any:
     try:
         return copy.deepcopy(environment)
     except Exception as error:
         # What an environment holds, it may refuse to copy in any way.
         raise InputError(
-            f"{where}: cannot be copied ({error}), so not be walked through."
+            f"{caller}: cannot be copied ({error}), so not be walked through."
         ) from None
 
 
-def _of_observation(environment: Any, observation: Any) -> Hashable:
+def _hash_observation(environment: Any, observation: Any) -> Hashable:
     """An observation as a state: arrays by their bytes, dictionaries and tuples part by part."""
     if isinstance(observation, dict):
         return tuple(
-            (name, _of_observation(environment, observation[name])) for name in observation
+            (name, _hash_observation(environment, observation[name])) for name in observation
         )
     if isinstance(observation, tuple | list):
-        return tuple(_of_observation(environment, part) for part in observation)
+        return tuple(_hash_observation(environment, part) for part in observation)
     if isinstance(observation, np.ndarray):
         return observation.shape, observation.dtype.str, observation.tobytes()
     return observation  # type: ignore[no-any-return]

@@ -7,31 +7,33 @@ import os
 import re
 from typing import Any
 
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, suggest_names
 
-ID = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.:-]+-v\d+")
-ROOMS = ("MiniGrid-", "BabyAI-")
+ID_PATTERN = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.:-]+-v\d+")
+MINIGRID_PREFIXES = ("MiniGrid-", "BabyAI-")
 """How the ids of MiniGrid's environments start."""
 
-DISCOUNT = 0.99
+DEFAULT_DISCOUNT = 0.99
 """The discount of an environment: Gymnasium's have none of their own."""
 
-END = "end"
+TERMINAL = "end"
 """The name of the state that episodes end in, where the environment has none of its own."""
 
-INSTALL = "pip install 'bisimetric[worlds]'"
+INSTALL_HINT = "pip install 'bisimetric[worlds]'"
 
 
-def looks_like_id(name: str) -> bool:
+def is_environment_id(name: str) -> bool:
     """Whether a name has the form of a Gymnasium id, with its version.
 
     >>> looks_like_id("FrozenLake-v1"), looks_like_id("ALE/Pong-v5"), looks_like_id("rooms.txt")
     (True, True, False)
     """
-    return ID.fullmatch(name) is not None
+    return ID_PATTERN.fullmatch(name) is not None
 
 
-def made(environment: Any, options: dict[str, Any], *, bare: bool = True) -> tuple[Any, str]:
+def make_environment(
+    environment: Any, options: dict[str, Any], *, unwrap: bool = True
+) -> tuple[Any, str]:
     """An environment given as such or by id, and what to call it in messages.
 
     `bare` takes the wrappers off of one that is given by id: the limit of time, above all.
@@ -50,24 +52,24 @@ def made(environment: Any, options: dict[str, Any], *, bare: bool = True) -> tup
                 "it to gymnasium.make."
             )
         return environment, where
-    gymnasium = imported("gymnasium", environment)
-    if environment.lower().startswith(tuple(map(str.lower, ROOMS))):
-        imported("minigrid", environment)
+    gymnasium = import_optional("gymnasium", environment)
+    if environment.lower().startswith(tuple(map(str.lower, MINIGRID_PREFIXES))):
+        import_optional("minigrid", environment)
     if environment not in gymnasium.registry and ":" not in environment:
-        raise InputError(_unknown(gymnasium, environment))
+        raise InputError(_describe_unknown_id(gymnasium, environment))
     try:
         found = gymnasium.make(environment, disable_env_checker=True, **options)
     except Exception as error:
         # Whatever an environment raises on its options is about its options.
-        raise InputError(f"{environment}: cannot be made ({_reason(error)}).") from None
-    return found.unwrapped if bare else found, environment
+        raise InputError(f"{environment}: cannot be made ({_format_error(error)}).") from None
+    return found.unwrapped if unwrap else found, environment
 
 
-def registered() -> list[str]:
+def list_registered_ids() -> list[str]:
     """The ids that Gymnasium and MiniGrid know, or none where they are not installed."""
     try:
-        imported("minigrid", "worlds")
-        return list(imported("gymnasium", "worlds").registry)
+        import_optional("minigrid", "worlds")
+        return list(import_optional("gymnasium", "worlds").registry)
     except InputError:
         return []
 
@@ -77,41 +79,41 @@ def is_minigrid(environment: Any) -> bool:
     return any(each.__name__ == "MiniGridEnv" for each in type(environment.unwrapped).__mro__)
 
 
-def actions_of(environment: Any, where: str) -> range:
+def read_actions(environment: Any, caller: str) -> range:
     """The actions of an environment with a Discrete action space."""
     space = environment.action_space
     count, start = getattr(space, "n", None), getattr(space, "start", 0)
     if count is None:
         raise InputError(
-            f"{where}: its actions are {space} and must be Discrete, finitely many and numbered."
+            f"{caller}: its actions are {space} and must be Discrete, finitely many and numbered."
         )
     return range(int(start), int(start) + int(count))
 
 
-def imported(package: str, wanted: str) -> Any:
+def import_optional(package: str, caller: str) -> Any:
     """An optional package, or one sentence that says what needs it and how to install it."""
     # Pygame greets on standard output when MiniGrid imports it.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise InputError(f"{wanted}: {package} is not installed; {INSTALL}.") from None
+        raise InputError(f"{caller}: {package} is not installed; {INSTALL_HINT}.") from None
 
 
-def _unknown(gymnasium: Any, wanted: str) -> str:
+def _describe_unknown_id(gymnasium: Any, environment_id: str) -> str:
     """What to say of an id that is not registered: newer versions, near names, where it may be."""
-    stem = wanted.rpartition("-v")[0]
+    stem = environment_id.rpartition("-v")[0]
     same = [each for each in gymnasium.registry if each.rpartition("-v")[0] == stem]
     if same:
-        return f"worlds: there is no environment {wanted!r}; there is {' and '.join(same)}."
-    near = near_names(wanted, gymnasium.registry)
+        return f"worlds: there is no environment {environment_id!r}; there is {' and '.join(same)}."
+    near = suggest_names(environment_id, gymnasium.registry)
     return (
-        f"worlds: there is no environment {wanted!r} in Gymnasium{near or '.'} One of another "
+        f"worlds: there is no environment {environment_id!r} in Gymnasium{near or '.'} One of another "
         "package is named 'package:id', or made first and given as it is."
     )
 
 
-def _reason(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """Gymnasium's own words, without what it adds about keyword arguments."""
     said = str(error).partition(" was raised from the environment creator")[0]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -21,7 +21,7 @@ def open_grid(
     rows: int = 70,
     columns: int = 70,
     obstacles: float = 0.1,
-    key: int = 0,
+    seed: int = 0,
     discount: float = 0.99,
 ) -> MDP:
     """One open room of any size with random obstacles and one goal
@@ -33,8 +33,8 @@ def open_grid(
     >>> open_grid(rows=3, columns=4, obstacles=0.0).num_states
     12
     """
-    _at_least(1, world="open-grid", rows=rows, columns=columns)
-    _at_least(0, world="open-grid", key=key)
+    _require_at_least(1, world="open-grid", rows=rows, columns=columns)
+    _require_at_least(0, world="open-grid", key=seed)
     if not 0 <= obstacles < 1:
         raise InputError(
             f"world 'open-grid': option obstacles is {obstacles} and must be a fraction, "
@@ -48,7 +48,7 @@ def open_grid(
     )
     count = min(round(obstacles * size), size - 1)
     blocked = np.zeros(size, dtype=bool)
-    blocked[np.random.default_rng(key).permutation(size)[:count]] = True
+    blocked[np.random.default_rng(seed).permutation(size)[:count]] = True
     parts, _ = ndimage.label(~blocked.reshape(rows, columns))
     sizes = np.bincount(parts.ravel())
     sizes[0] = 0
@@ -65,7 +65,7 @@ def random_mdp(
     states: int = 1000,
     actions: int = 4,
     successors: int = 1,
-    key: int = 0,
+    seed: int = 0,
     discount: float = 0.99,
 ) -> MDP:
     """Uniformly random successors, one or more a state and action, and rewards in [0, 1]
@@ -77,8 +77,8 @@ def random_mdp(
     >>> random_mdp(states=5, actions=2, successors=3)
     MDP(5 states, 2 actions, 30 transitions, discount 0.99)
     """
-    _at_least(1, world="random", states=states, actions=actions, successors=successors)
-    _at_least(0, world="random", key=key)
+    _require_at_least(1, world="random", states=states, actions=actions, successors=successors)
+    _require_at_least(0, world="random", key=seed)
     if successors > states:
         raise InputError(
             f"world 'random': option successors is {successors} and must be at most the "
@@ -89,7 +89,7 @@ def random_mdp(
         ENTRY_BYTES * states * actions * successors,
         "take fewer",
     )
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     if successors == 1:
         next_state = rng.integers(states, size=(states, actions))
         return MDP.deterministic(next_state, rng.random((states, actions)), discount=discount)
@@ -101,9 +101,9 @@ def random_mdp(
     return MDP(P, rng.random((states, actions)), discount)
 
 
-def _at_least(least: int, *, world: str, **options: int) -> None:
+def _require_at_least(minimum: int, *, world: str, **options: int) -> None:
     for option, value in options.items():
-        if value < least:
+        if value < minimum:
             raise InputError(
-                f"world {world!r}: option {option} is {value} and must be at least {least}."
+                f"world {world!r}: option {option} is {value} and must be at least {minimum}."
             )

@@ -18,7 +18,7 @@ from bisimetric.mdp import MDP
 WALL, FLOOR, GOAL, ARROWS = "*", " ", "g", "^v<>"
 ACTIONS = ("up", "down", "left", "right")
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
-ALLOWED = "'*' wall, ' ' floor, 'g' goal, and '^' 'v' '<' '>' a policy"
+ALLOWED_CHARACTERS = "'*' wall, ' ' floor, 'g' goal, and '^' 'v' '<' '>' a policy"
 DOWN = ACTIONS.index("down")
 
 
@@ -42,7 +42,7 @@ def grid(text: str, *, discount: float = 0.99) -> MDP:
             f"grid: the text is {type(text).__name__} and must be a str; join its lines, or use "
             "read_grid for a file."
         )
-    return from_cells(_cells(text, "grid"), discount=discount)
+    return from_cells(_parse_cells(text, "grid"), discount=discount)
 
 
 def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
@@ -59,7 +59,7 @@ def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{where}: cannot be read ({reason}).") from None
-    return from_cells(_cells(text, where), discount=discount)
+    return from_cells(_parse_cells(text, where), discount=discount)
 
 
 def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
@@ -87,50 +87,50 @@ def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
         actions=ACTIONS,
         positions=positions,
         features=positions + 0.5,
-        policy=_arrows(kinds) if np.isin(kinds, _codes(ARROWS)).any() else None,
+        policy=_read_policy(kinds) if np.isin(kinds, _encode_characters(ARROWS)).any() else None,
     )
 
 
-def _cells(text: str, where: str) -> NDArray[np.uint32]:
+def _parse_cells(text: str, caller: str) -> NDArray[np.uint32]:
     """The characters of a grid as (H, W) codes; `where` names the text in errors."""
     lines = text.replace("\r\n", "\n").split("\n")
     filled = [number for number, line in enumerate(lines) if line]
     if not filled:
-        raise InputError(f"{where}: is empty; draw the cells with {ALLOWED}.")
+        raise InputError(f"{caller}: is empty; draw the cells with {ALLOWED_CHARACTERS}.")
     first = filled[0]
     lines = lines[first : filled[-1] + 1]
     width = len(lines[0])
     for number, line in enumerate(lines, start=first + 1):
         if len(line) != width:
             raise InputError(
-                f"{where}: line {number} is {len(line)} wide and line {first + 1} is {width}; "
+                f"{caller}: line {number} is {len(line)} wide and line {first + 1} is {width}; "
                 "all lines must be equally wide, spaces at their ends included."
             )
-    cells = _codes("".join(lines)).reshape(len(lines), width)
-    unknown = np.argwhere(~np.isin(cells, _codes(WALL + FLOOR + GOAL + ARROWS)))
+    cells = _encode_characters("".join(lines)).reshape(len(lines), width)
+    unknown = np.argwhere(~np.isin(cells, _encode_characters(WALL + FLOOR + GOAL + ARROWS)))
     if len(unknown):
         row, column = unknown[0]
         raise InputError(
-            f"{where}: line {first + row + 1}, column {column + 1} is {lines[row][column]!r}; "
-            f"allowed are {ALLOWED}."
+            f"{caller}: line {first + row + 1}, column {column + 1} is {lines[row][column]!r}; "
+            f"allowed are {ALLOWED_CHARACTERS}."
         )
     if (cells == ord(WALL)).all():
-        raise InputError(f"{where}: has walls only; leave at least one floor cell (a space).")
+        raise InputError(f"{caller}: has walls only; leave at least one floor cell (a space).")
     bare = np.argwhere(cells == ord(FLOOR))
-    if len(bare) and np.isin(cells, _codes(ARROWS)).any():
+    if len(bare) and np.isin(cells, _encode_characters(ARROWS)).any():
         row, column = bare[0]
         raise InputError(
-            f"{where}: line {first + row + 1}, column {column + 1} (state {row},{column}) has no "
+            f"{caller}: line {first + row + 1}, column {column + 1} (state {row},{column}) has no "
             "arrow and other cells have; give every floor cell one of '^' 'v' '<' '>', or none."
         )
     return cells
 
 
-def _codes(text: str) -> NDArray[np.uint32]:
+def _encode_characters(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def _arrows(kinds: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _read_policy(kinds: NDArray[np.uint32]) -> NDArray[np.int64]:
     """The action of each cell: its arrow's, and down for a goal."""
     policy = np.full(len(kinds), DOWN)
     for action, arrow in enumerate(ARROWS):

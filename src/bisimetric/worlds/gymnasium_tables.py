@@ -12,8 +12,13 @@ from scipy import sparse
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.worlds import toy_text
-from bisimetric.worlds.environments import DISCOUNT, END, actions_of, made
-from bisimetric.worlds.notes import about_missing, expected_rewards
+from bisimetric.worlds.environments import (
+    DEFAULT_DISCOUNT,
+    TERMINAL,
+    make_environment,
+    read_actions,
+)
+from bisimetric.worlds.notes import compute_expected_rewards, warn_missing_actions
 
 
 def from_gymnasium(environment: Any, *, discount: float | None = None, **make_options: Any) -> MDP:
@@ -37,7 +42,7 @@ def from_gymnasium(environment: Any, *, discount: float | None = None, **make_op
     >>> from_gymnasium("Taxi-v4").name(500)
     'end'
     """
-    found, where = made(environment, make_options)
+    found, where = make_environment(environment, make_options)
     bare = found.unwrapped
     table = getattr(bare, "P", None)
     if table is None:
@@ -49,14 +54,16 @@ def from_gymnasium(environment: Any, *, discount: float | None = None, **make_op
         raise InputError(
             f"{where}: its table P leaves the fickle passenger out; make it without one."
         )
-    space = actions_of(bare, where)
-    s, a, p, n, r, ends = _columns(table, where)
+    space = read_actions(bare, where)
+    s, a, p, n, r, ends = _parse_table(table, where)
     a -= space.start
     states, actions = len(table), len(space)
-    _refuse_outside(where, "state", n, states)
-    _refuse_outside(where, "action", a, actions)
+    _reject_out_of_range(where, "state", n, states)
+    _reject_out_of_range(where, "action", a, actions)
     s, a, p, n, r, ends = (column[p > 0] for column in (s, a, p, n, r, ends))
-    ended = _ended(s, n, ends, _starts(bare, states, s[(n != s) | (r != 0)]))
+    ended = _find_terminal_states(
+        s, n, ends, _find_start_states(bare, states, s[(n != s) | (r != 0)])
+    )
     n = np.where(ends & ~ended[n], states, n)
     size = states + bool((n == states).any())
 
@@ -68,80 +75,85 @@ def from_gymnasium(environment: Any, *, discount: float | None = None, **make_op
     successors = np.concatenate([n[moves], np.repeat(absorbing, actions)])
     values = np.concatenate([p[moves], np.ones(len(stays))])
     P = sparse.coo_array((values, (rows, successors)), (size * actions, size))
-    R = expected_rewards(where, row, p[moves], r[moves], size * actions)
+    R = compute_expected_rewards(where, row, p[moves], r[moves], size * actions)
     available = np.zeros((size, actions), dtype=np.bool_)
     available.ravel()[rows] = True
-    about_missing(where, available)
+    warn_missing_actions(where, available)
     return MDP(
         sparse.csr_array(P),
         R.reshape(size, actions),
-        DISCOUNT if discount is None else discount,
+        DEFAULT_DISCOUNT if discount is None else discount,
         available=available,
-        **_about(bare, states, size),
+        **_describe_states(bare, states, size),
     )
 
 
-def _columns(table: Any, where: str) -> tuple[NDArray[Any], ...]:
+def _parse_table(table: Any, caller: str) -> tuple[NDArray[Any], ...]:
     """The table as columns: state, action, probability, next state, reward, terminated."""
     try:
-        rows = list(_rows(table))
+        rows = list(_iterate_outcomes(table))
         given = np.array(rows, dtype=np.float64).reshape(len(rows), 6).T
         states, _, _, following, *_ = given
         if set(states.astype(int)) != set(range(len(table))) or (following % 1).any():
             raise ValueError("states must be numbered from 0, and each have an outcome")
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{where}: its P is no table of s -> a -> (probability, next, reward, terminated) "
+            f"{caller}: its P is no table of s -> a -> (probability, next, reward, terminated) "
             f"({error})."
         ) from None
     s, a, p, n, r, ends = given
     return s.astype(np.int64), a.astype(np.int64), p, n.astype(np.int64), r, ends > 0
 
 
-def _rows(table: Any) -> Iterator[tuple[float, ...]]:
-    for s, choices in _numbered(table):
-        for a, outcomes in _numbered(choices):
+def _iterate_outcomes(table: Any) -> Iterator[tuple[float, ...]]:
+    for s, choices in _iterate_indexed(table):
+        for a, outcomes in _iterate_indexed(choices):
             for p, n, r, ends in outcomes:
                 yield s, a, p, n, r, ends
 
 
-def _numbered(listed: Any) -> Iterator[tuple[Any, Any]]:
-    return iter(listed.items()) if isinstance(listed, Mapping) else enumerate(listed)
+def _iterate_indexed(entries: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(entries.items()) if isinstance(entries, Mapping) else enumerate(entries)
 
 
-def _ended(
-    s: NDArray[np.int64], n: NDArray[np.int64], ends: NDArray[np.bool_], starts: NDArray[np.bool_]
+def _find_terminal_states(
+    s: NDArray[np.int64],
+    n: NDArray[np.int64],
+    terminated: NDArray[np.bool_],
+    starts: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """The states (S,) that are ends: entered by ending only, loops apart, and no starts."""
     living = starts.copy()
-    living[n[~ends & (n != s)]] = True
+    living[n[~terminated & (n != s)]] = True
     ended = np.zeros_like(living)
-    ended[n[ends]] = True
+    ended[n[terminated]] = True
     return ended & ~living
 
 
-def _starts(bare: Any, states: int, alive: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _find_start_states(
+    environment: Any, num_states: int, active_states: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Where an episode may start: where the environment says so, else in any state that moves or
     pays, which are `alive`."""
-    given = np.asarray(getattr(bare, "initial_state_distrib", ()))
-    if given.shape == (states,):
+    given = np.asarray(getattr(environment, "initial_state_distrib", ()))
+    if given.shape == (num_states,):
         return np.asarray(given > 0)
-    return np.isin(np.arange(states), alive)
+    return np.isin(np.arange(num_states), active_states)
 
 
-def _refuse_outside(where: str, what: str, found: NDArray[np.int64], count: int) -> None:
-    outside = found[(found < 0) | (found >= count)]
+def _reject_out_of_range(caller: str, name: str, values: NDArray[np.int64], limit: int) -> None:
+    outside = values[(values < 0) | (values >= limit)]
     if len(outside):
         raise InputError(
-            f"{where}: its P holds {what} {outside[0]}; {what}s must lie from 0 to {count - 1}."
+            f"{caller}: its P holds {name} {outside[0]}; {name}s must lie from 0 to {limit - 1}."
         )
 
 
-def _about(bare: Any, states: int, size: int) -> dict[str, Any]:
+def _describe_states(environment: Any, num_states: int, num_total: int) -> dict[str, Any]:
     """Names and positions, the added end included."""
-    about = toy_text.about(bare, states)
-    if size > states:
-        about["names"] = [*about.get("names", map(str, range(states))), END]
+    about = toy_text.describe_toy_text(environment, num_states)
+    if num_total > num_states:
+        about["names"] = [*about.get("names", map(str, range(num_states))), TERMINAL]
         if "positions" in about:
             about["positions"] = np.vstack([about["positions"], about.pop("end")])
     about.pop("end", None)

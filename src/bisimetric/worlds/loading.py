@@ -11,17 +11,17 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal
 
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
-from bisimetric.transitions.files import holds_transitions
+from bisimetric.transitions.files import is_transitions_file
 from bisimetric.worlds.enumeration import enumerate_environment
-from bisimetric.worlds.environments import ROOMS, looks_like_id, registered
+from bisimetric.worlds.environments import MINIGRID_PREFIXES, is_environment_id, list_registered_ids
 from bisimetric.worlds.families import open_grid, random_mdp
 from bisimetric.worlds.grids import read_grid
 from bisimetric.worlds.gymnasium_tables import from_gymnasium
-from bisimetric.worlds.matrices import DISCOUNT, read_matrices
-from bisimetric.worlds.notes import about_missing
+from bisimetric.worlds.matrices import DEFAULT_DISCOUNT, read_matrices
+from bisimetric.worlds.notes import warn_missing_actions
 from bisimetric.worlds.paper import (
     duplicated_grid,
     mirrored_rooms,
@@ -38,11 +38,11 @@ _WORLDS: dict[str, Callable[..., MDP]] = {
     "open-grid": open_grid,
     "random": random_mdp,
 }
-_FILES: dict[str, tuple[str, Callable[..., MDP]]] = {
+_READERS: dict[str, tuple[str, Callable[..., MDP]]] = {
     ".tra": ("PRISM file", from_prism),
     ".npz": ("matrix file", read_matrices),
 }
-_GRID = ("grid file", read_grid)
+_GRID_READER = ("grid file", read_grid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class World:
     options: dict[str, Any]
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """The names of the built-in worlds."""
     return list(_WORLDS)
 
@@ -104,28 +104,28 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     world = next((each for each in describe() if each.name == wanted), None)
     if world is not None:
         for option, value in options.items():
-            _refuse_unknown(f"world {wanted!r}", option, world.options)
-            given[option] = _option(world, option, value)
+            _reject_unknown_option(f"world {wanted!r}", option, world.options)
+            given[option] = _convert_option(world, option, value)
         return _WORLDS[wanted](**given)
-    if looks_like_id(wanted) and not os.path.isfile(wanted):
-        understood = {option: meant(value) for option, value in options.items()}
-        make = enumerate_environment if wanted.startswith(ROOMS) else from_gymnasium
+    if is_environment_id(wanted) and not os.path.isfile(wanted):
+        understood = {option: parse_option(value) for option, value in options.items()}
+        make = enumerate_environment if wanted.startswith(MINIGRID_PREFIXES) else from_gymnasium
         return make(wanted, **given, **understood)
     ending = os.path.splitext(wanted)[1].lower()
     separators = [mark for mark in (os.sep, os.altsep) if mark]
     if (
         any(mark in wanted for mark in separators)
-        or ending in (".txt", *_FILES)
+        or ending in (".txt", *_READERS)
         or os.path.isfile(wanted)
     ):
-        kind, read = _FILES.get(ending, _GRID)
-        if ending == ".npz" and holds_transitions(wanted):
+        kind, read = _READERS.get(ending, _GRID_READER)
+        if ending == ".npz" and is_transitions_file(wanted):
             kind, read = "file of transitions", _read_transitions
-        own = {key: None for key in inspect.signature(read).parameters if key not in _NOT_OPTIONS}
+        own = {key: None for key in inspect.signature(read).parameters if key not in _NON_OPTIONS}
         for option in options:
-            _refuse_unknown(f"{kind} {wanted}", option, own)
+            _reject_unknown_option(f"{kind} {wanted}", option, own)
         return read(wanted, **given, **options)
-    near = near_names(wanted, _WORLDS) or near_names(wanted, registered())
+    near = suggest_names(wanted, _WORLDS) or suggest_names(wanted, list_registered_ids())
     raise InputError(
         f"worlds: there is no world {wanted!r}{near or '.'} Use one of {', '.join(_WORLDS)}, the "
         "id of a Gymnasium environment, or the path of a grid, .tra or .npz file."
@@ -133,7 +133,10 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
 
 
 def _read_transitions(
-    path: str, *, discount: float = DISCOUNT, unseen: Literal["refuse", "lacking"] = "refuse"
+    path: str,
+    *,
+    discount: float = DEFAULT_DISCOUNT,
+    unseen: Literal["refuse", "lacking"] = "refuse",
 ) -> MDP:
     """The MDP that a file of transitions tells of."""
     steps = Transitions.load(path, observations=False)
@@ -141,22 +144,22 @@ def _read_transitions(
         mdp = steps.to_mdp(discount=discount, unseen=unseen)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix('Transitions: ')}") from None
-    about_missing(path, mdp.has)
+    warn_missing_actions(path, mdp.action_mask)
     return mdp
 
 
-_NOT_OPTIONS = ("path", "tra", "discount")
+_NON_OPTIONS = ("path", "tra", "discount")
 
 
-def _refuse_unknown(where: str, option: str, known: dict[str, Any]) -> None:
+def _reject_unknown_option(caller: str, option: str, known: dict[str, Any]) -> None:
     if option in known:
         return
     listed = [key if value is None else f"{key}={value}" for key, value in known.items()]
     said = f"its options are {', '.join(listed)}" if listed else "it has none"
-    raise InputError(f"{where}: there is no option {option!r}; {said}.")
+    raise InputError(f"{caller}: there is no option {option!r}; {said}.")
 
 
-def _option(world: World, option: str, value: Any) -> int | float | str:
+def _convert_option(world: World, option: str, value: Any) -> int | float | str:
     """The value of an option, of the type of its default."""
     default = world.options[option]
     try:
@@ -173,7 +176,7 @@ def _option(world: World, option: str, value: Any) -> int | float | str:
     raise InputError(f"world {world.name!r}: option {option} is {value!r} and must be {wanted}.")
 
 
-def meant(value: Any) -> Any:
+def parse_option(value: Any) -> Any:
     """What a text means as an option of an environment: a number, a truth, a list, or itself.
 
     >>> meant("false"), meant("0.5"), meant("['SF', 'FG']"), meant("8x8")

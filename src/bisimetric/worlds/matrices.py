@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.archives import check_csr
+from bisimetric.archives import validate_csr
 from bisimetric.errors import InputError
-from bisimetric.files import UNREADABLE, archive, name_input_errors
+from bisimetric.files import ARCHIVE_ERRORS, name_input_errors, open_archive
 from bisimetric.mdp import MDP
-from bisimetric.worlds.notes import expected_rewards
+from bisimetric.worlds.notes import compute_expected_rewards
 
-DISCOUNT = 0.99
-ORDERS = ("actions", "states")
-ABOUT = ("names", "actions", "positions", "features", "policy", "available")
-STACK = ("data", "indices", "indptr")
+DEFAULT_DISCOUNT = 0.99
+AXIS_ORDERS = ("actions", "states")
+OPTIONAL_ARRAYS = ("names", "actions", "positions", "features", "policy", "available")
+CSR_ARRAYS = ("data", "indices", "indptr")
 
 
-def from_matrices(P: Any, R: Any, *, discount: float, **about: Any) -> MDP:
+def from_matrices(P: Any, R: Any, *, discount: float, **attributes: Any) -> MDP:
     """The MDP of one transition matrix an action, as pymdptoolbox has them.
 
     P is (A, S, S), an array or a sequence of A matrices (S, S), dense or sparse: P[a][s, t] is
@@ -37,11 +37,11 @@ def from_matrices(P: Any, R: Any, *, discount: float, **about: Any) -> MDP:
     >>> from_matrices([stay, go], [0.0, 1.0], discount=0.9).next_state.tolist()
     [[0, 1], [1, 0]]
     """
-    return _from_actions(_by_action("P", P), R, discount, "matrices", about)
+    return _build_mdp(_split_by_action("P", P), R, discount, "matrices", attributes)
 
 
 def read_matrices(
-    path: str | os.PathLike[str], *, discount: float | None = None, first: str | None = None
+    path: str | os.PathLike[str], *, discount: float | None = None, first_axis: str | None = None
 ) -> MDP:
     """The MDP in a .npz file with the arrays `P` and `R`.
 
@@ -53,83 +53,87 @@ def read_matrices(
     `positions`, `features`, `policy` and `available`.
     """
     where = os.fspath(path)
-    if first not in (None, *ORDERS):
-        raise InputError(f"{where}: option first is {first!r} and must be actions or states.")
+    if first_axis not in (None, *AXIS_ORDERS):
+        raise InputError(f"{where}: option first is {first_axis!r} and must be actions or states.")
     with name_input_errors(where):
-        return _from_file(where, _arrays(where), discount, first)
+        return _build_from_arrays(where, _load_arrays(where), discount, first_axis)
 
 
-def _from_file(
-    where: str, found: dict[str, NDArray[Any]], discount: float | None, first: str | None
+def _build_from_arrays(
+    caller: str, arrays: dict[str, NDArray[Any]], discount: float | None, first_axis: str | None
 ) -> MDP:
-    given = _discount(where, found.get("discount")) if discount is None else discount
-    about = {name: found[name] for name in ABOUT if name in found}
-    R = found["R"]
-    if "P" in found:
-        P = found["P"]
+    given = _read_discount(caller, arrays.get("discount")) if discount is None else discount
+    about = {name: arrays[name] for name in OPTIONAL_ARRAYS if name in arrays}
+    R = arrays["R"]
+    if "P" in arrays:
+        P = arrays["P"]
         if P.ndim != 3:
             raise InputError(
-                f"{where}: P has shape {P.shape} and must be (actions, states, states) or "
+                f"{caller}: P has shape {P.shape} and must be (actions, states, states) or "
                 "(states, actions, states)."
             )
-        order = _order(where, P.shape, first)
+        order = _infer_axis_order(caller, P.shape, first_axis)
         if order == "states":
             P, R = P.swapaxes(0, 1), R.swapaxes(0, 1) if R.ndim == 3 else R
-        return _from_actions(_by_action("P", P), R, given, where, about)
-    actions = _stacked(where, found, first or "states")
-    return _from_actions(actions, R, given, where, about)
+        return _build_mdp(_split_by_action("P", P), R, given, caller, about)
+    actions = _split_csr(caller, arrays, first_axis or "states")
+    return _build_mdp(actions, R, given, caller, about)
 
 
-def _discount(where: str, own: NDArray[Any] | None) -> float:
+def _read_discount(caller: str, stored: NDArray[Any] | None) -> float:
     """The discount in a file, or the usual one where it has none."""
-    if own is None:
-        return DISCOUNT
-    if own.shape != () or own.dtype.kind not in "iuf":
+    if stored is None:
+        return DEFAULT_DISCOUNT
+    if stored.shape != () or stored.dtype.kind not in "iuf":
         raise InputError(
-            f"{where}: discount is {own.dtype} of shape {own.shape} and must be one number."
+            f"{caller}: discount is {stored.dtype} of shape {stored.shape} and must be one number."
         )
-    return float(own)
+    return float(stored)
 
 
-def _from_actions(
-    P: list[sparse.csr_array], R: Any, discount: Any, where: str, about: dict[str, Any]
+def _build_mdp(
+    P: list[sparse.csr_array], R: Any, discount: Any, caller: str, attributes: dict[str, Any]
 ) -> MDP:
     states, actions = P[0].shape[0], len(P)
     for action, matrix in enumerate(P):
         if matrix.shape != (states, states):
             raise InputError(
-                f"{where}: P[{action}] has shape {matrix.shape} and must be square and as large "
+                f"{caller}: P[{action}] has shape {matrix.shape} and must be square and as large "
                 f"as P[0], {P[0].shape}."
             )
-    rewards = _rewards(where, R, P, states, actions)
-    return MDP.from_matrices(P, rewards, discount=discount, **about)
+    rewards = _convert_rewards(caller, R, P, states, actions)
+    return MDP.from_matrices(P, rewards, discount=discount, **attributes)
 
 
-def _by_action(what: str, given: Any) -> list[sparse.csr_array]:
+def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array]:
     """A list of sparse matrices from an array (A, S, S) or a sequence of matrices."""
-    if sparse.issparse(given) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
+    if (
+        sparse.issparse(matrices_or_array)
+        or not hasattr(matrices_or_array, "__len__")
+        or getattr(matrices_or_array, "ndim", 1) == 0
+    ):
         raise InputError(
-            f"matrices: {what} is one {type(given).__name__} and must hold a matrix an action."
+            f"matrices: {name} is one {type(matrices_or_array).__name__} and must hold a matrix an action."
         )
-    if not len(given):
-        raise InputError(f"matrices: {what} holds no matrix and must hold one an action.")
+    if not len(matrices_or_array):
+        raise InputError(f"matrices: {name} holds no matrix and must hold one an action.")
     matrices = []
-    for action, each in enumerate(given):
+    for action, each in enumerate(matrices_or_array):
         try:
             matrix = sparse.csr_array(each, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"matrices: {what}[{action}] is no matrix ({error}).") from None
+            raise InputError(f"matrices: {name}[{action}] is no matrix ({error}).") from None
         if matrix.ndim != 2:
             raise InputError(
-                f"matrices: {what}[{action}] has shape {matrix.shape}; {what} must be (actions, "
+                f"matrices: {name}[{action}] has shape {matrix.shape}; {name} must be (actions, "
                 "states, states), or one matrix an action."
             )
         matrices.append(matrix)
     return matrices
 
 
-def _rewards(
-    where: str, R: Any, P: Sequence[sparse.csr_array], states: int, actions: int
+def _convert_rewards(
+    caller: str, R: Any, P: Sequence[sparse.csr_array], states: int, actions: int
 ) -> NDArray[np.float64]:
     """R as (S, A), from any of its forms."""
     given = R
@@ -138,22 +142,22 @@ def _rewards(
         given = whole.toarray()
     by_transition = not isinstance(given, np.ndarray) and any(map(sparse.issparse, given))
     if not by_transition and getattr(given, "dtype", None) != np.dtype(object):
-        array = _numbers(where, given)
+        array = _to_floats(caller, given)
         if array.shape == (states,):
             return np.repeat(array[:, None], actions, axis=1)
         if array.shape == (states, actions):
             return array
         if array.shape != (actions, states, states):
             raise InputError(
-                f"{where}: R has shape {array.shape} and must be ({states},), ({states}, "
+                f"{caller}: R has shape {array.shape} and must be ({states},), ({states}, "
                 f"{actions}) or ({actions}, {states}, {states}): states, actions, then successors."
             )
         given = array
-    matrices = _by_action("R", given)
+    matrices = _split_by_action("R", given)
     shapes = [matrix.shape for matrix in matrices]
     if shapes != [(states, states)] * actions:
         raise InputError(
-            f"{where}: R holds {len(matrices)} matrices of shape {shapes[0]} and must hold "
+            f"{caller}: R holds {len(matrices)} matrices of shape {shapes[0]} and must hold "
             f"{actions}, each ({states}, {states})."
         )
     row, probability, reward = [], [], []
@@ -163,8 +167,8 @@ def _rewards(
         row.append(s * actions + action)
         probability.append(entries.data)
         reward.append(np.asarray(r[s, successor]).ravel())
-    mean = expected_rewards(
-        where,
+    mean = compute_expected_rewards(
+        caller,
         np.concatenate(row),
         np.concatenate(probability),
         np.concatenate(reward),
@@ -173,53 +177,53 @@ def _rewards(
     return mean.reshape(states, actions)
 
 
-def _numbers(where: str, given: Any) -> NDArray[np.float64]:
+def _to_floats(caller: str, values: Any) -> NDArray[np.float64]:
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: R must be numbers ({error}).") from None
+        raise InputError(f"{caller}: R must be numbers ({error}).") from None
 
 
-def _arrays(where: str) -> dict[str, NDArray[Any]]:
+def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
     """The arrays of a .npz file, P and R or their like among them."""
     try:
-        with archive(where) as opened:
+        with open_archive(path) as opened:
             names = set(opened.files)
             if {"values", "met", "about"} <= names:
                 raise InputError(
-                    f"{where}: is a saved run, not an MDP; give its world or data, and this "
+                    f"{path}: is a saved run, not an MDP; give its world or data, and this "
                     "with --resume."
                 )
             if {"values", "about"} <= names:
                 raise InputError(
-                    f"{where}: is a table of distances, not an MDP; see it with "
-                    f"`bisimetric show {where}`."
+                    f"{path}: is a table of distances, not an MDP; see it with "
+                    f"`bisimetric show {path}`."
                 )
-            if "R" not in names or not ("P" in names or names.issuperset(STACK)):
+            if "R" not in names or not ("P" in names or names.issuperset(CSR_ARRAYS)):
                 raise InputError(
-                    f"{where}: holds {', '.join(sorted(names)) or 'nothing'} and must hold P "
+                    f"{path}: holds {', '.join(sorted(names)) or 'nothing'} and must hold P "
                     "(or data, indices and indptr) and R."
                 )
-            wanted = names & {"P", "R", "discount", *STACK, *ABOUT}
+            wanted = names & {"P", "R", "discount", *CSR_ARRAYS, *OPTIONAL_ARRAYS}
             found = {name: opened[name] for name in sorted(wanted)}
-            _check_kinds(where, found)
+            _validate_dtypes(path, found)
             return found
     except FileNotFoundError:
-        raise InputError(f"{where}: there is no such file; check the path.") from None
+        raise InputError(f"{path}: there is no such file; check the path.") from None
     except InputError:
         raise
     except OSError as error:
         raise InputError(str(error)) from None
-    except UNREADABLE as error:
+    except ARCHIVE_ERRORS as error:
         raise InputError(
-            f"{where}: is cut short or no .npz file of plain arrays ({error}); save one with "
+            f"{path}: is cut short or no .npz file of plain arrays ({error}); save one with "
             "numpy.savez(path, P=..., R=...)."
         ) from None
 
 
-def _check_kinds(where: str, found: dict[str, NDArray[Any]]) -> None:
+def _validate_dtypes(caller: str, arrays: dict[str, NDArray[Any]]) -> None:
     """Refuses arrays of other types than their use."""
-    for name, array in found.items():
+    for name, array in arrays.items():
         if name in ("names", "actions"):
             fine, wanted = array.ndim == 1, "a list of names"
         elif name in ("indices", "indptr"):
@@ -230,54 +234,56 @@ def _check_kinds(where: str, found: dict[str, NDArray[Any]]) -> None:
             fine, wanted = name == "discount" or array.dtype.kind in "biuf", "numbers"
         if not fine:
             raise InputError(
-                f"{where}: {name} is {array.dtype} of shape {array.shape} and must be {wanted}."
+                f"{caller}: {name} is {array.dtype} of shape {array.shape} and must be {wanted}."
             )
 
 
-def _order(where: str, shape: tuple[int, ...], first: str | None) -> str:
+def _infer_axis_order(caller: str, shape: tuple[int, ...], first_axis: str | None) -> str:
     """Whether the first axis of P counts actions or states."""
     fits = [
         order
         for order, states in (("actions", shape[1]), ("states", shape[0]))
         if shape[2] == states
     ]
-    if not fits or first not in (None, *fits):
+    if not fits or first_axis not in (None, *fits):
         raise InputError(
-            f"{where}: P has shape {shape} and must be (actions, states, states) or (states, "
-            f"actions, states){'' if first is None else f', with {first} first'}."
+            f"{caller}: P has shape {shape} and must be (actions, states, states) or (states, "
+            f"actions, states){'' if first_axis is None else f', with {first_axis} first'}."
         )
-    if first is None and len(fits) == 2:
+    if first_axis is None and len(fits) == 2:
         raise InputError(
-            f"{where}: P has shape {shape}, which does not tell whether its first axis counts "
+            f"{caller}: P has shape {shape}, which does not tell whether its first axis counts "
             "actions or states; say first=actions or first=states."
         )
-    return first or fits[0]
+    return first_axis or fits[0]
 
 
-def _stacked(where: str, found: dict[str, NDArray[Any]], first: str) -> list[sparse.csr_array]:
+def _split_csr(
+    caller: str, arrays: dict[str, NDArray[Any]], first_axis: str
+) -> list[sparse.csr_array]:
     """The matrices, one an action, of a sparse stack with S * A rows."""
-    R = found["R"]
+    R = arrays["R"]
     states = R.shape[-1] if R.ndim == 3 else len(np.atleast_1d(R))
-    rows = len(found["indptr"]) - 1
+    rows = len(arrays["indptr"]) - 1
     if not (rows > 0 and states > 0 and R.ndim > 0):
         raise InputError(
-            f"{where}: indptr has shape {found['indptr'].shape} and R {R.shape}; there must be at "
+            f"{caller}: indptr has shape {arrays['indptr'].shape} and R {R.shape}; there must be at "
             "least one state and action."
         )
     try:
-        check_csr(found["data"], found["indices"], found["indptr"], states)
-        stack = sparse.csr_array(tuple(found[name] for name in STACK), shape=(rows, states))
+        validate_csr(arrays["data"], arrays["indices"], arrays["indptr"], states)
+        stack = sparse.csr_array(tuple(arrays[name] for name in CSR_ARRAYS), shape=(rows, states))
         stack.check_format(full_check=True)
     except ValueError as error:
         raise InputError(
-            f"{where}: data, indices and indptr are no CSR matrix ({error})."
+            f"{caller}: data, indices and indptr are no CSR matrix ({error})."
         ) from None
     if rows == 0 or rows % states:
         raise InputError(
-            f"{where}: the sparse matrix has {rows} rows and R has {states} states; it must have "
+            f"{caller}: the sparse matrix has {rows} rows and R has {states} states; it must have "
             "one row a state and action."
         )
     actions = rows // states
-    if first == "actions":
+    if first_axis == "actions":
         return [stack[action * states : (action + 1) * states] for action in range(actions)]
     return [stack[action::actions] for action in range(actions)]

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import ExpectedReward, MissingActions
+from bisimetric.errors import ExpectedRewardWarning, MissingActionsWarning
 from bisimetric.mdp.rewards import mean_rewards
 
 PACKAGE = __name__.partition(".")[0]
 
 
-def expected_rewards(
-    where: str,
-    row: NDArray[np.integer],
-    probability: NDArray[np.floating],
-    reward: NDArray[np.floating],
-    rows: int,
+def compute_expected_rewards(
+    caller: str,
+    rows: NDArray[np.integer],
+    probabilities: NDArray[np.floating],
+    rewards: NDArray[np.floating],
+    num_rows: int,
 ) -> NDArray[np.float64]:
     """R(row) = sum of probability times reward over the outcomes of each row, (rows,).
 
@@ -30,35 +30,37 @@ def expected_rewards(
     >>> expected_rewards("doc", np.array([0, 0]), np.array([0.5, 0.5]), np.array([2.0, 2.0]), 1)
     array([2.])
     """
-    possible = probability > 0
-    mean, differs = mean_rewards(row[possible], reward[possible], rows, probability[possible])
+    possible = probabilities > 0
+    mean, differs = mean_rewards(
+        rows[possible], rewards[possible], num_rows, probabilities[possible]
+    )
     if differs.any():
-        say(
-            ExpectedReward,
-            f"{where}: the reward depends on the successor for {differs.sum()} of {rows} states "
+        warn_caller(
+            ExpectedRewardWarning,
+            f"{caller}: the reward depends on the successor for {differs.sum()} of {num_rows} states "
             "and actions; its expectation is used.",
         )
     return mean
 
 
-def about_missing(where: str, available: NDArray[np.bool_]) -> None:
+def warn_missing_actions(caller: str, available: NDArray[np.bool_]) -> None:
     """Says, once, that some states lack some of the actions: `available` is (S, A)."""
     lacking = int((~available.all(axis=1)).sum())
     if lacking:
-        say(
-            MissingActions,
-            f"{where}: {lacking} of {len(available)} states lack some actions; they are at the "
+        warn_caller(
+            MissingActionsWarning,
+            f"{caller}: {lacking} of {len(available)} states lack some actions; they are at the "
             "largest possible bisimulation distance from states with other actions.",
         )
 
 
-def say(category: type[Warning], message: str) -> None:
+def warn_caller(category: type[Warning], message: str) -> None:
     """Warns at the line outside of this package that asked for the import."""
     depth, frame = 1, sys._getframe()
-    while frame.f_back is not None and _ours(frame.f_globals):
+    while frame.f_back is not None and _is_own_module(frame.f_globals):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(message, category, stacklevel=depth)
 
 
-def _ours(names: dict[str, Any]) -> bool:
-    return str(names.get("__name__")).partition(".")[0] == PACKAGE
+def _is_own_module(module_globals: dict[str, Any]) -> bool:
+    return str(module_globals.get("__name__")).partition(".")[0] == PACKAGE

@@ -35,7 +35,7 @@ MIRRORED_ROOMS_POLICY = """\
 *******
 """
 
-GRIDS = {"mirrored-rooms": MIRRORED_ROOMS, "mirrored-rooms-policy": MIRRORED_ROOMS_POLICY}
+PAPER_GRIDS = {"mirrored-rooms": MIRRORED_ROOMS, "mirrored-rooms-policy": MIRRORED_ROOMS_POLICY}
 
 
 def mirrored_rooms(*, discount: float = 0.99) -> MDP:
@@ -71,8 +71,8 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
     >>> mdp.name(0), mdp.name(31)
     ('lower 1,1', 'upper 1,1')
     """
-    if base in GRIDS:
-        one = grid(GRIDS[base], discount=discount)
+    if base in PAPER_GRIDS:
+        one = grid(PAPER_GRIDS[base], discount=discount)
     elif "\n" in base:
         one = grid(base, discount=discount)
     else:

@@ -12,41 +12,41 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.errors import InputError, near_names
+from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp import MDP, PROBABILITY_TOL
 from bisimetric.memory import require_memory
-from bisimetric.worlds.notes import about_missing, expected_rewards
+from bisimetric.worlds.notes import compute_expected_rewards, warn_missing_actions
 from bisimetric.worlds.prism_files import (
-    Rows,
-    Transitions,
+    PrismRows,
+    PrismTransitions,
     read_labels,
     read_rewards,
     read_states,
     read_transitions,
 )
 
-ROUNDED = 1e-5
+PRISM_PROBABILITY_TOL = 1e-5
 """How far PRISM itself lets the probabilities of a choice sum from 1."""
 
-NO_ACTION = "unlabelled"
-BUILT_IN = ("init", "deadlock")
-BESIDE = {
+UNLABELLED = "unlabelled"
+BUILT_IN_LABELS = ("init", "deadlock")
+EXTENSIONS = {
     "sta": (".sta",),
     "lab": (".lab",),
     "srew": (".srew", ".rews"),
     "trew": (".trew", ".rewt"),
 }
 
-Given = str | os.PathLike[str] | None
+OptionalPath = str | os.PathLike[str] | None
 
 
 def from_prism(
     tra: str | os.PathLike[str],
     *,
-    sta: Given = None,
-    lab: Given = None,
-    srew: Given = None,
-    trew: Given = None,
+    sta: OptionalPath = None,
+    lab: OptionalPath = None,
+    srew: OptionalPath = None,
+    trew: OptionalPath = None,
     observe: str | Sequence[str] | None = None,
     discount: float = 0.99,
 ) -> MDP:
@@ -75,12 +75,12 @@ def from_prism(
     """
     path = os.fspath(tra)
     given = {"sta": sta, "lab": lab, "srew": srew, "trew": trew}
-    files = {kind: _beside(path, kind, each) for kind, each in given.items()}
+    files = {kind: _find_file(path, kind, each) for kind, each in given.items()}
     rewarded = bool(files["srew"] or files["trew"])
     if observe is None and not rewarded:
-        _refuse_numbered(path)
+        _reject_ambiguous_rewards(path)
     transitions = read_transitions(path)
-    states = transitions.states
+    states = transitions.num_states
     choices = 1 + int(transitions.rows.ids[:, 1].max(initial=0))
     require_memory(
         f"{path}: the first line says {states:,} states, which need",
@@ -88,30 +88,32 @@ def from_prism(
         f"is it right? the file has {len(transitions.rows.value):,} transitions",
     )
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
-    observed = _observed(path, labels, observe, rewarded)
+    observed = _select_labels(path, labels, observe, rewarded)
     own, paid = np.zeros(states), np.zeros(len(transitions.rows.value))
     if files["srew"]:
         by_state = read_rewards(files["srew"], transitions, by_state=True)
         own += np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
     if files["trew"]:
-        paid += _per_transition(files["trew"], transitions)
+        paid += _read_transition_rewards(files["trew"], transitions)
 
-    stuck = _stuck(transitions, labels.get("deadlock"))
+    stuck = _find_deadlocks(transitions, labels.get("deadlock"))
     loops = stuck[transitions.rows.ids[:, 0]]
     own += np.bincount(transitions.rows.ids[loops, 0], weights=paid[loops], minlength=states)
-    moving, paid = _only(transitions, ~loops), paid[~loops]
-    pairs, pair_of = _choices(moving)
-    action, actions = _actions(moving, pairs, pair_of)
+    moving, paid = _select_rows(transitions, ~loops), paid[~loops]
+    pairs, pair_of = _index_choices(moving)
+    action, actions = _assign_actions(moving, pairs, pair_of)
     row = (pairs[:, 0] * len(actions) + action)[pair_of]
-    probability = _scaled(moving, pairs, pair_of)
-    mean = expected_rewards(path, row, probability, paid, states * len(actions))
+    probability = _normalise_probabilities(moving, pairs, pair_of)
+    mean = compute_expected_rewards(path, row, probability, paid, states * len(actions))
     rewards = mean.reshape(states, len(actions)) + own[:, None]
     available = np.repeat(stuck[:, None], len(actions), axis=1)
     available.ravel()[row] = True
-    about_missing(path, available)
+    warn_missing_actions(path, available)
 
     held = np.array([labels[name] for name in observed], dtype=np.bool_).reshape(-1, states).T
-    P = _with_loops((row, moving.rows.ids[:, 2], probability), stuck, len(actions), held.shape[1])
+    P = _add_self_loops(
+        (row, moving.rows.ids[:, 2], probability), stuck, len(actions), held.shape[1]
+    )
     return MDP(
         P,
         np.hstack([rewards, held]),
@@ -123,20 +125,20 @@ def from_prism(
     )
 
 
-def _beside(path: str, kind: str, given: Given) -> str | None:
+def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:
     """The file of a kind: the one that is given, else the one beside the transitions, if any."""
-    if given is not None:
-        return os.fspath(given)
-    found = (str(Path(path).with_suffix(ending)) for ending in BESIDE[kind])
+    if explicit_path is not None:
+        return os.fspath(explicit_path)
+    found = (str(Path(path).with_suffix(ending)) for ending in EXTENSIONS[kind])
     return next(filter(os.path.isfile, found), None)
 
 
-def _refuse_numbered(path: str) -> None:
+def _reject_ambiguous_rewards(path: str) -> None:
     """Several reward structures go to model1.srew, model2.srew and so on: one must be chosen."""
     stem = Path(path)
     found = sorted(
         each.name
-        for ending in (*BESIDE["srew"], *BESIDE["trew"])
+        for ending in (*EXTENSIONS["srew"], *EXTENSIONS["trew"])
         for each in stem.parent.glob(f"{glob.escape(stem.stem)}[0-9]*{ending}")
         if each.name[len(stem.stem) : -len(ending)].isdigit()
     )
@@ -147,7 +149,7 @@ def _refuse_numbered(path: str) -> None:
         )
 
 
-def _choices(transitions: Transitions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _index_choices(transitions: PrismTransitions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The different (state, choice) pairs (c, 2), sorted, and the pair of each transition (n,)."""
     state, choice, _ = transitions.rows.ids.T
     most = int(choice.max(initial=0)) + 1
@@ -155,12 +157,12 @@ def _choices(transitions: Transitions) -> tuple[NDArray[np.int64], NDArray[np.in
     return np.stack(divmod(pair, most), axis=1), pair_of
 
 
-def _actions(
-    transitions: Transitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
+def _assign_actions(
+    transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], list[str]]:
     """The action of each pair (c,), and the names of the actions."""
     rows = transitions.rows
-    if transitions.chain:
+    if transitions.is_dtmc:
         return np.zeros(len(pairs), dtype=np.int64), ["step"]
     if not rows.actions:
         return pairs[:, 1], [str(each) for each in range(int(pairs[:, 1].max(initial=0)) + 1)]
@@ -171,7 +173,7 @@ def _actions(
         at = int(np.argmax(other))
         state, choice = pairs[pair_of[at]]
         raise InputError(
-            f"{transitions.path}: line {rows.line[at]}: choice {choice} of state {state} has "
+            f"{transitions.path}: line {rows.line_number[at]}: choice {choice} of state {state} has "
             "another action in the lines above; a choice has one action."
         )
     # Within a state and label, choices are counted in the order of their numbers.
@@ -188,108 +190,114 @@ def _actions(
     by_appearance = np.argsort(first)
     place = np.empty_like(by_appearance)
     place[by_appearance] = np.arange(len(code))
-    called = [NO_ACTION, *rows.actions]
+    called = [UNLABELLED, *rows.actions]
     names = [
         called[which] + (f"#{times + 1}" if times else "")
         for which, times in (divmod(int(each), width) for each in code[by_appearance])
     ]
-    return place[action], names or [NO_ACTION]
+    return place[action], names or [UNLABELLED]
 
 
-def _scaled(
-    transitions: Transitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
+def _normalise_probabilities(
+    transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """The probabilities, those of a choice that sums almost to 1 made to sum to 1."""
     rows = transitions.rows
     sums = np.bincount(pair_of, weights=rows.value, minlength=len(pairs))
     off = np.abs(sums - 1)
-    if (off > ROUNDED).any():
-        pair = int(np.argmax(off > ROUNDED))
+    if (off > PRISM_PROBABILITY_TOL).any():
+        pair = int(np.argmax(off > PRISM_PROBABILITY_TOL))
         state, choice = pairs[pair]
-        which = f"state {state}" if transitions.chain else f"choice {choice} of state {state}"
+        which = f"state {state}" if transitions.is_dtmc else f"choice {choice} of state {state}"
         raise InputError(
-            f"{transitions.path}: line {rows.line[np.argmax(pair_of == pair)]}: the probabilities "
+            f"{transitions.path}: line {rows.line_number[np.argmax(pair_of == pair)]}: the probabilities "
             f"of {which} sum to {sums[pair]:.9g} and must sum to 1."
         )
     return rows.value / np.where(off > PROBABILITY_TOL, sums, 1.0)[pair_of]
 
 
-def _per_transition(path: str, transitions: Transitions) -> NDArray[np.float64]:
+def _read_transition_rewards(path: str, transitions: PrismTransitions) -> NDArray[np.float64]:
     """The rewards of a .trew file, one for each line of the .tra file (n,)."""
     rewards = read_rewards(path, transitions, by_state=False)
     there, here = transitions.rows.ids, rewards.ids
     most = max(int(each[:, 1].max(initial=0)) for each in (there, here)) + 1
-    known, back = np.unique(_numbered(there, most, transitions.states), return_inverse=True)
-    wanted = _numbered(here, most, transitions.states)
+    known, back = np.unique(
+        _encode_triples(there, most, transitions.num_states), return_inverse=True
+    )
+    wanted = _encode_triples(here, most, transitions.num_states)
     at = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
     missing = known[at] != wanted if len(known) else np.ones(len(wanted), dtype=np.bool_)
     if missing.any():
         first = int(np.argmax(missing))
         raise InputError(
-            f"{path}: line {rewards.line[first]} pays for a transition that {transitions.path} "
+            f"{path}: line {rewards.line_number[first]} pays for a transition that {transitions.path} "
             "does not have; export both from one model."
         )
     return np.bincount(at, weights=rewards.value, minlength=len(known))[back].astype(np.float64)
 
 
-def _numbered(ids: NDArray[np.int64], most: int, states: int) -> NDArray[np.int64]:
+def _encode_triples(ids: NDArray[np.int64], num_choices: int, num_states: int) -> NDArray[np.int64]:
     """Each (state, choice, successor) as one number."""
-    return np.asarray((ids[:, 0] * most + ids[:, 1]) * states + ids[:, 2])
+    return np.asarray((ids[:, 0] * num_choices + ids[:, 1]) * num_states + ids[:, 2])
 
 
-def _stuck(transitions: Transitions, deadlock: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+def _find_deadlocks(
+    transitions: PrismTransitions, labelled: NDArray[np.bool_] | None
+) -> NDArray[np.bool_]:
     """The deadlocks (S,): states without a line, and those that PRISM has given a loop."""
     rows = transitions.rows
-    stuck = np.ones(transitions.states, dtype=np.bool_)
+    stuck = np.ones(transitions.num_states, dtype=np.bool_)
     stuck[rows.ids[:, 0]] = False
-    if deadlock is not None:
-        leaves = np.zeros(transitions.states, dtype=np.bool_)
+    if labelled is not None:
+        leaves = np.zeros(transitions.num_states, dtype=np.bool_)
         is_loop = (rows.ids[:, 0] == rows.ids[:, 2]) & (rows.value == 1) & (rows.action < 0)
         leaves[rows.ids[~is_loop, 0]] = True
-        stuck |= deadlock & ~leaves
+        stuck |= labelled & ~leaves
     return stuck
 
 
-def _only(transitions: Transitions, kept: NDArray[np.bool_]) -> Transitions:
+def _select_rows(transitions: PrismTransitions, mask: NDArray[np.bool_]) -> PrismTransitions:
     """Some of the lines of a .tra file."""
     rows = transitions.rows
-    some = Rows(rows.ids[kept], rows.value[kept], rows.action[kept], rows.line[kept], rows.actions)
+    some = PrismRows(
+        rows.ids[mask], rows.value[mask], rows.action[mask], rows.line_number[mask], rows.actions
+    )
     return dataclasses.replace(transitions, rows=some)
 
 
-def _observed(
+def _select_labels(
     path: str,
     labels: dict[str, NDArray[np.bool_]],
     observe: str | Sequence[str] | None,
-    rewarded: bool,
+    has_rewards: bool,
 ) -> list[str]:
     """The labels that count."""
     if observe is None:
-        return [] if rewarded else [name for name in labels if name not in BUILT_IN]
+        return [] if has_rewards else [name for name in labels if name not in BUILT_IN_LABELS]
     wanted = [each.strip() for each in observe.split(",")] if isinstance(observe, str) else observe
     for name in wanted:
         if name not in labels:
             known = f"they are {', '.join(labels)}" if labels else "there is no .lab file beside it"
             raise InputError(
-                f"{path}: there is no label {name!r}{near_names(name, labels) or ';'} {known}."
+                f"{path}: there is no label {name!r}{suggest_names(name, labels) or ';'} {known}."
             )
     return list(dict.fromkeys(wanted))
 
 
-def _with_loops(
-    moves: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]],
-    stuck: NDArray[np.bool_],
-    actions: int,
-    labels: int,
+def _add_self_loops(
+    transitions: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]],
+    deadlocks: NDArray[np.bool_],
+    num_actions: int,
+    num_labels: int,
 ) -> sparse.csr_array:
     """P from row, successor and probability of the moves, with loops for the actions of states
     that are stuck, and for the actions of labels, which come after the others."""
-    states, width = len(stuck), actions + labels
-    row, successor, probability = moves
-    loops = np.repeat(stuck[:, None], width, axis=1)
-    loops[:, actions:] = True
+    states, width = len(deadlocks), num_actions + num_labels
+    row, successor, probability = transitions
+    loops = np.repeat(deadlocks[:, None], width, axis=1)
+    loops[:, num_actions:] = True
     at, _ = np.nonzero(loops)
-    rows = np.concatenate([row // actions * width + row % actions, np.flatnonzero(loops)])
+    rows = np.concatenate([row // num_actions * width + row % num_actions, np.flatnonzero(loops)])
     columns = np.concatenate([successor, at])
     values = np.concatenate([probability, np.ones(len(at))])
     return sparse.csr_array(sparse.coo_array((values, (rows, columns)), (states * width, states)))

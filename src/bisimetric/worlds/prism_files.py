@@ -12,16 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.worlds.words import Words, words_of
+from bisimetric.worlds.words import TokenBlock, read_tokens
 
-LINES = {True: '"state successor {} [action]"', False: '"state choice successor {} [action]"'}
-COLUMNS = {None: 1, True: 2, False: 3}
-COUNTS = re.compile(r"\d+(\s+\d+)*")
-LABELS = re.compile(r'(\s*\d+="[^"]*")+')
+LINE_FORMATS = {
+    True: '"state successor {} [action]"',
+    False: '"state choice successor {} [action]"',
+}
+NUM_ID_COLUMNS = {None: 1, True: 2, False: 3}
+COUNTS_PATTERN = re.compile(r"\d+(\s+\d+)*")
+LABELS_PATTERN = re.compile(r'(\s*\d+="[^"]*")+')
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class PrismRows:
     """The lines of a file of numbers, after its first.
 
     `ids` (n, k) are the whole numbers of each line, `value` (n,) the number after them, `action`
@@ -31,25 +34,25 @@ class Rows:
     ids: NDArray[np.int64]
     value: NDArray[np.float64]
     action: NDArray[np.int64]
-    line: NDArray[np.int64]
+    line_number: NDArray[np.int64]
     actions: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
-class Transitions:
+class PrismTransitions:
     """A .tra file: how many `states`, whether it is a `chain` (a DTMC), and its `rows`: state,
     choice and successor. The only choice of a chain is 0."""
 
     path: str
-    states: int
-    chain: bool
-    rows: Rows
+    num_states: int
+    is_dtmc: bool
+    rows: PrismRows
 
 
-def read_transitions(path: str) -> Transitions:
+def read_transitions(path: str) -> PrismTransitions:
     """A .tra file of an MDP ("states choices transitions") or of a DTMC ("states transitions")."""
-    with _reading(path) as file:
-        counts, line = _counts(file, path)
+    with _open_file(path) as file:
+        counts, line = _read_counts(file, path)
         if len(counts) not in (2, 3):
             raise InputError(
                 f"{path}: line {line} has {len(counts)} numbers and must have 3 (an MDP: states, "
@@ -58,42 +61,42 @@ def read_transitions(path: str) -> Transitions:
         if counts[0] == 0:
             raise InputError(f"{path}: line {line} says 0 states and must say at least 1.")
         chain = len(counts) == 2
-        rows = _rows(file, path, line, chain, "probability")
-    _refuse_count(path, line, "transitions", counts[-1], len(rows.value))
-    _refuse_outside(path, rows, (0, 2), counts[0])
+        rows = _read_rows(file, path, line, chain, "probability")
+    _require_count(path, line, "transitions", counts[-1], len(rows.value))
+    _reject_unknown_states(path, rows, (0, 2), counts[0])
     wrong = ~((rows.value >= 0) & (rows.value <= 1))
     if wrong.any():
         at = int(np.argmax(wrong))
         raise InputError(
-            f"{path}: line {rows.line[at]}: {rows.value[at]:g} is no probability; the rates of a "
+            f"{path}: line {rows.line_number[at]}: {rows.value[at]:g} is no probability; the rates of a "
             "CTMC cannot be used."
         )
     if not chain:
         state, choice, _ = rows.ids.T
         pairs = np.unique(state * (int(choice.max(initial=0)) + 1) + choice)
-        _refuse_count(path, line, "choices", counts[1], len(pairs))
-    return Transitions(path, counts[0], chain, rows)
+        _require_count(path, line, "choices", counts[1], len(pairs))
+    return PrismTransitions(path, counts[0], chain, rows)
 
 
-def read_rewards(path: str, transitions: Transitions, *, by_state: bool) -> Rows:
+def read_rewards(path: str, transitions: PrismTransitions, *, by_state: bool) -> PrismRows:
     """A .srew file ("state reward"), or a .trew file (with choice and successor between)."""
-    with _reading(path) as file:
-        counts, line = _counts(file, path)
-        if counts[0] != transitions.states:
+    with _open_file(path) as file:
+        counts, line = _read_counts(file, path)
+        if counts[0] != transitions.num_states:
             raise InputError(
                 f"{path}: line {line} says {counts[0]} states and {transitions.path} has "
-                f"{transitions.states}; export both from one model."
+                f"{transitions.num_states}; export both from one model."
             )
-        rows = _rows(file, path, line, None if by_state else transitions.chain, "reward")
-    _refuse_count(path, line, "rewards", counts[-1], len(rows.value))
-    _refuse_outside(path, rows, (0,) if by_state else (0, 2), transitions.states)
+        rows = _read_rows(file, path, line, None if by_state else transitions.is_dtmc, "reward")
+    _require_count(path, line, "rewards", counts[-1], len(rows.value))
+    _reject_unknown_states(path, rows, (0,) if by_state else (0, 2), transitions.num_states)
     return rows
 
 
-def read_states(path: str, transitions: Transitions) -> list[str]:
+def read_states(path: str, transitions: PrismTransitions) -> list[str]:
     """The states of a .sta file as they are written there, such as "(0,1)"."""
-    with _reading(path) as file:
-        _, line = _first_line(file, path)
+    with _open_file(path) as file:
+        _, line = _read_first_line(file, path)
         names: list[str] = []
         for at, read in enumerate(file, line + 1):
             text = read.decode("utf-8", "replace").strip()
@@ -105,39 +108,39 @@ def read_states(path: str, transitions: Transitions) -> list[str]:
                 )
             if text:
                 names.append(name)
-    if len(names) != transitions.states:
+    if len(names) != transitions.num_states:
         raise InputError(
-            f"{path}: has {len(names)} states and {transitions.path} has {transitions.states}; "
+            f"{path}: has {len(names)} states and {transitions.path} has {transitions.num_states}; "
             "export both from one model."
         )
     return names
 
 
-def read_labels(path: str, transitions: Transitions) -> dict[str, NDArray[np.bool_]]:
+def read_labels(path: str, transitions: PrismTransitions) -> dict[str, NDArray[np.bool_]]:
     """The labels of a .lab file, and the states (S,) that carry each."""
-    with _reading(path) as file:
-        text, line = _first_line(file, path)
+    with _open_file(path) as file:
+        text, line = _read_first_line(file, path)
         numbered = dict(re.findall(r'(\d+)="([^"]*)"', text))
         names = [numbered.get(str(index), "") for index in range(len(numbered))]
-        if LABELS.fullmatch(text) is None or "" in names or len(set(names)) < len(names):
+        if LABELS_PATTERN.fullmatch(text) is None or "" in names or len(set(names)) < len(names):
             raise InputError(
                 f"{path}: line {line} is {text[:40]!r} and must number the labels from 0, as in "
                 '0="init" 1="deadlock".'
             )
-        carried = np.zeros((len(names), transitions.states), dtype=np.bool_)
-        for block in words_of(file, path, line + 1, gaps=b":"):
-            owner = np.repeat(block.integers(block.first, "state"), block.count)
-            label = block.integers(np.arange(len(owner)), "number of a label")
-            label[block.first] = 0
-            _refuse_beyond(block, "state", owner, transitions.states)
-            _refuse_beyond(block, "label", label, len(names))
-            label, owner = np.delete(label, block.first), np.delete(owner, block.first)
+        carried = np.zeros((len(names), transitions.num_states), dtype=np.bool_)
+        for block in read_tokens(file, path, line + 1, separators=b":"):
+            owner = np.repeat(block.to_integers(block.first_token, "state"), block.num_tokens)
+            label = block.to_integers(np.arange(len(owner)), "number of a label")
+            label[block.first_token] = 0
+            _reject_out_of_range(block, "state", owner, transitions.num_states)
+            _reject_out_of_range(block, "label", label, len(names))
+            label, owner = np.delete(label, block.first_token), np.delete(owner, block.first_token)
             carried[label, owner] = True
     return dict(zip(names, carried, strict=True))
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[IO[bytes]]:
+def _open_file(path: str) -> Iterator[IO[bytes]]:
     try:
         with open(path, "rb") as file:
             yield file
@@ -147,7 +150,7 @@ def _reading(path: str) -> Iterator[IO[bytes]]:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
-def _first_line(file: IO[bytes], path: str) -> tuple[str, int]:
+def _read_first_line(file: IO[bytes], path: str) -> tuple[str, int]:
     """The first line that is no comment, and its number."""
     for line, read in enumerate(iter(file.readline, b""), 1):
         text = read.decode("utf-8", "replace").strip()
@@ -156,10 +159,10 @@ def _first_line(file: IO[bytes], path: str) -> tuple[str, int]:
     raise InputError(f"{path}: is empty; export it again.")
 
 
-def _counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
+def _read_counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
     """The numbers in the first line, and the number of that line."""
-    text, line = _first_line(file, path)
-    if COUNTS.fullmatch(text) is None:
+    text, line = _read_first_line(file, path)
+    if COUNTS_PATTERN.fullmatch(text) is None:
         remedy = "must be numbers, how many states and transitions there are."
         if text.startswith(("mdp", "dtmc", "ctmc", "@type")):
             remedy = (
@@ -170,76 +173,84 @@ def _counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
     return [int(word) for word in text.split()], line
 
 
-def _rows(file: IO[bytes], path: str, line: int, chain: bool | None, what: str) -> Rows:
+def _read_rows(
+    file: IO[bytes], path: str, line_number: int, is_dtmc: bool | None, value_name: str
+) -> PrismRows:
     """All other lines; `chain` None means a file of states without choices and successors."""
-    form = '"state {}"' if chain is None else LINES[chain]
+    form = '"state {}"' if is_dtmc is None else LINE_FORMATS[is_dtmc]
     codes: dict[bytes, int] = {}
     none = np.empty(0, dtype=np.int64)
-    parts = [(none.reshape(0, COLUMNS[chain]), none.astype(np.float64), none, none)]
-    for block in words_of(file, path, line + 1):
+    parts = [(none.reshape(0, NUM_ID_COLUMNS[is_dtmc]), none.astype(np.float64), none, none)]
+    for block in read_tokens(file, path, line_number + 1):
         try:
-            parts.append(_parsed(block, chain, what, codes))
+            parts.append(_parse_block(block, is_dtmc, value_name, codes))
         except InputError as error:
-            raise InputError(f"{error} {_hint(block, form.format(what))}") from None
+            raise InputError(f"{error} {_suggest_remedy(block, form.format(value_name))}") from None
     ids, value, action, lines = map(np.concatenate, zip(*parts, strict=True))
-    if chain:
+    if is_dtmc:
         ids = np.insert(ids, 1, 0, axis=1)
-    return Rows(ids, value, action, lines, [each.decode("utf-8", "replace") for each in codes])
+    return PrismRows(ids, value, action, lines, [each.decode("utf-8", "replace") for each in codes])
 
 
-def _parsed(
-    block: Words, chain: bool | None, what: str, codes: dict[bytes, int]
+def _parse_block(
+    block: TokenBlock, is_dtmc: bool | None, value_name: str, action_codes: dict[bytes, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """The ids, values, actions and line numbers of a block; `codes` numbers the actions."""
-    columns = COLUMNS[chain]
-    wrong = (block.count < columns + 1) | (block.count > columns + 2)
+    columns = NUM_ID_COLUMNS[is_dtmc]
+    wrong = (block.num_tokens < columns + 1) | (block.num_tokens > columns + 2)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise InputError(f"{block.where}: line {block.line[at]} has {block.count[at]} words.")
-    called = ("state", "successor") if chain else ("state", "choice", "successor")
-    ids = [block.integers(block.first + k, called[k]) for k in range(columns)]
-    value = block.numbers(block.first + columns, what)
+        raise InputError(
+            f"{block.path}: line {block.line_number[at]} has {block.num_tokens[at]} words."
+        )
+    called = ("state", "successor") if is_dtmc else ("state", "choice", "successor")
+    ids = [block.to_integers(block.first_token + k, called[k]) for k in range(columns)]
+    value = block.to_floats(block.first_token + columns, value_name)
     action = np.full(len(value), -1)
-    named = block.count == columns + 2
+    named = block.num_tokens == columns + 2
     if named.any():
-        texts = block.texts(block.first[named] + columns + 1)
+        texts = block.to_bytes(block.first_token[named] + columns + 1)
         different, back = np.unique(texts, return_inverse=True)
-        known = [codes.setdefault(each, len(codes)) for each in different.tolist()]
+        known = [action_codes.setdefault(each, len(action_codes)) for each in different.tolist()]
         action[named] = np.array(known)[back]
-    return np.stack(ids, axis=1), value, action, block.line
+    return np.stack(ids, axis=1), value, action, block.line_number
 
 
-def _hint(block: Words, form: str) -> str:
+def _suggest_remedy(block: TokenBlock, line_format: str) -> str:
     """What may be wrong with a block that cannot be read."""
     if (block.text == ord(":")).any():
         return "Export it without the option `rows`."
     if (block.text == ord("[")).any():
         return "Intervals of probabilities cannot be used."
-    return f"A line must be {form}; is the file cut off?"
+    return f"A line must be {line_format}; is the file cut off?"
 
 
-def _refuse_count(path: str, line: int, what: str, said: int, found: int) -> None:
-    if said != found:
+def _require_count(path: str, line: int, name: str, declared: int, found: int) -> None:
+    if declared != found:
         raise InputError(
-            f"{path}: line {line} says {said} {what} and the file has {found}; is it cut off?"
+            f"{path}: line {line} says {declared} {name} and the file has {found}; is it cut off?"
         )
 
 
-def _refuse_outside(path: str, rows: Rows, columns: tuple[int, ...], states: int) -> None:
+def _reject_unknown_states(
+    path: str, rows: PrismRows, columns: tuple[int, ...], num_states: int
+) -> None:
     for column in columns:
-        wrong = rows.ids[:, column] >= states
+        wrong = rows.ids[:, column] >= num_states
         if wrong.any():
             at = int(np.argmax(wrong))
             raise InputError(
-                f"{path}: line {rows.line[at]}: there is no state {rows.ids[at, column]}; they go "
-                f"from 0 to {states - 1}."
+                f"{path}: line {rows.line_number[at]}: there is no state {rows.ids[at, column]}; they go "
+                f"from 0 to {num_states - 1}."
             )
 
 
-def _refuse_beyond(block: Words, what: str, found: NDArray[np.int64], count: int) -> None:
-    if (found >= count).any():
-        at = int(np.argmax(found >= count))
+def _reject_out_of_range(
+    block: TokenBlock, name: str, values: NDArray[np.int64], limit: int
+) -> None:
+    if (values >= limit).any():
+        at = int(np.argmax(values >= limit))
         raise InputError(
-            f"{block.where}: line {block.line_of(at)}: there is no {what} {found[at]}; they go "
-            f"from 0 to {count - 1}."
+            f"{block.path}: line {block.find_line(at)}: there is no {name} {values[at]}; they go "
+            f"from 0 to {limit - 1}."
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisimetric.agents.rainbow.agent import RainbowAgent
 from bisimetric.agents.rainbow.files import load, save
-from bisimetric.agents.rainbow.network import Network
-from bisimetric.agents.rainbow.settings import Settings
-from bisimetric.agents.rainbow.training import Training, train
+from bisimetric.agents.rainbow.network import RainbowNetwork
+from bisimetric.agents.rainbow.settings import RainbowConfig
+from bisimetric.agents.rainbow.training import RainbowRun, train
 
-__all__ = ["Network", "RainbowAgent", "Settings", "Training", "load", "save", "train"]
+__all__ = ["RainbowAgent", "RainbowConfig", "RainbowNetwork", "RainbowRun", "load", "save", "train"]

@@ -11,8 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.agents.rainbow.network import FEATURES, FRAMES, SIDE, Network, Parameters
-from bisimetric.games.protocol import Seen
+from bisimetric.agents.rainbow.network import (
+    FRAME_SIZE,
+    NUM_FEATURES,
+    NUM_FRAMES,
+    Parameters,
+    RainbowNetwork,
+)
+from bisimetric.games.protocol import AgentOutput
 from bisimetric.interrupts import jit
 
 
@@ -28,39 +34,41 @@ class RainbowAgent:
     ((2,), (2, 512), (2,))
     """
 
-    num_features = FEATURES
-    shape = (FRAMES, SIDE, SIDE)
+    num_features = NUM_FEATURES
+    observation_shape = (NUM_FRAMES, FRAME_SIZE, FRAME_SIZE)
 
     def __init__(
         self,
         name: str,
-        network: Network,
+        network: RainbowNetwork,
         parameters: Parameters,
         *,
-        made: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
         history: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
         self.name, self.network, self.parameters = name, network, parameters
-        self.num_actions = network.actions
-        self.made, self.history = dict(made or {}), dict(history or {})
+        self.num_actions = network.num_actions
+        self.metadata, self.history = dict(metadata or {}), dict(history or {})
 
-    def start(self, count: int) -> None:
+    def initial_state(self, num_games: int) -> None:
         """It remembers nothing."""
 
-    def see(
-        self, observations: NDArray[np.uint8], memory: Any, fresh: NDArray[np.bool_]
-    ) -> tuple[Seen, Any]:
-        found = np.asarray(seen(self.network, self.parameters, observations))
-        return Seen(found[:, 0].astype(np.int64), found[:, 2:], found[:, 1]), memory
+    def act(
+        self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
+    ) -> tuple[AgentOutput, Any]:
+        found = np.asarray(compute_outputs(self.network, self.parameters, observations))
+        return AgentOutput(found[:, 0].astype(np.int64), found[:, 2:], found[:, 1]), state
 
 
 @functools.partial(jit, static_argnames="network")
-def seen(network: Network, parameters: Parameters, observations: NDArray[np.uint8]) -> jax.Array:
+def compute_outputs(
+    network: RainbowNetwork, parameters: Parameters, observations: NDArray[np.uint8]
+) -> jax.Array:
     """(n, 2 + k): the greedy actions, the largest values, and the features.
 
     In one array, since each one that is fetched from an accelerator takes its time.
     """
     logits, features = network.apply(parameters, jnp.asarray(observations))
-    values = network.values(logits)
+    values = network.q_values(logits)
     chosen = jnp.stack([values.argmax(axis=1).astype(features.dtype), values.max(axis=1)], axis=1)
     return jnp.concatenate([chosen, features], axis=1)

@@ -14,35 +14,43 @@ import numpy as np
 
 import bisimetric
 from bisimetric.agents.rainbow.agent import RainbowAgent
-from bisimetric.agents.rainbow.network import Network
+from bisimetric.agents.rainbow.network import RainbowNetwork
 from bisimetric.errors import InputError
-from bisimetric.learned.files import HISTORY, history_in, named, read, write
+from bisimetric.learned.files import (
+    HISTORY_PREFIX,
+    extract_history,
+    name_leaves,
+    read_tensors,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
-    from bisimetric.agents.rainbow.training import Training
+    from bisimetric.agents.rainbow.training import RainbowRun
 
-RUN = "bisimetric Rainbow run, version 1"
-AGENT = "bisimetric Rainbow agent, version 1"
+RUN_FORMAT = "bisimetric Rainbow run, version 1"
+AGENT_FORMAT = "bisimetric Rainbow agent, version 1"
 
 
-def keep(path: str | os.PathLike[str], run: Training) -> None:
+def save_checkpoint(path: str | os.PathLike[str], run: RainbowRun) -> None:
     """Writes a run to go on with; the file appears whole or not at all."""
-    tensors = named(run.learner) | {f"{HISTORY}{name}": each for name, each in run.history.items()}
-    write(path, tensors, {"format": RUN, **_told(run)})
+    tensors = name_leaves(run.state) | {
+        f"{HISTORY_PREFIX}{name}": each for name, each in run.history.items()
+    }
+    write_tensors(path, tensors, {"format": RUN_FORMAT, **_describe(run)})
 
 
-def resumed(path: str | os.PathLike[str], start: Training) -> Training:
+def load_checkpoint(path: str | os.PathLike[str], initial: RainbowRun) -> RainbowRun:
     """A run as its file has it; `start` is the same run before its first step."""
-    tensors, about = read(path, RUN, "Rainbow run")
+    tensors, about = read_tensors(path, RUN_FORMAT, "Rainbow run")
     for name in ("game", "key", "settings"):
-        here = _told(start)[name]
+        here = _describe(initial)[name]
         if json.dumps(about.get(name)) != json.dumps(here):
             raise InputError(
                 f"{path} is of another run: its {name} is {about.get(name)} and here it is {here}; "
                 f"resume it with the same {name}, or start anew."
             )
-    _require(path, about, ("steps", "seconds"))
-    wanted = named(start.learner)
+    _require_fields(path, about, ("steps", "seconds"))
+    wanted = name_leaves(initial.state)
     if any(
         name not in tensors
         or tensors[name].shape != each.shape
@@ -51,37 +59,41 @@ def resumed(path: str | os.PathLike[str], start: Training) -> Training:
     ):
         raise InputError(f"{path} is of another network; start anew.")
     leaves = [jnp.asarray(tensors[name], each.dtype) for name, each in wanted.items()]
-    learner = jax.tree.unflatten(jax.tree.structure(start.learner), leaves)
+    learner = jax.tree.unflatten(jax.tree.structure(initial.state), leaves)
     return dataclasses.replace(
-        start,
-        learner=learner,
+        initial,
+        state=learner,
         steps=about["steps"],
         seconds=float(about["seconds"]),
-        history=history_in(tensors),
+        history=extract_history(tensors),
     )
 
 
 def save(
-    path: str | os.PathLike[str], run: Training, evaluation: Mapping[str, Any] | None = None
+    path: str | os.PathLike[str], run: RainbowRun, evaluation: Mapping[str, Any] | None = None
 ) -> None:
     """Writes the agent of a run as 16-bit floats, with its history and its evaluation."""
     tensors: dict[str, Any] = {
         f"{layer}.{part}": np.asarray(array, np.float16)
-        for layer, parts in run.learner.parameters.items()
+        for layer, parts in run.state.parameters.items()
         for part, array in parts.items()
     }
-    tensors |= {f"{HISTORY}{name}": each for name, each in run.history.items()}
-    write(path, tensors, {"format": AGENT, **_told(run), "evaluation": dict(evaluation or {})})
+    tensors |= {f"{HISTORY_PREFIX}{name}": each for name, each in run.history.items()}
+    write_tensors(
+        path,
+        tensors,
+        {"format": AGENT_FORMAT, **_describe(run), "evaluation": dict(evaluation or {})},
+    )
 
 
 def load(path: str | os.PathLike[str]) -> RainbowAgent:
     """An agent from its file; what was said about it is its `made`."""
-    tensors, about = read(path, AGENT, "Rainbow agent")
-    _require(path, about, ("game", "actions"))
-    history = history_in(tensors)
-    network = Network(about["actions"])
+    tensors, about = read_tensors(path, AGENT_FORMAT, "Rainbow agent")
+    _require_fields(path, about, ("game", "actions"))
+    history = extract_history(tensors)
+    network = RainbowNetwork(about["actions"])
     parameters = {}
-    for layer, shape in network.shapes().items():
+    for layer, shape in network.kernel_shapes().items():
         wanted = {"kernel": shape, "bias": shape[-1:]}
         for part, size in wanted.items():
             found = tensors.get(f"{layer}.{part}")
@@ -94,11 +106,11 @@ def load(path: str | os.PathLike[str]) -> RainbowAgent:
             part: jnp.asarray(tensors[f"{layer}.{part}"], jnp.float32) for part in wanted
         }
     return RainbowAgent(
-        f"rainbow of {about['game']}", network, parameters, made=about, history=history
+        f"rainbow of {about['game']}", network, parameters, metadata=about, history=history
     )
 
 
-def _require(
+def _require_fields(
     path: str | os.PathLike[str], about: Mapping[str, Any], fields: tuple[str, ...]
 ) -> None:
     for name in fields:
@@ -106,12 +118,12 @@ def _require(
             raise InputError(f"{path} is damaged: it has no {name}; fetch it again, or train anew.")
 
 
-def _told(run: Training) -> dict[str, Any]:
+def _describe(run: RainbowRun) -> dict[str, Any]:
     return {
         "game": run.game,
-        "actions": run.network.actions,
-        "key": run.key,
-        "settings": dataclasses.asdict(run.settings),
+        "actions": run.network.num_actions,
+        "key": run.seed,
+        "settings": dataclasses.asdict(run.config),
         "steps": run.steps,
         "seconds": round(run.seconds, 1),
         "device": jax.devices()[0].device_kind,

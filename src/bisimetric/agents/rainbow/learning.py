@@ -15,72 +15,83 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from bisimetric.agents.rainbow.network import Network, Parameters
-from bisimetric.agents.rainbow.replay import Drawn, Replay, drawn, ranked
-from bisimetric.agents.rainbow.settings import Settings
+from bisimetric.agents.rainbow.network import Parameters, RainbowNetwork
+from bisimetric.agents.rainbow.replay import (
+    ReplayBatch,
+    ReplayBuffer,
+    sample_batch,
+    update_priorities,
+)
+from bisimetric.agents.rainbow.settings import RainbowConfig
 
 
-class Learner(NamedTuple):
+class RainbowState(NamedTuple):
     """What learns: the network, the target network, and Adam's memory."""
 
     parameters: Parameters
-    target: Parameters
-    optimiser: Any
+    target_parameters: Parameters
+    optimiser_state: Any
 
 
-def started(network: Network, settings: Settings, key: Array) -> Learner:
+def init_state(network: RainbowNetwork, config: RainbowConfig, key: Array) -> RainbowState:
     """A learner that knows nothing."""
     parameters = network.init(key)
     kept = jax.tree.map(jnp.copy, parameters)
-    return Learner(parameters, kept, adam(settings).init(parameters))
+    return RainbowState(parameters, kept, build_optimiser(config).init(parameters))
 
 
-def adam(settings: Settings) -> Any:
-    return optax.adam(settings.learning_rate, eps=settings.epsilon)
+def build_optimiser(config: RainbowConfig) -> Any:
+    return optax.adam(config.learning_rate, eps=config.adam_epsilon)
 
 
-def updated(
-    network: Network, settings: Settings, learner: Learner, replay: Replay, key: Array
-) -> tuple[Learner, Replay, Array]:
+def update(
+    network: RainbowNetwork,
+    config: RainbowConfig,
+    state: RainbowState,
+    replay: ReplayBuffer,
+    key: Array,
+) -> tuple[RainbowState, ReplayBuffer, Array]:
     """After one batch; with its mean loss."""
-    draw = drawn(replay, key, settings.batch, settings.ahead, settings.discount)
-    goal = towards(network, learner.target, draw)
+    draw = sample_batch(replay, key, config.batch, config.lookahead, config.discount)
+    goal = compute_target_distribution(network, state.target_parameters, draw)
 
     def loss(parameters: Parameters) -> tuple[Array, Array]:
-        logits, _ = network.apply(parameters, draw.here)
-        said = jax.nn.log_softmax(_of(logits, draw.action))
+        logits, _ = network.apply(parameters, draw.observation)
+        said = jax.nn.log_softmax(_select_action(logits, draw.action))
         losses = -(goal * said).sum(axis=1)
         return (draw.weight * losses).mean(), losses
 
-    (mean, losses), slope = jax.value_and_grad(loss, has_aux=True)(learner.parameters)
-    moves, optimiser = adam(settings).update(slope, learner.optimiser)
-    parameters = optax.apply_updates(learner.parameters, moves)
-    replay = ranked(replay, draw, jnp.sqrt(losses + 1e-10))
-    return learner._replace(parameters=parameters, optimiser=optimiser), replay, mean
+    (mean, losses), slope = jax.value_and_grad(loss, has_aux=True)(state.parameters)
+    moves, optimiser = build_optimiser(config).update(slope, state.optimiser_state)
+    parameters = optax.apply_updates(state.parameters, moves)
+    replay = update_priorities(replay, draw, jnp.sqrt(losses + 1e-10))
+    return state._replace(parameters=parameters, optimiser_state=optimiser), replay, mean
 
 
-def towards(network: Network, target: Parameters, draw: Drawn) -> Array:
+def compute_target_distribution(
+    network: RainbowNetwork, target_parameters: Parameters, batch: ReplayBatch
+) -> Array:
     """The distributions (b, atoms) of what was earned and what the target network expects next."""
-    logits, _ = network.apply(target, draw.there)
-    best = network.values(logits).argmax(axis=1)
-    chances = jax.nn.softmax(_of(logits, best))
-    returns = draw.reward[:, None] + draw.discount[:, None] * network.support
-    return projected(network, returns, chances)
+    logits, _ = network.apply(target_parameters, batch.next_observation)
+    best = network.q_values(logits).argmax(axis=1)
+    chances = jax.nn.softmax(_select_action(logits, best))
+    returns = batch.reward[:, None] + batch.discount[:, None] * network.support
+    return project_distribution(network, returns, chances)
 
 
-def projected(network: Network, returns: Array, chances: Array) -> Array:
+def project_distribution(network: RainbowNetwork, returns: Array, probabilities: Array) -> Array:
     """Distributions (b, atoms) at any returns (b, k), shared between the two nearest atoms.
 
     >>> network = Network(actions=2, atoms=3, reach=1.0)
     >>> projected(network, jnp.array([[0.5, 7.0]]), jnp.array([[0.5, 0.5]])).tolist()
     [[0.0, 0.25, 0.75]]
     """
-    gap = 2 * network.reach / (network.atoms - 1)
-    kept = jnp.clip(returns, -network.reach, network.reach)
+    gap = 2 * network.max_return / (network.num_atoms - 1)
+    kept = jnp.clip(returns, -network.max_return, network.max_return)
     near = 1 - jnp.abs(kept[:, None, :] - network.support[None, :, None]) / gap
-    return (jnp.clip(near, 0, 1) * chances[:, None, :]).sum(axis=2)
+    return (jnp.clip(near, 0, 1) * probabilities[:, None, :]).sum(axis=2)
 
 
-def _of(logits: Array, action: Array) -> Array:
+def _select_action(logits: Array, action: Array) -> Array:
     """The logits (b, atoms) of one action each."""
     return jnp.take_along_axis(logits, action[:, None, None], axis=1)[:, 0]

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-FRAMES, SIDE = 4, 84
+NUM_FRAMES, FRAME_SIZE = 4, 84
 """An observation is (FRAMES, SIDE, SIDE), the newest frame last."""
 
-FEATURES = 512
+NUM_FEATURES = 512
 CONVOLUTIONS = {"conv1": (8, 4, 32), "conv2": (4, 2, 64), "conv3": (3, 1, 64)}
 """The width of the window, its stride, and the channels that come out."""
 
-FLAT = 11 * 11 * 64
+NUM_FLAT = 11 * 11 * 64
 """The numbers after the last convolution: 84 / 4 = 21, 21 / 2 = 11, rounded up."""
 
 Parameters = dict[str, dict[str, Array]]
@@ -28,7 +28,7 @@ Parameters = dict[str, dict[str, Array]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
+class RainbowNetwork:
     """The network for a game with so many actions.
 
     >>> network = Network(actions=6)
@@ -38,36 +38,39 @@ class Network:
     ((2, 6, 51), (2, 512), (2, 6))
     """
 
-    actions: int
-    atoms: int = 51
-    reach: float = 10.0
+    num_actions: int
+    num_atoms: int = 51
+    max_return: float = 10.0
 
     @property
     def support(self) -> Array:
         """The returns (atoms,) that are told apart."""
-        return jnp.linspace(-self.reach, self.reach, self.atoms)
+        return jnp.linspace(-self.max_return, self.max_return, self.num_atoms)
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def kernel_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of the kernel of each layer; a bias is as long as its last number."""
         found: dict[str, tuple[int, ...]] = {}
-        channels = FRAMES
+        channels = NUM_FRAMES
         for name, (width, _, out) in CONVOLUTIONS.items():
             found[name] = (width, width, channels, out)
             channels = out
-        return found | {"dense": (FLAT, FEATURES), "head": (FEATURES, self.actions * self.atoms)}
+        return found | {
+            "dense": (NUM_FLAT, NUM_FEATURES),
+            "head": (NUM_FEATURES, self.num_actions * self.num_atoms),
+        }
 
     def count_activations(self) -> int:
         """How many numbers all layers give for one observation."""
-        side, total = SIDE, 0
+        side, total = FRAME_SIZE, 0
         for _, stride, channels in CONVOLUTIONS.values():
             side = -(-side // stride)
             total += side * side * channels
-        return total + FEATURES + self.actions * self.atoms
+        return total + NUM_FEATURES + self.num_actions * self.num_atoms
 
     def init(self, key: Array) -> Parameters:
         """Uniform weights of variance 1 / (3 fan-in), and biases of 0."""
         scaled = jax.nn.initializers.variance_scaling(3**-0.5, "fan_in", "uniform")
-        shapes = self.shapes()
+        shapes = self.kernel_shapes()
         keys = jax.random.split(key, len(shapes))
         return {
             name: {"kernel": scaled(each, shape), "bias": jnp.zeros(shape[-1])}
@@ -87,11 +90,11 @@ class Network:
                 dimension_numbers=("NHWC", "HWIO", "NHWC"),
             )
             x = jax.nn.relu(x + layer["bias"])
-        features = jax.nn.relu(_dense(parameters["dense"], x.reshape(len(x), FLAT)))
+        features = jax.nn.relu(_dense(parameters["dense"], x.reshape(len(x), NUM_FLAT)))
         logits = _dense(parameters["head"], features)
-        return logits.reshape(len(x), self.actions, self.atoms), features
+        return logits.reshape(len(x), self.num_actions, self.num_atoms), features
 
-    def values(self, logits: Array) -> Array:
+    def q_values(self, logits: Array) -> Array:
         """The mean return (n, actions) of each action."""
         return jax.nn.softmax(logits) @ self.support
 

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from bisimetric.agents.rainbow.network import FRAMES, SIDE
+from bisimetric.agents.rainbow.network import FRAME_SIZE, NUM_FRAMES
 
-FRAME = SIDE * SIDE
+FRAME_BYTES = FRAME_SIZE * FRAME_SIZE
 """The bytes of a frame."""
 
 
-class Replay(NamedTuple):
+class ReplayBuffer(NamedTuple):
     """The last `length` rows; a priority is 0 where no return of n steps is known.
 
     Attributes:
@@ -34,26 +34,26 @@ class Replay(NamedTuple):
     frames: Array
     action: Array
     reward: Array
-    began: Array
-    ended: Array
-    rested: Array
+    is_first: Array
+    is_last: Array
+    is_reset: Array
     priority: Array
-    largest: Array
-    time: Array
+    max_priority: Array
+    num_added: Array
 
 
-class Row(NamedTuple):
+class ReplayRow(NamedTuple):
     """One step of all games; each (count, ...)."""
 
     frames: ArrayLike
     action: ArrayLike
     reward: ArrayLike
-    began: ArrayLike
-    ended: ArrayLike
-    rested: ArrayLike
+    is_first: ArrayLike
+    is_last: ArrayLike
+    is_reset: ArrayLike
 
 
-class Drawn(NamedTuple):
+class ReplayBatch(NamedTuple):
     """Steps that were drawn: what was seen, done and earned, and what was seen n steps later.
 
     Attributes:
@@ -64,60 +64,64 @@ class Drawn(NamedTuple):
         row, game: (b,), where they stand.
     """
 
-    here: Array
+    observation: Array
     action: Array
     reward: Array
-    there: Array
+    next_observation: Array
     discount: Array
     weight: Array
     row: Array
     game: Array
 
 
-def empty(length: int, count: int) -> Replay:
+def create_buffer(num_rows: int, num_games: int) -> ReplayBuffer:
     """Room for so many rows of so many games."""
-    flags = jnp.zeros((length, count), bool)
-    return Replay(
-        frames=jnp.zeros((length, count, SIDE, SIDE), jnp.uint8),
-        action=jnp.zeros((length, count), jnp.int32),
-        reward=jnp.zeros((length, count)),
-        began=flags,
-        ended=flags.copy(),
-        rested=flags.copy(),
-        priority=jnp.zeros((length, count)),
-        largest=jnp.ones(()),
-        time=jnp.zeros((), jnp.int32),
+    flags = jnp.zeros((num_rows, num_games), bool)
+    return ReplayBuffer(
+        frames=jnp.zeros((num_rows, num_games, FRAME_SIZE, FRAME_SIZE), jnp.uint8),
+        action=jnp.zeros((num_rows, num_games), jnp.int32),
+        reward=jnp.zeros((num_rows, num_games)),
+        is_first=flags,
+        is_last=flags.copy(),
+        is_reset=flags.copy(),
+        priority=jnp.zeros((num_rows, num_games)),
+        max_priority=jnp.ones(()),
+        num_added=jnp.zeros((), jnp.int32),
     )
 
 
-def added(replay: Replay, row: Row, ahead: int) -> Replay:
+def append_row(replay: ReplayBuffer, row: ReplayRow, lookahead: int) -> ReplayBuffer:
     """With one more row. The step `ahead` rows back can be drawn from here on.
 
     The oldest rows after it lose part of their stack of frames, and cannot be drawn any more.
     """
     length = len(replay.reward)
-    place = replay.time % length
-    ready = (replay.time - ahead) % length
-    lost = (place + jnp.arange(FRAMES)) % length
+    place = replay.num_added % length
+    ready = (replay.num_added - lookahead) % length
+    lost = (place + jnp.arange(NUM_FRAMES)) % length
     priority = replay.priority.at[lost].set(0.0)
-    known = (replay.time >= ahead) & ~replay.rested[ready]
+    known = (replay.num_added >= lookahead) & ~replay.is_reset[ready]
     return replay._replace(
         frames=replay.frames.at[place].set(row.frames),
         action=replay.action.at[place].set(row.action),
         reward=replay.reward.at[place].set(row.reward),
-        began=replay.began.at[place].set(row.began),
-        ended=replay.ended.at[place].set(row.ended),
-        rested=replay.rested.at[place].set(row.rested),
-        priority=priority.at[ready].set(jnp.where(known, replay.largest, 0.0)),
-        time=replay.time + 1,
+        is_first=replay.is_first.at[place].set(row.is_first),
+        is_last=replay.is_last.at[place].set(row.is_last),
+        is_reset=replay.is_reset.at[place].set(row.is_reset),
+        priority=priority.at[ready].set(jnp.where(known, replay.max_priority, 0.0)),
+        num_added=replay.num_added + 1,
     )
 
 
-def drawn(replay: Replay, key: Array, size: int, ahead: int, discount: float) -> Drawn:
+def sample_batch(
+    replay: ReplayBuffer, key: Array, batch_size: int, lookahead: int, discount: float
+) -> ReplayBatch:
     """`size` steps, each as likely as its priority: one from each of as many equal parts."""
     rows = replay.priority.sum(axis=1)
     upto = jnp.cumsum(rows)
-    spots = (jnp.arange(size) + jax.random.uniform(key, (size,))) / size * upto[-1]
+    spots = (
+        (jnp.arange(batch_size) + jax.random.uniform(key, (batch_size,))) / batch_size * upto[-1]
+    )
     row = jnp.minimum((upto <= spots[:, None]).sum(axis=1), len(rows) - 1)
     within = jnp.cumsum(replay.priority[row], axis=1)
     rest = spots - (upto[row] - rows[row])
@@ -125,39 +129,39 @@ def drawn(replay: Replay, key: Array, size: int, ahead: int, discount: float) ->
     chance = replay.priority[row, game]
     # Rounding may draw a step of priority 0, whose return is not known.
     weight = jnp.where(chance > 0, 1 / jnp.sqrt(jnp.where(chance > 0, chance, 1.0)), 0.0)
-    reward, alive = jnp.zeros(size), jnp.ones(size)
-    for each in range(ahead):
+    reward, alive = jnp.zeros(batch_size), jnp.ones(batch_size)
+    for each in range(lookahead):
         at = (row + each) % len(rows)
         reward += discount**each * alive * replay.reward[at, game]
-        alive *= 1.0 - replay.ended[at, game]
-    return Drawn(
-        here=_stacks(replay, row, game),
+        alive *= 1.0 - replay.is_last[at, game]
+    return ReplayBatch(
+        observation=_stack_frames(replay, row, game),
         action=replay.action[row, game],
         reward=reward,
-        there=_stacks(replay, (row + ahead) % len(rows), game),
-        discount=discount**ahead * alive,
+        next_observation=_stack_frames(replay, (row + lookahead) % len(rows), game),
+        discount=discount**lookahead * alive,
         weight=weight / weight.max(),
         row=row,
         game=game,
     )
 
 
-def ranked(replay: Replay, draw: Drawn, priority: Array) -> Replay:
+def update_priorities(replay: ReplayBuffer, batch: ReplayBatch, priority: Array) -> ReplayBuffer:
     """With the priorities (b,) of what was drawn; a step that cannot be drawn stays so."""
-    before = replay.priority[draw.row, draw.game]
+    before = replay.priority[batch.row, batch.game]
     after = jnp.where(before > 0, priority, 0.0)
     return replay._replace(
-        priority=replay.priority.at[draw.row, draw.game].set(after),
-        largest=jnp.maximum(replay.largest, after.max()),
+        priority=replay.priority.at[batch.row, batch.game].set(after),
+        max_priority=jnp.maximum(replay.max_priority, after.max()),
     )
 
 
-def _stacks(replay: Replay, row: Array, game: Array) -> Array:
+def _stack_frames(replay: ReplayBuffer, row: Array, game: Array) -> Array:
     """The stacks (b, 4, 84, 84) that were seen; frames from before the game began are black."""
     seen = jnp.ones(row.shape, bool)
     frames = []
-    for back in range(FRAMES):
+    for back in range(NUM_FRAMES):
         at = (row - back) % len(replay.reward)
         frames.append(jnp.where(seen[:, None, None], replay.frames[at, game], 0))
-        seen &= ~replay.began[at, game]
+        seen &= ~replay.is_first[at, game]
     return jnp.stack(frames[::-1], axis=1)

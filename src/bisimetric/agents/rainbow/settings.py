@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class RainbowConfig:
     """Steps are those of the agent, four frames each, of all games together.
 
     Dopamine takes a batch of 32 every 4 steps of one game: each step is learned from 8 times. So it
@@ -26,50 +26,50 @@ class Settings:
         explore, settle: the share of random actions falls from 1 to `explore` in `settle` steps.
     """
 
-    count: int = 128
+    num_games: int = 128
     batch: int = 512
-    reuse: int = 16
+    samples_per_insert: int = 16
     learning_rate: float = 2e-4
-    epsilon: float = 2e-5
+    adam_epsilon: float = 2e-5
     discount: float = 0.99
-    ahead: int = 3
+    lookahead: int = 3
     capacity: int = 1_000_000
-    start: int = 20_000
-    period: int = 8_000
-    explore: float = 0.01
-    settle: int = 250_000
+    min_replay_size: int = 20_000
+    target_update_period: int = 8_000
+    final_epsilon: float = 0.01
+    epsilon_decay_steps: int = 250_000
 
     def __post_init__(self) -> None:
         for name in ("count", "batch", "reuse", "ahead", "capacity", "start", "period", "settle"):
-            whole("Settings", name, getattr(self, name), 1)
+            require_integer("Settings", name, getattr(self, name), 1)
         for name in ("learning_rate", "epsilon", "discount", "explore"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(
                     f"Settings: {name} is {getattr(self, name)!r} and must be between 0 and 1."
                 )
-        if self.capacity < self.start:
+        if self.capacity < self.min_replay_size:
             raise InputError(
-                f"Settings: capacity is {self.capacity:,} and start {self.start:,}; keep at least "
+                f"Settings: capacity is {self.capacity:,} and start {self.min_replay_size:,}; keep at least "
                 "what learning starts with."
             )
-        if (self.count * self.reuse) % self.batch:
+        if (self.num_games * self.samples_per_insert) % self.batch:
             raise InputError(
-                f"Settings: {self.count} games, each step learned from {self.reuse} times, are no "
+                f"Settings: {self.num_games} games, each step learned from {self.samples_per_insert} times, are no "
                 f"whole number of batches of {self.batch}; choose a batch that divides "
-                f"{self.count * self.reuse}."
+                f"{self.num_games * self.samples_per_insert}."
             )
 
     @property
-    def updates(self) -> int:
+    def updates_per_step(self) -> int:
         """Batches after each step of all games."""
-        return self.count * self.reuse // self.batch
+        return self.num_games * self.samples_per_insert // self.batch
 
     @property
-    def length(self) -> int:
+    def num_rows(self) -> int:
         """The rows of the replay."""
-        return -(-self.capacity // self.count)
+        return -(-self.capacity // self.num_games)
 
-    def random_share(self, step: int) -> float:
+    def compute_epsilon(self, step: int) -> float:
         """The share of random actions after so many steps; `settle` counts from `start`."""
-        done = min(max(step - self.start, 0) / self.settle, 1.0)
-        return 1.0 + done * (self.explore - 1.0)
+        done = min(max(step - self.min_replay_size, 0) / self.epsilon_decay_steps, 1.0)
+        return 1.0 + done * (self.final_epsilon - 1.0)

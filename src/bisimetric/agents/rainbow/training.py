@@ -21,27 +21,33 @@ from numpy.typing import NDArray
 
 from bisimetric.agents.rainbow import files, learning
 from bisimetric.agents.rainbow.agent import RainbowAgent
-from bisimetric.agents.rainbow.learning import Learner
-from bisimetric.agents.rainbow.network import FRAMES, Network, Parameters
-from bisimetric.agents.rainbow.replay import FRAME, Replay, Row, added, empty
-from bisimetric.agents.rainbow.settings import Settings
-from bisimetric.errors import InputError, whole
-from bisimetric.files import check_writable
-from bisimetric.games.environments import Games
-from bisimetric.games.names import game
+from bisimetric.agents.rainbow.learning import RainbowState
+from bisimetric.agents.rainbow.network import NUM_FRAMES, Parameters, RainbowNetwork
+from bisimetric.agents.rainbow.replay import (
+    FRAME_BYTES,
+    ReplayBuffer,
+    ReplayRow,
+    append_row,
+    create_buffer,
+)
+from bisimetric.agents.rainbow.settings import RainbowConfig
+from bisimetric.errors import InputError, require_integer
+from bisimetric.files import require_writable
+from bisimetric.games.environments import AtariGames
+from bisimetric.games.names import find_game
 from bisimetric.interrupts import jit
-from bisimetric.learned.memory import free_device_memory
+from bisimetric.learned.memory import get_free_device_memory
 from bisimetric.memory import require_memory
-from bisimetric.progress import bar
+from bisimetric.progress import show_progress
 
 History = dict[str, NDArray[np.float64]]
 
-KEEP = 60.0
+CHECKPOINT_SECONDS = 60.0
 """Seconds between two checkpoints."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Training:
+class RainbowRun:
     """A run: what it has learned, and how it went.
 
     Attributes:
@@ -54,10 +60,10 @@ class Training:
     """
 
     game: str
-    network: Network
-    settings: Settings
-    key: int
-    learner: Learner
+    network: RainbowNetwork
+    config: RainbowConfig
+    seed: int
+    state: RainbowState
     steps: int
     seconds: float
     history: History
@@ -65,10 +71,10 @@ class Training:
     @property
     def agent(self) -> RainbowAgent:
         """The agent as it plays after these steps."""
-        return RainbowAgent(f"rainbow of {self.game}", self.network, self.learner.parameters)
+        return RainbowAgent(f"rainbow of {self.game}", self.network, self.state.parameters)
 
 
-class _Record(NamedTuple):
+class _Metrics(NamedTuple):
     """What has happened since the last record."""
 
     scores: list[float]
@@ -79,13 +85,13 @@ def train(
     name: str,
     *,
     steps: int = 10_000_000,
-    key: int = 0,
-    settings: Settings | None = None,
-    every: int = 100_000,
-    minutes: float | None = None,
+    seed: int = 0,
+    config: RainbowConfig | None = None,
+    log_every: int = 100_000,
+    max_minutes: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
-) -> Training:
+) -> RainbowRun:
     """Trains an agent for a game, `steps` in all, those before `resume` included.
 
     Args:
@@ -94,27 +100,30 @@ def train(
         checkpoint: a file to keep the run in, each minute and at the end, also at an early one.
         resume: such a file to go on from.
     """
-    settings = settings or Settings()
+    config = config or RainbowConfig()
     where = "rainbow.train"
-    steps, every = whole(where, "steps", steps, 1), whole(where, "every", every, 1)
-    played = game(name)
+    steps, log_every = (
+        require_integer(where, "steps", steps, 1),
+        require_integer(where, "every", log_every, 1),
+    )
+    played = find_game(name)
     if checkpoint is not None:
-        check_writable(checkpoint)
-    network = Network(len(played.actions))
-    _check_room(network, settings)
-    begun, kept = jax.random.split(jax.random.key(key))
-    reached = Training(
+        require_writable(checkpoint)
+    network = RainbowNetwork(len(played.actions))
+    _require_memory(network, config)
+    begun, kept = jax.random.split(jax.random.key(seed))
+    reached = RainbowRun(
         played.name,
         network,
-        settings,
-        key,
-        learning.started(network, settings, begun),
+        config,
+        seed,
+        learning.init_state(network, config, begun),
         0,
         0.0,
         {},
     )
     if resume is not None:
-        reached = files.resumed(resume, reached)
+        reached = files.load_checkpoint(resume, reached)
     if reached.steps >= steps:
         raise InputError(
             f"{where}: {resume} holds {reached.steps:,} steps and {steps:,} are asked for, those "
@@ -122,182 +131,187 @@ def train(
         )
     first = reached
     saved = time.perf_counter()
-    run = _Run(first, Games(played, settings.count, key=key + first.steps), kept)
+    run = _RainbowTrainer(
+        first, AtariGames(played, config.num_games, seed=seed + first.steps), kept
+    )
     try:
-        with bar(1.0, f"training on {played.name}") as progress:
+        with show_progress(1.0, f"training on {played.name}") as progress:
             while reached.steps < steps:
-                run.advance(min(every, steps - reached.steps))
+                run.advance(min(log_every, steps - reached.steps))
                 # In one piece, so that an interrupt leaves a state with its own history.
-                reached = run.reached()
-                progress.at(reached.steps / steps, _note(reached))
-                if checkpoint is not None and time.perf_counter() - saved > KEEP:
+                reached = run.take_snapshot()
+                progress.set_position(reached.steps / steps, _format_progress(reached))
+                if checkpoint is not None and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                     saved = time.perf_counter()
-                    files.keep(checkpoint, reached)
-                if minutes is not None and reached.seconds - first.seconds > 60 * minutes:
+                    files.save_checkpoint(checkpoint, reached)
+                if max_minutes is not None and reached.seconds - first.seconds > 60 * max_minutes:
                     break
     finally:
         if checkpoint is not None and reached is not first:
-            files.keep(checkpoint, reached)
+            files.save_checkpoint(checkpoint, reached)
     return reached
 
 
-class _Run:
+class _RainbowTrainer:
     """Games, replay and learner as they move; `reached` takes a picture of them."""
 
-    def __init__(self, start: Training, games: Games, key: Array) -> None:
-        self.start, self.games, self.key = start, games, key
-        self.began = time.perf_counter()
-        self.settings, self.network = start.settings, start.network
+    def __init__(self, initial: RainbowRun, games: AtariGames, key: Array) -> None:
+        self.initial, self.games, self.key = initial, games, key
+        self.start_time = time.perf_counter()
+        self.config, self.network = initial.config, initial.network
         # Its memory is given away at each update, and the start must stay what it is.
-        self.learner = jax.tree.map(jnp.copy, start.learner)
-        self.replay = empty(self.settings.length, self.settings.count)
-        self.steps, self.history = start.steps, start.history
-        self.filled = 0
-        self.moves = games.reset()
-        self.earned = np.zeros(self.settings.count)
-        self.row: Row | None = None
+        self.state = jax.tree.map(jnp.copy, initial.state)
+        self.replay = create_buffer(self.config.num_rows, self.config.num_games)
+        self.steps, self.history = initial.steps, initial.history
+        self.num_stored = 0
+        self.last_step = games.reset()
+        self.returns = np.zeros(self.config.num_games)
+        self.pending_row: ReplayRow | None = None
 
-    def advance(self, steps: int) -> None:
+    def advance(self, num_steps: int) -> None:
         """Plays and learns for at least so many steps, and makes a record of them."""
-        record = _Record([], [])
-        goal = self.steps + steps
+        record = _Metrics([], [])
+        goal = self.steps + num_steps
         while self.steps < goal:
             self._step(record)
-        self.history = longer(
+        self.history = append_record(
             self.history,
             {
                 "step": self.steps,
                 "score": float(np.mean(record.scores)) if record.scores else np.nan,
                 "games": len(record.scores),
                 "loss": float(jnp.stack(record.losses).mean()) if record.losses else np.nan,
-                "random": self._share(),
-                "seconds": self.start.seconds + time.perf_counter() - self.began,
+                "random": self._epsilon(),
+                "seconds": self.initial.seconds + time.perf_counter() - self.start_time,
             },
         )
 
-    def reached(self) -> Training:
+    def take_snapshot(self) -> RainbowRun:
         return dataclasses.replace(
-            self.start,
-            learner=jax.tree.map(jnp.copy, self.learner),
+            self.initial,
+            state=jax.tree.map(jnp.copy, self.state),
             steps=self.steps,
             seconds=float(self.history["seconds"][-1]),
             history=self.history,
         )
 
-    def _share(self) -> float:
-        return self.settings.random_share(self.steps)
+    def _epsilon(self) -> float:
+        return self.config.compute_epsilon(self.steps)
 
-    def _step(self, record: _Record) -> None:
-        seen, began = self.moves.observations, self.moves.fresh
-        rested = self.moves.terminated | self.moves.truncated
+    def _step(self, metrics: _Metrics) -> None:
+        seen, began = self.last_step.observations, self.last_step.is_first
+        rested = self.last_step.terminated | self.last_step.truncated
         action = np.asarray(
-            acted(self.network, self.learner.parameters, seen, self.key, self.steps, self._share())
+            select_actions(
+                self.network, self.state.parameters, seen, self.key, self.steps, self._epsilon()
+            )
         )
         self.games.send(action)
-        if self.row is not None:
-            self._learn(self.row, record)
-        self.moves = moves = self.games.receive()
+        if self.pending_row is not None:
+            self._learn(self.pending_row, metrics)
+        self.last_step = moves = self.games.receive()
         over = moves.terminated | moves.truncated
         paid = np.clip(moves.rewards, -1, 1).astype(np.float32)
-        self.row = Row(seen[:, -1], action, paid, began, over, rested)
-        self.earned += moves.rewards
-        record.scores.extend(self.earned[over].tolist())
-        self.earned[over] = 0
-        before, self.steps = self.steps, self.steps + self.settings.count
-        if self.steps // self.settings.period > before // self.settings.period:
-            self.learner = self.learner._replace(
-                target=jax.tree.map(jnp.copy, self.learner.parameters)
-            )
+        self.pending_row = ReplayRow(seen[:, -1], action, paid, began, over, rested)
+        self.returns += moves.rewards
+        metrics.scores.extend(self.returns[over].tolist())
+        self.returns[over] = 0
+        before, self.steps = self.steps, self.steps + self.config.num_games
+        if (
+            self.steps // self.config.target_update_period
+            > before // self.config.target_update_period
+        ):
+            self.state = self.state._replace(target=jax.tree.map(jnp.copy, self.state.parameters))
 
-    def _learn(self, row: Row, record: _Record) -> None:
+    def _learn(self, row: ReplayRow, metrics: _Metrics) -> None:
         """Stores a row, and learns where there is enough to learn from."""
-        self.filled += self.settings.count
-        if self.filled < self.settings.start:
-            self.replay = stored(self.settings, self.replay, row)
+        self.num_stored += self.config.num_games
+        if self.num_stored < self.config.min_replay_size:
+            self.replay = store_row(self.config, self.replay, row)
             return
-        self.learner, self.replay, loss = improved(
-            self.network, self.settings, self.learner, self.replay, row, self.key, self.steps
+        self.state, self.replay, loss = store_and_update(
+            self.network, self.config, self.state, self.replay, row, self.key, self.steps
         )
-        record.losses.append(loss)
+        metrics.losses.append(loss)
 
 
 @functools.partial(jit, static_argnames="network")
-def acted(
-    network: Network,
+def select_actions(
+    network: RainbowNetwork,
     parameters: Parameters,
     observations: Any,
     key: Array,
     step: int,
-    share: float,
+    epsilon: float,
 ) -> Array:
     """The actions (n,): the best, but for a share of random ones."""
-    best = network.values(network.apply(parameters, observations)[0]).argmax(axis=1)
-    one, two, _ = _keys(key, step)
-    anything = jax.random.randint(one, best.shape, 0, network.actions)
-    return jnp.where(jax.random.uniform(two, best.shape) < share, anything, best)
+    best = network.q_values(network.apply(parameters, observations)[0]).argmax(axis=1)
+    one, two, _ = _split_key(key, step)
+    anything = jax.random.randint(one, best.shape, 0, network.num_actions)
+    return jnp.where(jax.random.uniform(two, best.shape) < epsilon, anything, best)
 
 
 @functools.partial(jit, static_argnames="settings", donate_argnames="replay")
-def stored(settings: Settings, replay: Replay, row: Row) -> Replay:
+def store_row(config: RainbowConfig, replay: ReplayBuffer, row: ReplayRow) -> ReplayBuffer:
     """The replay with one more row."""
-    return added(replay, row, settings.ahead)
+    return append_row(replay, row, config.lookahead)
 
 
 @functools.partial(
     jit, static_argnames=("network", "settings"), donate_argnames=("learner", "replay")
 )
-def improved(
-    network: Network,
-    settings: Settings,
-    learner: Learner,
-    replay: Replay,
-    row: Row,
+def store_and_update(
+    network: RainbowNetwork,
+    config: RainbowConfig,
+    state: RainbowState,
+    replay: ReplayBuffer,
+    row: ReplayRow,
     key: Array,
     step: int,
-) -> tuple[Learner, Replay, Array]:
+) -> tuple[RainbowState, ReplayBuffer, Array]:
     """After one more row, and the updates that follow it; with their mean loss."""
-    replay = added(replay, row, settings.ahead)
+    replay = append_row(replay, row, config.lookahead)
     losses = []
-    for each in jax.random.split(_keys(key, step)[2], settings.updates):
-        learner, replay, loss = learning.updated(network, settings, learner, replay, each)
+    for each in jax.random.split(_split_key(key, step)[2], config.updates_per_step):
+        state, replay, loss = learning.update(network, config, state, replay, each)
         losses.append(loss)
-    return learner, replay, jnp.stack(losses).mean()
+    return state, replay, jnp.stack(losses).mean()
 
 
-def _keys(key: Array, step: int) -> Array:
+def _split_key(key: Array, step: int) -> Array:
     """Three keys of a step: two to act by, one to learn by."""
     return jax.random.split(jax.random.fold_in(key, step), 3)
 
 
-def longer(history: History, record: dict[str, float]) -> History:
+def append_record(history: History, record: dict[str, float]) -> History:
     """A history with one more number by each name."""
     return {name: np.append(history.get(name, []), value) for name, value in record.items()}
 
 
-def _check_room(network: Network, settings: Settings) -> None:
+def _require_memory(network: RainbowNetwork, config: RainbowConfig) -> None:
     """Raise TableTooLarge where the replay, the games or a batch cannot fit."""
-    steps = settings.length * settings.count
-    free = free_device_memory()
+    steps = config.num_rows * config.num_games
+    free = get_free_device_memory()
     require_memory(
-        f"rainbow.train: {settings.count:,} games at once need",
-        float(settings.count * FRAMES * FRAME),
+        f"rainbow.train: {config.num_games:,} games at once need",
+        float(config.num_games * NUM_FRAMES * FRAME_BYTES),
         "lower the count of the Settings",
     )
     # What is seen and what is seen later as bytes; the first as floats, through all layers.
-    each = (2 + 4) * FRAMES * FRAME + 4 * network.count_activations()
+    each = (2 + 4) * NUM_FRAMES * FRAME_BYTES + 4 * network.count_activations()
     require_memory(
-        f"rainbow.train: a batch of {settings.batch:,} steps needs",
-        float(settings.batch * each),
+        f"rainbow.train: a batch of {config.batch:,} steps needs",
+        float(config.batch * each),
         "lower the batch of the Settings",
         free,
     )
     require_memory(
         f"rainbow.train: a replay of {steps:,} steps needs",
-        float(steps * (FRAME + 16)),
+        float(steps * (FRAME_BYTES + 16)),
         "lower the capacity of the Settings",
         free,
     )
 
 
-def _note(reached: Training) -> str:
-    return f"score {reached.history['score'][-1]:.4g} after {reached.steps:,} steps"
+def _format_progress(run: RainbowRun) -> str:
+    return f"score {run.history['score'][-1]:.4g} after {run.steps:,} steps"

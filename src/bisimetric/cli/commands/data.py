@@ -8,17 +8,17 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from bisimetric.cli.arguments import (
-    Options,
-    check_outputs,
-    count,
-    options_of,
-    program,
+    SetArg,
+    parse_count,
+    parse_options,
+    program_name,
+    validate_outputs,
 )
 from bisimetric.cli.policies import read_policy
 from bisimetric.errors import InputError
 
-_FLAGS = ("steps", "episodes", "key", "policy", "max_episode_steps")
-_ELSEWHERE = {flag: f"use --{flag.replace('_', '-')} instead" for flag in _FLAGS} | {
+_ROLLOUT_FLAGS = ("steps", "episodes", "key", "policy", "max_episode_steps")
+_RESERVED_OPTIONS = {flag: f"use --{flag.replace('_', '-')} instead" for flag in _ROLLOUT_FLAGS} | {
     "environment": "name it as the first word",
     "state_of": "that is a function; use it in Python",
 }
@@ -34,14 +34,14 @@ def rollout(
     episodes: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: no limit)")
     ] = None,
-    key: Annotated[int, arg(metavar="K")] = 0,
+    seed: Annotated[int, arg(metavar="K")] = 0,
     policy: Annotated[
         Path | None, arg(metavar="FILE", help_behavior_hint="(default: any action, at random)")
     ] = None,
     max_episode_steps: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: the environment's own)")
     ] = None,
-    options: Options = [],  # noqa: B006 - tyro reads the default, nothing changes it
+    options: SetArg = [],  # noqa: B006 - tyro reads the default, nothing changes it
 ) -> None:
     """Collect transitions in a Gymnasium or MiniGrid environment.
 
@@ -61,24 +61,24 @@ def rollout(
         bisimetric rollout MiniGrid-Empty-5x5-v0 --set seed=3 --episodes 500 -o data.npz
         bisimetric rollout Taxi-v4 --policy actions.txt --max-episode-steps 50 -o data.npz
     """
-    check_outputs(output)
+    validate_outputs(output)
     if output.suffix != ".npz":
         raise InputError(f"cannot save transitions as {output}; the name must end in .npz.")
-    given = options_of(options)
-    for name, remedy in _ELSEWHERE.items():
+    given = parse_options(options)
+    for name, remedy in _RESERVED_OPTIONS.items():
         if name in given:
             raise InputError(f"--set {name}={given[name]}: {remedy}.")
     limits: dict[str, Any] = {}
     if steps is not None or episodes is None:
-        limits["steps"] = count("--steps", "10k" if steps is None else steps, least=1)
+        limits["steps"] = parse_count("--steps", "10k" if steps is None else steps, minimum=1)
     if episodes is not None:
-        limits["episodes"] = count("--episodes", episodes, least=1)
+        limits["episodes"] = parse_count("--episodes", episodes, minimum=1)
     table = None if policy is None else read_policy(policy)
     from bisimetric import datasets
     from bisimetric.cli import experience, report
     from bisimetric.worlds import loading
 
-    if environment in loading.names():
+    if environment in loading.list_names():
         raise InputError(
             f"{environment} is a built-in world, and rollouts need an environment of Gymnasium; "
             f"`bisimetric sampled bisimulation {environment}` draws from the world itself."
@@ -87,13 +87,13 @@ def rollout(
         environment,
         table,
         **limits,
-        key=key,
+        seed=seed,
         max_episode_steps=max_episode_steps,
-        **{name: loading.meant(text) for name, text in given.items()},
+        **{name: loading.parse_option(text) for name, text in given.items()},
     )
     data.save(output)
-    report.say(
-        experience.rollout_lines(data, output, str(policy or "random")),
-        report.saved_lines([output]),
-        experience.next_of_rollout(data, output, program()),
+    report.print_lines(
+        experience.describe_rollout(data, output, str(policy or "random")),
+        report.describe_saved([output]),
+        experience.suggest_for_rollout(data, output, program_name()),
     )

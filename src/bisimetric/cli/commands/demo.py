@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import program
+from bisimetric.cli.arguments import program_name
 
 
 def demo(output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("demo")) -> int:
@@ -22,4 +22,4 @@ def demo(output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("
     """
     from bisimetric import demo as library
 
-    return library.run(output, program=program())
+    return library.run(output, program=program_name())

@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bisimetric.cli.arguments import Pictures, Source, program
-from bisimetric.files import written_beside
+from bisimetric.cli.arguments import FigureOptions, WorldOptions, program_name
+from bisimetric.files import write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bisimetric.distance import Distance
-    from bisimetric.exact.queries import Answer
+    from bisimetric.exact.queries import QueryResult
     from bisimetric.mdp import MDP
 
 
-def finish(
+def write_result(
     distance: Distance,
-    source: Source,
+    source: WorldOptions,
     output: Path | None,
-    pictures: Pictures,
+    figures: FigureOptions,
     *,
-    lines: Callable[[Distance], Iterable[str]] | None = None,
-    after: Iterable[str] = (),
-    **about: str,
+    describe: Callable[[Distance], Iterable[str]] | None = None,
+    suggestions: Iterable[str] = (),
+    **details: str,
 ) -> None:
     """The end of a command that makes a table.
 
@@ -35,29 +35,33 @@ def finish(
     """
     from bisimetric.cli import report
 
-    distance = named(distance, source, **about)
+    distance = add_metadata(distance, source, **details)
     if output is not None:
         distance.save(output)
-    report.say((lines or report.table_lines)(distance), report.saved_lines([output]))
-    pictures.draw(distance)
-    following = report.next_lines(distance, output, program())
-    report.say(report.saved_lines(pictures.paths), following, after)
+    report.print_lines(
+        (describe or report.describe_distance)(distance), report.describe_saved([output])
+    )
+    figures.draw(distance)
+    following = report.suggest_commands(distance, output, program_name())
+    report.print_lines(report.describe_saved(figures.paths), following, suggestions)
 
 
-def named(distance: Distance, source: Source, **about: str) -> Distance:
+def add_metadata(distance: Distance, source: WorldOptions, **details: str) -> Distance:
     """A table that knows what it is of."""
-    return dataclasses.replace(distance, made={**distance.made, "world": source.world, **about})
+    return dataclasses.replace(
+        distance, metadata={**distance.metadata, "world": source.world, **details}
+    )
 
 
-def finish_query(mdp: MDP, query: Answer, source: Source, **about: str) -> None:
+def print_query(mdp: MDP, query: QueryResult, source: WorldOptions, **details: str) -> None:
     """The end of a command that answers for some pairs only."""
     from bisimetric.cli import report
 
-    report.say(report.query_lines(mdp, query, source.world, **about))
+    report.print_lines(report.describe_query(mdp, query, source.world, **details))
 
 
-def finish_relation(
-    mdp: MDP, labels: NDArray[Any], source: Source, output: Path | None, **about: str
+def write_relation(
+    mdp: MDP, labels: NDArray[Any], source: WorldOptions, output: Path | None, **details: str
 ) -> None:
     """The end of a command that finds classes."""
     import numpy as np
@@ -65,6 +69,9 @@ def finish_relation(
     from bisimetric.cli import report
 
     if output is not None:
-        with written_beside(output) as beside, open(beside, "wb") as file:
+        with write_atomically(output) as beside, open(beside, "wb") as file:
             np.save(file, labels)
-    report.say(report.class_lines(mdp, labels, source.world, **about), report.saved_lines([output]))
+    report.print_lines(
+        report.describe_classes(mdp, labels, source.world, **details),
+        report.describe_saved([output]),
+    )

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from bisimetric.cli.arguments import (
-    Accurate,
-    Drawn,
-    Key,
-    OnDevice,
-    Output,
-    Pairs,
-    Policy,
-    Samples,
-    World,
-    loaded,
+    AccuracyArg,
+    DeviceArg,
+    FigureArg,
+    OptionalSeedArg,
+    OutputArg,
+    PairsArg,
+    PolicyArg,
+    SamplesArg,
+    WorldArg,
+    load_world,
 )
-from bisimetric.cli.commands.endings import finish, finish_query
-from bisimetric.cli.policies import chosen_policy
+from bisimetric.cli.commands.endings import print_query, write_result
+from bisimetric.cli.policies import resolve_policy
 from bisimetric.errors import InputError
 
 
 def bisimulation(
-    world: World,
-    accuracy: Accurate,
-    pictures: Drawn,
-    output: Output = None,
-    pairs: Pairs = (),
-    samples: Samples = None,
-    key: Key = None,
-    device: OnDevice = "cpu",
+    world: WorldArg,
+    accuracy: AccuracyArg,
+    figures: FigureArg,
+    output: OutputArg = None,
+    pairs: PairsArg = (),
+    samples: SamplesArg = None,
+    seed: OptionalSeedArg = None,
+    device: DeviceArg = "cpu",
 ) -> None:
     """d~: two states take the same actions, and the worst one tells how far apart they are.
 
@@ -47,31 +47,31 @@ def bisimulation(
         bisimetric exact bisimulation model.npz --discount 0.9 --samples 50 --key 1
         bisimetric exact bisimulation large.npz --dtype float32 --tol 1e-3 --device gpu -o d.npz
     """
-    if key is not None and samples is None:
-        raise InputError(f"--key {key} is for --samples; give both or none.")
+    if seed is not None and samples is None:
+        raise InputError(f"--key {seed} is for --samples; give both or none.")
     if pairs and samples is not None:
         raise InputError("--pairs gives proven distances; leave --samples out.")
-    _check(device, pairs, samples)
-    mdp = loaded(world, output, pictures, pairs)
+    _validate_device(device, pairs, samples)
+    mdp = load_world(world, output, figures, pairs)
     from bisimetric import exact
 
     if pairs:
-        finish_query(mdp, exact.bisimulation(mdp, pairs=pairs, tol=accuracy.tol), world)
+        print_query(mdp, exact.bisimulation(mdp, pairs=pairs, tol=accuracy.tol), world)
         return
     distance = exact.bisimulation(
-        mdp, tol=accuracy.tol, dtype=accuracy.dtype, samples=samples, key=key or 0, device=device
+        mdp, tol=accuracy.tol, dtype=accuracy.dtype, samples=samples, seed=seed or 0, device=device
     )
-    finish(distance, world, output, pictures)
+    write_result(distance, world, output, figures)
 
 
 def on_policy(
-    world: World,
-    accuracy: Accurate,
-    pictures: Drawn,
-    policy: Policy = None,
-    output: Output = None,
-    pairs: Pairs = (),
-    device: OnDevice = "cpu",
+    world: WorldArg,
+    accuracy: AccuracyArg,
+    figures: FigureArg,
+    policy: PolicyArg = None,
+    output: OutputArg = None,
+    pairs: PairsArg = (),
+    device: DeviceArg = "cpu",
 ) -> None:
     """d^pi: two states follow a policy, and their rewards tell how far apart they are.
 
@@ -87,25 +87,25 @@ def on_policy(
         bisimetric exact on-policy my-grid.txt --policy actions.txt
         bisimetric exact on-policy mirrored-rooms-policy --pairs 1,5 5,5
     """
-    _check(device, pairs)
-    mdp = loaded(world, output, pictures, pairs)
-    actions, called = chosen_policy(mdp, policy)
+    _validate_device(device, pairs)
+    mdp = load_world(world, output, figures, pairs)
+    actions, called = resolve_policy(mdp, policy)
     from bisimetric import exact
 
     if pairs:
         query = exact.on_policy(mdp, actions, pairs=pairs, tol=accuracy.tol)
-        finish_query(mdp, query, world, policy=called)
+        print_query(mdp, query, world, policy=called)
         return
     distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, device=device)
-    finish(distance, world, output, pictures, policy=called)
+    write_result(distance, world, output, figures, policy=called)
 
 
 def lax(
-    world: World,
-    accuracy: Accurate,
-    pictures: Drawn,
-    output: Output = None,
-    pairs: Pairs = (),
+    world: WorldArg,
+    accuracy: AccuracyArg,
+    figures: FigureArg,
+    output: OutputArg = None,
+    pairs: PairsArg = (),
 ) -> None:
     """d_lax: each action of a state is matched by the best action of the other.
 
@@ -118,17 +118,21 @@ def lax(
         bisimetric exact lax pessimism --discount 0.5
         bisimetric exact lax mirrored-rooms --pairs 1,5 5,5
     """
-    mdp = loaded(world, output, pictures, pairs)
+    mdp = load_world(world, output, figures, pairs)
     from bisimetric import exact
 
     if pairs:
-        finish_query(mdp, exact.lax(mdp, pairs=pairs, tol=accuracy.tol), world)
+        print_query(mdp, exact.lax(mdp, pairs=pairs, tol=accuracy.tol), world)
         return
-    finish(exact.lax(mdp, tol=accuracy.tol, dtype=accuracy.dtype), world, output, pictures)
+    write_result(exact.lax(mdp, tol=accuracy.tol, dtype=accuracy.dtype), world, output, figures)
 
 
 def mico(
-    world: World, accuracy: Accurate, pictures: Drawn, policy: Policy = None, output: Output = None
+    world: WorldArg,
+    accuracy: AccuracyArg,
+    figures: FigureArg,
+    policy: PolicyArg = None,
+    output: OutputArg = None,
 ) -> None:
     """MICo: two states follow a policy independently, so that one may be far from itself.
 
@@ -140,15 +144,17 @@ def mico(
         bisimetric exact mico mirrored-rooms-policy -o d.npz
         bisimetric exact mico duplicated-grid --policy optimal --heatmap table.png
     """
-    mdp = loaded(world, output, pictures)
-    actions, called = chosen_policy(mdp, policy)
+    mdp = load_world(world, output, figures)
+    actions, called = resolve_policy(mdp, policy)
     from bisimetric import exact
 
     distance = exact.mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
-    finish(distance, world, output, pictures, policy=called)
+    write_result(distance, world, output, figures, policy=called)
 
 
-def _check(device: str, pairs: tuple[tuple[str, str], ...], samples: int | None = None) -> None:
+def _validate_device(
+    device: str, pairs: tuple[tuple[str, str], ...], samples: int | None = None
+) -> None:
     """Refuses a GPU for what is not a whole table, before anything is read."""
     if device == "gpu" and (pairs or samples is not None):
         other = "--pairs" if pairs else "--samples"

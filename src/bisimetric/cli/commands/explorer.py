@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import Output, Table, check_outputs, keep_inputs
-from bisimetric.cli.commands.uses.files import refuse_networks
+from bisimetric.cli.arguments import DistanceArg, OutputArg, reject_overwriting, validate_outputs
+from bisimetric.cli.commands.uses.files import reject_networks
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from bisimetric.explorer import Page
 
-Others = Annotated[tuple[Path, ...], arg(metavar="TABLE ...", help_behavior_hint="")]
+OtherDistancesArg = Annotated[tuple[Path, ...], arg(metavar="TABLE ...", help_behavior_hint="")]
 
 
-def explore(table: Table, against: Others = (), output: Output = None) -> None:
+def view(
+    distance_path: DistanceArg, against: OtherDistancesArg = (), output: OutputArg = None
+) -> None:
     """A page of a table: pick states, see why they differ, compare tables, merge states.
 
     The page is one file that needs no server and no network. Without -o it is put where temporary
@@ -35,26 +37,26 @@ def explore(table: Table, against: Others = (), output: Output = None) -> None:
         bisimetric explore d.npz -o page.html
         bisimetric explore exact.npz --against sampled.npz learned.npz -o page.html
     """
-    check_outputs(output)
-    keep_inputs([output], table, *against)
+    validate_outputs(output)
+    reject_overwriting([output], distance_path, *against)
     if output is not None and output.suffix != ".html":
         raise InputError(f"cannot save a page as {output}; the name must end in .html.")
-    paths = [table, *against]
-    refuse_networks(*paths)
+    paths = [distance_path, *against]
+    reject_networks(*paths)
     from bisimetric import explorer
     from bisimetric.cli import report
 
-    read = dict(zip(_labels(paths), map(_read, paths), strict=True))
+    read = dict(zip(_label_paths(paths), map(_read_distance, paths), strict=True))
     world = getattr(next(iter(read.values())), "made", {}).get("world")
-    page = explorer.made(read, title=str(world or table.stem))
-    path = output if output is not None else _beside(table)
-    explorer.save(page.text, path)
-    report.say(_lines(page), report.saved_lines([path]))
+    page = explorer.build_page(read, title=str(world or distance_path.stem))
+    path = output if output is not None else _create_temporary_path(distance_path)
+    explorer.save_page(page.html, path)
+    report.print_lines(_describe_page(page), report.describe_saved([path]))
     if output is None and not webbrowser.open(path.resolve().as_uri()):
         print("next: open that file in a browser; none was found here")
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
+def _label_paths(paths: Sequence[Path]) -> list[str]:
     """What to call the tables: the names of their files, or with their folders."""
     stems = [path.stem for path in paths]
     labels = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
@@ -64,7 +66,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return labels
 
 
-def _read(path: Path) -> Any:
+def _read_distance(path: Path) -> Any:
     """A distance, or a plain table."""
     if path.suffix != ".npy":
         from bisimetric.distance import Distance
@@ -78,18 +80,18 @@ def _read(path: Path) -> Any:
         raise InputError(f"{path} is no .npy file of numbers ({error}).") from None
 
 
-def _beside(table: Path) -> Path:
+def _create_temporary_path(table: Path) -> Path:
     """Where a page goes that is only opened."""
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="bisimetric-")) / f"{table.stem}.html"
 
 
-def _lines(page: Page) -> Iterator[str]:
+def _describe_page(page: Page) -> Iterator[str]:
     from bisimetric.cli import report
 
-    some = f"{page.shown:,} of " if page.shown < page.total else ""
-    yield f"states     {some}{report.plural(page.total, 'state')}"
+    some = f"{page.num_shown:,} of " if page.num_shown < page.num_states else ""
+    yield f"states     {some}{report.format_count(page.num_states, 'state')}"
     for note in page.notes:
         yield f"note       {note}"
-    yield f"size       {len(page.text.encode()) / 1e6:.1f} MB"
+    yield f"size       {len(page.html.encode()) / 1e6:.1f} MB"

@@ -8,38 +8,43 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bisimetric.cli.arguments import Drawn, Pictures, Policy, program
-from bisimetric.cli.interrupts import resumable
+from bisimetric.cli.arguments import FigureArg, FigureOptions, PolicyArg, program_name
+from bisimetric.cli.interrupts import report_checkpoint
 from bisimetric.cli.learning import (
-    Kept,
-    Lessons,
-    Results,
-    Taught,
-    opened,
+    LearnedOutputArg,
+    LearnedOutputOptions,
+    LearnedSourceArg,
+    LearnedSourceOptions,
+    open_learned_source,
 )
-from bisimetric.cli.policies import chosen_policy, policy_of_data
+from bisimetric.cli.policies import resolve_data_policy, resolve_policy
 from bisimetric.cli.recipes import (
-    PaperTraining,
-    Trained,
-    TrainedAsInThePaper,
-    Training,
-    arguments,
-    in_flags,
-    steps_in,
+    LearnedTrainingArg,
+    LearnedTrainingOptions,
+    MicoTrainingArg,
+    MicoTrainingOptions,
+    build_arguments,
+    read_num_updates,
+    translate_arguments,
 )
-from bisimetric.errors import Diverged, InputError, TableTooLarge
+from bisimetric.errors import Diverged, InputError, InsufficientMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bisimetric.cli.networks import Course
-    from bisimetric.learned import Learned
-    from bisimetric.learned.losses import Kind
+    from bisimetric.cli.networks import TrainingSummary
+    from bisimetric.learned import LearnedDistance
+    from bisimetric.learned.losses import LearnedKind
     from bisimetric.mdp import MDP
     from bisimetric.transitions import Transitions
 
 
-def bisimulation(lessons: Taught, training: Trained, results: Kept, pictures: Drawn) -> None:
+def bisimulation(
+    source: LearnedSourceArg,
+    training: LearnedTrainingArg,
+    outputs: LearnedOutputArg,
+    figures: FigureArg,
+) -> None:
     """d~ by a network: the value of two copies of the world walked together. An approximation.
 
     Examples:
@@ -50,11 +55,15 @@ def bisimulation(lessons: Taught, training: Trained, results: Kept, pictures: Dr
         bisimetric learned bisimulation mirrored-rooms --steps 48k --resume run.safetensors
         bisimetric learned bisimulation mirrored-rooms --recipe paper --hidden 64 --steps 40k
     """
-    _learn("bisimulation", lessons, training, results, pictures)
+    _learn("bisimulation", source, training, outputs, figures)
 
 
 def on_policy(
-    lessons: Taught, training: Trained, results: Kept, pictures: Drawn, policy: Policy = None
+    source: LearnedSourceArg,
+    training: LearnedTrainingArg,
+    outputs: LearnedOutputArg,
+    figures: FigureArg,
+    policy: PolicyArg = None,
 ) -> None:
     """d^pi by a network: two copies of the world that follow one policy. An approximation.
 
@@ -68,15 +77,15 @@ def on_policy(
         bisimetric learned on-policy data.npz --policy actions.txt --device gpu -o d.safetensors
         bisimetric learned on-policy data.npz --recipe paper --hidden 64 --period 100
     """
-    _learn("on_policy", lessons, training, results, pictures, policy)
+    _learn("on_policy", source, training, outputs, figures, policy)
 
 
 def mico(
-    lessons: Taught,
-    training: TrainedAsInThePaper,
-    results: Kept,
-    pictures: Drawn,
-    policy: Policy = None,
+    source: LearnedSourceArg,
+    training: MicoTrainingArg,
+    outputs: LearnedOutputArg,
+    figures: FigureArg,
+    policy: PolicyArg = None,
 ) -> None:
     """MICo by a network: like d^pi, but a state may be far from itself (Castro et al. 2021).
 
@@ -90,102 +99,114 @@ def mico(
         bisimetric learned mico data.npz --hidden 64 --batch 64 -o d.safetensors
         bisimetric learned mico mirrored-rooms --policy optimal --table d.npz
     """
-    _learn("mico", lessons, training, results, pictures, policy)
+    _learn("mico", source, training, outputs, figures, policy)
 
 
 def _learn(
-    kind: Kind,
-    lessons: Lessons,
-    training: Training | PaperTraining,
-    results: Results,
-    pictures: Pictures,
+    kind: LearnedKind,
+    source_options: LearnedSourceOptions,
+    training: LearnedTrainingOptions | MicoTrainingOptions,
+    outputs: LearnedOutputOptions,
+    figures: FigureOptions,
     policy: str | None = None,
 ) -> None:
     """Learns, saves and reports."""
-    options = arguments(training)
-    before = 0 if training.resume is None else steps_in(training.resume, training)
-    source = opened(lessons, training, results, pictures)
+    options = build_arguments(training)
+    before = 0 if training.resume is None else read_num_updates(training.resume, training)
+    source = open_learned_source(source_options, training, outputs, figures)
     from bisimetric import learned
-    from bisimetric.cli.experience import in_shell_words, size
-    from bisimetric.cli.networks import Course, branches
-    from bisimetric.cli.truth import truth_of
+    from bisimetric.cli.experience import format_data, translate_remedy
+    from bisimetric.cli.networks import TrainingSummary, is_stochastic
+    from bisimetric.cli.truth import compute_reference
     from bisimetric.mdp import MDP
 
-    actions, called = _policy(kind, source, policy)
-    torn = not isinstance(source, MDP) and branches(kind, source, actions)
+    actions, called = _resolve_policy(kind, source, policy)
+    torn = not isinstance(source, MDP) and is_stochastic(kind, source, actions)
     # What the network then tends to is no distance that `exact` knows.
-    truth = None if torn else truth_of(kind, source, actions, lessons.discount)
-    about = {"world": lessons.world}
+    truth = None if torn else compute_reference(kind, source, actions, source_options.discount)
+    about = {"world": source_options.world}
     if called is not None:
         options["policy"] = actions
     if not isinstance(source, MDP):
-        options["discount"] = lessons.discount
-        about["data"] = size(source)
+        options["discount"] = source_options.discount
+        about["data"] = format_data(source)
     elif truth is not None:
         options["truth"] = truth.distance
-    words = [*lessons.words(), *([] if policy is None else ["--policy", policy])]
-    solve = [program(), "exact", kind.replace("_", "-"), *words]
-    train: Callable[..., Learned] = getattr(learned, kind)
+    words = [*source_options.to_arguments(), *([] if policy is None else ["--policy", policy])]
+    solve = [program_name(), "exact", kind.replace("_", "-"), *words]
+    train: Callable[..., LearnedDistance] = getattr(learned, kind)
     try:
-        with _kept(training.checkpoint):
+        with _report_checkpoint(training.checkpoint):
             found = train(source, **options)
     except InputError as error:
-        said = in_shell_words(str(error), solve)
-        raise InputError(in_flags(said, [program(), *words])) from None
-    except TableTooLarge as error:
-        raise TableTooLarge(in_flags(str(error))) from None
+        said = translate_remedy(str(error), solve)
+        raise InputError(translate_arguments(said, [program_name(), *words])) from None
+    except InsufficientMemory as error:
+        raise InsufficientMemory(translate_arguments(str(error))) from None
     except Diverged as error:
-        raise Diverged(in_flags(str(error)), error.partial) from None
-    found = dataclasses.replace(found, made={**found.made, **about})
-    course = Course(source, actions, called, torn, truth, options["steps"], before, training.noise)
-    _finish(found, course, results, pictures, [] if truth is None else solve)
+        raise Diverged(translate_arguments(str(error)), error.partial) from None
+    found = dataclasses.replace(found, metadata={**found.metadata, **about})
+    course = TrainingSummary(
+        source, actions, called, torn, truth, options["steps"], before, training.noise
+    )
+    _write_result(found, course, outputs, figures, [] if truth is None else solve)
 
 
-def _finish(
-    found: Learned, course: Course, results: Results, pictures: Pictures, solve: list[str]
+def _write_result(
+    distance: LearnedDistance,
+    training: TrainingSummary,
+    outputs: LearnedOutputOptions,
+    figures: FigureOptions,
+    solve: list[str],
 ) -> None:
     """What was learned is saved, said and drawn, in this order."""
     from bisimetric.cli import report
-    from bisimetric.cli.networks import learned_lines, next_lines, title
+    from bisimetric.cli.networks import describe_learned, format_title, suggest_next
 
-    if results.output is not None:
-        found.save(results.output)
+    if outputs.output is not None:
+        distance.save(outputs.output)
     table = None
-    if found.mdp is not None:
-        table = found.distance()
-        if course.called is not None:
-            table = dataclasses.replace(table, made={**table.made, "policy": course.called})
-        if results.table is not None:
-            table.save(results.table)
-    saved = report.saved_lines([results.output, results.table])
-    report.say(learned_lines(found, table, course), saved)
-    if results.curve is not None:
+    if distance.mdp is not None:
+        table = distance.to_distance()
+        if training.policy_name is not None:
+            table = dataclasses.replace(
+                table, metadata={**table.metadata, "policy": training.policy_name}
+            )
+        if outputs.matrix is not None:
+            table.save(outputs.matrix)
+    saved = report.describe_saved([outputs.output, outputs.matrix])
+    report.print_lines(describe_learned(distance, table, training), saved)
+    if outputs.plot_training is not None:
         from bisimetric import views
 
-        words = title(found.kind, found.discount, found.made)
-        views.save(views.training_curve(found.history, title=words), results.curve)
+        words = format_title(distance.kind, distance.discount, distance.metadata)
+        views.save_figure(
+            views.plot_training_curve(distance.history, title=words), outputs.plot_training
+        )
     if table is not None:
-        pictures.draw(table)
-    following = next_lines(found, table, results, program(), solve)
-    report.say(report.saved_lines([results.curve, *pictures.paths]), following)
+        figures.draw(table)
+    following = suggest_next(distance, table, outputs, program_name(), solve)
+    report.print_lines(report.describe_saved([outputs.plot_training, *figures.paths]), following)
 
 
-def _policy(
-    kind: Kind, source: MDP | Transitions, policy: str | None
+def _resolve_policy(
+    kind: LearnedKind, source: MDP | Transitions, policy: str | None
 ) -> tuple[NDArray[Any] | None, str | None]:
     """The actions of the policy, and how to call it; nothing for d~."""
     from bisimetric.mdp import MDP
 
     if kind == "bisimulation":
         return None, None
-    return chosen_policy(source, policy) if isinstance(source, MDP) else policy_of_data(policy)
+    return (
+        resolve_policy(source, policy) if isinstance(source, MDP) else resolve_data_policy(policy)
+    )
 
 
 @contextlib.contextmanager
-def _kept(checkpoint: Path | None) -> Iterator[None]:
+def _report_checkpoint(checkpoint: Path | None) -> Iterator[None]:
     """Makes an interrupt tell where the run is kept, or what would have kept it."""
     if checkpoint is not None:
-        with resumable(checkpoint):
+        with report_checkpoint(checkpoint):
             yield
         return
     try:

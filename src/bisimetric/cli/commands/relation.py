@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisimetric.cli.arguments import Output, Policy, World, loaded
-from bisimetric.cli.commands.endings import finish_relation
-from bisimetric.cli.policies import chosen_policy
+from bisimetric.cli.arguments import OutputArg, PolicyArg, WorldArg, load_world
+from bisimetric.cli.commands.endings import write_relation
+from bisimetric.cli.policies import resolve_policy
 
 
-def bisimulation(world: World, output: Output = None) -> None:
+def bisimulation(world: WorldArg, output: OutputArg = None) -> None:
     """The classes of states that behave alike under every action.
 
     Args:
@@ -17,13 +17,13 @@ def bisimulation(world: World, output: Output = None) -> None:
         bisimetric relation bisimulation mirrored-rooms
         bisimetric relation bisimulation random --set states=100000 -o labels.npy
     """
-    mdp = loaded(world, output)
+    mdp = load_world(world, output)
     from bisimetric import relation
 
-    finish_relation(mdp, relation.bisimulation(mdp), world, output)
+    write_relation(mdp, relation.bisimulation(mdp), world, output)
 
 
-def on_policy(world: World, policy: Policy = None, output: Output = None) -> None:
+def on_policy(world: WorldArg, policy: PolicyArg = None, output: OutputArg = None) -> None:
     """The classes of states that behave alike under a policy.
 
     Args:
@@ -34,14 +34,14 @@ def on_policy(world: World, policy: Policy = None, output: Output = None) -> Non
         bisimetric relation on-policy mirrored-rooms-policy
         bisimetric relation on-policy mirrored-rooms --policy optimal -o labels.npy
     """
-    mdp = loaded(world, output)
-    actions, called = chosen_policy(mdp, policy)
+    mdp = load_world(world, output)
+    actions, called = resolve_policy(mdp, policy)
     from bisimetric import relation
 
-    finish_relation(mdp, relation.on_policy(mdp, actions), world, output, policy=called)
+    write_relation(mdp, relation.on_policy(mdp, actions), world, output, policy=called)
 
 
-def lax(world: World, output: Output = None) -> None:
+def lax(world: WorldArg, output: OutputArg = None) -> None:
     """The classes of states that behave alike when actions may be renamed state by state.
 
     Args:
@@ -50,7 +50,7 @@ def lax(world: World, output: Output = None) -> None:
     Examples:
         bisimetric relation lax pessimism
     """
-    mdp = loaded(world, output)
+    mdp = load_world(world, output)
     from bisimetric import relation
 
-    finish_relation(mdp, relation.lax(mdp), world, output)
+    write_relation(mdp, relation.lax(mdp), world, output)

@@ -8,22 +8,22 @@ from typing import Annotated, Literal, get_args
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from bisimetric.cli.arguments import count
+from bisimetric.cli.arguments import parse_count
 
 Part = Literal["no-noise", "noise", "policy", "policy-noise"]
-Trial = Literal[
+WorldName = Literal[
     "rooms", "rooms-noise", "policy", "policy-noise", "obstacles", "minigrid", "walls", "lava"
 ]
-TRIALS: tuple[Trial, ...] = get_args(Trial)
+WORLDS: tuple[WorldName, ...] = get_args(WorldName)
 PARTS: tuple[Part, ...] = get_args(Part)
 Flag = FlagCreatePairsOff[bool]
 
 
 def convergence(
     output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("convergence"),
-    keys: Annotated[int, arg(metavar="N")] = 10,
+    seeds: Annotated[int, arg(metavar="N")] = 10,
     steps: Annotated[str, arg(metavar="N")] = "10M",
-    goal: Annotated[float, arg(metavar="T")] = 1e-3,
+    target_error: Annotated[float, arg(metavar="T")] = 1e-3,
     discount: Annotated[float, arg(metavar="G")] = 0.99,
 ) -> int:
     """How many samples d~ and d^pi take on the paper's 31 states, by sampler.
@@ -39,31 +39,43 @@ def convergence(
         bisimetric reproduce convergence
         bisimetric reproduce convergence -o figures --keys 20 --goal 1e-2
     """
-    most = count("--steps", steps, least=1)
+    most = parse_count("--steps", steps, minimum=1)
     from bisimetric.cli import report
     from bisimetric.paper import convergence as library
 
     words = ["bisimetric", "reproduce", "convergence", "-o", str(output)]
-    for name, value in (("keys", keys), ("steps", most), ("goal", goal), ("discount", discount)):
+    for name, value in (
+        ("keys", seeds),
+        ("steps", most),
+        ("goal", target_error),
+        ("discount", discount),
+    ):
         words += [f"--{name}", str(value)]
     results = library.reproduce(
-        output, keys=keys, steps=most, goal=goal, discount=discount, command=shlex.join(words)
+        output,
+        num_seeds=seeds,
+        steps=most,
+        target_error=target_error,
+        discount=discount,
+        command=shlex.join(words),
     )
-    print(*library.lines(results), sep="\n")
-    print(*report.saved_lines([output / "convergence.png", output / "convergence.json"]), sep="\n")
-    return 0 if results.bisimulation.below and results.on_policy.below else 1
+    print(*library.format_table(results), sep="\n")
+    print(
+        *report.describe_saved([output / "convergence.png", output / "convergence.json"]), sep="\n"
+    )
+    return 0 if results.bisimulation.lemma_holds and results.on_policy.lemma_holds else 1
 
 
-def recipes(
+def algorithms(
     output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("recipes"),
     quick: Flag = False,
-    steps: Annotated[
+    updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 24k; quick: 4k)")
     ] = None,
     seeds: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 2)")
     ] = None,
-    trials: tuple[Trial, ...] = TRIALS,
+    worlds: tuple[WorldName, ...] = WORLDS,
     ablation: Flag = False,
 ) -> int:
     """The paper's way to learn a distance beside that of `bisimetric learned`, on eight worlds.
@@ -83,21 +95,21 @@ def recipes(
         bisimetric reproduce recipes --quick --trials rooms
         bisimetric reproduce recipes --trials rooms --ablation -o figures
     """
-    most = None if steps is None else count("--steps", steps, least=1)
+    most = None if updates is None else parse_count("--steps", updates, minimum=1)
     from bisimetric.cli import report
     from bisimetric.paper import recipes as library
 
-    names = [*library.RECIPES, *(library.ABLATIONS if ablation else ())]
-    found = library.measured(output, trials, names, steps=most, seeds=seeds, quick=quick)
-    print(*library.lines(found), sep="\n")
-    print(*report.saved_lines(library.drawn(output)), sep="\n")
+    names = [*library.ALGORITHMS, *(library.ABLATIONS if ablation else ())]
+    found = library.measure(output, worlds, names, updates=most, num_seeds=seeds, quick=quick)
+    print(*library.format_table(found), sep="\n")
+    print(*report.describe_saved(library.draw_figures(output)), sep="\n")
     return 0
 
 
 def gridworld(
     output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("gridworld"),
     quick: Flag = False,
-    steps: Annotated[
+    updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 240k; quick: fewer)")
     ] = None,
     seeds: Annotated[
@@ -123,7 +135,7 @@ def gridworld(
         bisimetric reproduce gridworld --quick
         bisimetric reproduce gridworld --parts noise -o figures --resume
     """
-    most = None if steps is None else count("--steps", steps, least=1)
+    most = None if updates is None else parse_count("--steps", updates, minimum=1)
     from bisimetric.cli import report
     from bisimetric.paper import gridworld as library
 
@@ -132,15 +144,15 @@ def gridworld(
     for name, value in (("steps", most), ("seeds", seeds)):
         words += [] if value is None else [f"--{name}", str(value)]
     words += ["--parts", *parts]
-    results = library.measured(
+    results = library.measure(
         output,
         parts,
-        steps=most,
-        seeds=seeds,
+        updates=most,
+        num_seeds=seeds,
         quick=quick,
         resume=resume,
         command=shlex.join(words),
     )
-    print(*library.lines(results), sep="\n")
-    print(*report.saved_lines(library.drawn(output)), sep="\n")
+    print(*library.format_table(results), sep="\n")
+    print(*report.describe_saved(library.draw_figures(output)), sep="\n")
     return 0

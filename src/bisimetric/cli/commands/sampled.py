@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bisimetric.cli.arguments import Drawn, Output, Pictures, Policy, program
-from bisimetric.cli.commands.endings import finish, named
-from bisimetric.cli.interrupts import resumable
-from bisimetric.cli.policies import chosen_policy, policy_of_data
+from bisimetric.cli.arguments import FigureArg, FigureOptions, OutputArg, PolicyArg, program_name
+from bisimetric.cli.commands.endings import add_metadata, write_result
+from bisimetric.cli.interrupts import report_checkpoint
+from bisimetric.cli.policies import resolve_data_policy, resolve_policy
 from bisimetric.cli.sampling import (
-    Experience,
-    Experienced,
-    Sampled,
-    Sampling,
-    opened,
+    DataArg,
+    DataOptions,
+    SamplingArg,
+    SamplingOptions,
+    open_sampled_source,
 )
 from bisimetric.errors import InputError, NotConverged
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def bisimulation(
-    experience: Experienced, sampling: Sampled, pictures: Drawn, output: Output = None
+    experience: DataArg, sampling: SamplingArg, figures: FigureArg, output: OutputArg = None
 ) -> None:
     """d~ from samples: two transitions with the same action at a time (Castro 2020, equation 3).
 
@@ -43,16 +43,16 @@ def bisimulation(
         bisimetric sampled bisimulation open-grid --steps 50M --checkpoint run.npz
         bisimetric sampled bisimulation open-grid --steps 100M --resume run.npz -o d.npz
     """
-    source = opened(experience, sampling, output, pictures)
-    _sample("bisimulation", experience, source, sampling, pictures, output)
+    source = open_sampled_source(experience, sampling, output, figures)
+    _sample("bisimulation", experience, source, sampling, figures, output)
 
 
 def on_policy(
-    experience: Experienced,
-    sampling: Sampled,
-    pictures: Drawn,
-    policy: Policy = None,
-    output: Output = None,
+    experience: DataArg,
+    sampling: SamplingArg,
+    figures: FigureArg,
+    policy: PolicyArg = None,
+    output: OutputArg = None,
 ) -> None:
     """d^pi from samples: two transitions of one policy at a time.
 
@@ -68,73 +68,84 @@ def on_policy(
     """
     from bisimetric.mdp import MDP
 
-    source = opened(experience, sampling, output, pictures)
-    chosen = chosen_policy(source, policy) if isinstance(source, MDP) else policy_of_data(policy)
-    followed = Followed(*chosen, policy)
-    _sample("on_policy", experience, source, sampling, pictures, output, followed)
+    source = open_sampled_source(experience, sampling, output, figures)
+    chosen = (
+        resolve_policy(source, policy) if isinstance(source, MDP) else resolve_data_policy(policy)
+    )
+    followed = PolicyChoice(*chosen, policy)
+    _sample("on_policy", experience, source, sampling, figures, output, followed)
 
 
-class Followed(NamedTuple):
+class PolicyChoice(NamedTuple):
     """The policy of a run: its actions, how to call it, and what was typed for it."""
 
     actions: NDArray[Any] | None
-    called: str
-    typed: str | None
+    name: str
+    argument: str | None
 
 
 def _sample(
     kind: Kind,
-    experience: Experience,
+    experience: DataOptions,
     source: MDP | Transitions,
-    sampling: Sampling,
-    pictures: Pictures,
+    sampling: SamplingOptions,
+    figures: FigureOptions,
     output: Path | None,
-    followed: Followed | None = None,
+    policy: PolicyChoice | None = None,
 ) -> None:
     """Draws, saves and reports."""
-    options = sampling.arguments()
+    options = sampling.to_arguments()
     from bisimetric import sampled
-    from bisimetric.cli.experience import in_shell_words, next_of_data, sampled_lines, size
-    from bisimetric.cli.truth import truth_of
+    from bisimetric.cli.experience import (
+        describe_sampled,
+        format_data,
+        suggest_for_data,
+        translate_remedy,
+    )
+    from bisimetric.cli.truth import compute_reference
     from bisimetric.distance import Distance
     from bisimetric.transitions import Transitions
 
-    solve = [program(), "exact", kind.replace("_", "-"), *experience.words()]
+    solve = [program_name(), "exact", kind.replace("_", "-"), *experience.to_arguments()]
     about: dict[str, str] = {}
     if isinstance(source, Transitions):
         options["discount"] = experience.discount
-        about["data"] = size(source)
-    if followed is not None:
-        options["policy"] = followed.actions
-        about["policy"] = followed.called
-        solve += [] if followed.typed is None else ["--policy", followed.typed]
-    truth = truth_of(kind, source, options.get("policy"), experience.discount)
-    options["truth"] = truth.distance if truth and truth.whole else None
+        about["data"] = format_data(source)
+    if policy is not None:
+        options["policy"] = policy.actions
+        about["policy"] = policy.name
+        solve += [] if policy.argument is None else ["--policy", policy.argument]
+    truth = compute_reference(kind, source, options.get("policy"), experience.discount)
+    options["truth"] = truth.distance if truth and truth.complete else None
     draw: Callable[..., Distance] = getattr(sampled, kind)
     try:
-        with resumable(sampling.checkpoint):
+        with report_checkpoint(sampling.checkpoint):
             distance = draw(source, **options)
     except NotConverged as error:
         if not isinstance(error.partial, Distance):
             raise
-        table = named(error.partial, experience, **about)
-        raise NotConverged(_kept(in_shell_words(str(error), solve), table, output), table) from None
+        table = add_metadata(error.partial, experience, **about)
+        raise NotConverged(
+            _save_partial(translate_remedy(str(error), solve), table, output), table
+        ) from None
     except InputError as error:
-        raise InputError(in_shell_words(str(error), solve)) from None
-    finish(
+        raise InputError(translate_remedy(str(error), solve)) from None
+    write_result(
         distance,
         experience,
         output,
-        pictures,
-        lines=lambda found: sampled_lines(found, source, truth, sampling.checkpoint),
-        after=next_of_data(distance, source, solve) if isinstance(source, Transitions) else [],
+        figures,
+        describe=lambda found: describe_sampled(found, source, truth, sampling.checkpoint),
+        suggestions=suggest_for_data(distance, source, solve)
+        if isinstance(source, Transitions)
+        else [],
         **about,
     )
 
 
-def _kept(message: str, table: Distance, output: Path | None) -> str:
+def _save_partial(message: str, distance: Distance, output: Path | None) -> str:
     """Saves a table that fell short of what was asked for, and says where."""
     if output is None:
         return f"{message.removesuffix('.')}; -o d.npz would keep the table so far."
-    table.save(output)
+    distance.save(output)
     return f"{message.removesuffix('.')}; the table so far is saved in {output}."

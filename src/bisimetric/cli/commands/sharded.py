@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from bisimetric.cli.arguments import Accurate, Policy, World, program
-from bisimetric.cli.policies import chosen_policy
+from bisimetric.cli.arguments import AccuracyArg, PolicyArg, WorldArg, program_name
+from bisimetric.cli.policies import resolve_policy
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class ShardedOptions:
     """Where a sharded table is computed and kept."""
 
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")] = (
@@ -27,24 +27,24 @@ class Kept:
     """the folder of the table, such as d.zarr, which is read row by row; or an .npz file"""
     checkpoint: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None
     """a folder that keeps the run; the same command goes on with it"""
-    every: Annotated[float, arg(metavar="SECONDS")] = 600.0
+    checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 600.0
     """seconds between checkpoints"""
     device: Annotated[
         str | None, arg(metavar="NAME", help_behavior_hint="(default: the best there is)")
     ] = None
     """cpu or gpu"""
 
-    def options(self, world: str, **about: str) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "about": {"world": world, **about}}
+    def to_arguments(self, world: str, **details: str) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "about": {"world": world, **details}}
 
 
-Where = OmitArgPrefixes[Kept]
-Command = Annotated[
+ShardedArg = OmitArgPrefixes[ShardedOptions]
+CommandArg = Annotated[
     Positional[tuple[str, ...]], arg(metavar="-- COMMAND ...", help_behavior_hint="")
 ]
 
 
-def bisimulation(world: World, accuracy: Accurate, kept: Where) -> None:
+def bisimulation(world: WorldArg, accuracy: AccuracyArg, run_options: ShardedArg) -> None:
     """d~ of a deterministic world, its rows split over all processes that run this command.
 
     `bisimetric spread` starts them on one machine; srun, mpirun or Kubernetes on a cluster.
@@ -56,13 +56,15 @@ def bisimulation(world: World, accuracy: Accurate, kept: Where) -> None:
     mdp = world.load()
     from bisimetric.exact import sharded
 
-    options = kept.options(world.world)
-    with _resumable(kept):
+    options = run_options.to_arguments(world.world)
+    with _report_checkpoint(run_options):
         distance = sharded.bisimulation(mdp, tol=accuracy.tol, dtype=accuracy.dtype, **options)
-    _finish(distance, kept)
+    _print_result(distance, run_options)
 
 
-def on_policy(world: World, accuracy: Accurate, kept: Where, policy: Policy = None) -> None:
+def on_policy(
+    world: WorldArg, accuracy: AccuracyArg, run_options: ShardedArg, policy: PolicyArg = None
+) -> None:
     """d^pi of a deterministic world, its rows split over all processes that run this command.
 
     `bisimetric spread` starts them on one machine; srun, mpirun or Kubernetes on a cluster.
@@ -75,18 +77,18 @@ def on_policy(world: World, accuracy: Accurate, kept: Where, policy: Policy = No
         mpirun -n 16 bisimetric sharded on-policy model.npz --policy actions.npy -o d.zarr
     """
     mdp = world.load()
-    actions, called = chosen_policy(mdp, policy)
+    actions, called = resolve_policy(mdp, policy)
     from bisimetric.exact import sharded
 
-    options = kept.options(world.world, policy=called)
-    with _resumable(kept):
+    options = run_options.to_arguments(world.world, policy=called)
+    with _report_checkpoint(run_options):
         distance = sharded.on_policy(
             mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, **options
         )
-    _finish(distance, kept)
+    _print_result(distance, run_options)
 
 
-def spread(command: Command, processes: Annotated[int, arg(aliases=["-n"], metavar="N")]) -> int:
+def launch(command: CommandArg, processes: Annotated[int, arg(aliases=["-n"], metavar="N")]) -> int:
     """Starts a command in several processes on this machine, which work on one table together.
 
     On a cluster srun, mpirun or a Kubernetes job do that.
@@ -99,18 +101,18 @@ def spread(command: Command, processes: Annotated[int, arg(aliases=["-n"], metav
         bisimetric spread -n 4 -- bisimetric sharded bisimulation open-grid -o d.zarr
         bisimetric spread -n 2 -- bisimetric sharded on-policy open-grid -o d.zarr
     """
-    from bisimetric.exact.sharded.starting import spread as started
+    from bisimetric.exact.sharded.starting import launch as started
 
     return started(command, processes)
 
 
 @contextlib.contextmanager
-def _resumable(kept: Kept) -> Iterator[None]:
+def _report_checkpoint(options: ShardedOptions) -> Iterator[None]:
     """Makes an interrupt tell how the run goes on."""
     try:
         yield
     except KeyboardInterrupt:
-        folder = kept.checkpoint
+        folder = options.checkpoint
         if folder is None:
             raise KeyboardInterrupt("--checkpoint FOLDER would keep such a run") from None
         if (folder / "manifest.json").is_file():
@@ -118,24 +120,24 @@ def _resumable(kept: Kept) -> Iterator[None]:
         raise
 
 
-def _finish(distance: Distance, kept: Kept) -> None:
+def _print_result(distance: Distance, options: ShardedOptions) -> None:
     """Says what was found, in the first process only."""
     import jax
 
     if jax.process_index() == 0:
         from bisimetric.cli import report
 
-        report.say(_lines(distance), report.saved_lines([kept.output]))
-        report.say(report.next_lines(distance, kept.output, program()))
+        report.print_lines(_describe(distance), report.describe_saved([options.output]))
+        report.print_lines(report.suggest_commands(distance, options.output, program_name()))
 
 
-def _lines(distance: Distance) -> Iterator[str]:
+def _describe(distance: Distance) -> Iterator[str]:
     from bisimetric.cli import report
 
-    made = distance.made
-    yield from report.head_lines(distance)
-    alike = report.plural(made["classes"], "class", "classes")
+    made = distance.metadata
+    yield from report.describe_header(distance)
+    alike = report.format_count(made["classes"], "class", "classes")
     yield f"classes    {alike} of states that are alike"
-    held = f"{report.plural(made['processes'], 'process', 'processes')}, "
-    yield f"held by    {held}{report.plural(made['devices'], 'device')}"
+    held = f"{report.format_count(made['processes'], 'process', 'processes')}, "
+    yield f"held by    {held}{report.format_count(made['devices'], 'device')}"
     yield f"seconds    {made['seconds']:.3g}"

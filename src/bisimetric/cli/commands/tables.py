@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import Drawn, Pictures, State, Table
-from bisimetric.cli.learning import label_of
+from bisimetric.cli.arguments import DistanceArg, FigureArg, FigureOptions, StateArg
+from bisimetric.cli.learning import read_label
 from bisimetric.errors import InputError
 
-Curve = Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")]
+FigurePathArg = Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")]
 
 
-def explain(table: Table, first: State, second: State) -> None:
+def explain(path: DistanceArg, first: StateArg, second: StateArg) -> None:
     """Why two states are as far apart as they are: the steps that add up to their distance.
 
     Args:
@@ -26,21 +26,21 @@ def explain(table: Table, first: State, second: State) -> None:
         bisimetric explain d.npz 1,5 5,5
         bisimetric explain d.npz 0 30
     """
-    if label_of(table) is not None:
+    if read_label(path) is not None:
         raise InputError(
-            f"{table} is a network, not a table, and has no steps to explain; `bisimetric learned "
+            f"{path} is a network, not a table, and has no steps to explain; `bisimetric learned "
             "... --table d.npz` makes the table of a world."
         )
     from bisimetric.distance import Distance
 
-    print(Distance.load(table).explain(first, second))
+    print(Distance.load(path).explain(first, second))
 
 
 def show(
-    table: Table,
-    pictures: Drawn,
+    path: DistanceArg,
+    figures: FigureArg,
     nearest: Annotated[int, arg(metavar="K")] = 5,
-    curve: Curve = None,
+    plot_training: FigurePathArg = None,
 ) -> None:
     """What is in a saved table: how it was made, a map, the nearest states, and pictures.
 
@@ -54,53 +54,53 @@ def show(
         bisimetric show d.npz --from 4,3 --plot map.png --heatmap table.png --all-maps all.png
         bisimetric show d.safetensors --curve curve.png
     """
-    pictures.check()
-    Pictures(plot=curve).check()
-    label = label_of(table)
+    figures.validate()
+    FigureOptions(plot_map=plot_training).validate()
+    label = read_label(path)
     if label is not None:
-        _show_network(table, label, pictures, curve)
+        _show_network(path, label, figures, plot_training)
         return
-    if curve is not None:
-        raise InputError(f"--curve is for a network that `learned` saved, and {table} is none.")
+    if plot_training is not None:
+        raise InputError(f"--curve is for a network that `learned` saved, and {path} is none.")
     from bisimetric import views
     from bisimetric.cli import report
     from bisimetric.distance import Distance
 
-    distance = Distance.load(table)
-    pictures.check_world(distance.mdp)
-    origin = distance.mdp.state(pictures.origin)
-    near = report.nearest_lines(distance, origin, nearest)
-    drawn = [views.terminal_map(distance, origin)]
-    learned = distance.made.get("method") == "learned"
+    distance = Distance.load(path)
+    figures.validate_states(distance.mdp)
+    origin = distance.mdp.state(figures.origin)
+    near = report.describe_nearest(distance, origin, nearest)
+    drawn = [views.format_terminal_map(distance, origin)]
+    learned = distance.metadata.get("method") == "learned"
     said = ["learned    by a network: an approximation, nothing is proven"] if learned else []
-    made = report.made_lines(distance)
-    report.say(report.table_lines(distance), said, made, [""], near, [""], drawn)
-    pictures.draw(distance)
-    report.say(report.saved_lines(pictures.paths))
+    made = report.describe_metadata(distance)
+    report.print_lines(report.describe_distance(distance), said, made, [""], near, [""], drawn)
+    figures.draw(distance)
+    report.print_lines(report.describe_saved(figures.paths))
 
 
 def _show_network(
-    path: Path, label: dict[str, Any], pictures: Pictures, curve: Path | None
+    path: Path, label: dict[str, Any], figures: FigureOptions, plot_training: Path | None
 ) -> None:
     """What a file of `learned` holds, and its training as a picture."""
-    if pictures.paths:
+    if figures.paths:
         raise InputError(
-            f"cannot draw {pictures.paths[0]}: {path} is a network, not a table; `bisimetric "
+            f"cannot draw {figures.paths[0]}: {path} is a network, not a table; `bisimetric "
             "learned ... --table d.npz` makes the table of a world, and --curve draws its training."
         )
     from bisimetric.cli import networks, report
 
-    found = networks.read(path, label)
+    found = networks.read_learned_file(path, label)
     try:
-        lines, title = list(networks.file_lines(found)), found.title
+        lines, title = list(networks.describe_file(found)), found.title
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"{path} does not say how it was learned ({what}); Learned.load reads its network."
         ) from None
-    report.say(lines)
-    if curve is not None:
+    report.print_lines(lines)
+    if plot_training is not None:
         from bisimetric import views
 
-        views.save(views.training_curve(found.history, title=title), curve)
-    report.say(report.saved_lines([curve]))
+        views.save_figure(views.plot_training_curve(found.history, title=title), plot_training)
+    report.print_lines(report.describe_saved([plot_training]))

@@ -9,6 +9,6 @@ def worlds() -> None:
     Examples:
         bisimetric worlds
     """
-    from bisimetric.cli.report import world_lines
+    from bisimetric.cli.report import describe_worlds
 
-    print(*world_lines(), sep="\n")
+    print(*describe_worlds(), sep="\n")

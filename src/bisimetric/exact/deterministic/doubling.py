@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.exact.deterministic import sweeps
-from bisimetric.exact.deterministic.problem import Problem
-from bisimetric.exact.table import Table
-from bisimetric.progress import bar
+from bisimetric.exact.deterministic.problem import DeterministicProblem
+from bisimetric.exact.table import SolverResult
+from bisimetric.progress import show_progress
 from bisimetric.rounding import UNIT
 
 
-def doublings(reward: NDArray[np.float64], discount: float, least: float) -> int:
+def count_doublings(reward: NDArray[np.float64], discount: float, residual_tolerance: float) -> int:
     """How often the terms must double until what is left out is small enough.
 
     After k terms that is at most discount^k times the largest distance.
@@ -22,32 +22,32 @@ def doublings(reward: NDArray[np.float64], discount: float, least: float) -> int
     >>> doublings(np.array([[0.0, 1.0]]), 0.99, 1e-9)
     12
     """
-    small = least * (1 - discount) / max(float(np.ptp(reward)), 1e-300)
+    small = residual_tolerance * (1 - discount) / max(float(np.ptp(reward)), 1e-300)
     enough = max(min(small, 1.0), UNIT)
     terms = 1.0 if discount == 0 else max(1.0, math.log(enough) / math.log(discount))
     return math.ceil(math.log2(terms))
 
 
-def solve(problem: Problem) -> Table:
+def solve(problem: DeterministicProblem) -> SolverResult:
     """The table of a problem with one action.
 
     d_2k(s, t) = d_k(s, t) + discount^k * d_k(n_k(s), n_k(t)), with n_k(s) the state after k steps.
     """
     states, discount = problem.num_states, problem.discount
     d, spare = (np.empty((states, states), problem.dtype) for _ in range(2))
-    sweeps.gaps(problem.reward[0], d)
-    rounds = doublings(problem.reward, discount, problem.least)
+    sweeps.compute_reward_gaps(problem.reward[0], d)
+    rounds = count_doublings(problem.reward, discount, problem.residual_tolerance)
     ahead, weight = problem.successor[0], discount
-    with bar(rounds, "doublings") as shown:
+    with show_progress(rounds, "doublings") as shown:
         for number in range(rounds):
-            sweeps.double(d, spare, ahead, weight)
+            sweeps.double_horizon(d, spare, ahead, weight)
             sweeps.mirror(spare)
             d, spare = spare, d
             ahead, weight = ahead[ahead], weight * weight
-            shown.at(number + 1)
+            shown.set_position(number + 1)
     del spare
     tally = np.zeros((states, 2))
-    sweeps.chain_residual(d, problem.successor[0], problem.reward[0], discount, tally)
+    sweeps.compute_chain_residual(d, problem.successor[0], problem.reward[0], discount, tally)
     residual, largest = tally.max(axis=0)
     how = {"method": "doubling", "rounds": rounds}
-    return Table(d, float(residual), float(largest), how)
+    return SolverResult(d, float(residual), float(largest), how)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from bisimetric.exact.convergence import SweepLimit
 from bisimetric.exact.deterministic import paths, sweeps
-from bisimetric.exact.deterministic.problem import Problem
-from bisimetric.exact.table import Table
-from bisimetric.progress import bar, digits
+from bisimetric.exact.deterministic.problem import DeterministicProblem
+from bisimetric.exact.table import SolverResult
+from bisimetric.progress import convergence_fraction, show_progress
 
-FIRST_LEAP = 12
+FIRST_EVALUATION = 12
 """Sweeps before the first leap."""
 PATIENCE = 8
 """Leaps with optimal answers in a row that may gain nothing, before they become rarer."""
@@ -28,7 +28,7 @@ MAX_RESPONSES = 50
 """Rounds of policy iteration in which answers become optimal."""
 
 
-def solve(problem: Problem) -> Table:
+def solve(problem: DeterministicProblem) -> SolverResult:
     """The table of d_lax by sweeps and leaps."""
     states, discount = problem.num_states, problem.discount
     d = np.zeros((states, states), problem.dtype)
@@ -37,20 +37,20 @@ def solve(problem: Problem) -> Table:
     path = np.empty(min(max(1, states * (states - 1) // 2), 2**20), np.int64)
     # Below the grain of the table no sweep can help; the proven error then says so.
     grain = 2 * float(np.finfo(problem.dtype).eps)
-    number, leaps, since, interval, before = 0, 0, 0, FIRST_LEAP, np.inf
+    number, leaps, since, interval, before = 0, 0, 0, FIRST_EVALUATION, np.inf
     leaping, respond, vain = True, False, 0
     limit = SweepLimit(16 * states)
-    with bar(1.0, "d_lax: digits of the error") as shown:
+    with show_progress(1.0, "d_lax: digits of the error") as shown:
         while True:
             residual, largest = _sweep(problem, d, backward=number % 2 == 1)
             number, since = number + 1, since + 1
-            small = max(problem.least, grain * largest)
+            small = max(problem.residual_tolerance, grain * largest)
             if residual <= small:
                 # The sweep changed the table; this one does not, so its residual is the table's.
                 residual, largest = _sweep(problem, d, write=False)
                 if residual <= small:
                     break
-            elif limit.exceeds(number, residual, small):
+            elif limit.is_exceeded(number, residual, small):
                 if not leaping:
                     residual, largest = _sweep(problem, d, write=False)
                     break
@@ -62,42 +62,49 @@ def solve(problem: Problem) -> Table:
                 elif vain == PATIENCE:
                     interval, vain = 2 * interval, 0
                 before, since, leaps = residual, 0, leaps + 1
-                sweeps.lax_choices(d, problem.successor, problem.reward, discount, choice)
-                _evaluate(problem, d, choice, marks, path, respond=respond)
-            shown.at(digits(residual, small, largest), f"sweep {number}")
+                sweeps.select_lax_choices(d, problem.successor, problem.reward, discount, choice)
+                _evaluate(problem, d, choice, marks, path, optimise_responses=respond)
+            shown.set_position(convergence_fraction(residual, small, largest), f"sweep {number}")
     how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
-    return Table(d, residual, largest, how)
+    return SolverResult(d, residual, largest, how)
 
 
 def _evaluate(
-    problem: Problem,
+    problem: DeterministicProblem,
     d: NDArray[np.floating],
     choice: NDArray[np.unsignedinteger],
     marks: NDArray[np.uint8],
     path: NDArray[np.int64],
     *,
-    respond: bool,
+    optimise_responses: bool,
 ) -> None:
     """Sets d to the value of the choices; to `respond`, answers are made optimal to the actions."""
     given = problem.successor, problem.reward, problem.discount
-    for _ in range(MAX_RESPONSES if respond else 1):
-        paths.evaluate(d, choice, marks, path, *given)
+    for _ in range(MAX_RESPONSES if optimise_responses else 1):
+        paths.evaluate_policy(d, choice, marks, path, *given)
         sweeps.mirror(d)
-        if not respond or sweeps.lax_answers(d, *given, choice, problem.least) == 0:
+        if (
+            not optimise_responses
+            or sweeps.improve_lax_responses(d, *given, choice, problem.residual_tolerance) == 0
+        ):
             return
 
 
 def _sweep(
-    problem: Problem, d: NDArray[np.floating], *, backward: bool = False, write: bool = True
+    problem: DeterministicProblem,
+    d: NDArray[np.floating],
+    *,
+    backward: bool = False,
+    write: bool = True,
 ) -> tuple[float, float]:
     """The largest |F(d) - d| and F(d) of a sweep, in place unless it only looks."""
     states = problem.num_states
-    size = sweeps.block_size(states)
+    size = sweeps.choose_block_size(states)
     fresh, tally = np.empty((size, states)), np.zeros((states, 2))
     blocks = range(0, states, size)
     for low in reversed(blocks) if backward else blocks:
         high = min(states, low + size)
-        sweeps.lax_block(
+        sweeps.sweep_lax_block(
             d, fresh, low, high, problem.successor, problem.reward, problem.discount, tally
         )
         if write:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from bisimetric.mdp import MDP
 from bisimetric.rounding import UNIT
 
-LARGE = 256
+MAX_SERIAL_STATES = 256
 """States above which a table is worth all cores."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class DeterministicProblem:
     """A deterministic MDP as the kernels read it, and what they must reach.
 
     Attributes:
@@ -29,7 +29,7 @@ class Problem:
     successor: NDArray[np.uint32]
     reward: NDArray[np.float64]
     discount: float
-    least: float
+    residual_tolerance: float
     dtype: np.dtype[Any]
 
     @property
@@ -42,7 +42,7 @@ class Problem:
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class ActionCompletion:
     """The steps of a deterministic MDP in which every state has every action.
 
     Attributes:
@@ -52,10 +52,10 @@ class Steps:
 
     successor: NDArray[np.integer]
     reward: NDArray[np.float64]
-    doubt: float
+    rounding_bound: float
 
 
-def steps_of(mdp: MDP, *, lax: bool = False) -> Steps:
+def complete_actions(mdp: MDP, *, lax: bool = False) -> ActionCompletion:
     """The steps of a deterministic MDP; where states lack actions, others with the same distance.
 
     In d_lax a state answers with what it has, and an action that it has twice changes nothing: one
@@ -74,24 +74,24 @@ def steps_of(mdp: MDP, *, lax: bool = False) -> Steps:
     """
     successor, reward = mdp.next_state.T, mdp.R.T
     if mdp.available is None:
-        return Steps(successor, reward, 0.0)
+        return ActionCompletion(successor, reward, 0.0)
     has = mdp.available.T
     if lax:
         first, everyone = has.argmax(axis=0), np.arange(mdp.num_states)
         successor = np.where(has, successor, successor[first, everyone])
-        return Steps(successor, np.where(has, reward, reward[first, everyone]), 0.0)
+        return ActionCompletion(successor, np.where(has, reward, reward[first, everyone]), 0.0)
     # On the spot, lacking actions lead already.
     reward = np.where(has, reward, reward[has].min())
     some = has.any(axis=1)
     sets, number = np.unique(mdp.available, axis=0, return_inverse=True)
     digits = (number.reshape(-1) >> np.arange((len(sets) - 1).bit_length())[:, None]) & 1
     # Also where all rewards are equal, states that have other actions are not alike.
-    far = mdp.farthest or float(np.finfo(np.float32).tiny)
-    return Steps(
+    far = mdp.diameter_bound or float(np.finfo(np.float32).tiny)
+    return ActionCompletion(
         np.concatenate([successor[some], np.zeros(digits.shape, successor.dtype)]),
         np.concatenate([reward[some], far * digits]),
         # A difference, a quotient, and 1 - discount in it: three roundings of D. They are slack:
         # F(d) is D at least here, and an action that pays D leads to distance 0, so its worth needs
         # none of the three roundings that `proven_error` allows. The second term is not slack.
-        4 * UNIT * mdp.farthest + (far - mdp.farthest),
+        4 * UNIT * mdp.diameter_bound + (far - mdp.diameter_bound),
     )

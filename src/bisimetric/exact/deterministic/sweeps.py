@@ -17,47 +17,47 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.exact.threads import in_parts
+from bisimetric.exact.threads import map_chunks
 
-ENOUGH = 2**18
+MIN_PARALLEL_ENTRIES = 2**18
 """Entries that are worth many threads: a quarter of a millisecond of work."""
 Array = NDArray[Any]
 T = TypeVar("T")
 
 NO_NANS = {"nnan", "nsz"}
 """Leave to vectorise a maximum; no sum or product is changed by it."""
-BLOCK = 64
+MIN_BLOCK_ROWS = 64
 """The least number of rows that are computed together, from the same table."""
 
 
 @njit(inline="always")
-def balanced(i, states):
+def balance_row(i, states):
     """The i-th row to compute: long and short rows in turn, so that threads get equal shares."""
     return i // 2 if i % 2 == 0 else states - 1 - i // 2
 
 
-def by_rows(kernel: Callable[[int, int], T], rows: int, entries: int) -> list[T]:
+def map_rows(kernel: Callable[[int, int], T], rows: int, entries: int) -> list[T]:
     """What `kernel(low, high)` returns for parts of `range(rows)`, each row of so many entries."""
-    return in_parts(kernel, rows, -(-ENOUGH // max(1, entries)))
+    return map_chunks(kernel, rows, -(-MIN_PARALLEL_ENTRIES // max(1, entries)))
 
 
-def block_size(states: int) -> int:
+def choose_block_size(states: int) -> int:
     """Rows a block: few, large blocks keep the threads busy; sixteen let news travel in a sweep."""
-    return max(BLOCK, -(-states // 16))
+    return max(MIN_BLOCK_ROWS, -(-states // 16))
 
 
-def bisimulation_block(
+def sweep_bisimulation_block(
     d: Array,
-    fresh: Array,
+    backup: Array,
     low: int,
     high: int,
     successor: Array,
     reward: Array,
     discount: float,
-    least: float,
+    tolerance: float,
     changed: Array,
-    tally: Array,
-    seek: bool,
+    row_stats: Array,
+    find_steepest: bool,
 ) -> None:
     """Rows low..high of F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)).
 
@@ -67,16 +67,16 @@ def bisimulation_block(
     """
 
     def rows(i: int, j: int) -> None:
-        _bisimulation_rows(
-            d, fresh, low, successor, reward, discount, least, changed, tally, seek, low + i,
+        _sweep_bisimulation_rows(
+            d, backup, low, successor, reward, discount, tolerance, changed, row_stats, find_steepest, low + i,
             low + j,
         )  # fmt: skip
 
-    by_rows(rows, high - low, high * len(successor))
+    map_rows(rows, high - low, high * len(successor))
 
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
-def _bisimulation_rows(
+def _sweep_bisimulation_rows(
     d, fresh, start, successor, reward, discount, least, changed, tally, seek, low, high
 ):
     actions = successor.shape[0]
@@ -109,10 +109,10 @@ def _bisimulation_rows(
         tally[s, 0], tally[s, 1], tally[s, 2], tally[s, 3] = rose, residual, largest, steepest
 
 
-def write_block(d: Array, fresh: Array, low: int, high: int) -> None:
+def write_block(d: Array, backup: Array, low: int, high: int) -> None:
     """Puts the rows low..high, t < s, into the table and into its mirror."""
-    by_rows(lambda i, j: _write_rows(d, fresh, low, low + i, low + j), high - low, high)
-    by_rows(lambda i, j: _write_columns(d, fresh, low, high, i, j), high, high - low)
+    map_rows(lambda i, j: _write_rows(d, backup, low, low + i, low + j), high - low, high)
+    map_rows(lambda i, j: _write_columns(d, backup, low, high, i, j), high, high - low)
 
 
 @njit(cache=True, nogil=True)
@@ -129,19 +129,19 @@ def _write_columns(d, fresh, start, end, low, high):
             d[t, s] = fresh[s - start, t]
 
 
-def write_changes(d: Array, fresh: Array, low: int, high: int, changed: Array, many: bool) -> None:
+def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array, many: bool) -> None:
     """`write_block` for the marked entries only; the mirror as a whole if they are many."""
 
     def rows(i: int, j: int) -> None:
-        _write_marked(d, fresh, low, changed, many, low + i, low + j)
+        _write_changed_rows(d, backup, low, changed, many, low + i, low + j)
 
-    by_rows(rows, high - low, high)
+    map_rows(rows, high - low, high)
     if many:
-        by_rows(lambda i, j: _write_mirror(d, low, high, i, j), high, high - low)
+        map_rows(lambda i, j: _write_mirror(d, low, high, i, j), high, high - low)
 
 
 @njit(cache=True, nogil=True)
-def _write_marked(d, fresh, start, changed, many, low, high):
+def _write_changed_rows(d, fresh, start, changed, many, low, high):
     for s in range(low, high):
         for t in range(s):
             if changed[s, t]:
@@ -159,43 +159,49 @@ def _write_mirror(d, start, end, low, high):
 
 def mirror(d: Array) -> None:
     """Copies the half t < s onto the half t > s, tile by tile."""
-    tiles = -(-len(d) // BLOCK)
-    by_rows(lambda low, high: _mirror(d, tiles, low, high), tiles, BLOCK * len(d) // 2)
+    tiles = -(-len(d) // MIN_BLOCK_ROWS)
+    map_rows(
+        lambda low, high: _mirror_tiles(d, tiles, low, high), tiles, MIN_BLOCK_ROWS * len(d) // 2
+    )
 
 
 @njit(cache=True, nogil=True)
-def _mirror(d, tiles, low, high):
+def _mirror_tiles(d, tiles, low, high):
     states = d.shape[0]
     for k in range(low, high):
-        i = balanced(k, tiles)
+        i = balance_row(k, tiles)
         for j in range(i, tiles):
-            for s in range(i * BLOCK, min(states, (i + 1) * BLOCK)):
-                for t in range(max(s + 1, j * BLOCK), min(states, (j + 1) * BLOCK)):
+            for s in range(i * MIN_BLOCK_ROWS, min(states, (i + 1) * MIN_BLOCK_ROWS)):
+                for t in range(
+                    max(s + 1, j * MIN_BLOCK_ROWS), min(states, (j + 1) * MIN_BLOCK_ROWS)
+                ):
                     d[s, t] = d[t, s]
 
 
-def collect(d: Array, changed: Array, floor: float, starts: Array, found: Array) -> int:
+def collect_changed(d: Array, changed: Array, floor: float, starts: Array, found: Array) -> int:
     """Lists the changed pairs (s, t) with d >= floor as s * S + t.
 
     The rows of `changed` are a multiple of 8 bytes long, so that 8 marks are looked at together.
     Returns how many there are; -1 where `found` has no room for them.
     """
     states, eighth = len(d), len(d) // 8
-    by_rows(lambda low, high: _count(d, changed, floor, starts, low, high), states, eighth)
+    map_rows(lambda low, high: _count_changed(d, changed, floor, starts, low, high), states, eighth)
     starts[0] = 0
     np.cumsum(starts, out=starts)
     if starts[states] > len(found):
         return -1
-    by_rows(lambda low, high: _list(d, changed, floor, starts, found, low, high), states, eighth)
+    map_rows(
+        lambda low, high: _list_changed(d, changed, floor, starts, found, low, high), states, eighth
+    )
     return int(starts[states])
 
 
 @njit(cache=True, nogil=True)
-def _count(d, changed, floor, starts, low, high):
+def _count_changed(d, changed, floor, starts, low, high):
     """How many there are in the row s: starts[s + 1]."""
     eights = changed.view(np.uint64)
     for i in range(low, high):
-        s = balanced(i, d.shape[0])
+        s = balance_row(i, d.shape[0])
         count = 0
         for k in range((s + 7) // 8):
             if eights[s, k] != 0:
@@ -206,11 +212,11 @@ def _count(d, changed, floor, starts, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _list(d, changed, floor, starts, found, low, high):
+def _list_changed(d, changed, floor, starts, found, low, high):
     states = d.shape[0]
     eights = changed.view(np.uint64)
     for i in range(low, high):
-        s = balanced(i, states)
+        s = balance_row(i, states)
         at = starts[s]
         if starts[s + 1] > at:
             for k in range((s + 7) // 8):
@@ -221,47 +227,55 @@ def _list(d, changed, floor, starts, found, low, high):
                             at += 1
 
 
-def double(d: Array, out: Array, ahead: Array, weight: float) -> None:
+def double_horizon(d: Array, out: Array, ahead: Array, weight: float) -> None:
     """out(s, t) = d(s, t) + weight * d(ahead(s), ahead(t)), for t < s."""
-    by_rows(lambda low, high: _double(d, out, ahead, weight, low, high), len(d), len(d) // 2)
+    map_rows(
+        lambda low, high: _double_horizon_rows(d, out, ahead, weight, low, high),
+        len(d),
+        len(d) // 2,
+    )
 
 
 @njit(cache=True, nogil=True)
-def _double(d, out, ahead, weight, low, high):
+def _double_horizon_rows(d, out, ahead, weight, low, high):
     for i in range(low, high):
-        s = balanced(i, d.shape[0])
+        s = balance_row(i, d.shape[0])
         row = d[ahead[s]]
         for t in range(s):
             out[s, t] = d[s, t] + weight * row[ahead[t]]
         out[s, s] = 0.0
 
 
-def gaps(reward: Array, out: Array) -> None:
+def compute_reward_gaps(reward: Array, out: Array) -> None:
     """out(s, t) = |reward(s) - reward(t)|."""
-    by_rows(lambda low, high: _gaps(reward, out, low, high), len(out), len(out))
+    map_rows(
+        lambda low, high: _compute_reward_gaps_rows(reward, out, low, high), len(out), len(out)
+    )
 
 
 @njit(cache=True, nogil=True)
-def _gaps(reward, out, low, high):
+def _compute_reward_gaps_rows(reward, out, low, high):
     for s in range(low, high):
         for t in range(out.shape[0]):
             out[s, t] = abs(reward[s] - reward[t])
 
 
-def chain_residual(d: Array, ahead: Array, reward: Array, discount: float, tally: Array) -> None:
+def compute_chain_residual(
+    d: Array, ahead: Array, reward: Array, discount: float, tally: Array
+) -> None:
     """For each row of F(d)(s, t) = |R(s) - R(t)| + discount * d(ahead(s), ahead(t)), the largest
     |F(d) - d| and the largest F(d)."""
 
     def rows(low: int, high: int) -> None:
-        _chain_residual(d, ahead, reward, discount, tally, low, high)
+        _compute_chain_residual_rows(d, ahead, reward, discount, tally, low, high)
 
-    by_rows(rows, len(d), len(d) // 2)
+    map_rows(rows, len(d), len(d) // 2)
 
 
 @njit(cache=True, nogil=True)
-def _chain_residual(d, ahead, reward, discount, tally, low, high):
+def _compute_chain_residual_rows(d, ahead, reward, discount, tally, low, high):
     for i in range(low, high):
-        s = balanced(i, d.shape[0])
+        s = balance_row(i, d.shape[0])
         row = d[ahead[s]]
         residual, largest = 0.0, 0.0
         for t in range(s):
@@ -271,15 +285,15 @@ def _chain_residual(d, ahead, reward, discount, tally, low, high):
         tally[s, 0], tally[s, 1] = residual, largest
 
 
-def lax_block(
+def sweep_lax_block(
     d: Array,
-    fresh: Array,
+    backup: Array,
     low: int,
     high: int,
     successor: Array,
     reward: Array,
     discount: float,
-    tally: Array,
+    row_stats: Array,
 ) -> None:
     """Rows low..high of the Hausdorff operator F(d)(s, t), into `fresh`.
 
@@ -289,13 +303,13 @@ def lax_block(
     """
 
     def rows(i: int, j: int) -> None:
-        _lax_rows(d, fresh, low, successor, reward, discount, tally, low + i, low + j)
+        _sweep_lax_rows(d, backup, low, successor, reward, discount, row_stats, low + i, low + j)
 
-    by_rows(rows, high - low, high * len(successor) ** 2)
+    map_rows(rows, high - low, high * len(successor) ** 2)
 
 
 @njit(cache=True, nogil=True)
-def _lax_rows(d, fresh, start, successor, reward, discount, tally, low, high):
+def _sweep_lax_rows(d, fresh, start, successor, reward, discount, tally, low, high):
     actions = successor.shape[0]
     for s in range(low, high):
         row = fresh[s - start]
@@ -322,21 +336,23 @@ def _lax_rows(d, fresh, start, successor, reward, discount, tally, low, high):
         tally[s, 0], tally[s, 1] = residual, largest
 
 
-def lax_choices(d: Array, successor: Array, reward: Array, discount: float, choice: Array) -> None:
+def select_lax_choices(
+    d: Array, successor: Array, reward: Array, discount: float, choice: Array
+) -> None:
     """The choices that attain `lax_block`'s F(d)(s, t), for t < s: (side * A + action) * A +
     answer, with s to act on side 0 and t on side 1."""
 
     def rows(low: int, high: int) -> None:
-        _lax_choices(d, successor, reward, discount, choice, low, high)
+        _select_lax_choices_rows(d, successor, reward, discount, choice, low, high)
 
-    by_rows(rows, len(d), len(d) * len(successor) ** 2 // 2)
+    map_rows(rows, len(d), len(d) * len(successor) ** 2 // 2)
 
 
 @njit(cache=True, nogil=True)
-def _lax_choices(d, successor, reward, discount, choice, low, high):
+def _select_lax_choices_rows(d, successor, reward, discount, choice, low, high):
     states, actions = d.shape[0], successor.shape[0]
     for i in range(low, high):
-        s = balanced(i, states)
+        s = balance_row(i, states)
         least_a = np.empty(actions)
         answer_a = np.empty(actions, np.int64)
         for t in range(s):
@@ -360,24 +376,26 @@ def _lax_choices(d, successor, reward, discount, choice, low, high):
             choice[s, t] = pick
 
 
-def lax_answers(
-    d: Array, successor: Array, reward: Array, discount: float, choice: Array, least: float
+def improve_lax_responses(
+    d: Array, successor: Array, reward: Array, discount: float, choice: Array, tolerance: float
 ) -> int:
     """Changes answers that another betters by more than `least`, for t < s; returns how many."""
 
     def rows(low: int, high: int) -> int:
-        found = _lax_answers(d, successor, reward, discount, choice, least, low, high)
+        found = _improve_lax_responses_rows(
+            d, successor, reward, discount, choice, tolerance, low, high
+        )
         return int(found)
 
-    return sum(by_rows(rows, len(d), len(d) * len(successor) // 2))
+    return sum(map_rows(rows, len(d), len(d) * len(successor) // 2))
 
 
 @njit(cache=True, nogil=True)
-def _lax_answers(d, successor, reward, discount, choice, least, low, high):
+def _improve_lax_responses_rows(d, successor, reward, discount, choice, least, low, high):
     states, actions = d.shape[0], successor.shape[0]
     changed = 0
     for i in range(low, high):
-        s = balanced(i, states)
+        s = balance_row(i, states)
         for t in range(s):
             turn, answer = divmod(np.int64(choice[s, t]), actions)
             x, y = (s, t) if turn < actions else (t, s)

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.progress import compiling
+from bisimetric.progress import announce_compilation
 
-SOURCE = Path(__file__).with_name("kernels.cu")
-PIECE, CARRIERS = 2**26, 8
+KERNEL_SOURCE = Path(__file__).with_name("kernels.cu")
+TRANSFER_BYTES, TRANSFER_THREADS = 2**26, 8
 """Bytes that are fetched at a time, and how many threads do so."""
-OLDEST = 80
+MIN_COMPUTE_CAPABILITY = 80
 """The compute capability, times ten, of the first GPUs that copy into shared memory by the way."""
-NAMES = (
+KERNEL_NAMES = (
     "sweep",
     "mirror",
     "chosen",
@@ -31,7 +31,7 @@ NAMES = (
 )
 
 
-class Program(Protocol):
+class KernelModule(Protocol):
     """The kernels, compiled for one kind of table."""
 
     def launch(
@@ -40,7 +40,7 @@ class Program(Protocol):
         """Starts a kernel on a grid of blocks; numbers are given as NumPy's, of the right type."""
 
 
-class Device(Protocol):
+class GpuDevice(Protocol):
     """What the solvers ask of a GPU.
 
     Attributes:
@@ -64,17 +64,17 @@ class Device(Protocol):
     def fetch(self, array: Any, to: NDArray[Any]) -> None:
         """Copies an array into one of NumPy's, whose rows may be shorter."""
 
-    def program(self, **defined: int | str) -> Program:
+    def program(self, **defined: int | str) -> KernelModule:
         """The kernels with such macros."""
 
 
-class CudaProgram:
+class CudaKernelModule:
     """The kernels, compiled by NVRTC; CuPy keeps what it has compiled on the disk."""
 
     def __init__(self, cupy: Any, defined: dict[str, int | str]) -> None:
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in defined.items()))
-        module = cupy.RawModule(code=SOURCE.read_text(), options=options)
-        self._kernels = {name: module.get_function(name) for name in NAMES}
+        module = cupy.RawModule(code=KERNEL_SOURCE.read_text(), options=options)
+        self._kernels = {name: module.get_function(name) for name in KERNEL_NAMES}
 
     def launch(
         self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
@@ -95,7 +95,7 @@ class CudaDevice:
         self.processors = int(found["multiProcessorCount"])
         self.threads = int(found["maxThreadsPerBlock"])
         self.shared = int(found["sharedMemPerBlockOptin"])
-        self._programs: dict[Any, CudaProgram] = {}
+        self._programs: dict[Any, CudaKernelModule] = {}
 
     @property
     def free(self) -> float:
@@ -103,18 +103,18 @@ class CudaDevice:
         return float(self.arrays.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
 
     def fetch(self, array: Any, to: NDArray[Any]) -> None:
-        if to.nbytes <= PIECE:
+        if to.nbytes <= TRANSFER_BYTES:
             to[...] = array[..., : to.shape[-1]].get()
             return
         self.arrays.cuda.Device().synchronize()
-        rows = max(1, PIECE // to[0].nbytes)
+        rows = max(1, TRANSFER_BYTES // to[0].nbytes)
         # Several at a time: the memory of a new array is slow to come by.
-        with ThreadPoolExecutor(CARRIERS) as carriers:
+        with ThreadPoolExecutor(TRANSFER_THREADS) as carriers:
             pieces = range(0, len(to), rows)
-            for done in [carriers.submit(self._carry, array, to, at, rows) for at in pieces]:
+            for done in [carriers.submit(self._copy_rows, array, to, at, rows) for at in pieces]:
                 done.result()
 
-    def _carry(self, array: Any, to: NDArray[Any], low: int, rows: int) -> None:
+    def _copy_rows(self, array: Any, to: NDArray[Any], low: int, rows: int) -> None:
         """Copies some rows, by way of memory that the GPU reaches directly."""
         import cupyx
 
@@ -125,16 +125,16 @@ class CudaDevice:
             self.arrays.ascontiguousarray(some).get(out=between)
         there[...] = between
 
-    def program(self, **defined: int | str) -> CudaProgram:
+    def program(self, **defined: int | str) -> CudaKernelModule:
         key = tuple(sorted(defined.items()))
         if key not in self._programs:
-            with compiling("the kernels"):
-                self._programs[key] = CudaProgram(self.arrays, defined)
+            with announce_compilation("the kernels"):
+                self._programs[key] = CudaKernelModule(self.arrays, defined)
         return self._programs[key]
 
 
 @functools.cache
-def found() -> Device:
+def find_device() -> GpuDevice:
     """The GPU of this machine, or one sentence that says what is missing."""
     try:
         import cupy
@@ -152,7 +152,7 @@ def found() -> Device:
     if count == 0:
         raise InputError("exact: device='gpu' finds no GPU here; leave device out.")
     device = CudaDevice(cupy)
-    if int(cupy.cuda.Device().compute_capability) < OLDEST:
+    if int(cupy.cuda.Device().compute_capability) < MIN_COMPUTE_CAPABILITY:
         raise InputError(
             f"exact: device='gpu' is for GPUs from NVIDIA's Ampere on, and {device.name} is older; "
             "leave device out."
@@ -160,7 +160,7 @@ def found() -> Device:
     return device
 
 
-def number(dtype: np.dtype[Any]) -> str:
+def format_c_type(dtype: np.dtype[Any]) -> str:
     """What C calls the numbers of a table.
 
     >>> number(np.dtype("float32")), number(np.dtype("float64"))

@@ -16,47 +16,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.exact.deterministic import doubling
-from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import cuda
-from bisimetric.exact.gpu.cuda import Device
-from bisimetric.exact.gpu.tables import LOW, SIDE, Tables, require_room
-from bisimetric.exact.table import Table
-from bisimetric.progress import bar
+from bisimetric.exact.gpu.cuda import GpuDevice
+from bisimetric.exact.gpu.tables import (
+    LEVEL_TILE_ROWS,
+    TILE_SIZE,
+    GpuWorkspace,
+    require_device_memory,
+)
+from bisimetric.exact.table import SolverResult
+from bisimetric.progress import show_progress
 
 
-def solve(problem: Problem, device: Device | None = None) -> Table:
+def solve(problem: DeterministicProblem, device: GpuDevice | None = None) -> SolverResult:
     """The table of a problem with one action."""
-    device = cuda.found() if device is None else device
-    require_room(device, problem)
-    depth = steps_to_cycle(problem.successor[0])
+    device = cuda.find_device() if device is None else device
+    require_device_memory(device, problem)
+    depth = compute_cycle_depths(problem.successor[0])
     order = np.argsort(depth, kind="stable")
     # The states of level k are those from first[k] to first[k + 1]; level 0 runs in cycles.
     first = np.searchsorted(depth[order], np.arange(int(depth.max()) + 2)).tolist()
-    tables = Tables(device, problem, order)
+    tables = GpuWorkspace(device, problem, order)
     cyclic = dataclasses.replace(
         tables.problem,
         successor=tables.problem.successor[:, : first[1]],
         reward=tables.problem.reward[:, : first[1]],
     )
-    found, rounds = _in_cycles(device, cyclic)
-    d, spare = tables.empty(), tables.empty()
+    found, rounds = _solve_cycles(device, cyclic)
+    d, spare = tables.allocate_matrix(), tables.allocate_matrix()
     d[: first[1], : first[1]] = found
     del found
-    with bar(len(first) - 1, "d^pi: levels") as shown:
+    with show_progress(len(first) - 1, "d^pi: levels") as shown:
         for k in range(1, len(first) - 1):
-            _level(tables, d, first[k], first[k + 1], *tables.discounts)
-            shown.at(k)
-    residual, largest = tables.proven(d)
+            _fill_level(tables, d, first[k], first[k + 1], *tables.discounts)
+            shown.set_position(k)
+    residual, largest = tables.compute_residual(d)
     how = {
         "method": "doubling, levels",
         "rounds": rounds,
         "levels": len(first) - 2,
         "device": device.name,
     }
-    return Table(tables.fetched(d, spare), residual, largest, how)
+    return SolverResult(tables.fetch_matrix(d, spare), residual, largest, how)
 
 
-def steps_to_cycle(successor: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
+def compute_cycle_depths(successor: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
     """How many steps each state is from those that are visited again and again.
 
     >>> steps_to_cycle(np.array([1, 2, 1, 0], np.uint32))
@@ -75,30 +80,32 @@ def steps_to_cycle(successor: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
     return np.where(inside, 0, outside + 1)
 
 
-def _in_cycles(device: Device, problem: Problem) -> tuple[Any, int]:
+def _solve_cycles(device: GpuDevice, problem: DeterministicProblem) -> tuple[Any, int]:
     """The distances where all states run in cycles, and how often their terms were doubled."""
     if 16.0 * problem.num_states**2 < device.free / 2:
         # A sum of sums has many roundings; in float64 they do not count.
         problem = dataclasses.replace(problem, dtype=np.dtype(np.float64))
-    tables = Tables(device, problem)
-    d, spare, count = tables.empty(), tables.empty(), problem.num_states
+    tables = GpuWorkspace(device, problem)
+    d, spare, count = tables.allocate_matrix(), tables.allocate_matrix(), problem.num_states
     none = problem.dtype.type(0)
-    _level(tables, d, 0, count, none, none)
+    _fill_level(tables, d, 0, count, none, none)
     ahead, weight = problem.successor[0], problem.discount
-    rounds = doubling.doublings(problem.reward, weight, problem.least)
+    rounds = doubling.count_doublings(problem.reward, weight, problem.residual_tolerance)
     for _ in range(rounds):
-        tables.by_rows(
-            "doubled", count, d, spare, tables.put(ahead, tables.state), np.float64(weight),
-            tables.apart, count,
+        tables.launch_rows(
+            "doubled", count, d, spare, tables.upload(ahead, tables.state_dtype), np.float64(weight),
+            tables.kernel_pitch, count,
         )  # fmt: skip
         d, spare = spare, d
         ahead, weight = ahead[ahead], weight * weight
     return d[:, :count], rounds
 
 
-def _level(tables: Tables, d: Any, low: int, high: int, discount: Any, excess: Any) -> None:
-    grid = math.ceil(high / SIDE), math.ceil((high - low) / LOW)
+def _fill_level(
+    tables: GpuWorkspace, d: Any, low: int, high: int, discount: Any, excess: Any
+) -> None:
+    grid = math.ceil(high / TILE_SIZE), math.ceil((high - low) / LEVEL_TILE_ROWS)
     tables.launch(
-        "level", grid, tables.others, d, tables.next, tables.reward, discount, excess,
-        tables.apart, low, high,
+        "level", grid, tables.block_threads, d, tables.successor, tables.reward, discount, excess,
+        tables.kernel_pitch, low, high,
     )  # fmt: skip

@@ -12,131 +12,150 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact.deterministic.doubling import doublings
-from bisimetric.exact.deterministic.problem import Problem
+from bisimetric.exact.deterministic.doubling import count_doublings
+from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import cuda, levels
-from bisimetric.exact.gpu.cuda import Device
-from bisimetric.exact.gpu.tables import Tables, held, require_room
-from bisimetric.exact.table import Table, proven_error
-from bisimetric.progress import bar, digits
+from bisimetric.exact.gpu.cuda import GpuDevice
+from bisimetric.exact.gpu.tables import GpuWorkspace, count_cached_columns, require_device_memory
+from bisimetric.exact.table import SolverResult, bound_error
+from bisimetric.progress import convergence_fraction, show_progress
 from bisimetric.rounding import UNIT
 
-EVERY = 8
+SWEEPS_PER_EVALUATION = 8
 """Sweeps between policies."""
-ROUNDINGS = 2
+MAX_ROUNDING_STEPS = 2
 """A rise of at most so many is worth a proof."""
 
 
-def solve(problem: Problem, device: Device | None = None) -> Table:
+def solve(problem: DeterministicProblem, device: GpuDevice | None = None) -> SolverResult:
     """The table of d~."""
-    device = cuda.found() if device is None else device
+    device = cuda.find_device() if device is None else device
     if problem.num_actions == 1:
         return levels.solve(problem, device)
-    require_room(device, problem)
-    rising = Rising(Tables(device, problem, by_predecessors(device, problem)))
-    residual, largest = rising.risen()
+    require_device_memory(device, problem)
+    rising = BisimulationIteration(
+        GpuWorkspace(device, problem, order_by_predecessors(device, problem))
+    )
+    residual, largest = rising.run()
     how = {
-        "method": "policy iteration, sweep" if rising.policies else "sweep",
-        "sweeps": rising.sweeps,
-        "policies": rising.policies,
+        "method": "policy iteration, sweep" if rising.num_evaluations else "sweep",
+        "sweeps": rising.num_sweeps,
+        "policies": rising.num_evaluations,
         "device": device.name,
     }
-    return Table(rising.tables.fetched(rising.d, rising.fresh), residual, largest, how)
+    return SolverResult(
+        rising.workspace.fetch_matrix(rising.d, rising.backup), residual, largest, how
+    )
 
 
-class Rising:
+class BisimulationIteration:
     """The table that rises, and the one that it becomes."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables, self.problem = tables, tables.problem
-        self.d, self.fresh = tables.empty(), tables.empty()
+    def __init__(self, tables: GpuWorkspace) -> None:
+        self.workspace, self.problem = tables, tables.problem
+        self.d, self.backup = tables.allocate_matrix(), tables.allocate_matrix()
         if self.problem.discount > 0:
             # Rows are one state a class: different ones are not at distance 0, however small it is.
             self.d += np.finfo(self.problem.dtype).tiny
             self.d.reshape(-1)[:: tables.pitch + 1] = 0
         arrays = tables.device.arrays
-        self.rise = arrays.zeros(tables.states, self.problem.dtype)
-        self.sweeps = self.policies = 0
+        self.row_increase = arrays.zeros(tables.num_states, self.problem.dtype)
+        self.num_sweeps = self.num_evaluations = 0
 
-    def risen(self) -> tuple[float, float]:
+    def run(self) -> tuple[float, float]:
         """The largest |F(d) - d| and F(d) of the table, once they are small enough."""
         p, top = self.problem, max(float(np.ptp(self.problem.reward)), 1e-300)
-        with bar(1.0, "d~: digits of the error") as shown:
+        with show_progress(1.0, "d~: digits of the error") as shown:
             while True:
                 rise = self.sweep()
                 top = max(top, rise)
-                shown.at(digits(rise, max(p.least, UNIT), top), f"sweep {self.sweeps}")
-                due = self.sweeps % EVERY == 0
-                if due and rise > p.least and self.has_room:
-                    self.follow()
+                shown.set_position(
+                    convergence_fraction(rise, max(p.residual_tolerance, UNIT), top),
+                    f"sweep {self.num_sweeps}",
+                )
+                due = self.num_sweeps % SWEEPS_PER_EVALUATION == 0
+                if due and rise > p.residual_tolerance and self.can_evaluate_policy:
+                    self.evaluate_policy()
                 # Where a table rises by single roundings, it may do so for long.
-                if rise <= p.least or (
-                    due and rise <= ROUNDINGS * self._rounding(top / (1 - p.discount))
+                if rise <= p.residual_tolerance or (
+                    due and rise <= MAX_ROUNDING_STEPS * self._rounding_unit(top / (1 - p.discount))
                 ):
-                    residual, largest = self.tables.proven(self.d)
-                    error = proven_error(residual, largest, p.discount)
-                    if rise == 0 or error <= self._goal(largest):
+                    residual, largest = self.workspace.compute_residual(self.d)
+                    error = bound_error(residual, largest, p.discount)
+                    if rise == 0 or error <= self._target_error(largest):
                         return residual, largest
 
-    def _goal(self, largest: float) -> float:
+    def _target_error(self, largest: float) -> float:
         """The error to reach: what is allowed, or all that the table's numbers can be held to."""
-        allowed = 2 * self.problem.least / (1 - self.problem.discount)
-        unavoidable = self._rounding(largest) / (1 - self.problem.discount)
+        allowed = 2 * self.problem.residual_tolerance / (1 - self.problem.discount)
+        unavoidable = self._rounding_unit(largest) / (1 - self.problem.discount)
         return allowed if allowed >= unavoidable else 2 * unavoidable
 
-    def _rounding(self, largest: float) -> float:
+    def _rounding_unit(self, largest: float) -> float:
         """The rounding of such a number in the table."""
         return float(np.spacing(self.problem.dtype.type(largest)))
 
     def sweep(self) -> float:
         """max(d, F(d)); the largest rise."""
-        t = self.tables
+        t = self.workspace
         t.launch(
-            "sweep", (t.device.processors,), t.threads, self.d, self.fresh, t.next, t.reward,
-            *t.discounts, t.states, t.apart, self.problem.num_actions, t.reach, t.held, self.rise,
-            shared=t.shared,
+            "sweep", (t.device.processors,), t.sweep_threads, self.d, self.backup, t.successor, t.reward,
+            *t.discounts, t.num_states, t.kernel_pitch, self.problem.num_actions, t.padded_length, t.cached_columns, self.row_increase,
+            shared=t.shared_bytes,
         )  # fmt: skip
-        t.mirror(self.fresh)
-        self.d, self.fresh = self.fresh, self.d
-        self.sweeps += 1
+        t.mirror(self.backup)
+        self.d, self.backup = self.backup, self.d
+        self.num_sweeps += 1
         rise = np.empty(1, self.problem.dtype)
-        t.device.fetch(self.rise.max(keepdims=True), rise)
+        t.device.fetch(self.row_increase.max(keepdims=True), rise)
         return float(rise[0])
 
     @property
-    def has_room(self) -> bool:
+    def can_evaluate_policy(self) -> bool:
         """Whether the memory holds the steps of all pairs, twice."""
-        return self.policies > 0 or 2.0 * self._steps_size <= self.tables.device.free
+        return self.num_evaluations > 0 or 2.0 * self._steps_bytes <= self.workspace.device.free
 
-    def follow(self) -> None:
+    def evaluate_policy(self) -> None:
         """Raises the table to what its best actions are worth for ever."""
-        t, p = self.tables, self.problem
+        t, p = self.workspace, self.problem
         discount = weight = np.float64(p.discount)
-        steps, further = (t.device.arrays.empty(self._steps_size, np.uint8) for _ in range(2))
-        t.by_rows(
-            "chosen", t.states, self.d, steps, t.next, t.reward64, discount, t.states, t.apart,
-            p.num_actions, t.reach,
+        steps, further = (t.device.arrays.empty(self._steps_bytes, np.uint8) for _ in range(2))
+        t.launch_rows(
+            "chosen", t.num_states, self.d, steps, t.successor, t.reward64, discount, t.num_states, t.kernel_pitch,
+            p.num_actions, t.padded_length,
         )  # fmt: skip
-        for _ in range(doublings(p.reward, p.discount, p.least)):
+        for _ in range(count_doublings(p.reward, p.discount, p.residual_tolerance)):
             blocks = (32 * t.device.processors,)
-            t.launch("jumped", blocks, t.others, steps, further, weight, t.states)
+            t.launch("jumped", blocks, t.block_threads, steps, further, weight, t.num_states)
             steps, further = further, steps
             weight = weight * weight
         safe = np.float64(1 - 64 * UNIT)
-        t.by_rows("settled", t.states, self.d, self.fresh, steps, weight, safe, t.states, t.apart)
-        t.mirror(self.fresh)
-        self.d, self.fresh = self.fresh, self.d
-        self.policies += 1
+        t.launch_rows(
+            "settled",
+            t.num_states,
+            self.d,
+            self.backup,
+            steps,
+            weight,
+            safe,
+            t.num_states,
+            t.kernel_pitch,
+        )
+        t.mirror(self.backup)
+        self.d, self.backup = self.backup, self.d
+        self.num_evaluations += 1
 
     @property
-    def _steps_size(self) -> int:
+    def _steps_bytes(self) -> int:
         """Bytes of the steps of all pairs."""
-        return 16 * self.tables.states * (self.tables.states // 2 + 1)
+        return 16 * self.workspace.num_states * (self.workspace.num_states // 2 + 1)
 
 
-def by_predecessors(device: Device, problem: Problem) -> NDArray[np.int64] | None:
+def order_by_predecessors(
+    device: GpuDevice, problem: DeterministicProblem
+) -> NDArray[np.int64] | None:
     """States with the fewest predecessors last, where shared memory does not hold a whole row."""
-    beyond = problem.num_states - held(device, problem)
+    beyond = problem.num_states - count_cached_columns(device, problem)
     if beyond <= 0:
         return None
     count = np.bincount(problem.successor.ravel(), minlength=problem.num_states)

@@ -15,38 +15,38 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError, TableTooLarge
+from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.exact import branching, table
 from bisimetric.exact.queries import pair_graphs
-from bisimetric.exact.queries.answers import Answer, Kind
-from bisimetric.exact.queries.grounds import Asked, Known, excerpt
-from bisimetric.exact.queries.reach import Ground, Reach, joined, parted
-from bisimetric.exact.table import Request, proven_error
-from bisimetric.mdp import MDP, induce_chain, refuse_label_actions
-from bisimetric.memory import fits
-from bisimetric.progress import bar, compiling
+from bisimetric.exact.queries.answers import QueryKind, QueryResult
+from bisimetric.exact.queries.grounds import ImplicitRowSource, MDPRowSource, extract_mdp
+from bisimetric.exact.queries.reach import PairSearch, TransitionRows, decode_pairs, encode_pairs
+from bisimetric.exact.table import Request, bound_error
+from bisimetric.mdp import MDP, induce_chain, reject_label_actions
+from bisimetric.memory import fits_in_memory
+from bisimetric.progress import announce_compilation, show_progress
 from bisimetric.rounding import UNIT
-from bisimetric.successors import Policy, Successors
+from bisimetric.successors import ImplicitMDP, PolicyFunction
 
-__all__ = ["Answer", "Kind", "answered"]
+__all__ = ["QueryKind", "QueryResult", "query"]
 
-MAX_PAIRS = 2_000_000
+DEFAULT_MAX_PAIRS = 2_000_000
 """Pairs that a successor function may lead to, where nothing else is asked for."""
-AT_ONCE = 2**18
+PAIRS_PER_UPDATE = 2**18
 """Pairs that are expanded between two looks at the bar."""
-EDGE = 0.25
+FRONTIER_TOL_FRACTION = 0.25
 """The share of `tol` that may be lost where the search ends before the pairs do."""
 
 
-def answered(
-    kind: Kind,
-    source: MDP | Successors,
+def query(
+    kind: QueryKind,
+    source: MDP | ImplicitMDP,
     pairs: Sequence[tuple[Any, Any]] | NDArray[Any],
     *,
-    policy: ArrayLike | Policy | None = None,
+    policy: ArrayLike | PolicyFunction | None = None,
     tol: float | None = None,
     max_pairs: int | None = None,
-) -> Answer:
+) -> QueryResult:
     """The distances of some pairs, each proven to `tol`, without those that they never reach.
 
     The equation of a pair speaks only of the pairs that one step leads to, so the pairs asked for
@@ -79,110 +79,145 @@ def answered(
     >>> round(answer(0, 1), 4), round(answer(5, 0), 4), answer.error <= 1e-6
     (6.679, 0.0, True)
     """
-    request = _checked_request(kind, source, tol, max_pairs)
+    request = _validate_request(kind, source, tol, max_pairs)
     wanted = request.tol
-    asked = _checked_pairs(kind, pairs)
-    stand = _stand(kind, source, policy)
+    asked = _validate_pairs(kind, pairs)
+    stand = _build_row_source(kind, source, policy)
     lax, discount = kind == "lax", stand.discount
-    s, t = np.array([[stand.state(s), stand.state(t)] for s, t in asked]).T
+    s, t = np.array([[stand.state_id(s), stand.state_id(t)] for s, t in asked]).T
     beyond = math.inf
-    if stand.farthest is not None:
-        beyond = stand.farthest if stand.may_differ and not lax else stand.farthest / 2
-    search = _Search(
+    if stand.diameter_bound is not None:
+        beyond = (
+            stand.diameter_bound
+            if stand.actions_may_differ and not lax
+            else stand.diameter_bound / 2
+        )
+    search = _SearchLimits(
         kind,
         lax,
         beyond,
         discount,
-        _depth_that_suffices(beyond, discount, EDGE * wanted),
-        MAX_PAIRS if max_pairs is None and isinstance(stand, Asked) else max_pairs,
+        _choose_depth(beyond, discount, FRONTIER_TOL_FRACTION * wanted),
+        DEFAULT_MAX_PAIRS
+        if max_pairs is None and isinstance(stand, ImplicitRowSource)
+        else max_pairs,
     )
-    _compile_once()
-    reach, ground = _explored(search, stand, np.unique(joined(s, t)[s != t]))
+    _warm_up()
+    reach, ground = _explore(search, stand, np.unique(encode_pairs(s, t)[s != t]))
 
-    farthest = stand.farthest_met()
-    _refuse_infinite(kind, farthest)
+    farthest = stand.compute_diameter_bound()
+    _require_finite_diameter(kind, farthest)
     beyond = min(beyond, farthest)
-    least = max(wanted * (1 - discount) * (0.5 if reach.complete else EDGE), 8 * UNIT * farthest)
-    solve = _solved_as_graph if ground.widest == 1 else _solved_with_couplings
+    least = max(
+        wanted * (1 - discount) * (0.5 if reach.is_complete else FRONTIER_TOL_FRACTION),
+        8 * UNIT * farthest,
+    )
+    solve = _solve_graph if ground.widest == 1 else _solve_couplings
     inner, values, residual, largest, how = solve(search, stand, reach, ground, least, beyond)
-    error = _proven(stand, reach, ground, residual, largest, farthest, beyond)
-    searched = {"explored": reach.expanded, "depth": reach.depth, "complete": reach.complete}
-    found = _looked_up(s, t, inner, values, beyond)
-    made = request.made({**how, **searched})
-    answer = Answer(asked, found, error, kind, source, reach.expanded, made)
-    request.refuse_larger(error, answer)
+    error = _bound_query_error(stand, reach, ground, residual, largest, farthest, beyond)
+    searched = {"explored": reach.num_expanded, "depth": reach.depth, "complete": reach.is_complete}
+    found = _look_up_values(s, t, inner, values, beyond)
+    made = request.build_metadata({**how, **searched})
+    answer = QueryResult(asked, found, error, kind, source, reach.num_expanded, made)
+    request.require_tolerance(error, answer)
     return answer
 
 
 @dataclasses.dataclass(frozen=True)
-class _Search:
+class _SearchLimits:
     """How far to go: a depth, a number of pairs; and what counts beyond."""
 
-    kind: Kind
+    kind: QueryKind
     lax: bool
-    beyond: float
+    frontier_value: float
     discount: float
-    depth: int
+    max_depth: int
     max_pairs: int | None
 
 
-def _explored(
-    search: _Search, stand: Known | Asked, first: NDArray[np.int64]
-) -> tuple[Reach, Ground]:
+def _explore(
+    limits: _SearchLimits,
+    row_source: MDPRowSource | ImplicitRowSource,
+    initial_pairs: NDArray[np.int64],
+) -> tuple[PairSearch, TransitionRows]:
     """The pairs that the first ones reach, and the rows that they stand on."""
-    reach = Reach(first)
-    ground = stand.ready(first[:0], lax=search.lax)
-    with bar(1.0, "pairs explored") as shown:
-        while not reach.complete and reach.depth < search.depth:
-            ground = stand.ready(reach.level, lax=search.lax)
-            depth = search.depth if isinstance(stand, Known) else reach.depth + 1
-            while not reach.complete and reach.depth < depth:
+    reach = PairSearch(initial_pairs)
+    ground = row_source.load_rows(initial_pairs[:0], lax=limits.lax)
+    with show_progress(1.0, "pairs explored") as shown:
+        while not reach.is_complete and reach.depth < limits.max_depth:
+            ground = row_source.load_rows(reach.frontier, lax=limits.lax)
+            depth = limits.max_depth if isinstance(row_source, MDPRowSource) else reach.depth + 1
+            while not reach.is_complete and reach.depth < depth:
                 if not reach.expand(
-                    ground, lax=search.lax, depth=depth, most=AT_ONCE, room=search.max_pairs
+                    ground,
+                    lax=limits.lax,
+                    max_depth=depth,
+                    max_expanded=PAIRS_PER_UPDATE,
+                    capacity=limits.max_pairs,
                 ):
-                    _refuse_too_many(search, reach, ground)
+                    _require_capacity(limits, reach, ground)
                     reach.grow()
-                shown.at(reach.expanded / reach.reached, f"{reach.reached:,} pairs")
+                shown.set_position(
+                    reach.num_expanded / reach.num_pairs, f"{reach.num_pairs:,} pairs"
+                )
     return reach, ground
 
 
-Solved = tuple[NDArray[np.int64], NDArray[np.float64], float, float, dict[str, Any]]
+PairSolution = tuple[NDArray[np.int64], NDArray[np.float64], float, float, dict[str, Any]]
 
 
-def _solved_as_graph(
-    search: _Search, stand: Known | Asked, reach: Reach, ground: Ground, least: float, beyond: float
-) -> Solved:
+def _solve_graph(
+    limits: _SearchLimits,
+    row_source: MDPRowSource | ImplicitRowSource,
+    pair_search: PairSearch,
+    rows: TransitionRows,
+    residual_tolerance: float,
+    frontier_value: float,
+) -> PairSolution:
     """The expanded pairs in rising order, with their values, residual, largest value, and how."""
-    pairs = reach.found[: reach.expanded]
+    pairs = pair_search.pairs[: pair_search.num_expanded]
     order = np.argsort(pairs)
     values, residual, largest, how = pair_graphs.solve(
-        reach, ground, stand.reward, stand.discount, least, lax=search.lax, beyond=beyond
+        pair_search,
+        rows,
+        row_source.reward,
+        row_source.discount,
+        residual_tolerance,
+        lax=limits.lax,
+        frontier_value=frontier_value,
     )
     return pairs[order], values[order], residual, largest, how
 
 
-def _solved_with_couplings(
-    search: _Search, stand: Known | Asked, reach: Reach, ground: Ground, least: float, beyond: float
-) -> Solved:
+def _solve_couplings(
+    limits: _SearchLimits,
+    row_source: MDPRowSource | ImplicitRowSource,
+    pair_search: PairSearch,
+    rows: TransitionRows,
+    residual_tolerance: float,
+    frontier_value: float,
+) -> PairSolution:
     """The same where pairs branch; without those that have no common move."""
-    pairs = np.sort(reach.found[: reach.expanded])
-    if not search.lax:
-        s, t = parted(pairs)
-        pairs = pairs[(ground.has[s] == ground.has[t]).all(axis=1)]
+    pairs = np.sort(pair_search.pairs[: pair_search.num_expanded])
+    if not limits.lax:
+        s, t = decode_pairs(pairs)
+        pairs = pairs[(rows.has[s] == rows.has[t]).all(axis=1)]
     if len(pairs) == 0:
         return pairs, np.empty(0), 0.0, 0.0, {"method": "nothing to solve"}
-    small, codes = excerpt(stand, ground, pairs)
-    return pairs, *branching.solve_explored(small, codes, least, lax=search.lax, beyond=beyond)
+    small, codes = extract_mdp(row_source, rows, pairs)
+    return pairs, *branching.solve_pairs(
+        small, codes, residual_tolerance, lax=limits.lax, frontier_value=frontier_value
+    )
 
 
-def _proven(
-    stand: Known | Asked,
-    reach: Reach,
-    ground: Ground,
+def _bound_query_error(
+    row_source: MDPRowSource | ImplicitRowSource,
+    pair_search: PairSearch,
+    rows: TransitionRows,
     residual: float,
     largest: float,
-    farthest: float,
-    beyond: float,
+    diameter_bound: float,
+    frontier_value: float,
 ) -> float:
     """The error of the pairs asked for, from the residual of the equation as it was rounded.
 
@@ -203,122 +238,131 @@ def _proven(
       the power is one of the two floats beside the true one: that is less than 8 UNIT of it, but
       below the normal numbers, where the next float is above it.
     """
-    discount = stand.discount
-    if stand.may_differ:
-        largest = max(largest, beyond)
-    D = max(farthest, largest) * (1 + 8 * UNIT)
-    aside = reach.dust + (4 * ground.widest * UNIT if ground.widest > 1 else 0.0)
+    discount = row_source.discount
+    if row_source.actions_may_differ:
+        largest = max(largest, frontier_value)
+    D = max(diameter_bound, largest) * (1 + 8 * UNIT)
+    aside = pair_search.negligible_mass + (4 * rows.widest * UNIT if rows.widest > 1 else 0.0)
     residual += discount * aside * D
-    residual += 2 * stand.reward_error + 2 * discount * stand.mass_error * D
-    error = proven_error(residual, largest, discount)
-    if not reach.complete:
-        error += math.nextafter(discount**reach.depth, 1.0) * beyond * (1 + 8 * UNIT)
+    residual += 2 * row_source.reward_error + 2 * discount * row_source.mass_error * D
+    error = bound_error(residual, largest, discount)
+    if not pair_search.is_complete:
+        error += math.nextafter(discount**pair_search.depth, 1.0) * frontier_value * (1 + 8 * UNIT)
     return error
 
 
-def _looked_up(
+def _look_up_values(
     s: NDArray[np.int64],
     t: NDArray[np.int64],
-    inner: NDArray[np.int64],
+    pairs: NDArray[np.int64],
     values: NDArray[np.float64],
-    beyond: float,
+    frontier_value: float,
 ) -> NDArray[np.float64]:
     """The values of the pairs (s, t): 0 for one state, else what was found, else `beyond`."""
-    codes = joined(s, t)
-    found = np.where(s == t, 0.0, beyond)
-    place = np.searchsorted(inner, codes)
-    known = place < len(inner)
-    known[known] = inner[place[known]] == codes[known]
+    codes = encode_pairs(s, t)
+    found = np.where(s == t, 0.0, frontier_value)
+    place = np.searchsorted(pairs, codes)
+    known = place < len(pairs)
+    known[known] = pairs[place[known]] == codes[known]
     found[known] = values[place[known]]
     return found
 
 
-def _depth_that_suffices(beyond: float, discount: float, small: float) -> int:
+def _choose_depth(frontier_value: float, discount: float, tolerance: float) -> int:
     """The least k with discount^k * beyond <= small; a huge number where there is none."""
-    if beyond <= small:
+    if frontier_value <= tolerance:
         return 0
-    if math.isinf(beyond) or small == 0:
+    if math.isinf(frontier_value) or tolerance == 0:
         return 2**62
     if discount == 0:
         return 1
     # A quotient of the two may be too small for a float; the difference of logarithms never is.
-    steps = (math.log(small) - math.log(beyond)) / math.log(discount)
+    steps = (math.log(tolerance) - math.log(frontier_value)) / math.log(discount)
     depth = max(1, math.ceil(steps) - 1)
-    while discount**depth * beyond > small:
+    while discount**depth * frontier_value > tolerance:
         depth += 1
     return depth
 
 
-def _refuse_infinite(kind: Kind, farthest: float) -> None:
-    if math.isinf(farthest):
+def _require_finite_diameter(kind: QueryKind, diameter_bound: float) -> None:
+    if math.isinf(diameter_bound):
         raise InputError(
             f"exact.{kind}: the range of the rewards makes distances that float64 cannot hold; "
             "scale the rewards down."
         )
 
 
-def _refuse_too_many(search: _Search, reach: Reach, ground: Ground) -> None:
+def _require_capacity(limits: _SearchLimits, pair_search: PairSearch, rows: TransitionRows) -> None:
     """Raises if no more pairs are allowed, or if the memory holds no more.
 
     All pairs of the depth that is reached were found before, so it is one that suffices.
     """
-    reached = reach.reached
-    moves = ground.has.shape[1] ** (2 if search.lax else 1)
+    reached = pair_search.num_pairs
+    moves = rows.has.shape[1] ** (2 if limits.lax else 1)
     # The search itself, what is known of every move, and the vectors of the solver.
-    widest = ground.widest
+    widest = rows.widest
     branching_too = 0 if widest == 1 else moves * (16 + 2 * widest) + 24 * widest + 64
     needed = reached * (128.0 + 4 * moves + branching_too)
-    if search.max_pairs is not None and reached >= search.max_pairs:
-        limit, other = f"max_pairs={search.max_pairs:,}", ", or a larger max_pairs"
-    elif not fits(needed):
+    if limits.max_pairs is not None and reached >= limits.max_pairs:
+        limit, other = f"max_pairs={limits.max_pairs:,}", ", or a larger max_pairs"
+    elif not fits_in_memory(needed):
         limit, other = f"the free memory holds, {reached:,} pairs", ""
     else:
         return
     remedy = "pass Successors(..., reward_range=...), so that the discount ends the search"
-    if math.isfinite(search.beyond):
-        enough = 1.06 * search.discount**reach.depth * search.beyond / EDGE
-        remedy = f"pass tol={enough:.2g} or more, for which a depth of {reach.depth} suffices"
-    raise TableTooLarge(
-        f"exact.{search.kind}: the pairs asked for reach more than {limit}, after {reach.depth} "
+    if math.isfinite(limits.frontier_value):
+        enough = (
+            1.06
+            * limits.discount**pair_search.depth
+            * limits.frontier_value
+            / FRONTIER_TOL_FRACTION
+        )
+        remedy = f"pass tol={enough:.2g} or more, for which a depth of {pair_search.depth} suffices"
+    raise InsufficientMemory(
+        f"exact.{limits.kind}: the pairs asked for reach more than {limit}, after {pair_search.depth} "
         f"steps; {remedy}{other}."
     )
 
 
-def _stand(kind: Kind, source: MDP | Successors, policy: Any) -> Known | Asked:
+def _build_row_source(
+    kind: QueryKind, source: MDP | ImplicitMDP, policy: Any
+) -> MDPRowSource | ImplicitRowSource:
     """What the search stands on: the source, or the chain that a policy makes of it."""
     if kind != "on_policy":
         if policy is not None:
             raise InputError(f"exact.{kind}: takes no policy; use exact.on_policy.")
         if not isinstance(source, MDP):
-            return Asked(source)
+            return ImplicitRowSource(source)
         if kind == "lax":
-            refuse_label_actions("exact.lax", source)
-        return Known(source)
-    if isinstance(source, Successors):
+            reject_label_actions("exact.lax", source)
+        return MDPRowSource(source)
+    if isinstance(source, ImplicitMDP):
         if policy is None:
             raise InputError(
                 "exact.on_policy: a successor function comes with no policy; pass one, a function "
                 "from a state to an action."
             )
-        return Asked(source.under(policy))
+        return ImplicitRowSource(source.apply_policy(policy))
     policy = source.policy if policy is None else policy
     if policy is None:
         raise InputError("exact.on_policy: this MDP comes with no policy; pass one.")
     chain = induce_chain(source, policy)
-    return Known(chain.mdp, reward_error=chain.reward_error, mass_error=chain.mass_error)
+    return MDPRowSource(chain.mdp, reward_error=chain.reward_error, mass_error=chain.mass_error)
 
 
-def _checked_request(kind: Kind, source: Any, tol: float | None, max_pairs: int | None) -> Request:
-    if kind not in get_args(Kind):
-        raise InputError(f"queries: kind is {kind!r} and must be one of {get_args(Kind)}.")
-    if not isinstance(source, MDP | Successors):
+def _validate_request(
+    kind: QueryKind, source: Any, tol: float | None, max_pairs: int | None
+) -> Request:
+    if kind not in get_args(QueryKind):
+        raise InputError(f"queries: kind is {kind!r} and must be one of {get_args(QueryKind)}.")
+    if not isinstance(source, MDP | ImplicitMDP):
         raise InputError(f"exact.{kind}: {source!r} is neither an MDP nor Successors.")
     if max_pairs is not None and max_pairs < 1:
         raise InputError(f"exact.{kind}: max_pairs is {max_pairs} and must be at least 1.")
-    return table.request(kind, tol, np.float64)
+    return table.build_request(kind, tol, np.float64)
 
 
-def _checked_pairs(kind: str, pairs: Any) -> tuple[tuple[Any, Any], ...]:
+def _validate_pairs(kind: str, pairs: Any) -> tuple[tuple[Any, Any], ...]:
     given = pairs.tolist() if isinstance(pairs, np.ndarray) else list(pairs)
     if not given:
         raise InputError(f"exact.{kind}: pairs is empty and must hold one pair (s, t) or more.")
@@ -329,9 +373,11 @@ def _checked_pairs(kind: str, pairs: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 @functools.cache
-def _compile_once() -> None:
+def _warm_up() -> None:
     """Answers a toy question, so that kernels are compiled before the bar of the real one."""
-    toy = Known(MDP.deterministic([[1], [0]], [[0.0], [1.0]], discount=0.5))
-    with compiling("the kernels"):
-        reach, ground = _explored(_Search("lax", True, 1.0, 0.5, 2, None), toy, np.array([1 << 32]))
-        pair_graphs.solve(reach, ground, toy.reward, 0.5, 1e-6, lax=True, beyond=1.0)
+    toy = MDPRowSource(MDP.deterministic([[1], [0]], [[0.0], [1.0]], discount=0.5))
+    with announce_compilation("the kernels"):
+        reach, ground = _explore(
+            _SearchLimits("lax", True, 1.0, 0.5, 2, None), toy, np.array([1 << 32])
+        )
+        pair_graphs.solve(reach, ground, toy.reward, 0.5, 1e-6, lax=True, frontier_value=1.0)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.successors import Successors
+from bisimetric.successors import ImplicitMDP
 
-Kind = Literal["bisimulation", "on_policy", "lax"]
+QueryKind = Literal["bisimulation", "on_policy", "lax"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Answer:
+class QueryResult:
     """The distances of the pairs that were asked for; `answer(s, t)` takes either order.
 
     Attributes:
@@ -33,11 +33,11 @@ class Answer:
     pairs: tuple[tuple[Any, Any], ...]
     values: NDArray[np.float64]
     error: float
-    kind: Kind
-    source: MDP | Successors
-    explored: int
-    made: dict[str, Any] = dataclasses.field(default_factory=dict)
-    _places: dict[tuple[Hashable, Hashable], int] = dataclasses.field(init=False, repr=False)
+    kind: QueryKind
+    source: MDP | ImplicitMDP
+    num_explored: int
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    _indices: dict[tuple[Hashable, Hashable], int] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.values.flags.writeable = False
@@ -47,7 +47,7 @@ class Answer:
         object.__setattr__(self, "_places", places)
 
     def __call__(self, s: Any, t: Any) -> float:
-        place = self._places.get((self._state(s), self._state(t)))
+        place = self._indices.get((self._state(s), self._state(t)))
         if place is None:
             raise InputError(
                 f"answer: the pair ({s!r}, {t!r}) was not asked for; ask for it with pairs=[...]."
@@ -62,5 +62,5 @@ class Answer:
         count = "1 pair" if len(self.pairs) == 1 else f"{len(self.pairs)} pairs"
         return (
             f"Answer({self.kind}, {count}, largest {self.values.max():.6g}, "
-            f"error <= {self.error:.2g}, {self.explored:,} explored)"
+            f"error <= {self.error:.2g}, {self.num_explored:,} explored)"
         )

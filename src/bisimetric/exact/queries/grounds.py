@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.exact.queries.reach import Ground, parted
+from bisimetric.exact.queries.reach import TransitionRows, decode_pairs
 from bisimetric.mdp import MDP
-from bisimetric.successors import Successors, proportional
+from bisimetric.successors import ImplicitMDP, to_integer_weights
 
-FIRST_ROOM = 64
+INITIAL_CAPACITY = 64
 
 
-class Known:
+class MDPRowSource:
     """An MDP: every row is known, and the largest possible distance, `farthest`.
 
     Attributes:
@@ -36,32 +36,32 @@ class Known:
         self.discount = mdp.discount
         self.probability = P.data
         self.reward = mdp.R
-        self.farthest = mdp.farthest
-        self.may_differ = mdp.available is not None
-        self._ground = Ground(
+        self.diameter_bound = mdp.diameter_bound
+        self.actions_may_differ = mdp.available is not None
+        self._ground = TransitionRows(
             P.indptr[:-1].reshape(shape),
             P.indptr[1:].reshape(shape),
             P.indices,
-            _read_only(mdp.shares.data),
-            _read_only(mdp.has),
+            _make_read_only(mdp.normalised_probabilities.data),
+            _make_read_only(mdp.action_mask),
             int(np.diff(P.indptr).max()),
             np.empty(0, np.int64),
         )
 
-    def state(self, which: Any) -> int:
+    def state_id(self, which: Any) -> int:
         """The id of a state."""
         return self.mdp.state(which)
 
-    def ready(self, pairs: NDArray[np.int64], *, lax: bool) -> Ground:
+    def load_rows(self, pairs: NDArray[np.int64], *, lax: bool) -> TransitionRows:
         """The rows that these pairs need, and others."""
         return self._ground
 
-    def farthest_met(self) -> float:
+    def compute_diameter_bound(self) -> float:
         """The largest possible distance, whatever has been met."""
-        return self.farthest
+        return self.diameter_bound
 
 
-class Asked:
+class ImplicitRowSource:
     """A successor function: a state gets an id when it is met, and rows when they are needed.
 
     Its rows are rounded once, each number to the nearest float. Without a bound on distances no
@@ -72,25 +72,28 @@ class Asked:
         mass_error: 0; how shares are rounded is in what every row is allowed (`queries._proven`).
     """
 
-    def __init__(self, source: Successors) -> None:
+    def __init__(self, source: ImplicitMDP) -> None:
         self.source = source
         self.discount = source.discount
-        self.may_differ = callable(source.actions)
-        self.farthest: float | None = None
+        self.actions_may_differ = callable(source.actions)
+        self.diameter_bound: float | None = None
         if source.reward_range is not None:
             low, high = source.reward_range
-            self.farthest = (high - low) / (1 - source.discount)
+            self.diameter_bound = (high - low) / (1 - source.discount)
         self._ids: dict[Hashable, int] = {}
         self._states: list[Hashable] = []
         self._actions: dict[Hashable, int] = {}
         if not callable(source.actions):
             self._actions.update((action, a) for a, action in enumerate(source.actions))
-        shape = (FIRST_ROOM, max(1, len(self._actions)))
+        shape = (INITIAL_CAPACITY, max(1, len(self._actions)))
         self._first, self._last = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         self._has, self._reward = np.zeros(shape, np.bool_), np.zeros(shape)
-        self._met, self._rows = np.zeros(FIRST_ROOM, np.bool_), np.zeros(FIRST_ROOM, np.bool_)
-        self._successors = np.zeros(FIRST_ROOM, np.int32)
-        self._share, self._exact = np.zeros(FIRST_ROOM), np.zeros(FIRST_ROOM, np.int64)
+        self._met, self._rows = (
+            np.zeros(INITIAL_CAPACITY, np.bool_),
+            np.zeros(INITIAL_CAPACITY, np.bool_),
+        )
+        self._successors = np.zeros(INITIAL_CAPACITY, np.int32)
+        self._share, self._exact = np.zeros(INITIAL_CAPACITY), np.zeros(INITIAL_CAPACITY, np.int64)
         self._numbers: dict[tuple[int, int], int] = {}
         self._entries, self._widest = 0, 1
         self.reward_error, self.mass_error = 0.0, 0.0
@@ -101,9 +104,9 @@ class Asked:
 
     @property
     def reward(self) -> NDArray[np.float64]:
-        return _read_only(self._reward)
+        return _make_read_only(self._reward)
 
-    def state(self, which: Any) -> int:
+    def state_id(self, which: Any) -> int:
         """The id of a state, which it gets when it is first met."""
         try:
             found = self._ids.setdefault(which, len(self._states))
@@ -113,18 +116,18 @@ class Asked:
             self._states.append(which)
             if found == len(self._met):
                 for name in ("_first", "_last", "_has", "_reward", "_met", "_rows"):
-                    setattr(self, name, _doubled(getattr(self, name)))
+                    setattr(self, name, _double_capacity(getattr(self, name)))
         return found
 
-    def ready(self, pairs: NDArray[np.int64], *, lax: bool) -> Ground:
+    def load_rows(self, pairs: NDArray[np.int64], *, lax: bool) -> TransitionRows:
         """Asks for the rows that these pairs need, each once."""
-        s, t = parted(pairs)
+        s, t = decode_pairs(pairs)
         both = np.unique(np.concatenate([s, t]))
         for i in both[~self._met[both]].tolist():
-            self._meet(i)
+            self._discover_actions(i)
         if not lax:
             alike = (self._has[s] == self._has[t]).all(axis=1)
-            if self.farthest is None and not alike.all():
+            if self.diameter_bound is None and not alike.all():
                 at = int(np.argmin(alike))
                 raise InputError(
                     f"Successors: the states {self._states[s[at]]!r} and {self._states[t[at]]!r} "
@@ -133,55 +136,55 @@ class Asked:
                 )
             both = np.unique(np.concatenate([s[alike], t[alike]]))
         for i in both[~self._rows[both]].tolist():
-            self._ask(i)
+            self._evaluate_actions(i)
         count = len(self._states)
-        return Ground(
-            _read_only(self._first[:count]),
-            _read_only(self._last[:count]),
-            _read_only(self._successors[: self._entries]),
-            _read_only(self._share[: self._entries]),
-            _read_only(self._has[:count]),
+        return TransitionRows(
+            _make_read_only(self._first[:count]),
+            _make_read_only(self._last[:count]),
+            _make_read_only(self._successors[: self._entries]),
+            _make_read_only(self._share[: self._entries]),
+            _make_read_only(self._has[:count]),
             self._widest,
-            _read_only(self._exact[: self._entries if self.farthest is None else 0]),
+            _make_read_only(self._exact[: self._entries if self.diameter_bound is None else 0]),
         )
 
-    def farthest_met(self) -> float:
+    def compute_diameter_bound(self) -> float:
         """`farthest`, or the largest distance that the rewards met so far allow."""
-        if self.farthest is not None:
-            return self.farthest
+        if self.diameter_bound is not None:
+            return self.diameter_bound
         taken = self._reward[self._has & self._rows[:, None]]
         with np.errstate(over="ignore"):
             return float(np.ptp(taken)) / (1 - self.discount) if len(taken) else 0.0
 
-    def _meet(self, i: int) -> None:
+    def _discover_actions(self, i: int) -> None:
         """Finds out which actions a state has."""
-        for action in self.source.actions_of(self._states[i]):
+        for action in self.source.available_actions(self._states[i]):
             a = self._actions.setdefault(action, len(self._actions))
             if a == self._has.shape[1]:
                 for name in ("_first", "_last", "_has", "_reward"):
-                    setattr(self, name, _doubled(getattr(self, name), axis=1))
+                    setattr(self, name, _double_capacity(getattr(self, name), axis=1))
             self._has[i, a] = True
         self._met[i] = True
 
-    def _ask(self, i: int) -> None:
+    def _evaluate_actions(self, i: int) -> None:
         """Takes every action of a state once."""
         state, has = self._states[i], self._has[i].copy()
         for action, a in self._actions.items():
             if not has[a]:
                 continue
             reward, outcome = self.source.exact_outcome(state, action)
-            weights = proportional(outcome.values())
+            weights = to_integer_weights(outcome.values())
             total = sum(weights)
-            found = sorted(zip(map(self.state, outcome), weights, strict=True))
+            found = sorted(zip(map(self.state_id, outcome), weights, strict=True))
             begin, end = self._entries, self._entries + len(found)
             while end > len(self._successors):
                 for name in ("_successors", "_share", "_exact"):
-                    setattr(self, name, _doubled(getattr(self, name)))
+                    setattr(self, name, _double_capacity(getattr(self, name)))
             for at, (successor, weight) in enumerate(found, begin):
                 self._successors[at] = successor
                 self._share[at] = weight / total
-                if self.farthest is None:
-                    self._exact[at] = self._number(weight, total)
+                if self.diameter_bound is None:
+                    self._exact[at] = self._number_fraction(weight, total)
             self._first[i, a], self._last[i, a] = begin, end
             self._reward[i, a] = rounded = float(reward)
             if reward != rounded:
@@ -191,21 +194,21 @@ class Asked:
             self._entries, self._widest = end, max(self._widest, len(found))
         self._rows[i] = True
 
-    def _number(self, weight: int, total: int) -> int:
+    def _number_fraction(self, weight: int, total: int) -> int:
         """A number for weight / total, the same for equal fractions."""
         shared = math.gcd(weight, total)
         return self._numbers.setdefault((weight // shared, total // shared), len(self._numbers))
 
 
-def excerpt(
-    source: Known | Asked, ground: Ground, pairs: NDArray[np.int64]
+def extract_mdp(
+    source: MDPRowSource | ImplicitRowSource, ground: TransitionRows, pairs: NDArray[np.int64]
 ) -> tuple[MDP, NDArray[np.int64]]:
     """A small MDP in which these pairs, in rising order, move as they do in the source.
 
     Its states are those of the pairs, with their rows, and their successors, in the same order; a
     successor of no pair stays where it is and gets 0. Returns it with the pairs as s * S + t.
     """
-    s, t = parted(pairs)
+    s, t = decode_pairs(pairs)
     inner = np.unique(np.concatenate([s, t]))
     actions = np.flatnonzero(ground.has[inner].any(axis=0))
     first, last = ground.first[inner][:, actions], ground.last[inner][:, actions]
@@ -236,11 +239,11 @@ def excerpt(
     return mdp, np.searchsorted(met, s) * count + np.searchsorted(met, t)
 
 
-def _doubled(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
+def _double_capacity(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
     return np.concatenate([array, np.zeros_like(array)], axis=axis)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def _make_read_only(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view

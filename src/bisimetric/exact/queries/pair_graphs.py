@@ -16,28 +16,35 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric.exact.convergence import SweepLimit
-from bisimetric.exact.queries.reach import BITS, LOWER, Ground, Reach, alike, place
-from bisimetric.progress import bar, digits
+from bisimetric.exact.queries.reach import (
+    STATE_BITS,
+    STATE_MASK,
+    PairSearch,
+    TransitionRows,
+    find_slot,
+    have_same_actions,
+)
+from bisimetric.progress import convergence_fraction, show_progress
 
-FIRST_LEAP = 4
+FIRST_EVALUATION = 4
 """Sweeps of d_lax before the first leap; d~ leaps after every one."""
 PATIENCE = 8
 """Leaps in a row that may gain nothing, before they become rarer."""
 MAX_RESPONSES = 50
 """Rounds of policy iteration in which answers become optimal."""
-GRAIN = 2 * float(np.finfo(np.float64).eps)
+PRECISION_FLOOR = 2 * float(np.finfo(np.float64).eps)
 """Below this share of the largest distance no sweep can help; the proven error then says so."""
 
 
 def solve(
-    reach: Reach,
-    ground: Ground,
+    pair_search: PairSearch,
+    rows: TransitionRows,
     reward: NDArray[np.float64],
     discount: float,
-    least: float,
+    residual_tolerance: float,
     *,
     lax: bool,
-    beyond: float,
+    frontier_value: float,
 ) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
     """The distances of the expanded pairs, their residual, the largest one, and how.
 
@@ -49,47 +56,56 @@ def solve(
     After leaps that gained nothing the next are twice as far apart, and sweeps, value iteration,
     converge in between.
     """
-    pairs, count = reach.found, reach.expanded
-    actions = ground.has.shape[1]
+    pairs, count = pair_search.pairs, pair_search.num_expanded
+    actions = rows.has.shape[1]
     ahead = np.empty((count, actions**2 if lax else actions), np.int32)
     # The last two: pairs that count as `beyond`, and a state and itself.
     d = np.zeros(count + 2)
-    d[count] = beyond
+    d[count] = frontier_value
     leads_to, gap = np.full(count, count + 1, np.int32), np.zeros(count)
     turns = np.zeros(count, np.int32)
-    _link(ground, lax, pairs, count, reach.slots, ahead, d, gap)
+    _link_successors(rows, lax, pairs, count, pair_search.slots, ahead, d, gap)
     visited, path = np.zeros(count, np.uint8), np.empty(count, np.int32)
 
     def sweep(backward: bool, write: bool = True) -> tuple[float, float]:
         return _sweep(  # type: ignore[no-any-return]
-            ground.has, reward, discount, lax, pairs, ahead, d, leads_to, gap, turns, backward,
+            rows.has, reward, discount, lax, pairs, ahead, d, leads_to, gap, turns, backward,
             write,
         )  # fmt: skip
 
-    def leap(respond: bool) -> None:
+    def evaluate(respond: bool) -> None:
         for _ in range(MAX_RESPONSES if respond else 1):
-            _leap(leads_to, gap, discount, d, visited, path)
-            if not respond or not _respond(
-                ground.has, reward, discount, pairs, ahead, d, leads_to, gap, turns, least
+            _evaluate_policy(leads_to, gap, discount, d, visited, path)
+            if not respond or not _improve_responses(
+                rows.has,
+                reward,
+                discount,
+                pairs,
+                ahead,
+                d,
+                leads_to,
+                gap,
+                turns,
+                residual_tolerance,
             ):
                 return
 
     number, leaps, since, before, vain = 0, 0, 0, np.inf, 0
     leaping, respond = True, False
-    interval = FIRST_LEAP if lax else 1
+    interval = FIRST_EVALUATION if lax else 1
     window = 16 * math.isqrt(2 * count)
     limit = SweepLimit(window)
-    with bar(1.0, "pairs: digits of the error") as shown:
+    with show_progress(1.0, "pairs: digits of the error") as shown:
         while True:
             residual, largest = sweep(number % 2 == 0)
             number, since = number + 1, since + 1
-            small = max(least, GRAIN * largest)
+            small = max(residual_tolerance, PRECISION_FLOOR * largest)
             if residual <= small:
                 # The sweep changed the values; this one does not, so its residual is theirs.
                 residual, largest = sweep(False, write=False)
                 if residual <= small:
                     break
-            elif limit.exceeds(number, residual, small):
+            elif limit.is_exceeded(number, residual, small):
                 if not leaping:
                     residual, largest = sweep(False, write=False)
                     break
@@ -102,22 +118,22 @@ def solve(
                 elif vain == PATIENCE:
                     interval, vain = 2 * interval, 0
                 before, since, leaps = residual, 0, leaps + 1
-                leap(respond)
-            shown.at(digits(residual, small, largest), f"sweep {number}")
+                evaluate(respond)
+            shown.set_position(convergence_fraction(residual, small, largest), f"sweep {number}")
     how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
     return d[:count], residual, largest, how
 
 
 @njit(cache=True)
-def _link(
+def _link_successors(
     ground: Any, lax: Any, found: Any, count: Any, slots: Any, ahead: Any, d: Any, gap: Any
 ) -> None:
     """Writes where every move of every pair leads; first -1 for a pair that has none."""
     actions = ground.has.shape[1]
     first, states = ground.first, ground.states
     for i in range(count):
-        s, t = found[i] >> BITS, found[i] & LOWER
-        if not lax and not alike(ground, s, t):
+        s, t = found[i] >> STATE_BITS, found[i] & STATE_MASK
+        if not lax and not have_same_actions(ground, s, t):
             ahead[i, 0] = -1
             d[i] = gap[i] = d[count]
             continue
@@ -127,8 +143,8 @@ def _link(
             if ground.has[s, a] and ground.has[t, b]:
                 x, y = np.int64(states[first[s, a]]), np.int64(states[first[t, b]])
                 if x != y:
-                    pair = (max(x, y) << BITS) | min(x, y)
-                    ahead[i, move] = min(slots[place(slots, found, pair)], count)
+                    pair = (max(x, y) << STATE_BITS) | min(x, y)
+                    ahead[i, move] = min(slots[find_slot(slots, found, pair)], count)
 
 
 @njit(cache=True)
@@ -156,7 +172,7 @@ def _sweep(
         i = count - 1 - k if backward else k
         if ahead[i, 0] < 0:
             continue
-        s, t = found[i] >> BITS, found[i] & LOWER
+        s, t = found[i] >> STATE_BITS, found[i] & STATE_MASK
         value, best, chosen, taken = -1.0, 0.0, 0, 0
         for turn in range(2 * actions if lax else actions):
             own = turn % actions
@@ -187,7 +203,7 @@ def _sweep(
 
 
 @njit(cache=True)
-def _respond(
+def _improve_responses(
     has: Any,
     reward: Any,
     discount: Any,
@@ -205,7 +221,7 @@ def _respond(
     """
     actions, changed = has.shape[1], 0
     for i in range(len(ahead)):
-        s, t = found[i] >> BITS, found[i] & LOWER
+        s, t = found[i] >> STATE_BITS, found[i] & STATE_MASK
         own, first = turns[i] % actions, turns[i] < actions
         lowest = gap[i] + discount * d[leads_to[i]] - least
         improved = False
@@ -222,7 +238,9 @@ def _respond(
 
 
 @njit(cache=True)
-def _leap(leads_to: Any, gap: Any, discount: Any, d: Any, visited: Any, path: Any) -> None:
+def _evaluate_policy(
+    leads_to: Any, gap: Any, discount: Any, d: Any, visited: Any, path: Any
+) -> None:
     """Every pair becomes what the chosen moves are worth for ever, cycles first."""
     count = len(leads_to)
     visited[:] = 0

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from bisimetric.rounding import UNIT
 
-DUST = 32 * UNIT
+NEGLIGIBLE_MASS = 32 * UNIT
 """Probabilities that differ by no more are taken for equal, where distances have a known bound.
 
 What that may cost is in the error."""
-FREE = -1
-BITS = 32
-LOWER = 2**BITS - 1
-SPREAD = 0x9E3779B97F4A7C15
+EMPTY_SLOT = -1
+STATE_BITS = 32
+STATE_MASK = 2**STATE_BITS - 1
+HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 divided by the golden ratio: its multiples scatter the pairs (Knuth)."""
 
 
-class Ground(NamedTuple):
+class TransitionRows(NamedTuple):
     """Rows that are known: that of s and a is `first[s, a]:last[s, a]`, states in rising order."""
 
     first: NDArray[Any]
@@ -38,7 +38,7 @@ class Ground(NamedTuple):
     exact: NDArray[Any]  # equal numbers where exact shares are; empty: within DUST they are equal
 
 
-class Reach:
+class PairSearch:
     """Pairs in the order in which they were reached.
 
     Attributes:
@@ -48,92 +48,109 @@ class Reach:
         dust: the most mass that a move left aside because it differed by no more than `DUST`.
     """
 
-    def __init__(self, pairs: NDArray[np.int64], room: int = 2**10) -> None:
-        while room < 2 * len(pairs):
-            room *= 2
-        self.found = np.empty(room, np.int64)
-        self.found[: len(pairs)] = pairs
-        self._at = np.array([0, len(pairs), len(pairs), 0])
-        self._tally = np.zeros(1)
-        self._index()
+    def __init__(self, pairs: NDArray[np.int64], capacity: int = 2**10) -> None:
+        while capacity < 2 * len(pairs):
+            capacity *= 2
+        self.pairs = np.empty(capacity, np.int64)
+        self.pairs[: len(pairs)] = pairs
+        self._counters = np.array([0, len(pairs), len(pairs), 0])
+        self._max_negligible_mass = np.zeros(1)
+        self._rebuild_hash_table()
 
     @property
-    def expanded(self) -> int:
-        return int(self._at[0])
+    def num_expanded(self) -> int:
+        return int(self._counters[0])
 
     @property
-    def level(self) -> NDArray[np.int64]:
+    def frontier(self) -> NDArray[np.int64]:
         """The pairs that are next, all those of one depth."""
-        return self.found[self._at[0] : self._at[1]]
+        return self.pairs[self._counters[0] : self._counters[1]]
 
     @property
-    def reached(self) -> int:
-        return int(self._at[2])
+    def num_pairs(self) -> int:
+        return int(self._counters[2])
 
     @property
     def depth(self) -> int:
-        return int(self._at[3])
+        return int(self._counters[3])
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left to expand."""
-        return self.expanded == self.reached
+        return self.num_expanded == self.num_pairs
 
     @property
-    def dust(self) -> float:
-        return float(self._tally[0])
+    def negligible_mass(self) -> float:
+        return float(self._max_negligible_mass[0])
 
     def expand(
-        self, ground: Ground, *, lax: bool, depth: int, most: int, room: int | None = None
+        self,
+        rows: TransitionRows,
+        *,
+        lax: bool,
+        max_depth: int,
+        max_expanded: int,
+        capacity: int | None = None,
     ) -> bool:
         """Goes on up to a depth, or for `most` pairs; False if it finds more than it has room for.
 
         Room is for as many pairs as `found` holds, or for `room` if that is less.
         """
-        space = self.found if room is None else self.found[: max(room, self.reached)]
-        return bool(_expand(ground, lax, space, self.slots, self._at, depth, most, self._tally))
+        space = self.pairs if capacity is None else self.pairs[: max(capacity, self.num_pairs)]
+        return bool(
+            _expand_pairs(
+                rows,
+                lax,
+                space,
+                self.slots,
+                self._counters,
+                max_depth,
+                max_expanded,
+                self._max_negligible_mass,
+            )
+        )
 
     def grow(self) -> None:
         """Makes room for twice as many pairs."""
-        self.found = np.concatenate([self.found, np.empty_like(self.found)])
-        self._index()
+        self.pairs = np.concatenate([self.pairs, np.empty_like(self.pairs)])
+        self._rebuild_hash_table()
 
-    def _index(self) -> None:
-        self.slots = np.full(2 * len(self.found), FREE, np.int64)
-        _fill(self.slots, self.found, self.reached)
+    def _rebuild_hash_table(self) -> None:
+        self.slots = np.full(2 * len(self.pairs), EMPTY_SLOT, np.int64)
+        _insert_pairs(self.slots, self.pairs, self.num_pairs)
 
 
-def joined(s: NDArray[Any], t: NDArray[Any]) -> NDArray[np.int64]:
+def encode_pairs(s: NDArray[Any], t: NDArray[Any]) -> NDArray[np.int64]:
     """The numbers of pairs of different states, in either order."""
     s, t = np.asarray(s, np.int64), np.asarray(t, np.int64)
-    return np.asarray((np.maximum(s, t) << BITS) | np.minimum(s, t))
+    return np.asarray((np.maximum(s, t) << STATE_BITS) | np.minimum(s, t))
 
 
-def parted(pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def decode_pairs(pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The states s and t of pairs t < s."""
-    return pairs >> BITS, pairs & LOWER
+    return pairs >> STATE_BITS, pairs & STATE_MASK
 
 
 @njit(cache=True)
-def place(slots: Any, found: Any, pair: Any) -> Any:
+def find_slot(slots: Any, found: Any, pair: Any) -> Any:
     """The slot of a pair: it holds the pair's place in `found`, or is free."""
     last = slots.size - 1
-    mixed = np.uint64(pair) * np.uint64(SPREAD)
+    mixed = np.uint64(pair) * np.uint64(HASH_MULTIPLIER)
     # The upper half depends on both states, the lower half on t alone.
-    at = np.int64((mixed ^ (mixed >> np.uint64(BITS))) & np.uint64(last))
-    while slots[at] != FREE and found[slots[at]] != pair:
+    at = np.int64((mixed ^ (mixed >> np.uint64(STATE_BITS))) & np.uint64(last))
+    while slots[at] != EMPTY_SLOT and found[slots[at]] != pair:
         at = (at + 1) & last
     return at
 
 
 @njit(cache=True)
-def _fill(slots: Any, found: Any, count: Any) -> None:
+def _insert_pairs(slots: Any, found: Any, count: Any) -> None:
     for i in range(count):
-        slots[place(slots, found, found[i])] = i
+        slots[find_slot(slots, found, found[i])] = i
 
 
 @njit(cache=True)
-def _expand(
+def _expand_pairs(
     ground: Any, lax: Any, found: Any, slots: Any, at: Any, depth: Any, most: Any, tally: Any
 ) -> Any:
     """Expands pairs in turn; a pair for which there was no room is begun again."""
@@ -142,21 +159,21 @@ def _expand(
     for _ in range(most):
         if at[0] == at[1] or at[3] >= depth:
             return True
-        s, t = found[at[0]] >> BITS, found[at[0]] & LOWER
-        if lax or alike(ground, s, t):
+        s, t = found[at[0]] >> STATE_BITS, found[at[0]] & STATE_MASK
+        if lax or have_same_actions(ground, s, t):
             for a in range(actions):
                 for b in range(0 if lax else a, actions if lax else a + 1):
                     if not (ground.has[s, a] and ground.has[t, b]):
                         continue
-                    n, m, dust = _apart(ground, s, a, t, b, x, y)
+                    n, m, dust = _find_differences(ground, s, a, t, b, x, y)
                     tally[0] = max(tally[0], dust)
                     for i in range(n):
                         for j in range(m):
                             if x[i] == y[j]:
                                 continue
-                            pair = (max(x[i], y[j]) << BITS) | min(x[i], y[j])
-                            slot = place(slots, found, pair)
-                            if slots[slot] != FREE:
+                            pair = (max(x[i], y[j]) << STATE_BITS) | min(x[i], y[j])
+                            slot = find_slot(slots, found, pair)
+                            if slots[slot] != EMPTY_SLOT:
                                 continue
                             if at[2] >= found.size:
                                 return False
@@ -171,7 +188,7 @@ def _expand(
 
 
 @njit(cache=True)
-def alike(ground: Any, s: Any, t: Any) -> Any:
+def have_same_actions(ground: Any, s: Any, t: Any) -> Any:
     """Whether two states have the same actions."""
     same = True
     for a in range(ground.has.shape[1]):
@@ -180,7 +197,7 @@ def alike(ground: Any, s: Any, t: Any) -> Any:
 
 
 @njit(cache=True)
-def _apart(ground: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: Any) -> Any:
+def _find_differences(ground: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: Any) -> Any:
     """Writes where P(s, a) exceeds P(t, b) into x, and where it falls below into y."""
     n = m = 0
     dust = 0.0
@@ -201,7 +218,7 @@ def _apart(ground: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: Any) -> Any:
             above, below = excess >= 0, excess <= 0
             same = exact.size > 0 and exact[p] == exact[q]
             p, q = p + 1, q + 1
-        if exact.size == 0 and abs(excess) <= DUST:
+        if exact.size == 0 and abs(excess) <= NEGLIGIBLE_MASS:
             dust += abs(excess)
             same = True
         if above and not same:

@@ -5,8 +5,8 @@ spread`, srun, mpirun or a Kubernetes job each process holds its share of the ro
 """
 
 from bisimetric.exact.sharded.bisimulation import bisimulation
-from bisimetric.exact.sharded.cost import cost
+from bisimetric.exact.sharded.cost import estimate_cost
 from bisimetric.exact.sharded.joining import join
 from bisimetric.exact.sharded.on_policy import on_policy
 
-__all__ = ["bisimulation", "cost", "join", "on_policy"]
+__all__ = ["bisimulation", "estimate_cost", "join", "on_policy"]

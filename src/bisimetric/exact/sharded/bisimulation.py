@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from numpy.typing import DTypeLike
 
 from bisimetric.distance import Distance
-from bisimetric.exact.sharded.joining import jax_package
-from bisimetric.exact.table import request
+from bisimetric.exact.sharded.joining import require_jax
+from bisimetric.exact.table import build_request
 from bisimetric.mdp import MDP
 
 
@@ -20,11 +20,11 @@ def bisimulation(
     dtype: DTypeLike = "float64",
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: float = 600.0,
+    checkpoint_every: float = 600.0,
     device: str | None = None,
-    block: int | None = None,
-    limit: float | None = None,
-    about: Mapping[str, str] | None = None,
+    block_bytes: int | None = None,
+    memory_limit: float | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> Distance:
     """The bisimulation metric d~ of a deterministic MDP, every entry proven to `tol`.
 
@@ -52,9 +52,11 @@ def bisimulation(
     >>> round(d("1,5", "5,5"), 4), d.error < 1e-6
     (11.5532, True)
     """
-    jax_package()
-    from bisimetric.exact.sharded.solving import Options, answered
+    require_jax()
+    from bisimetric.exact.sharded.solving import ShardedOptions, compute_distance
 
-    wanted = request("bisimulation", tol, dtype)
-    options = Options(output, checkpoint, every, device, block, limit, about or {})
-    return answered(wanted, mdp, mdp, None, options)
+    wanted = build_request("bisimulation", tol, dtype)
+    options = ShardedOptions(
+        output, checkpoint, checkpoint_every, device, block_bytes, memory_limit, metadata or {}
+    )
+    return compute_distance(wanted, mdp, mdp, None, options)

@@ -18,14 +18,14 @@ from typing import Any
 import jax
 
 from bisimetric.errors import InputError
-from bisimetric.exact.sharded.group import Group, agreed
+from bisimetric.exact.sharded.group import ProcessGroup, mark_collective
 from bisimetric.exact.sharded.layout import Layout
-from bisimetric.exact.sharded.rows import read_rows, require_disk, write_rows
-from bisimetric.files import parse_object, written_beside
+from bisimetric.exact.sharded.rows import read_rows, require_disk_space, write_rows
+from bisimetric.files import parse_object, write_atomically
 
 MANIFEST = "manifest.json"
-TABLES = "table-[0-9]*"
-TABLE = r"table-\d+"
+MATRIX_GLOB = "table-[0-9]*"
+MATRIX_PATTERN = r"table-\d+"
 FORMAT = "bisimetric sharded run, version 1"
 
 
@@ -39,65 +39,67 @@ class Checkpoint:
     """
 
     folder: Path
-    every: float
-    run: dict[str, str]
+    checkpoint_every: float
+    identity: dict[str, str]
 
-    def found(self, group: Group) -> dict[str, Any] | None:
+    def find_manifest(self, group: ProcessGroup) -> dict[str, Any] | None:
         """The manifest of a run to go on with, checked; None where there is none."""
-        manifest = group.together(self._read)
+        manifest = group.run_collectively(self._read_manifest)
         digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()[:16]
-        group.same({"checkpoint": digest if manifest else "none"}, str(self.folder))
+        group.require_agreement({"checkpoint": digest if manifest else "none"}, str(self.folder))
         return manifest
 
-    def table(self, group: Group, layout: Layout, manifest: dict[str, Any]) -> jax.Array:
+    def read_values(
+        self, group: ProcessGroup, layout: Layout, manifest: dict[str, Any]
+    ) -> jax.Array:
         """The table that a manifest names."""
         return read_rows(group, layout, self.folder / manifest["table"])
 
-    def require_disk(self, layout: Layout) -> None:
+    def require_disk_space(self, layout: Layout) -> None:
         """Two tables lie there while one replaces the other; of a run to go on with, one does."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        more = 2 if self._read() is None else 1
-        require_disk("checkpoint", self.folder, more * layout.states * layout.row_bytes)
+        more = 2 if self._read_manifest() is None else 1
+        require_disk_space("checkpoint", self.folder, more * layout.num_states * layout.row_bytes)
 
     def write(
-        self, group: Group, layout: Layout, table: jax.Array, progress: dict[str, int]
+        self, group: ProcessGroup, layout: Layout, values: jax.Array, progress: dict[str, int]
     ) -> None:
         """Keeps a table and how far the run has come; the last stays until this is whole."""
         name = f"table-{max(progress.values()):06d}"
-        before = group.together(self._read)
+        before = group.run_collectively(self._read_manifest)
         try:
-            group.together(lambda: self._keep_only(group, before))
-            write_rows(group, layout, table, self.folder / name)
+            group.run_collectively(lambda: self._remove_others(group, before))
+            write_rows(group, layout, values, self.folder / name)
             about = {
                 "format": FORMAT,
-                **self.run,
+                **self.identity,
                 "table": name,
                 "progress": progress,
-                "states": layout.states,
-                "processes": group.count,
-                "rows a device": layout.height,
+                "states": layout.num_states,
+                "processes": group.num_processes,
+                "rows a device": layout.rows_per_device,
             }
-            group.together(lambda: self._name(group, about))
+            group.run_collectively(lambda: self._write_manifest(group, about))
         except OSError as error:
             kept = "" if before is None else f"; {self.folder} keeps {before['table']}, go on there"
-            group.together(lambda: self._keep_only(group, before))
+            group.run_collectively(lambda: self._remove_others(group, before))
             why = str(error).rstrip(".")
             if not why.startswith("cannot write"):
                 why = f"cannot write the checkpoint: {why}"
-            raise agreed(OSError(f"{why}{kept}.")) from None
-        group.together(lambda: self._keep_only(group, about))
+            raise mark_collective(OSError(f"{why}{kept}.")) from None
+        group.run_collectively(lambda: self._remove_others(group, about))
 
-    def removed(self, group: Group) -> None:
+    def remove(self, group: ProcessGroup) -> None:
         """Takes the run away, once its table is kept elsewhere."""
 
         def remove() -> None:
-            if group.index == 0:
+            if group.rank == 0:
                 (self.folder / MANIFEST).unlink(missing_ok=True)
-            self._keep_only(group, None)
+            self._remove_others(group, None)
 
-        group.together(remove)
+        group.run_collectively(remove)
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read_manifest(self) -> dict[str, Any] | None:
         path = self.folder / MANIFEST
         if not path.is_file():
             return None
@@ -106,7 +108,7 @@ class Checkpoint:
             if found["format"] != FORMAT:
                 raise ValueError(f"its format is {found['format']!r}")
             name, progress = found["table"], found["progress"]
-            if not (isinstance(name, str) and re.fullmatch(TABLE, name)):
+            if not (isinstance(name, str) and re.fullmatch(MATRIX_PATTERN, name)):
                 raise ValueError(f"its table is {name!r}")
             if not isinstance(progress, dict) or not all(
                 type(each) is int and each >= 0 for each in progress.values()
@@ -115,7 +117,7 @@ class Checkpoint:
         except (ValueError, KeyError) as error:
             why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise InputError(f"{path} is no manifest of a run ({why}); remove it.") from None
-        for what, wanted in self.run.items():
+        for what, wanted in self.identity.items():
             if found.get(what) != wanted:
                 raise InputError(
                     f"{self.folder} keeps a run of another {what} ({found.get(what)}, and this is "
@@ -123,14 +125,14 @@ class Checkpoint:
                 )
         return dict(found)
 
-    def _name(self, group: Group, about: dict[str, Any]) -> None:
-        if group.index == 0:
-            with written_beside(self.folder / MANIFEST) as beside:
-                beside.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    def _write_manifest(self, group: ProcessGroup, manifest: dict[str, Any]) -> None:
+        if group.rank == 0:
+            with write_atomically(self.folder / MANIFEST) as beside:
+                beside.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
-    def _keep_only(self, group: Group, manifest: dict[str, Any] | None) -> None:
+    def _remove_others(self, group: ProcessGroup, manifest: dict[str, Any] | None) -> None:
         """Removes all tables but the one that a manifest names."""
-        if group.index == 0:
-            for path in self.folder.glob(TABLES):
+        if group.rank == 0:
+            for path in self.folder.glob(MATRIX_GLOB):
                 if manifest is None or path.name != manifest["table"]:
                     shutil.rmtree(path)

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.exact.sharded.layout import (
-    LARGE_BLOCK,
-    LEAP_EVERY,
-    LEAP_STEPS,
-    batch_of,
-    laid_out,
+    ACCELERATOR_BLOCK_BYTES,
+    CYCLE_EVALUATION_PERIOD,
+    MAX_CYCLE_STEPS,
+    build_layout,
+    choose_batch_rows,
 )
 
 
@@ -33,16 +33,21 @@ class Machine:
         step: seconds that a block or a step of a leap takes, however small.
     """
 
-    passed: float
-    inside: float
-    between: float
-    host: int
-    memory: float
-    step: float
+    sweep_bandwidth: float
+    intra_host_bandwidth: float
+    inter_host_bandwidth: float
+    devices_per_host: int
+    device_memory: float
+    step_latency: float
 
 
 H200 = Machine(
-    passed=445e9, inside=450e9, between=50e9, host=8, memory=0.9 * 139 * 2**30, step=1e-4
+    sweep_bandwidth=445e9,
+    intra_host_bandwidth=450e9,
+    inter_host_bandwidth=50e9,
+    devices_per_host=8,
+    device_memory=0.9 * 139 * 2**30,
+    step_latency=1e-4,
 )
 """Hosts of eight H200: `passed` was measured on one, and `step` for a leap. Assumed are the links
 (NVLink inside a host, 400 Gbit/s a device between hosts), and that blocks and sums over devices
@@ -61,33 +66,33 @@ class Cost:
             sweeps, and their time is shared out.
     """
 
-    memory: float
-    free: float
-    received: float
-    computing: float
-    exchanging: float
-    leaping: float
+    device_bytes: float
+    available_bytes: float
+    received_bytes: float
+    compute_seconds: float
+    exchange_seconds: float
+    cycle_seconds: float
 
     @property
     def fits(self) -> bool:
-        return self.memory <= self.free
+        return self.device_bytes <= self.available_bytes
 
     @property
-    def sweep(self) -> float:
+    def sweep_seconds(self) -> float:
         """Seconds a sweep."""
-        return self.computing + self.exchanging + self.leaping
+        return self.compute_seconds + self.exchange_seconds + self.cycle_seconds
 
-    def hours(self, sweeps: float) -> float:
+    def hours(self, num_sweeps: float) -> float:
         """Hours of a run of so many sweeps; see `most_sweeps`."""
-        return sweeps * self.sweep / 3600
+        return num_sweeps * self.sweep_seconds / 3600
 
 
-def cost(
-    states: int,
-    actions: int,
-    devices: int,
+def estimate_cost(
+    num_states: int,
+    num_actions: int,
+    num_devices: int,
     *,
-    rows: int | None = None,
+    received_rows: int | None = None,
     dtype: DTypeLike = "float32",
     machine: Machine = H200,
 ) -> Cost:
@@ -111,30 +116,46 @@ def cost(
     >>> cost(1_000_000, 4, 32).fits
     False
     """
-    for name, number in (("states", states), ("actions", actions), ("devices", devices)):
-        whole("sharded.cost", name, number, 1)
-    if rows is not None and not 0 <= rows <= states:
-        raise InputError(f"sharded.cost: rows is {rows} and must be from 0 to states, {states:,}.")
+    for name, number in (
+        ("states", num_states),
+        ("actions", num_actions),
+        ("devices", num_devices),
+    ):
+        require_integer("sharded.cost", name, number, 1)
+    if received_rows is not None and not 0 <= received_rows <= num_states:
+        raise InputError(
+            f"sharded.cost: rows is {received_rows} and must be from 0 to states, {num_states:,}."
+        )
     numbers = np.dtype(dtype)
-    batch = batch_of(states, devices)
-    layout = laid_out(states, devices, numbers, block=LARGE_BLOCK, batch=batch)
-    rows = random_rows(states, actions, devices) if rows is None else rows
-    link = machine.inside if devices <= machine.host else machine.between
-    received = 0 if devices == 1 else rows * layout.row_bytes
-    passed = (actions + 1) * layout.own_bytes
+    batch = choose_batch_rows(num_states, num_devices)
+    layout = build_layout(
+        num_states, num_devices, numbers, block_bytes=ACCELERATOR_BLOCK_BYTES, batch_rows=batch
+    )
+    received_rows = (
+        estimate_random_rows(num_states, num_actions, num_devices)
+        if received_rows is None
+        else received_rows
+    )
+    link = (
+        machine.intra_host_bandwidth
+        if num_devices <= machine.devices_per_host
+        else machine.inter_host_bandwidth
+    )
+    received = 0 if num_devices == 1 else received_rows * layout.row_bytes
+    passed = (num_actions + 1) * layout.local_bytes
     # Of each other device, at most one block is not full.
-    blocks = 0 if devices == 1 else rows / layout.travel + devices - 1
+    blocks = 0 if num_devices == 1 else received_rows / layout.block_rows + num_devices - 1
     return Cost(
-        memory=layout.needed,
-        free=machine.memory,
-        received=received,
-        computing=passed / machine.passed,
-        exchanging=received / link + machine.step * blocks,
-        leaping=machine.step * LEAP_STEPS / LEAP_EVERY,
+        device_bytes=layout.device_bytes,
+        available_bytes=machine.device_memory,
+        received_bytes=received,
+        compute_seconds=passed / machine.sweep_bandwidth,
+        exchange_seconds=received / link + machine.step_latency * blocks,
+        cycle_seconds=machine.step_latency * MAX_CYCLE_STEPS / CYCLE_EVALUATION_PERIOD,
     )
 
 
-def random_rows(states: int, actions: int, devices: int) -> int:
+def estimate_random_rows(num_states: int, num_actions: int, num_devices: int) -> int:
     """Rows that a device receives in a sweep where successors are drawn at random.
 
     Of S states it needs S (1 - e^(-A / n)) in the mean, and holds one in n of them itself.
@@ -142,19 +163,19 @@ def random_rows(states: int, actions: int, devices: int) -> int:
     >>> random_rows(8000, 4, 2), random_rows(8000, 4, 4)
     (3459, 3793)
     """
-    return round(states * -math.expm1(-actions / devices) * (1 - 1 / devices))
+    return round(num_states * -math.expm1(-num_actions / num_devices) * (1 - 1 / num_devices))
 
 
-def grid_rows(states: int, devices: int) -> int:
+def estimate_grid_rows(num_states: int, num_devices: int) -> int:
     """Rows that a device receives where successors are neighbours on a square grid.
 
     >>> grid_rows(7921, 2), grid_rows(7921, 4)
     (89, 178)
     """
-    return math.isqrt(states) * min(2, devices - 1)
+    return math.isqrt(num_states) * min(2, num_devices - 1)
 
 
-def most_sweeps(discount: float, dtype: DTypeLike = "float32") -> int:
+def bound_sweeps(discount: float, dtype: DTypeLike = "float32") -> int:
     """Sweeps in which value iteration comes down to the grain of any table, but for rounding.
 
     After k sweeps d lies within discount^k of the largest distance. Leaps make it fewer.
@@ -167,17 +188,19 @@ def most_sweeps(discount: float, dtype: DTypeLike = "float32") -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class SweepTiming:
     """The seconds that a sweep took on each of some devices, and the rows that it received."""
 
-    states: int
-    actions: int
-    devices: int
-    rows: int
+    num_states: int
+    num_actions: int
+    num_devices: int
+    received_rows: int
     seconds: float
 
 
-def fitted(measured: Sequence[Measured], dtype: DTypeLike = "float32") -> tuple[float, float]:
+def fit_bandwidths(
+    timings: Sequence[SweepTiming], dtype: DTypeLike = "float32"
+) -> tuple[float, float]:
     """Bytes a second that are passed over and received, by which sweeps took what they took.
 
     The least squares of relative errors; a machine of one's own is `Machine(*fitted(...), ...)`.
@@ -191,10 +214,15 @@ def fitted(measured: Sequence[Measured], dtype: DTypeLike = "float32") -> tuple[
     """
     unit = Machine(1.0, 1.0, 1.0, 1, 1.0, 0.0)
     parts = []
-    for each in measured:
-        found = cost(
-            each.states, each.actions, each.devices, rows=each.rows, dtype=dtype, machine=unit
+    for each in timings:
+        found = estimate_cost(
+            each.num_states,
+            each.num_actions,
+            each.num_devices,
+            received_rows=each.received_rows,
+            dtype=dtype,
+            machine=unit,
         )
-        parts.append([found.computing / each.seconds, found.exchanging / each.seconds])
+        parts.append([found.compute_seconds / each.seconds, found.exchange_seconds / each.seconds])
     a, b = np.linalg.lstsq(np.array(parts), np.ones(len(parts)), rcond=None)[0].tolist()
     return 1 / a, 1 / b

@@ -9,19 +9,19 @@ from typing import Any
 
 from bisimetric.errors import InputError
 
-ADDRESS = "JAX_COORDINATOR_ADDRESS"
-PROCESSES, PROCESS = "BISIMETRIC_PROCESSES", "BISIMETRIC_PROCESS"
-COUNTED = (
-    (PROCESSES, PROCESS),
+COORDINATOR_ADDRESS = "JAX_COORDINATOR_ADDRESS"
+NUM_PROCESSES, PROCESS_INDEX = "BISIMETRIC_PROCESSES", "BISIMETRIC_PROCESS"
+PROCESS_VARIABLES = (
+    (NUM_PROCESSES, PROCESS_INDEX),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     # Not SLURM_NTASKS: a batch script has that too, before srun starts anything.
     ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
     ("PMI_SIZE", "PMI_RANK"),
 )
 """Variables that say how many processes there are, and which one this is."""
-HEARTBEAT = 30
+HEARTBEAT_SECONDS = 30
 """Seconds without a sign of life after which a process counts as lost."""
-FIRST_CONTACT = 300
+INITIALIZATION_SECONDS = 300
 """Seconds that the first process waits for the last one to start."""
 
 
@@ -30,17 +30,17 @@ def join() -> None:
 
     The functions of `exact.sharded` call it. A program that uses JAX before them calls it first.
     """
-    jax = jax_package()
+    jax = require_jax()
     if jax.distributed.is_initialized():
         return
-    found = group_of(os.environ)
+    found = detect_cluster(os.environ)
     if found is None:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     more = {
-        "heartbeat_timeout_seconds": HEARTBEAT,
-        "shutdown_timeout_seconds": HEARTBEAT,
-        "initialization_timeout": FIRST_CONTACT,
+        "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
+        "shutdown_timeout_seconds": HEARTBEAT_SECONDS,
+        "initialization_timeout": INITIALIZATION_SECONDS,
     }
     try:
         jax.distributed.initialize(**found, **more)
@@ -49,14 +49,14 @@ def join() -> None:
         hint = (
             "call bisimetric.exact.sharded.join() before anything else uses JAX"
             if "before" in said
-            else f"start every process with {ADDRESS}=host:port of the first one"
+            else f"start every process with {COORDINATOR_ADDRESS}=host:port of the first one"
         )
         raise InputError(
             f"exact.sharded: cannot join the other processes ({said}); {hint}."
         ) from None
 
 
-def group_of(environment: Mapping[str, str]) -> dict[str, Any] | None:
+def detect_cluster(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """What tells JAX of the group, by the variables that started this process; None if alone.
 
     Nothing is told where JAX finds SLURM, Open MPI or Kubernetes by itself.
@@ -68,20 +68,20 @@ def group_of(environment: Mapping[str, str]) -> dict[str, Any] | None:
     >>> group_of({"PMI_SIZE": "4", "PMI_RANK": "1", "JAX_COORDINATOR_ADDRESS": "n1:1234"})
     {'coordinator_address': 'n1:1234', 'num_processes': 4, 'process_id': 1}
     """
-    for count, index in COUNTED:
+    for count, index in PROCESS_VARIABLES:
         if not (count in environment and index in environment):
             continue
         processes = int(environment[count])
         if processes < 2:
             return None
-        if ADDRESS not in environment:
+        if COORDINATOR_ADDRESS not in environment:
             return {}
         told: dict[str, Any] = {
-            "coordinator_address": environment[ADDRESS],
+            "coordinator_address": environment[COORDINATOR_ADDRESS],
             "num_processes": processes,
             "process_id": int(environment[index]),
         }
-        if count == PROCESSES:
+        if count == NUM_PROCESSES:
             # All on one machine, where each takes the accelerator of its own number.
             told["local_device_ids"] = [told["process_id"]]
         return told
@@ -89,7 +89,7 @@ def group_of(environment: Mapping[str, str]) -> dict[str, Any] | None:
     return {} if in_a_job else None
 
 
-def jax_package() -> Any:
+def require_jax() -> Any:
     """JAX, or one sentence that says how to install it."""
     try:
         import jax
@@ -101,7 +101,7 @@ def jax_package() -> Any:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def suppress_stdout() -> Iterator[None]:
     """Keeps what the collectives print at their first use off the standard output."""
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:

@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from bisimetric.errors import TableTooLarge
+from bisimetric.errors import InsufficientMemory
 
-BLOCK, LARGE_BLOCK = 2**26, 2**30
+CPU_BLOCK_BYTES, ACCELERATOR_BLOCK_BYTES = 2**26, 2**30
 """Bytes of rows that are on their way at a time: to a processor, and to an accelerator."""
-TOGETHER = 2**25
+BATCH_ENTRIES = 2**25
 """Entries that an accelerator works on together; a processor takes row by row."""
-FEWEST = 16
+MIN_BATCHES = 16
 """Batches that the rows of a device make, at least: the last one is padded."""
-COPIES = 3
+BLOCK_COPIES = 3
 """A block is held by the sender, by the receiver, and once while it is used."""
-WORKING = 4
+SCRATCH_NUMBERS = 4
 """Numbers in float64 that are held for each entry of the rows that are worked on together."""
-PIECE = 2**16
+CHUNK_BYTES = 2**16
 """Bytes of a stored table that are read together, where a row is shorter."""
-LEAP_EVERY, LEAP_STEPS = 8, 1024
+CYCLE_EVALUATION_PERIOD, MAX_CYCLE_STEPS = 8, 1024
 """Sweeps between leaps, and the most steps of their paths."""
-SHORTER = 0.5
+REORDERING_GAIN = 0.5
 """Another order is taken where it makes the way to successors shorter by this factor."""
 
 
@@ -43,48 +43,57 @@ class Layout:
         shard: rows in one file of a stored table; they make up the height.
     """
 
-    states: int
-    devices: int
+    num_states: int
+    num_devices: int
     dtype: np.dtype[Any]
-    height: int
-    batch: int
-    travel: int
-    chunk: int
-    shard: int
-    block: int
+    rows_per_device: int
+    batch_rows: int
+    block_rows: int
+    chunk_rows: int
+    shard_rows: int
+    block_bytes: int
 
     @property
     def row_bytes(self) -> int:
-        return self.states * self.dtype.itemsize
+        return self.num_states * self.dtype.itemsize
 
     @property
-    def own_bytes(self) -> int:
+    def local_bytes(self) -> int:
         """The rows of one device, once."""
-        return self.height * self.row_bytes
+        return self.rows_per_device * self.row_bytes
 
     @property
-    def block_bytes(self) -> int:
+    def exchange_bytes(self) -> int:
         """What is on its way, in all its copies."""
-        return max(self.block, COPIES * self.travel * self.row_bytes)
+        return max(self.block_bytes, BLOCK_COPIES * self.block_rows * self.row_bytes)
 
     @property
-    def needed(self) -> int:
+    def device_bytes(self) -> int:
         """Bytes on a device: its own rows twice, a block, and the rows that are worked on."""
-        return 2 * self.own_bytes + self.block_bytes + 8 * WORKING * self.batch * self.states
+        return (
+            2 * self.local_bytes
+            + self.exchange_bytes
+            + 8 * SCRATCH_NUMBERS * self.batch_rows * self.num_states
+        )
 
 
-def batch_of(states: int, devices: int) -> int:
+def choose_batch_rows(num_states: int, num_devices: int) -> int:
     """How many rows an accelerator works on together, a power of 2.
 
     >>> batch_of(60_000, 1), batch_of(300_000, 8), batch_of(1_000, 1)
     (512, 64, 32)
     """
-    most = min(TOGETHER // states, states // (devices * FEWEST))
+    most = min(BATCH_ENTRIES // num_states, num_states // (num_devices * MIN_BATCHES))
     return 1 << max(0, most.bit_length() - 1)
 
 
-def laid_out(
-    states: int, devices: int, dtype: np.dtype[Any], *, block: int = BLOCK, batch: int = 1
+def build_layout(
+    num_states: int,
+    num_devices: int,
+    dtype: np.dtype[Any],
+    *,
+    block_bytes: int = CPU_BLOCK_BYTES,
+    batch_rows: int = 1,
 ) -> Layout:
     """The split of a table over devices.
 
@@ -92,21 +101,23 @@ def laid_out(
     >>> split.height, split.shard, split.chunk
     (336, 336, 16)
     """
-    row, least = states * dtype.itemsize, -(-states // devices)
+    row, least = num_states * dtype.itemsize, -(-num_states // num_devices)
     chunk = 1
     # In small tables pieces are shorter, so that rounding up leaves no device without rows.
-    while 2 * chunk * row <= PIECE and 16 * chunk <= least:
+    while 2 * chunk * row <= CHUNK_BYTES and 16 * chunk <= least:
         chunk *= 2
-    unit = max(chunk, batch)
+    unit = max(chunk, batch_rows)
     # Files of at most a quarter of a block: writing one holds it a few times.
-    files = max(1, -(-least * row * 4 // block))
+    files = max(1, -(-least * row * 4 // block_bytes))
     shard = unit * -(-least // (unit * min(files, -(-least // unit))))
     height = shard * -(-least // shard)
-    travel = max(1, min(height, block // (COPIES * row)))
-    return Layout(states, devices, dtype, height, batch, travel, chunk, shard, block)
+    travel = max(1, min(height, block_bytes // (BLOCK_COPIES * row)))
+    return Layout(
+        num_states, num_devices, dtype, height, batch_rows, travel, chunk, shard, block_bytes
+    )
 
 
-def ordered(successor: NDArray[np.integer]) -> NDArray[np.int64]:
+def order_states(successor: NDArray[np.integer]) -> NDArray[np.int64]:
     """An order of the states in which successors lie near each other, if one is cheaply found.
 
     The reverse order of Cuthill and McKee of the graph of successors (A, S), or, where it does not
@@ -133,40 +144,50 @@ def ordered(successor: NDArray[np.integer]) -> NDArray[np.int64]:
     rank[order] = given
     way = np.abs(successor.astype(np.int64) - given).mean()
     shorter = np.abs(rank[successor] - rank).mean()
-    return order if shorter < SHORTER * way else given
+    return order if shorter < REORDERING_GAIN * way else given
 
 
-def require_room(where: str, layout: Layout, free: float, told: str) -> None:
+def require_device_memory(caller: str, layout: Layout, available_bytes: float, origin: str) -> None:
     """Refuses a table that the devices cannot hold, and says how many could."""
-    if layout.needed <= free:
+    if layout.device_bytes <= available_bytes:
         return
-    enough = layout.devices
+    enough = layout.num_devices
     while (
-        enough < layout.states
-        and laid_out(
-            layout.states, enough, layout.dtype, block=layout.block, batch=layout.batch
-        ).needed
-        > free
+        enough < layout.num_states
+        and build_layout(
+            layout.num_states,
+            enough,
+            layout.dtype,
+            block_bytes=layout.block_bytes,
+            batch_rows=layout.batch_rows,
+        ).device_bytes
+        > available_bytes
     ):
         enough += max(1, enough // 64)
-    last = laid_out(layout.states, enough, layout.dtype, block=layout.block, batch=layout.batch)
+    last = build_layout(
+        layout.num_states,
+        enough,
+        layout.dtype,
+        block_bytes=layout.block_bytes,
+        batch_rows=layout.batch_rows,
+    )
     remedy = (
         f"{enough:,} of them would do"
-        if last.needed <= free
+        if last.device_bytes <= available_bytes
         else "a smaller block may do, or fewer states"
     )
-    one = layout.devices == 1
-    raise TableTooLarge(
-        f"{where}: {layout.states:,} states need {gigabytes(layout.needed)} on "
-        f"{'the one device' if one else f'each of {layout.devices} devices'}, and "
-        f"{gigabytes(free)} are {told} there; {remedy}."
+    one = layout.num_devices == 1
+    raise InsufficientMemory(
+        f"{caller}: {layout.num_states:,} states need {format_bytes(layout.device_bytes)} on "
+        f"{'the one device' if one else f'each of {layout.num_devices} devices'}, and "
+        f"{format_bytes(available_bytes)} are {origin} there; {remedy}."
     )
 
 
-def gigabytes(count: float) -> str:
+def format_bytes(num_bytes: float) -> str:
     """A number of bytes in words.
 
     >>> gigabytes(3 * 2**29), gigabytes(2**20)
     ('1.5 GiB', '1 MiB')
     """
-    return f"{count / 2**30:.3g} GiB" if count >= 2**30 else f"{count / 2**20:.3g} MiB"
+    return f"{num_bytes / 2**30:.3g} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.3g} MiB"

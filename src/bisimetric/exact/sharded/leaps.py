@@ -18,22 +18,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bisimetric.exact.sharded.group import ROWS
-from bisimetric.exact.sharded.layout import LEAP_STEPS, Layout
-from bisimetric.exact.sharded.programs import EVERYWHERE, SPLIT, Programs, Tally, rounded
+from bisimetric.exact.sharded.group import ROW_AXIS
+from bisimetric.exact.sharded.layout import MAX_CYCLE_STEPS, Layout
+from bisimetric.exact.sharded.programs import (
+    REPLICATED_SPEC,
+    ROW_SPEC,
+    Kernels,
+    SweepStatistics,
+    round_product,
+)
 from bisimetric.rounding import UNIT
 
-MOST = 2**14
+MAX_PATHS = 2**14
 """Paths at a time."""
-STEP = 16
+BYTES_PER_STEP = 16
 """Bytes that are kept of a step of a path: two states and a gap."""
-NEGLIGIBLE = 1e-9
+NEGLIGIBLE_WEIGHT = 1e-9
 """What follows a path counts for nothing when it is discounted by this."""
-DOWN = 1 - 4 * UNIT
+DOWNWARD_FACTOR = 1 - 4 * UNIT
 """A sum of a gap and what follows it, times this, is not above the true one: three roundings."""
 
 
-def shape_of(layout: Layout, discount: float) -> tuple[int, int]:
+def choose_path_shape(layout: Layout, discount: float) -> tuple[int, int]:
     """How many paths, and how long; all that is kept of them fits into a block.
 
     >>> import numpy as np
@@ -41,59 +47,73 @@ def shape_of(layout: Layout, discount: float) -> tuple[int, int]:
     >>> shape_of(laid_out(100_000, 8, np.dtype("float32")), 0.99)
     (4096, 1024)
     """
-    far = 1 if discount == 0 else math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
-    steps = max(1, min(LEAP_STEPS, far))
-    return max(1, min(layout.states, MOST, layout.block // (STEP * steps))), steps
+    far = 1 if discount == 0 else math.ceil(math.log(NEGLIGIBLE_WEIGHT) / math.log(discount))
+    steps = max(1, min(MAX_CYCLE_STEPS, far))
+    return max(
+        1, min(layout.num_states, MAX_PATHS, layout.block_bytes // (BYTES_PER_STEP * steps))
+    ), steps
 
 
-def leapt(
-    programs: Programs, d: jax.Array, tally: Tally, least: float, successor: jax.Array, R: jax.Array
+def evaluate_cycles(
+    kernels: Kernels,
+    d: jax.Array,
+    statistics: SweepStatistics,
+    residual_tolerance: float,
+    successor: jax.Array,
+    R: jax.Array,
 ) -> jax.Array:
     """The table, raised along paths from the pairs that rose most in the last sweep."""
-    paths, steps = shape_of(programs.layout, programs.discount)
+    paths, steps = choose_path_shape(kernels.layout, kernels.discount)
     local = functools.partial(
-        _leapt,
+        _evaluate_cycles,
         paths=paths,
         steps=steps,
-        discount=programs.discount,
-        states=programs.layout.states,
+        discount=kernels.discount,
+        states=kernels.layout.num_states,
     )
-    takes = (SPLIT, SPLIT, SPLIT, *[EVERYWHERE] * 4)
-    program = programs.mapped("leapt", local, takes, SPLIT, donate=(0,))
-    given = (tally.rise, tally.steepest, least, successor, R, np.int64(0))
+    takes = (ROW_SPEC, ROW_SPEC, ROW_SPEC, *[REPLICATED_SPEC] * 4)
+    program = kernels.compile("leapt", local, takes, ROW_SPEC, donate=(0,))
+    given = (
+        statistics.row_increase,
+        statistics.row_argmax,
+        residual_tolerance,
+        successor,
+        R,
+        np.int64(0),
+    )
     return program(d, *given)
 
 
-def _leapt(
-    d: Any, rise: Any, steepest: Any, least: Any, successor: Any, R: Any, zero: Any, *,
+def _evaluate_cycles(
+    d: Any, row_increase: Any, row_argmax: Any, residual_tolerance: Any, successor: Any, R: Any, zero: Any, *,
     paths: int, steps: int, discount: float, states: int,
 ) -> Any:  # fmt: skip
     height = d.shape[0]
-    low = lax.axis_index(ROWS) * height
+    low = lax.axis_index(ROW_AXIS) * height
 
-    def looked_up(s: Any, t: Any) -> Any:
+    def look_up(s: Any, t: Any) -> Any:
         """Entries of the whole table: one device has each, and the others add 0."""
         mine = (s >= low) & (s < low + height)
         found = d[jnp.where(mine, s - low, 0), t].astype(jnp.float64)
-        return lax.psum(jnp.where(mine, found, 0.0), ROWS)
+        return lax.psum(jnp.where(mine, found, 0.0), ROW_AXIS)
 
-    def stepped(s: Any, t: Any) -> tuple[Any, Any, Any]:
+    def take_best_action(s: Any, t: Any) -> tuple[Any, Any, Any]:
         """The best action of each pair: its reward gap and where it leads."""
         gaps = jnp.abs(R[:, s] - R[:, t])
         to_s, to_t = successor[:, s], successor[:, t]
-        ahead = rounded(discount * looked_up(to_s, to_t), zero)
+        ahead = round_product(discount * look_up(to_s, to_t), zero)
         best = (gaps + ahead).argmax(axis=0)
         return tuple(  # type: ignore[return-value]
             jnp.take_along_axis(each, best[None], axis=0)[0] for each in (gaps, to_s, to_t)
         )
 
-    def going(state: Any) -> Any:
+    def is_unfinished(state: Any) -> Any:
         return (state[0] < steps) & jnp.any(state[1]["cycle"] == 0)
 
     def forward(state: Any) -> Any:
         """One step of all paths; Brent's search for cycles, with a mark at powers of 2."""
         k, at, path = state
-        gap, s, t = stepped(at["s"], at["t"])
+        gap, s, t = take_best_action(at["s"], at["t"])
         path = {
             "s": path["s"].at[k].set(at["s"]),
             "t": path["t"].at[k].set(at["t"]),
@@ -113,7 +133,7 @@ def _leapt(
         }
         return k + 1, following, path
 
-    s, t = _starts(rise, steepest, least, paths, states)
+    s, t = _select_starts(row_increase, row_argmax, residual_tolerance, paths, states)
     none = jnp.zeros(paths, jnp.int32)
     at = {
         "s": s,
@@ -129,47 +149,51 @@ def _leapt(
         "t": jnp.zeros((steps, paths), jnp.int32),
         "gap": jnp.zeros((steps, paths)),
     }
-    last, at, path = lax.while_loop(going, forward, (jnp.int32(0), at, path))
+    last, at, path = lax.while_loop(is_unfinished, forward, (jnp.int32(0), at, path))
     cycle = at["cycle"]
 
-    def backed_up(gap: Any, worth: Any) -> Any:
-        return rounded((gap + rounded(discount * worth, zero)) * DOWN, zero)
+    def back_up(gap: Any, worth: Any) -> Any:
+        return round_product((gap + round_product(discount * worth, zero)) * DOWNWARD_FACTOR, zero)
 
-    def around(i: Any, worth: Any) -> Any:
+    def back_up_cycle(i: Any, worth: Any) -> Any:
         """Once round the cycle, which the last steps of a path are."""
         k = last - 1 - i
-        return jnp.where(k >= last - cycle, backed_up(path["gap"][k], worth), worth)
+        return jnp.where(k >= last - cycle, back_up(path["gap"][k], worth), worth)
 
-    once = lax.fori_loop(0, last, around, jnp.zeros(paths))
+    once = lax.fori_loop(0, last, back_up_cycle, jnp.zeros(paths))
     endless = once / (1.0 - discount ** jnp.maximum(cycle, 1).astype(jnp.float64))
     # A power is known to a few units, and its distance from 1 is at least 1 - discount.
     endless = endless * (1 - 16 * UNIT / (1 - discount))
-    worth = jnp.where(cycle > 0, endless, looked_up(at["s"], at["t"]))
+    worth = jnp.where(cycle > 0, endless, look_up(at["s"], at["t"]))
 
     def backward(i: Any, so_far: Any) -> Any:
         d, worth = so_far
         k = last - 1 - i
-        worth = backed_up(path["gap"][k], worth)
+        worth = back_up(path["gap"][k], worth)
         for s, t in ((path["s"][k], path["t"][k]), (path["t"][k], path["s"][k])):
             mine = (s >= low) & (s < low + height) & (s != t)
-            d = d.at[jnp.where(mine, s - low, height), t].max(_below(worth, d.dtype), mode="drop")
+            d = d.at[jnp.where(mine, s - low, height), t].max(
+                _round_down(worth, d.dtype), mode="drop"
+            )
         return d, worth
 
     return lax.fori_loop(0, last, backward, (d, worth))[0]
 
 
-def _starts(rise: Any, steepest: Any, least: Any, paths: int, states: int) -> tuple[Any, Any]:
+def _select_starts(
+    row_increase: Any, row_argmax: Any, residual_tolerance: Any, paths: int, states: int
+) -> tuple[Any, Any]:
     """The steepest pairs of rows that rose, evenly chosen where there are more than paths."""
-    rise = lax.all_gather(rise, ROWS, tiled=True)[:states]
-    steepest = lax.all_gather(steepest, ROWS, tiled=True)[:states]
-    rose = rise > least
+    row_increase = lax.all_gather(row_increase, ROW_AXIS, tiled=True)[:states]
+    row_argmax = lax.all_gather(row_argmax, ROW_AXIS, tiled=True)[:states]
+    rose = row_increase > residual_tolerance
     order = jnp.argsort(~rose, stable=True).astype(jnp.int32)
     number = jnp.maximum(rose.sum(), 1)
     s = order[(jnp.arange(paths) * number) // paths]
-    return s, steepest[s]
+    return s, row_argmax[s]
 
 
-def _below(value: Any, dtype: Any) -> Any:
+def _round_down(value: Any, dtype: Any) -> Any:
     """A number in the table's type, rounded down."""
     near = value.astype(dtype)
     return jnp.where(near > value, jnp.nextafter(near, jnp.zeros_like(near)), near)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
-from bisimetric.exact.sharded.joining import jax_package
-from bisimetric.exact.table import given_policy, request
+from bisimetric.exact.sharded.joining import require_jax
+from bisimetric.exact.table import build_request, resolve_policy
 from bisimetric.mdp import MDP, induce_chain
 
 
@@ -21,11 +21,11 @@ def on_policy(
     dtype: DTypeLike = "float64",
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: float = 600.0,
+    checkpoint_every: float = 600.0,
     device: str | None = None,
-    block: int | None = None,
-    limit: float | None = None,
-    about: Mapping[str, str] | None = None,
+    block_bytes: int | None = None,
+    memory_limit: float | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> Distance:
     """The on-policy metric d^pi of a deterministic chain, every entry proven to `tol`.
 
@@ -44,12 +44,14 @@ def on_policy(
     >>> round(d("s", "t"), 6), round(d("s", "u"), 6)
     (0.0, 10.0)
     """
-    jax_package()
-    from bisimetric.exact.sharded.solving import Options, answered
+    require_jax()
+    from bisimetric.exact.sharded.solving import ShardedOptions, compute_distance
 
-    policy = given_policy("on_policy", mdp, policy)
-    wanted = request("on_policy", tol, dtype)
-    options = Options(output, checkpoint, every, device, block, limit, about or {})
+    policy = resolve_policy("on_policy", mdp, policy)
+    wanted = build_request("on_policy", tol, dtype)
+    options = ShardedOptions(
+        output, checkpoint, checkpoint_every, device, block_bytes, memory_limit, metadata or {}
+    )
     chain = induce_chain(mdp, policy)
     # Where every state has one successor, the chain's rounding is that of its rewards alone.
-    return answered(wanted, mdp, chain.mdp, policy, options, rounding=chain.pair_error(0.0))
+    return compute_distance(wanted, mdp, chain.mdp, policy, options, rounding=chain.pair_error(0.0))

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from bisimetric.distance import stored
 from bisimetric.errors import InputError
-from bisimetric.exact.sharded.group import ROWS, Group
-from bisimetric.exact.sharded.layout import Layout, gigabytes
-from bisimetric.exact.sharded.programs import EVERYWHERE, SPLIT, first_of
+from bisimetric.exact.sharded.group import ROW_AXIS, ProcessGroup
+from bisimetric.exact.sharded.layout import Layout, format_bytes
+from bisimetric.exact.sharded.programs import REPLICATED_SPEC, ROW_SPEC, first_row
 from bisimetric.files import name_write_errors
 
 
 def write_rows(
-    group: Group, layout: Layout, table: jax.Array, path: Path, target: Path | None = None
+    group: ProcessGroup, layout: Layout, values: jax.Array, path: Path, target: Path | None = None
 ) -> None:
     """Writes a table into an empty folder, a file at a time; where one fails, all raise its error.
 
@@ -30,104 +30,106 @@ def write_rows(
     named = path if target is None else target
 
     def create() -> None:
-        if group.index == 0:
+        if group.rank == 0:
             with name_write_errors(named, path.parent):
-                stored.create(
+                stored.create_matrix(
                     path,
-                    states=layout.states,
+                    num_states=layout.num_states,
                     dtype=layout.dtype,
-                    chunk=layout.chunk,
-                    shard=layout.shard,
+                    chunk_rows=layout.chunk_rows,
+                    shard_rows=layout.shard_rows,
                 )
 
     def write() -> None:
-        rows = stored.opened(path, "r+")
-        for part in table.addressable_shards:
-            low = first_of(part.index)
-            for start in range(0, layout.height, layout.shard):
-                end = min(layout.states, low + start + layout.shard)
+        rows = stored.open_matrix(path, "r+")
+        for part in values.addressable_shards:
+            low = first_row(part.index)
+            for start in range(0, layout.rows_per_device, layout.shard_rows):
+                end = min(layout.num_states, low + start + layout.shard_rows)
                 if low + start < end:
                     piece = np.asarray(part.data[start : end - low])
                     with name_write_errors(named, path.parent):
                         rows[low + start : end] = piece
 
-    group.together(create)
-    group.together(write)
+    group.run_collectively(create)
+    group.run_collectively(write)
 
 
-def read_rows(group: Group, layout: Layout, path: Path) -> jax.Array:
+def read_rows(group: ProcessGroup, layout: Layout, path: Path) -> jax.Array:
     """The table in a folder, split as the layout says, however it was split when it was written."""
 
-    def opened() -> Any:
-        rows = stored.opened(path, "r")
-        if (rows.shape, rows.dtype) != ((layout.states,) * 2, layout.dtype):
+    def open_checked() -> Any:
+        rows = stored.open_matrix(path, "r")
+        if (rows.shape, rows.dtype) != ((layout.num_states,) * 2, layout.dtype):
             raise InputError(f"{path} holds another table; remove it, and start from 0.")
         return rows
 
-    rows = group.together(opened)
+    rows = group.run_collectively(open_checked)
 
-    def checked(which: slice) -> NDArray[Any]:
+    def read_checked(which: slice) -> NDArray[Any]:
         try:
             return stored.read_rows(rows, which)
         except InputError as error:
             why = str(error).rpartition(": ")[2].partition(";")[0]
             raise InputError(f"{path} is not whole: {why}; remove it, and start from 0.") from None
 
-    def own(index: tuple[slice, ...] | None) -> NDArray[Any]:
-        low = first_of(index)
-        part = np.zeros((layout.height, layout.states), layout.dtype)
-        for start in range(0, layout.height, layout.shard):
-            end = min(layout.states, low + start + layout.shard)
+    def read_local(index: tuple[slice, ...] | None) -> NDArray[Any]:
+        low = first_row(index)
+        part = np.zeros((layout.rows_per_device, layout.num_states), layout.dtype)
+        for start in range(0, layout.rows_per_device, layout.shard_rows):
+            end = min(layout.num_states, low + start + layout.shard_rows)
             if low + start < end:
-                part[start : end - low] = checked(slice(low + start, end))
+                part[start : end - low] = read_checked(slice(low + start, end))
         return part
 
-    shape = (layout.devices * layout.height, layout.states)
-    return group.together(lambda: jax.make_array_from_callback(shape, group.split(), own))
+    shape = (layout.num_devices * layout.rows_per_device, layout.num_states)
+    return group.run_collectively(
+        lambda: jax.make_array_from_callback(shape, group.row_sharding(), read_local)
+    )
 
 
-def gathered(
-    group: Group, layout: Layout, table: jax.Array, place: NDArray[np.integer]
+def gather_matrix(
+    group: ProcessGroup, layout: Layout, values: jax.Array, row_index: NDArray[np.integer]
 ) -> NDArray[Any]:
     """The distances of all states (S, S), on every process; state s has row and column place[s].
 
     The rows come a block at a time, which all devices share.
     """
-    whole = np.empty((len(place), len(place)), layout.dtype)
-    states = np.argsort(place, kind="stable")
-    count = max(1, layout.travel // layout.devices)
-    block = _blocks(group, count)
-    for start in range(0, layout.height, count):
+    whole = np.empty((len(row_index), len(row_index)), layout.dtype)
+    states = np.argsort(row_index, kind="stable")
+    count = max(1, layout.block_rows // layout.num_devices)
+    block = _compile_gather(group, count)
+    for start in range(0, layout.rows_per_device, count):
         # The last block may reach back into the one before it.
-        start = min(start, layout.height - count)
-        for device, rows in enumerate(np.asarray(block(table, np.int32(start)))):
-            low = device * layout.height + start
-            first, last = np.searchsorted(place, (low, low + count), sorter=states)
+        start = min(start, layout.rows_per_device - count)
+        for device, rows in enumerate(np.asarray(block(values, np.int32(start)))):
+            low = device * layout.rows_per_device + start
+            first, last = np.searchsorted(row_index, (low, low + count), sorter=states)
             for s in states[first:last]:
-                whole[s] = rows[place[s] - low][place]
+                whole[s] = rows[row_index[s] - low][row_index]
     return whole
 
 
-def _blocks(group: Group, count: int) -> Callable[..., Any]:
-    def block(table: Any, start: Any) -> Any:
-        rows = lax.dynamic_slice_in_dim(table, start, count)
-        return lax.all_gather(rows, ROWS)
+def _compile_gather(group: ProcessGroup, num_rows: int) -> Callable[..., Any]:
+    def gather_block(values: Any, start: Any) -> Any:
+        rows = lax.dynamic_slice_in_dim(values, start, num_rows)
+        return lax.all_gather(rows, ROW_AXIS)
 
     mapped = jax.shard_map(
-        block,
+        gather_block,
         mesh=group.mesh,
-        in_specs=(SPLIT, EVERYWHERE),
-        out_specs=EVERYWHERE,
+        in_specs=(ROW_SPEC, REPLICATED_SPEC),
+        out_specs=REPLICATED_SPEC,
         check_vma=False,
     )
     return group.jit(mapped)
 
 
-def require_disk(where: str, folder: Path, needed: float) -> None:
+def require_disk_space(caller: str, folder: Path, needed: float) -> None:
     """Refuses, before anything is computed, what a disk cannot hold."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"{where}: {folder} has {gigabytes(free)} left on its disk, and {gigabytes(needed)} "
+            f"{caller}: {folder} has {format_bytes(free)} left on its disk, and {format_bytes(needed)} "
             "are needed there; name a folder on a larger one."
         )

@@ -14,61 +14,63 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from bisimetric.errors import InputError, whole
-from bisimetric.exact.sharded.joining import ADDRESS, PROCESS, PROCESSES
+from bisimetric.errors import InputError, require_integer
+from bisimetric.exact.sharded.joining import COORDINATOR_ADDRESS, NUM_PROCESSES, PROCESS_INDEX
 
-LOOK = 0.1
+POLL_SECONDS = 0.1
 """Seconds between two looks at the processes."""
-GRACE = 8.0
+GRACE_SECONDS = 8.0
 """Seconds in which the others may end by themselves once one has failed."""
 
 
-def spread(command: Sequence[str], processes: int) -> int:
+def launch(command: Sequence[str], num_processes: int) -> int:
     """Runs a command in so many processes, which find each other, and returns its exit code.
 
     What the first one prints is seen. When one fails the others are stopped; an interrupt is
     passed on to all.
     """
-    count = whole("spread", "-n", processes, 1)
+    count = require_integer("spread", "-n", num_processes, 1)
     if not command:
         raise InputError(
             "spread: no command was given; write it behind --, as in -- python run.py."
         )
-    words = _resolved(list(command))
-    with tempfile.TemporaryDirectory() as folder, _interrupted_by_terminate():
+    words = _resolve_command(list(command))
+    with tempfile.TemporaryDirectory() as folder, _raise_on_terminate():
         logs = [Path(folder, f"{index}.txt") for index in range(count)]
-        running = _started(words, count, logs)
+        running = _start_processes(words, count, logs)
         try:
-            return _watched(running, logs)
+            return _wait_for_exit(running, logs)
         except KeyboardInterrupt:
             for each in running:
-                _signal(each, signal.SIGINT)
-            _waited_for(running)
+                _send_signal(each, signal.SIGINT)
+            _wait_gracefully(running)
             # The first process has said what was interrupted, and how it goes on.
             return 130
         finally:
-            _stopped(running)
+            _stop_processes(running)
 
 
-def _resolved(words: list[str]) -> list[str]:
+def _resolve_command(command: list[str]) -> list[str]:
     """`bisimetric` and `python` are those that run here."""
-    if words[0] == "bisimetric":
-        return [sys.executable, "-m", "bisimetric", *words[1:]]
-    return [sys.executable, *words[1:]] if words[0] == "python" else words
+    if command[0] == "bisimetric":
+        return [sys.executable, "-m", "bisimetric", *command[1:]]
+    return [sys.executable, *command[1:]] if command[0] == "python" else command
 
 
-def _started(words: list[str], count: int, logs: list[Path]) -> list[subprocess.Popen[bytes]]:
+def _start_processes(
+    command: list[str], num_processes: int, logs: list[Path]
+) -> list[subprocess.Popen[bytes]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     running: list[subprocess.Popen[bytes]] = []
-    for index in range(count):
+    for index in range(num_processes):
         told = {
-            ADDRESS: address,
+            COORDINATOR_ADDRESS: address,
             # Nobody else on the network is to join.
             "JAX_COORDINATOR_BIND_ADDRESS": address,
-            PROCESSES: str(count),
-            PROCESS: str(index),
+            NUM_PROCESSES: str(num_processes),
+            PROCESS_INDEX: str(index),
         }
         with open(logs[index], "wb") as log:
             quiet: IO[bytes] | None = log if index else None
@@ -76,7 +78,7 @@ def _started(words: list[str], count: int, logs: list[Path]) -> list[subprocess.
                 running.append(
                     # In groups of their own: Ctrl-C reaches them once, through this process.
                     subprocess.Popen(
-                        words,
+                        command,
                         env={**os.environ, **told},
                         stdout=quiet,
                         stderr=quiet,
@@ -85,14 +87,14 @@ def _started(words: list[str], count: int, logs: list[Path]) -> list[subprocess.
                     )
                 )
             except OSError as error:
-                _stopped(running)
+                _stop_processes(running)
                 raise InputError(
-                    f"spread: cannot start {words[0]!r} ({error.strerror}); give a program."
+                    f"spread: cannot start {command[0]!r} ({error.strerror}); give a program."
                 ) from None
     return running
 
 
-def _watched(running: list[subprocess.Popen[bytes]], logs: list[Path]) -> int:
+def _wait_for_exit(running: list[subprocess.Popen[bytes]], logs: list[Path]) -> int:
     """Waits for all, or for the first that fails; the exit code of the whole."""
     while True:
         codes = [each.poll() for each in running]
@@ -101,11 +103,11 @@ def _watched(running: list[subprocess.Popen[bytes]], logs: list[Path]) -> int:
             break
         if all(code == 0 for code in codes):
             return 0
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
     # The one that was killed, if those that lost it have already failed too.
     first = min(failed, key=lambda index: (codes[index] or 0) > 0)
     code = codes[first] or 0
-    _waited_for(running)
+    _wait_gracefully(running)
     killed = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with {code}"
     said = _last_line(logs[first])
     # The first process has spoken for itself, and says the same where all fail alike.
@@ -124,28 +126,28 @@ def _last_line(log: Path) -> str:
     return lines[-1] if lines else ""
 
 
-def _waited_for(running: list[subprocess.Popen[bytes]]) -> None:
-    end = time.monotonic() + GRACE
+def _wait_gracefully(running: list[subprocess.Popen[bytes]]) -> None:
+    end = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < end and any(each.poll() is None for each in running):
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
 
 
-def _stopped(running: list[subprocess.Popen[bytes]]) -> None:
+def _stop_processes(running: list[subprocess.Popen[bytes]]) -> None:
     for end in (signal.SIGTERM, signal.SIGKILL):
         for each in running:
-            _signal(each, end)
+            _send_signal(each, end)
         for each in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 each.wait(2.0)
 
 
-def _signal(process: subprocess.Popen[bytes], which: signal.Signals) -> None:
+def _send_signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     if process.poll() is None:
-        process.send_signal(which)
+        process.send_signal(number)
 
 
 @contextlib.contextmanager
-def _interrupted_by_terminate() -> Iterator[None]:
+def _raise_on_terminate() -> Iterator[None]:
     """A polite end of this process is one of all of them."""
 
     def stop(*_: object) -> None:

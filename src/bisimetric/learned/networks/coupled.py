@@ -15,26 +15,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.errors import InputError, whole
-from bisimetric.learned.networks.hidden import Groups, summed
-from bisimetric.learned.networks.pairs import ACTIVATIONS, LIMITS, Parameters, widths
-from bisimetric.learned.networks.spread import spread
+from bisimetric.errors import InputError, require_integer
+from bisimetric.learned.networks.hidden import TileGroups, sum_relu_pairs
+from bisimetric.learned.networks.pairs import ACTIVATIONS, INIT_LIMITS, Parameters, validate_widths
+from bisimetric.learned.networks.spread import sum_group_max
 
-FEW = 8
+MAX_COORDINATES = 8
 """Features up to which they are taken for coordinates, which waves resolve."""
-WAVES = 4
+DEFAULT_OCTAVES = 4
 """Octaves, where a network is not told otherwise."""
 
-DRAWN = "drawn"
+RANDOM_FEATURES = "drawn"
 """Waves that are drawn at the start, and learned."""
 
-COUNT = 256
+NUM_FOURIER_FEATURES = 256
 """How many waves are drawn."""
 
-RANGE = 6.0
+FREQUENCY_RANGE = 6.0
 """How much longer than the finest of them the longest is."""
 
-LOUD = 3.0
+FOURIER_AMPLITUDE = 3.0
 """How much they vary, over a feature: enough for a network to bend between two neighbours."""
 
 
@@ -64,55 +64,62 @@ class MetricNetwork:
     """
 
     hidden: tuple[int, ...] = (256, 256)
-    groups: int = 64
-    size: int = 4
-    waves: int | str | None = None
+    num_groups: int = 64
+    group_size: int = 4
+    fourier_features: int | str | None = None
     activation: str = "relu"
-    finest: float = 4 * math.pi
+    highest_frequency: float = 4 * math.pi
     form: ClassVar[str] = "metric"
 
     def __post_init__(self) -> None:
-        _check(self, (DRAWN,))
-        if not 0 < self.finest < math.inf:
+        _validate_fields(self, (RANDOM_FEATURES,))
+        if not 0 < self.highest_frequency < math.inf:
             raise InputError(
-                f"MetricNetwork: finest is {self.finest!r} and must be a number, above 0."
+                f"MetricNetwork: finest is {self.highest_frequency!r} and must be a number, above 0."
             )
         for name in ("groups", "size"):
-            object.__setattr__(self, name, whole("MetricNetwork", name, getattr(self, name), 1))
+            object.__setattr__(
+                self, name, require_integer("MetricNetwork", name, getattr(self, name), 1)
+            )
 
     def init(self, key: Array, features: int, actions: int) -> Parameters:
         """Parameters for states with so many features; those of waves that are drawn come first."""
-        after = (*self.hidden, actions * self.size * self.groups)
-        if self.waves == DRAWN and features <= FEW:
+        after = (*self.hidden, actions * self.group_size * self.num_groups)
+        if self.fourier_features == RANDOM_FEATURES and features <= MAX_COORDINATES:
             own, key = jax.random.split(key)
-            return [_drawn(own, features, self.finest), *_dense(key, (features + COUNT, *after))]
-        return _dense(key, (_waved(jnp.zeros((1, features)), self.waves).shape[1], *after))
+            return [
+                _init_random_features(own, features, self.highest_frequency),
+                *_init_dense(key, (features + NUM_FOURIER_FEATURES, *after)),
+            ]
+        return _init_dense(
+            key, (_append_octaves(jnp.zeros((1, features)), self.fourier_features).shape[1], *after)
+        )
 
-    def embedded(self, parameters: Parameters, x: Array) -> Array:
+    def embed(self, parameters: Parameters, x: Array) -> Array:
         """f_a(x), (n, actions, size, groups)."""
         *before, last = parameters
-        if self.waves == DRAWN and x.shape[1] <= FEW:
+        if self.fourier_features == RANDOM_FEATURES and x.shape[1] <= MAX_COORDINATES:
             wave, *before = before
-            heard = LOUD * math.sqrt(2) * jnp.sin(x @ wave["weights"] + wave["biases"])
+            heard = FOURIER_AMPLITUDE * math.sqrt(2) * jnp.sin(x @ wave["weights"] + wave["biases"])
             layer = jnp.concatenate([x, heard], axis=1)
         else:
-            layer = _waved(x, self.waves)
+            layer = _append_octaves(x, self.fourier_features)
         for dense in before:
             layer = ACTIVATIONS[self.activation](layer @ dense["weights"] + dense["biases"])
-        flat = (layer @ last["weights"] + last["biases"]) / self.groups
-        return flat.reshape(len(x), -1, self.size, self.groups)
+        flat = (layer @ last["weights"] + last["biases"]) / self.num_groups
+        return flat.reshape(len(x), -1, self.group_size, self.num_groups)
 
     def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
         """psi_a(x_i, y_j), (actions, n, m)."""
-        u, v = self.embedded(parameters, x), self.embedded(parameters, y)
-        return jax.vmap(spread, in_axes=(1, 1))(u, v)
+        u, v = self.embed(parameters, x), self.embed(parameters, y)
+        return jax.vmap(sum_group_max, in_axes=(1, 1))(u, v)
 
-    def along(self, parameters: Parameters, x: Array) -> Array:
+    def block_values(self, parameters: Parameters, x: Array) -> Array:
         """psi_a(x_ai, x_aj), (actions, n, n), of states (actions, n, k), a block an action."""
-        u = self.embedded(parameters, x.reshape(-1, x.shape[-1]))
+        u = self.embed(parameters, x.reshape(-1, x.shape[-1]))
         blocks = u.reshape(*x.shape[:2], *u.shape[1:])
         own = blocks[jnp.arange(len(x)), :, jnp.arange(len(x))]
-        return jax.vmap(spread)(own, own)
+        return jax.vmap(sum_group_max)(own, own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +135,12 @@ class FreeNetwork:
     """
 
     hidden: tuple[int, ...] = (512,)
-    waves: int | None = None
+    fourier_features: int | None = None
     activation: ClassVar[str] = "relu"
     form: ClassVar[str] = "free"
 
     def __post_init__(self) -> None:
-        _check(self)
+        _validate_fields(self)
         if len(self.hidden) != 1:
             raise InputError(
                 f"FreeNetwork: hidden is {self.hidden!r} and must be one width, such as (512,)."
@@ -141,38 +148,41 @@ class FreeNetwork:
 
     def init(self, key: Array, features: int, actions: int) -> Parameters:
         """Parameters for states with so many features."""
-        inside = _waved(jnp.zeros((1, features)), self.waves).shape[1]
-        return _dense(key, (2 * inside, *self.hidden, actions))
+        inside = _append_octaves(jnp.zeros((1, features)), self.fourier_features).shape[1]
+        return _init_dense(key, (2 * inside, *self.hidden, actions))
 
     def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
         """psi_a(x_i, y_j), (actions, n, m)."""
-        there = self._one_order(parameters, x, y)
-        back = self._one_order(parameters, y, x).swapaxes(1, 2)
-        return jax.nn.softplus(SHARP * (there + back) / 2) / SHARP
+        there = self._evaluate_ordered(parameters, x, y)
+        back = self._evaluate_ordered(parameters, y, x).swapaxes(1, 2)
+        return jax.nn.softplus(SOFTPLUS_SHARPNESS * (there + back) / 2) / SOFTPLUS_SHARPNESS
 
-    def along(self, parameters: Parameters, x: Array) -> Array:
+    def block_values(self, parameters: Parameters, x: Array) -> Array:
         """psi_a(x_ai, x_aj), (actions, n, n), of states (actions, n, k), a block an action."""
         each = jax.vmap(self.values, in_axes=(None, 0, 0))(parameters, x, x)
         rows = jnp.arange(len(x))
         return each[rows, rows]
 
-    def _one_order(self, parameters: Parameters, x: Array, y: Array) -> Array:
+    def _evaluate_ordered(self, parameters: Parameters, x: Array, y: Array) -> Array:
         first, last = parameters
-        one, two = _waved(x, self.waves), _waved(y, self.waves)
+        one, two = (
+            _append_octaves(x, self.fourier_features),
+            _append_octaves(y, self.fourier_features),
+        )
         features = one.shape[1]
         ours = one @ first["weights"][:features] + first["biases"]
         theirs = two @ first["weights"][features:]
-        of_action = jax.vmap(summed, in_axes=(None, None, 1, None))
+        of_action = jax.vmap(sum_relu_pairs, in_axes=(None, None, 1, None))
         found: Array = of_action(ours, theirs, last["weights"], None)
         return found + last["biases"][:, None, None]
 
 
-SHARP = 10.0
+SOFTPLUS_SHARPNESS = 10.0
 """How near the softplus of a `FreeNetwork` is to a ReLU, whose values are up to 1 here."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Coupled:
+class PairQEnsemble:
     """Networks that learn together, read as one distance: unit * max_a of the mean of their psi_a.
 
     Attributes:
@@ -185,15 +195,17 @@ class Coupled:
     """
 
     network: MetricNetwork | FreeNetwork
-    actions: int
+    num_actions: int
     unit: float
-    most: float
-    copies: int = 2
-    taken: tuple[int, ...] = ()
+    diameter_bound: float
+    num_networks: int = 2
+    observed_actions: tuple[int, ...] = ()
     symmetric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "taken", tuple(self.taken) or tuple(range(self.actions)))
+        object.__setattr__(
+            self, "taken", tuple(self.observed_actions) or tuple(range(self.num_actions))
+        )
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -201,26 +213,30 @@ class Coupled:
 
     def init(self, key: Array, features: int) -> Parameters:
         """Parameters for states with so many features."""
-        keys = jax.random.split(key, self.copies)
-        return [self.network.init(each, features, self.actions) for each in keys]
+        keys = jax.random.split(key, self.num_networks)
+        return [self.network.init(each, features, self.num_actions) for each in keys]
 
     def table(
-        self, parameters: Parameters, x: Array, y: Array, groups: Groups | None = None
+        self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
         """d(x_i, y_j), (n, m)."""
-        return self.values(parameters, x, y)[jnp.array(self.taken)].max(axis=0)
+        return self.values(parameters, x, y)[jnp.array(self.observed_actions)].max(axis=0)
 
     def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
         """The mean psi_a(x_i, y_j) of the networks, as a distance: (actions, n, m)."""
         each = [self.network.values(copy, x, y) for copy in parameters]
-        found: Array = self.unit * sum(each[1:], each[0]) / self.copies
+        found: Array = self.unit * sum(each[1:], each[0]) / self.num_networks
         return found
 
 
-def _waved(x: Array, waves: int | str | None) -> Array:
+def _append_octaves(x: Array, fourier_features: int | str | None) -> Array:
     """Features (n, k) with sines and cosines of them, (n, k + 2 k waves)."""
     octaves = (
-        waves if isinstance(waves, int) else WAVES if waves is None and x.shape[1] <= FEW else 0
+        fourier_features
+        if isinstance(fourier_features, int)
+        else DEFAULT_OCTAVES
+        if fourier_features is None and x.shape[1] <= MAX_COORDINATES
+        else 0
     )
     if not octaves:
         return x
@@ -229,19 +245,21 @@ def _waved(x: Array, waves: int | str | None) -> Array:
     return jnp.concatenate([x, jnp.sin(flat), jnp.cos(flat)], axis=1)
 
 
-def _drawn(key: Array, features: int, finest: float) -> dict[str, Array]:
+def _init_random_features(key: Array, features: int, highest_frequency: float) -> dict[str, Array]:
     """Waves sin(w . x + b): any direction and b, |w| as often in each octave up to the finest."""
     one, two, three = jax.random.split(key, 3)
-    direction = jax.random.normal(one, (features, COUNT))
-    octave = jax.random.uniform(two, (COUNT,), minval=-math.log(RANGE), maxval=0.0)
-    slope = finest * jnp.exp(octave) / jnp.linalg.norm(direction, axis=0)
+    direction = jax.random.normal(one, (features, NUM_FOURIER_FEATURES))
+    octave = jax.random.uniform(
+        two, (NUM_FOURIER_FEATURES,), minval=-math.log(FREQUENCY_RANGE), maxval=0.0
+    )
+    slope = highest_frequency * jnp.exp(octave) / jnp.linalg.norm(direction, axis=0)
     return {
         "weights": slope * direction,
-        "biases": jax.random.uniform(three, (COUNT,), maxval=2 * math.pi),
+        "biases": jax.random.uniform(three, (NUM_FOURIER_FEATURES,), maxval=2 * math.pi),
     }
 
 
-def _dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
+def _init_dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
     keys = jax.random.split(key, len(sizes) - 1)
     return [
         {
@@ -249,8 +267,8 @@ def _dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
                 each,
                 (before, after),
                 jnp.float32,
-                -LIMITS["glorot"](before, after),
-                LIMITS["glorot"](before, after),
+                -INIT_LIMITS["glorot"](before, after),
+                INIT_LIMITS["glorot"](before, after),
             ),
             "biases": jnp.zeros(after),
         }
@@ -258,11 +276,13 @@ def _dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
     ]
 
 
-def _check(network: MetricNetwork | FreeNetwork, words: tuple[Any, ...] = ()) -> None:
+def _validate_fields(network: MetricNetwork | FreeNetwork, allowed: tuple[Any, ...] = ()) -> None:
     name = type(network).__name__
-    object.__setattr__(network, "hidden", widths(name, network.hidden))
-    if network.waves is not None and network.waves not in words:
-        object.__setattr__(network, "waves", whole(name, "waves", network.waves, 0))
+    object.__setattr__(network, "hidden", validate_widths(name, network.hidden))
+    if network.fourier_features is not None and network.fourier_features not in allowed:
+        object.__setattr__(
+            network, "waves", require_integer(name, "waves", network.fourier_features, 0)
+        )
     if network.activation not in ACTIVATIONS:
         raise InputError(
             f"{name}: activation is {network.activation!r} and must be one of "

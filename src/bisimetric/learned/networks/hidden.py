@@ -19,7 +19,7 @@ from jax import Array
 from bisimetric.learned.networks import kernels
 
 
-class Groups(NamedTuple):
+class TileGroups(NamedTuple):
     """Rows that are compared only within their group; sorted by it.
 
     Pairs of different groups may be left at 0. `tiles` (n / TILE, m / TILE) tells, for each tile
@@ -27,57 +27,57 @@ class Groups(NamedTuple):
     """
 
     tiles: Array
-    low: Array
-    high: Array
+    first_tile: Array
+    end_tile: Array
 
 
-def groups_of(labels: Array) -> Groups:
+def build_tile_groups(labels: Array) -> TileGroups:
     """The groups of sorted labels (n,), n a multiple of the tile."""
     rows = labels.reshape(-1, kernels.TILE)
     first, last = rows[:, 0], rows[:, -1]
     tiles = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
     low = jnp.argmax(tiles, axis=1)
     high = tiles.shape[1] - jnp.argmax(tiles[:, ::-1], axis=1)
-    return Groups(tiles.astype(jnp.int32), low.astype(jnp.int32), high.astype(jnp.int32))
+    return TileGroups(tiles.astype(jnp.int32), low.astype(jnp.int32), high.astype(jnp.int32))
 
 
 @jax.custom_vjp
-def summed(A: Array, B: Array, v: Array, groups: Groups | None = None) -> Array:
+def sum_relu_pairs(A: Array, B: Array, v: Array, groups: TileGroups | None = None) -> Array:
     """sum_k v_k relu(A_ik + B_jk), (n, m); with `groups`, at least for pairs of one group.
 
     >>> A, B = jnp.array([[1.0, -1.0]]), jnp.array([[0.0, 0.0], [2.0, 2.0]])
     >>> summed(A, B, jnp.array([10.0, 1.0])).tolist()
     [[10.0, 31.0]]
     """
-    if kernels.usable(A, B):
-        return kernels.summed(A, B, v, groups)
-    if _on_cpu():
+    if kernels.can_use_kernels(A, B):
+        return kernels.sum_relu_kernel(A, B, v, groups)
+    if _is_cpu():
         # Row by row: a row stays in the cache.
         return jax.lax.map(lambda row: jax.nn.relu(row[None, :] + B) @ v, A)
     return jnp.sum(jax.nn.relu(A[:, None, :] + B[None, :, :]) * v, axis=-1)
 
 
-def _forwards(
-    A: Array, B: Array, v: Array, groups: Groups | None
-) -> tuple[Array, tuple[Array, Array, Array, Groups | None]]:
-    return summed(A, B, v, groups), (A, B, v, groups)
+def _sum_relu_forward(
+    A: Array, B: Array, v: Array, groups: TileGroups | None
+) -> tuple[Array, tuple[Array, Array, Array, TileGroups | None]]:
+    return sum_relu_pairs(A, B, v, groups), (A, B, v, groups)
 
 
-def _backwards(
-    kept: tuple[Array, Array, Array, Groups | None], g: Array
+def _sum_relu_backward(
+    kept: tuple[Array, Array, Array, TileGroups | None], g: Array
 ) -> tuple[Array, Array, Array, None]:
     A, B, v, groups = kept
-    if kernels.usable(A, B):
-        U = kernels.active(A, B, g, groups)
-        V = kernels.active(B, A, g.T, groups)
+    if kernels.can_use_kernels(A, B):
+        U = kernels.sum_active_kernel(A, B, g, groups)
+        V = kernels.sum_active_kernel(B, A, g.T, groups)
     else:
-        U, V = _active(A, B, g)
+        U, V = _sum_active(A, B, g)
     return v * U, v * V, jnp.sum(A * U, axis=0) + jnp.sum(B * V, axis=0), None
 
 
-def _active(A: Array, B: Array, g: Array) -> tuple[Array, Array]:
+def _sum_active(A: Array, B: Array, g: Array) -> tuple[Array, Array]:
     """U and V."""
-    if not _on_cpu():
+    if not _is_cpu():
         on = A[:, None, :] + B[None, :, :] > 0
         weighted = jnp.where(on, g[:, :, None], 0.0)
         return weighted.sum(axis=1), weighted.sum(axis=0)
@@ -91,8 +91,8 @@ def _active(A: Array, B: Array, g: Array) -> tuple[Array, Array]:
     return U, V
 
 
-def _on_cpu() -> bool:
-    return kernels.platform() == "cpu"
+def _is_cpu() -> bool:
+    return kernels.get_platform() == "cpu"
 
 
-summed.defvjp(_forwards, _backwards)
+sum_relu_pairs.defvjp(_sum_relu_forward, _sum_relu_backward)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 if TYPE_CHECKING:
-    from bisimetric.learned.networks.hidden import Groups
+    from bisimetric.learned.networks.hidden import TileGroups
 
 TILE = 8
 """Rows and columns of a tile of pairs."""
@@ -19,31 +19,31 @@ UNITS = 64
 """Hidden units at a time; a thread has one of them, for all pairs of a tile."""
 
 WARPS = 2
-FEWEST = 128
+MIN_UNITS = 128
 """Hidden units below which plain XLA is as good."""
 
 interpret = False
 """Whether the kernels run as plain XLA, on any device: for tests."""
 
 
-def platform() -> str:
+def get_platform() -> str:
     """What is computed on: "cpu", "gpu", ..."""
     chosen = getattr(jax.config, "jax_default_device", None)
     return str(getattr(chosen, "platform", chosen) or jax.default_backend())
 
 
-def usable(A: Array, B: Array) -> bool:
+def can_use_kernels(A: Array, B: Array) -> bool:
     """Whether the kernels fit the shapes and the device."""
-    fits = A.shape[0] % TILE == 0 and B.shape[0] % TILE == 0 and A.shape[1] >= FEWEST
-    return fits and (interpret or platform() == "gpu")
+    fits = A.shape[0] % TILE == 0 and B.shape[0] % TILE == 0 and A.shape[1] >= MIN_UNITS
+    return fits and (interpret or get_platform() == "gpu")
 
 
-def summed(A: Array, B: Array, v: Array, groups: Groups | None) -> Array:
+def sum_relu_kernel(A: Array, B: Array, v: Array, groups: TileGroups | None) -> Array:
     """sum_k v_k relu(A_ik + B_jk), (n, m); 0 in tiles without pairs of one group."""
     from jax.experimental import pallas as pl
 
     (n, _), m = A.shape, len(B)
-    A, B, v = _padded(A), _padded(B), _padded(v)
+    A, B, v = _pad_units(A), _pad_units(B), _pad_units(v)
     units = A.shape[1]
     tiles = jnp.ones((n // TILE, m // TILE), jnp.int32) if groups is None else groups.tiles
 
@@ -71,19 +71,19 @@ def summed(A: Array, B: Array, v: Array, groups: Groups | None) -> Array:
             pl.BlockSpec((1, 1), lambda i, j: (i, j)),
         ],
         out_specs=pl.BlockSpec((TILE, TILE), lambda i, j: (i, j)),
-        **_how(),
+        **_build_kernel_options(),
     )(A, B, v, tiles)
 
 
-def active(A: Array, B: Array, g: Array, groups: Groups | None) -> Array:
+def sum_active_kernel(A: Array, B: Array, g: Array, groups: TileGroups | None) -> Array:
     """U_ik = sum_j g_ij [A_ik + B_jk > 0], (n, k), over the tiles with pairs of one group."""
     from jax.experimental import pallas as pl
 
     (n, k), m = A.shape, len(B)
-    A, B = _padded(A), _padded(B)
+    A, B = _pad_units(A), _pad_units(B)
     rows = n // TILE
-    low = jnp.zeros(rows, jnp.int32) if groups is None else groups.low
-    high = jnp.full(rows, m // TILE, jnp.int32) if groups is None else groups.high
+    low = jnp.zeros(rows, jnp.int32) if groups is None else groups.first_tile
+    high = jnp.full(rows, m // TILE, jnp.int32) if groups is None else groups.end_tile
 
     def kernel(a: Any, b: Any, weights: Any, first: Any, last: Any, out: Any) -> None:
         own = a[...]
@@ -108,18 +108,18 @@ def active(A: Array, B: Array, g: Array, groups: Groups | None) -> Array:
             pl.BlockSpec((1,), lambda i, k: (i,)),
         ],
         out_specs=pl.BlockSpec((TILE, UNITS), lambda i, k: (i, k)),
-        **_how(),
+        **_build_kernel_options(),
     )(A, B, g, low, high)
     return U[:, :k]
 
 
-def _padded(array: Array) -> Array:
+def _pad_units(array: Array) -> Array:
     """Zeros added to the hidden units, so that they fill the last part."""
     more = -array.shape[-1] % UNITS
     return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, more)])
 
 
-def _how() -> dict[str, Any]:
+def _build_kernel_options() -> dict[str, Any]:
     if interpret:
         return {"interpret": True}
     from jax.experimental.pallas import triton

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from bisimetric.errors import InputError
-from bisimetric.learned.networks.hidden import Groups, summed
+from bisimetric.learned.networks.hidden import TileGroups, sum_relu_pairs
 
 Parameters = Any
 """A tree of arrays."""
 
 
-def _open(z: Array) -> Array:
+def _straight_through_relu(z: Array) -> Array:
     """relu(z), with a slope of 1 everywhere."""
     return z + jax.lax.stop_gradient(jax.nn.relu(z) - z)
 
@@ -32,11 +32,11 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 OUTPUTS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
-    "open": _open,
+    "open": _straight_through_relu,
     "softplus": jax.nn.softplus,
     "linear": lambda z: z,
 }
-LIMITS: dict[str, Callable[[int, int], float]] = {
+INIT_LIMITS: dict[str, Callable[[int, int], float]] = {
     "glorot": lambda before, after: math.sqrt(6 / (before + after)),
     "he": lambda before, after: math.sqrt(6 / before),
     "lecun": lambda before, after: math.sqrt(3 / before),
@@ -74,11 +74,11 @@ class PairNetwork:
     symmetric: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", widths("PairNetwork", self.hidden))
+        object.__setattr__(self, "hidden", validate_widths("PairNetwork", self.hidden))
         for name, known in (
             ("activation", ACTIVATIONS),
             ("output", OUTPUTS),
-            ("init_weights", LIMITS),
+            ("init_weights", INIT_LIMITS),
         ):
             if getattr(self, name) not in known:
                 raise InputError(
@@ -91,12 +91,12 @@ class PairNetwork:
         widths = (2 * features, *self.hidden, 1)
         keys = jax.random.split(key, len(widths) - 1)
         return [
-            {"weights": self._weights(each, before, after), "biases": jnp.zeros(after)}
+            {"weights": self._init_weights(each, before, after), "biases": jnp.zeros(after)}
             for each, before, after in zip(keys, widths[:-1], widths[1:], strict=True)
         ]
 
     def table(
-        self, parameters: Parameters, x: Array, y: Array, groups: Groups | None = None
+        self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
         """psi(x_i, y_j), (n, m); with `groups`, at least for pairs of one group."""
         first, *middle, last = parameters
@@ -105,20 +105,20 @@ class PairNetwork:
         theirs = y @ first["weights"][features:]
         act, out = ACTIVATIONS[self.activation], OUTPUTS[self.output]
         if not middle and self.activation == "relu":
-            found = summed(ours, theirs, last["weights"][:, 0], groups)
+            found = sum_relu_pairs(ours, theirs, last["weights"][:, 0], groups)
             return out(found + last["biases"][0])
         layer = act(ours[:, None, :] + theirs[None, :, :])
         for dense in middle:
             layer = act(layer @ dense["weights"] + dense["biases"])
         return out((layer @ last["weights"])[..., 0] + last["biases"][0])
 
-    def _weights(self, key: Array, before: int, after: int) -> Array:
-        limit = LIMITS[self.init_weights](before, after)
+    def _init_weights(self, key: Array, before: int, after: int) -> Array:
+        limit = INIT_LIMITS[self.init_weights](before, after)
         return jax.random.uniform(key, (before, after), jnp.float32, -limit, limit)
 
 
 @dataclasses.dataclass(frozen=True)
-class AnyNetwork:
+class FunctionalNetwork:
     """A network of another library, as a pair of functions.
 
     `init(key, features)` makes its parameters; `apply(parameters, x, y)` is psi(x, y), a number,
@@ -130,22 +130,22 @@ class AnyNetwork:
     symmetric: ClassVar[bool] = False
 
     def table(
-        self, parameters: Parameters, x: Array, y: Array, groups: Groups | None = None
+        self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
         one_row = jax.vmap(self.apply, in_axes=(None, None, 0))
         return jax.vmap(one_row, in_axes=(None, 0, None))(parameters, x, y)
 
 
-Network = PairNetwork | AnyNetwork
+Castro2020Network = PairNetwork | FunctionalNetwork
 
 
-def checked(network: Any) -> Network:
+def validate_network(network: Any) -> Castro2020Network:
     """A network, also given as its widths or as a pair (init, apply), or a clear error."""
-    if isinstance(network, Network):
+    if isinstance(network, Castro2020Network):
         return network
     if isinstance(network, tuple | list):
         if len(network) == 2 and all(callable(each) for each in network):
-            return AnyNetwork(*network)
+            return FunctionalNetwork(*network)
         return PairNetwork(tuple(network))
     raise InputError(
         f"Settings: network is {network!r} and must be a PairNetwork, the widths of its hidden "
@@ -153,9 +153,9 @@ def checked(network: Any) -> Network:
     )
 
 
-def refuse_other_than_numbers(network: Any, features: int) -> None:
+def require_scalar_output(network: Any, features: int) -> None:
     """Refuses a network of one's own whose answer for one pair is not one number."""
-    if not isinstance(network, AnyNetwork):
+    if not isinstance(network, FunctionalNetwork):
         return
     state = jax.ShapeDtypeStruct((features,), jnp.float32)
     parameters = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
@@ -167,15 +167,15 @@ def refuse_other_than_numbers(network: Any, features: int) -> None:
         )
 
 
-def widths(where: str, given: Any) -> tuple[int, ...]:
+def validate_widths(caller: str, widths: Any) -> tuple[int, ...]:
     """The widths of hidden layers, checked."""
     try:
-        found = tuple(operator.index(width) for width in given)
+        found = tuple(operator.index(width) for width in widths)
     except TypeError:
         found = ()
     if not found or min(found) < 1:
         raise InputError(
-            f"{where}: hidden is {given!r} and must be the widths of the hidden layers, each a "
+            f"{caller}: hidden is {widths!r} and must be the widths of the hidden layers, each a "
             "whole number, at least 1, such as (729,)."
         )
     return found

@@ -15,25 +15,32 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from bisimetric.learned.bisimulation import bisimulation as _bisimulation
-from bisimetric.learned.distance import Learned
-from bisimetric.learned.networks.pairs import AnyNetwork, PairNetwork
+from bisimetric.learned.distance import LearnedDistance
+from bisimetric.learned.networks.pairs import FunctionalNetwork, PairNetwork
 from bisimetric.learned.on_policy import on_policy as _on_policy
 from bisimetric.learned.paper.mico import mico
-from bisimetric.learned.paper.settings import Settings
-from bisimetric.learned.sources import Source
+from bisimetric.learned.paper.settings import Castro2020Config
+from bisimetric.learned.sources import TrainingSource
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 
-__all__ = ["AnyNetwork", "PairNetwork", "Settings", "bisimulation", "mico", "on_policy"]
+__all__ = [
+    "Castro2020Config",
+    "FunctionalNetwork",
+    "PairNetwork",
+    "bisimulation",
+    "mico",
+    "on_policy",
+]
 
 
 def bisimulation(
-    source: MDP | Transitions | Source,
+    source: MDP | Transitions | TrainingSource,
     *,
-    steps: int = 100_000,
-    settings: Settings | None = None,
+    updates: int = 100_000,
+    config: Castro2020Config | None = None,
     **options: Any,
-) -> Learned:
+) -> LearnedDistance:
     """d~ as the paper learns it; the other arguments are those of `learned.bisimulation`.
 
     >>> from bisimetric import worlds
@@ -43,16 +50,18 @@ def bisimulation(
     >>> round(d("s", "t"), 1)
     2.0
     """
-    return _bisimulation(source, steps=steps, settings=settings or Settings(), **options)
+    return _bisimulation(source, updates=updates, config=config or Castro2020Config(), **options)
 
 
 def on_policy(
-    source: MDP | Transitions | Source,
+    source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None = None,
     *,
-    steps: int = 100_000,
-    settings: Settings | None = None,
+    updates: int = 100_000,
+    config: Castro2020Config | None = None,
     **options: Any,
-) -> Learned:
+) -> LearnedDistance:
     """d^pi as the paper learns it; the other arguments are those of `learned.on_policy`."""
-    return _on_policy(source, policy, steps=steps, settings=settings or Settings(), **options)
+    return _on_policy(
+        source, policy, updates=updates, config=config or Castro2020Config(), **options
+    )

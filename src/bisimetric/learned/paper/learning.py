@@ -8,62 +8,73 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.losses import LOSSES, Kind, beta_at, mean_squared, over_pairs
-from bisimetric.learned.networks.hidden import groups_of
+from bisimetric.learned.losses import (
+    LOSSES,
+    LearnedKind,
+    compute_beta,
+    compute_mean_squared_error,
+    map_over_pairs,
+)
+from bisimetric.learned.networks.hidden import build_tile_groups
 from bisimetric.learned.networks.kernels import TILE
 from bisimetric.learned.networks.pairs import Parameters
-from bisimetric.learned.pairs import equal, gaps
-from bisimetric.learned.sources import Batch, Source
-from bisimetric.learned.training import Learner
+from bisimetric.learned.pairs import build_action_mask, compute_reward_gaps
+from bisimetric.learned.sources import Batch, TrainingSource
+from bisimetric.learned.training import Objective
 
 
-def of_batches(
-    source: Source,
+def build_batch_objective(
+    source: TrainingSource,
     network: Any,
-    kind: Kind,
+    kind: LearnedKind,
     discount: float,
-    size: int,
-    period: int,
-    rate: float,
-) -> Learner:
+    batch_size: int,
+    target_update_period: int,
+    horizon_growth: float,
+) -> Objective:
     """The loss over all pairs of a batch; what is frozen is the target network, and beta."""
     loss, table = LOSSES[kind], network.table
-    sort = loss.same_actions and not source.scale.ends and size % TILE == 0
+    sort = loss.same_actions and not source.scaling.has_terminal and batch_size % TILE == 0
 
     def frozen(target: Parameters, step: Array) -> Any:
-        return target, beta_at(step, period, rate)
+        return target, compute_beta(step, target_update_period, horizon_growth)
 
     def loss_of(parameters: Parameters, frozen: Any, key: Array) -> Array:
         target, beta = frozen
-        batch = source.batch(key, size)
+        batch = source.sample_batch(key, batch_size)
         groups = None
         if sort:
             order = jnp.argsort(batch.action)
             batch = Batch(*(column[order] for column in batch))
-            groups = groups_of(batch.action)
+            groups = build_tile_groups(batch.action)
         psi = table(parameters, batch.x, batch.x, groups)
         ahead = table(target, batch.x_next, batch.x_next, groups)
-        here = table(target, batch.x, batch.x, groups) if loss.looks_here else psi
-        targets = over_pairs(loss.target)(
-            gaps(batch.reward), ahead, here, jnp.eye(size, dtype=bool), discount, beta
+        here = table(target, batch.x, batch.x, groups) if loss.uses_current_value else psi
+        targets = map_over_pairs(loss.target)(
+            compute_reward_gaps(batch.reward),
+            ahead,
+            here,
+            jnp.eye(batch_size, dtype=bool),
+            discount,
+            beta,
         )
         weights = jnp.ones_like(psi)
         if loss.same_actions:
-            weights = equal(batch.action).astype(psi.dtype)
-        return mean_squared(psi, targets, weights)
+            weights = build_action_mask(batch.action).astype(psi.dtype)
+        return compute_mean_squared_error(psi, targets, weights)
 
-    return Learner(frozen, loss_of)
+    return Objective(frozen, loss_of)
 
 
-def of_states(
+def build_all_pairs_objective(
     source: Any,
     network: Any,
-    kind: Kind,
+    kind: LearnedKind,
     discount: float,
-    size: int,
-    period: int,
-    rate: float,
-) -> Learner:
+    batch_size: int,
+    target_update_period: int,
+    horizon_growth: float,
+) -> Objective:
     """The same loss where a batch holds few different states: each pair of them is computed once.
 
     With c_a(s) the number of times that a batch has action a in state s, the sum over all pairs of
@@ -77,19 +88,26 @@ def of_states(
     def frozen(target: Parameters, step: Array) -> Array:
         here = table(target, points, points)
         ahead = source.ahead(here)
-        gap = jax.vmap(gaps)(source.reward.T)
+        gap = jax.vmap(compute_reward_gaps)(source.reward.T)
         different = jnp.zeros((states, states), dtype=bool)
-        targets = jax.vmap(over_pairs(loss.target), in_axes=(0, 0, None, None, None, None))
-        return targets(gap, ahead, here, different, discount, beta_at(step, period, rate))
+        targets = jax.vmap(map_over_pairs(loss.target), in_axes=(0, 0, None, None, None, None))
+        return targets(
+            gap,
+            ahead,
+            here,
+            different,
+            discount,
+            compute_beta(step, target_update_period, horizon_growth),
+        )
 
     def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
-        count = source.counts(key, size)
+        count = source.counts(key, batch_size)
         psi = table(parameters, points, points)
         total = jnp.einsum("as,at,ast->", count, count, (psi[None] - targets) ** 2)
-        if loss.zero_on_itself:
+        if loss.zero_self_distance:
             # By counts, not transition by transition: a GPU adds up repeated ones in any order.
             own, other = jnp.diagonal(psi), jnp.diagonal(targets, axis1=1, axis2=2)
             total += jnp.sum(count * (own**2 - (own - other) ** 2))
-        return total / size**2
+        return total / batch_size**2
 
-    return Learner(frozen, loss_of)
+    return Objective(frozen, loss_of)

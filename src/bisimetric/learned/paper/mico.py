@@ -7,32 +7,32 @@ import os
 from numpy.typing import ArrayLike
 
 from bisimetric.distance import Distance
-from bisimetric.learned.distance import Learned
-from bisimetric.learned.paper.settings import Settings
-from bisimetric.learned.sources import Source
-from bisimetric.learned.verbs import learned
+from bisimetric.learned.distance import LearnedDistance
+from bisimetric.learned.paper.settings import Castro2020Config
+from bisimetric.learned.sources import TrainingSource
+from bisimetric.learned.verbs import learn_distance
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 
 
 def mico(
-    source: MDP | Transitions | Source,
+    source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None = None,
     *,
     discount: float | None = None,
-    steps: int = 100_000,
-    key: int = 0,
-    settings: Settings | None = None,
+    updates: int = 100_000,
+    seed: int = 0,
+    config: Castro2020Config | None = None,
     noise: float = 0.0,
-    most: float = 0.3,
-    truth: Distance | None = None,
-    every: int = 500,
+    noise_clip: float = 0.3,
+    reference: Distance | None = None,
+    log_every: int = 500,
     patience: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
-    share: bool = False,
-) -> Learned:
+    data_parallel: bool = False,
+) -> LearnedDistance:
     """An approximation of MICo by a network psi (Castro et al. 2021): two states take their steps
     independently of each other, so that a state may be far from itself.
 
@@ -41,21 +41,21 @@ def mico(
     Where policy and world are deterministic it is d^pi. The recipe is that of `learned.paper`; the
     arguments are those of `learned.on_policy`.
     """
-    return learned(
+    return learn_distance(
         "mico",
         source,
         policy,
         discount=discount,
-        steps=steps,
-        key=key,
-        settings=settings or Settings(),
+        updates=updates,
+        seed=seed,
+        config=config or Castro2020Config(),
         noise=noise,
-        most=most,
-        truth=truth,
-        every=every,
+        noise_clip=noise_clip,
+        reference=reference,
+        log_every=log_every,
         patience=patience,
         checkpoint=checkpoint,
         resume=resume,
         device=device,
-        share=share,
+        data_parallel=data_parallel,
     )

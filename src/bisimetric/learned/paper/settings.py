@@ -10,17 +10,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from bisimetric.errors import InputError
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.networks.pairs import Network, PairNetwork, checked
-from bisimetric.learned.numbers import check, number
-from bisimetric.learned.pairs import listed
-from bisimetric.learned.paper.learning import of_batches, of_states
-from bisimetric.learned.sources import Source
-from bisimetric.learned.training import CLOSE, NUMBERS_PER_DRAW, Learner
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.networks.pairs import Castro2020Network, PairNetwork, validate_network
+from bisimetric.learned.numbers import validate_fields, validate_number
+from bisimetric.learned.pairs import fits_in_batch
+from bisimetric.learned.paper.learning import build_all_pairs_objective, build_batch_objective
+from bisimetric.learned.sources import TrainingSource
+from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE, Objective
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Castro2020Config:
     """How a network learns, as in the paper; all but its sizes is the paper's.
 
     Attributes:
@@ -32,44 +32,68 @@ class Settings:
         rate: beta is 1 - rate^k after the k-th of them, so that the horizon grows step by step.
     """
 
-    network: Network = dataclasses.field(default_factory=PairNetwork)
+    network: Castro2020Network = dataclasses.field(default_factory=PairNetwork)
     batch: int = 128
     learning_rate: float = 1e-3
     epsilon: float = 1e-8
-    period: int = 500
-    rate: float = 0.9
+    target_update_period: int = 500
+    horizon_growth: float = 0.9
     decay: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "network", checked(self.network))
-        check(self, {"batch": 2, "period": 1}, ("learning_rate", "epsilon"))
-        object.__setattr__(self, "rate", number("rate", self.rate, above=False))
-        if self.rate >= 1:
+        object.__setattr__(self, "network", validate_network(self.network))
+        validate_fields(self, {"batch": 2, "period": 1}, ("learning_rate", "epsilon"))
+        object.__setattr__(
+            self, "rate", validate_number("rate", self.horizon_growth, positive=False)
+        )
+        if self.horizon_growth >= 1:
             raise InputError(
-                f"Settings: rate is {self.rate!r} and must be below 1, or beta never grows."
+                f"Settings: rate is {self.horizon_growth!r} and must be below 1, or beta never grows."
             )
 
-    def network_of(self, source: Source, kind: Kind, discount: float) -> Network:
+    def build_network(
+        self, source: TrainingSource, kind: LearnedKind, discount: float
+    ) -> Castro2020Network:
         return self.network
 
-    def learner(self, source: Source, network: Any, kind: Kind, discount: float) -> Learner:
-        learner = of_states if listed(source, self.batch) else of_batches
-        return learner(source, network, kind, discount, self.batch, self.period, self.rate)
+    def build_objective(
+        self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
+    ) -> Objective:
+        learner = (
+            build_all_pairs_objective
+            if fits_in_batch(source, self.batch)
+            else build_batch_objective
+        )
+        return learner(
+            source,
+            network,
+            kind,
+            discount,
+            self.batch,
+            self.target_update_period,
+            self.horizon_growth,
+        )
 
-    def batch_size(self, source: Source, network: Any) -> tuple[int, int]:
-        rows = len(source.reward) if listed(source, self.batch) else self.batch
+    def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
+        rows = len(source.reward) if fits_in_batch(source, self.batch) else self.batch
         hidden = getattr(network, "hidden", (1,))
         # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
         deep = len(hidden) > 1 or getattr(network, "activation", "relu") != "relu"
-        return rows, rows**2 * (max(hidden) if deep else 1) + NUMBERS_PER_DRAW * self.batch
+        return rows, rows**2 * (max(hidden) if deep else 1) + FLOATS_PER_SAMPLE * self.batch
 
-    def rate_at(self, step: Array, steps: Array, rate: Array | None = None) -> Array:
-        return jnp.float32(self.learning_rate) if rate is None else rate
+    def learning_rate_at(
+        self, step: Array, updates: Array, base_rate: Array | None = None
+    ) -> Array:
+        return jnp.float32(self.learning_rate) if base_rate is None else base_rate
 
-    def reach(self, source: Source, network: Any) -> int:
+    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
         return 1
 
-    def settled(self, discount: float, reach: int = 1) -> int:
-        missing = CLOSE * (1 - discount)
-        updates = 1 if self.rate == 0 else math.ceil(math.log(missing) / math.log(self.rate))
-        return updates * self.period
+    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
+        missing = HORIZON_TOLERANCE * (1 - discount)
+        updates = (
+            1
+            if self.horizon_growth == 0
+            else math.ceil(math.log(missing) / math.log(self.horizon_growth))
+        )
+        return updates * self.target_update_period

@@ -12,78 +12,80 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, whole
-from bisimetric.files import check_writable, written_beside
-from bisimetric.games import Agent, Episode, Game, collect, game, play
-from bisimetric.games.episodes import LEAST
-from bisimetric.games.experience import COUNT
+from bisimetric.errors import InputError, require_integer
+from bisimetric.files import require_writable, write_atomically
+from bisimetric.games import Agent, Episode, Game, collect, find_game, play
+from bisimetric.games.episodes import MIN_STEPS
+from bisimetric.games.experience import NUM_GAMES
 from bisimetric.games.players import EPSILON
-from bisimetric.learned import Learned
+from bisimetric.learned import LearnedDistance
 from bisimetric.paper.atari import observations
 from bisimetric.paper.atari.learning import STEPS
-from bisimetric.paper.atari.observations import Observation
+from bisimetric.paper.atari.observations import Claim
 from bisimetric.transitions import Transitions
 
-METRICS = Path(__file__).parent / "metrics"
+METRICS_FOLDER = Path(__file__).parent / "metrics"
 """The metrics that are shipped, one a game: `<game>.safetensors`."""
 
-EPISODES, MOST = 5, 2_000
+NUM_EPISODES, MAX_STEPS = 5, 2_000
 FIGURES = ("distances.png", "frames.png", "learning.png", "training.png")
-FILMS = ("episode.mp4", "sorted.mp4")
+VIDEOS = ("episode.mp4", "sorted.mp4")
 PAGE = "explore.html"
 
 
-def gathered(
+def load_or_collect(
     name: str | Game,
     agent: Agent,
     *,
     steps: int = STEPS,
-    count: int = COUNT,
+    num_games: int = NUM_GAMES,
     epsilon: float = EPSILON,
-    key: int = 0,
-    clip: bool = True,
-    threads: int = 0,
+    seed: int = 0,
+    clip_rewards: bool = True,
+    num_threads: int = 0,
     data: str | os.PathLike[str] | None = None,
 ) -> Transitions:
     """Steps of an agent: read from the file `data` where it is there, else collected, and kept.
 
     The other arguments are those of `games.collect`.
     """
-    played = game(name)
+    played = find_game(name)
     if data is not None and Path(data).exists():
         found = Transitions.load(data)
-        wanted = {"game": played.name, "agent": agent.name, "clip": clip}
+        wanted = {"game": played.name, "agent": agent.name, "clip": clip_rewards}
         for what, here in wanted.items():
-            if found.made.get(what) != here:
+            if found.metadata.get(what) != here:
                 raise InputError(
-                    f"{data} holds other steps: its {what} is {found.made.get(what)} and here it "
+                    f"{data} holds other steps: its {what} is {found.metadata.get(what)} and here it "
                     f"is {here}; name another file."
                 )
         return found[:steps] if len(found) > steps else found
     if data is not None:
-        check_writable(data)
+        require_writable(data)
     found = collect(
         played,
         agent,
         steps=steps,
-        count=count,
+        num_games=num_games,
         epsilon=epsilon,
-        key=key,
-        clip=clip,
-        threads=threads,
+        seed=seed,
+        clip_rewards=clip_rewards,
+        num_threads=num_threads,
     )
     if data is not None:
         found.save(data)
     return found
 
 
-def metric_for(named: str | os.PathLike[str] | None, name: str | Game, agent: Agent) -> Learned:
+def load_metric(
+    named: str | os.PathLike[str] | None, name: str | Game, agent: Agent
+) -> LearnedDistance:
     """The metric in a file, or the one that is shipped for a game; it must fit the agent."""
-    played = game(name)
+    played = find_game(name)
     if named is None:
-        path = METRICS / f"{played.name}.safetensors"
+        path = METRICS_FOLDER / f"{played.name}.safetensors"
         if not path.exists():
-            there = sorted(each.stem for each in METRICS.glob("*.safetensors"))
+            there = sorted(each.stem for each in METRICS_FOLDER.glob("*.safetensors"))
             raise InputError(
                 f"{played.name}: no metric is shipped for it"
                 + (f", only for {', '.join(there)}" if there else "")
@@ -91,49 +93,53 @@ def metric_for(named: str | os.PathLike[str] | None, name: str | Game, agent: Ag
             )
     else:
         path = Path(named)
-    metric = Learned.load(path)
-    of = metric.made.get("game")
+    metric = LearnedDistance.load(path)
+    of = metric.metadata.get("game")
     if of != played.name:
         raise InputError(f"{path} is of {of or 'no game'} and not of {played.name}; name another.")
-    if len(metric.scale.shift) != agent.num_features:
+    if len(metric.scaling.shift) != agent.num_features:
         raise InputError(
-            f"{path} is for {len(metric.scale.shift)} features and {agent.name} has "
+            f"{path} is for {len(metric.scaling.shift)} features and {agent.name} has "
             f"{agent.num_features}; name the agent that it was learned with, "
-            f"{metric.made.get('agent')}."
+            f"{metric.metadata.get('agent')}."
         )
     return metric
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Shown:
+class EpisodeAnalysis:
     """An episode, the distance of each of its frames to the frame `source`, and what it shows."""
 
     episode: Episode
     agent: Agent
-    metric: Learned
+    metric: LearnedDistance
     source: int
     distances: NDArray[np.float64]
-    observations: list[Observation]
+    claims: list[Claim]
 
 
-def measured(
+def analyse_episode(
     name: str | Game,
     agent: Agent,
-    metric: Learned,
+    metric: LearnedDistance,
     *,
-    episodes: int = EPISODES,
-    most: int = MOST,
+    episodes: int = NUM_EPISODES,
+    max_steps: int = MAX_STEPS,
     source: int = 0,
     epsilon: float = EPSILON,
-    key: int = 0,
+    seed: int = 0,
     window: int = observations.WINDOW,
-) -> Shown:
+) -> EpisodeAnalysis:
     """Plays so many `episodes` or `most` steps, and measures all frames from the frame `source`."""
-    played = game(name)
-    most = whole(played.name, "most", most, LEAST)
-    if not 0 <= whole(played.name, "source", source) < most:
-        raise InputError(f"{played.name}: source is frame {source} and at most {most} are played.")
-    episode = play(played, agent, episodes=episodes, most=most, epsilon=epsilon, key=key)
+    played = find_game(name)
+    max_steps = require_integer(played.name, "most", max_steps, MIN_STEPS)
+    if not 0 <= require_integer(played.name, "source", source) < max_steps:
+        raise InputError(
+            f"{played.name}: source is frame {source} and at most {max_steps} are played."
+        )
+    episode = play(
+        played, agent, episodes=episodes, max_steps=max_steps, epsilon=epsilon, seed=seed
+    )
     if source >= len(episode):
         raise InputError(
             f"{played.name}: source is frame {source} and the games ended after {len(episode)}; "
@@ -142,19 +148,23 @@ def measured(
     distances = np.asarray(
         metric.table(episode.features[[source]], episode.features)[0], np.float64
     )
-    found = observations.observed(
+    found = observations.check_claims(
         episode,
         distances,
         source=source,
         window=window,
         discount=metric.discount,
-        clip=bool(metric.made.get("clip", True)),
+        clip_rewards=bool(metric.metadata.get("clip", True)),
     )
-    return Shown(episode, agent, metric, source, distances, found)
+    return EpisodeAnalysis(episode, agent, metric, source, distances, found)
 
 
-def drawn(
-    shown: Shown, folder: str | os.PathLike[str], *, films: bool = True, **about: Any
+def write_outputs(
+    analysis: EpisodeAnalysis,
+    folder: str | os.PathLike[str],
+    *,
+    videos: bool = True,
+    **metadata: Any,
 ) -> list[Path]:
     """Writes figures, films and numbers of what was measured; `about` goes with the numbers."""
     from bisimetric import explorer, views
@@ -162,67 +172,69 @@ def drawn(
 
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    episode, d, source = shown.episode, shown.distances, shown.source
+    episode, d, source = analysis.episode, analysis.distances, analysis.source
     what = f"{episode.game}: distance of every frame to frame {source}"
-    views.save(games.curve(episode, d, source=source, title=what), target / FIGURES[0])
-    views.save(games.extremes(episode, d, source=source), target / FIGURES[1])
+    views.save_figure(
+        games.plot_episode_curve(episode, d, source=source, title=what), target / FIGURES[0]
+    )
+    views.save_figure(games.plot_extremes(episode, d, source=source), target / FIGURES[1])
     paths = [target / name for name in FIGURES[:2]]
-    if "step" in shown.metric.history:
-        curves = games.metric_curve({episode.game: shown.metric.history})
-        views.save(curves, target / FIGURES[2])
+    if "step" in analysis.metric.history:
+        curves = games.plot_metric_curve({episode.game: analysis.metric.history})
+        views.save_figure(curves, target / FIGURES[2])
         paths.append(target / FIGURES[2])
-    trained = getattr(shown.agent, "history", {})
+    trained = getattr(analysis.agent, "history", {})
     if "step" in trained:
-        views.save(games.agent_curve({episode.game: trained}), target / FIGURES[3])
+        views.save_figure(games.plot_agent_curve({episode.game: trained}), target / FIGURES[3])
         paths.append(target / FIGURES[3])
-    if films:
-        paths.append(games.video(episode, d, target / FILMS[0], source=source))
-        paths.append(games.ranked_video(episode, d, target / FILMS[1], source=source))
+    if videos:
+        paths.append(games.write_video(episode, d, target / VIDEOS[0], source=source))
+        paths.append(games.write_sorted_video(episode, d, target / VIDEOS[1], source=source))
     paths.append(target / PAGE)
-    explorer.save(page(shown), paths[-1])
+    explorer.save_page(build_page(analysis), paths[-1])
     record = {
-        **about,
+        **metadata,
         "source": source,
-        "episode": episode.made,
+        "episode": episode.metadata,
         "scores": episode.scores.tolist(),
         "frames": len(episode),
-        "metric": shown.metric.made,
-        "observations": observations.as_json(shown.observations),
+        "metric": analysis.metric.metadata,
+        "observations": observations.to_json(analysis.claims),
     }
-    with written_beside(target / "observations.json") as beside:
-        beside.write_text(json.dumps(_plain(record), indent=1) + "\n", encoding="utf-8")
+    with write_atomically(target / "observations.json") as beside:
+        beside.write_text(json.dumps(_replace_nan(record), indent=1) + "\n", encoding="utf-8")
     return [*paths, target / "observations.json"]
 
 
-def page(shown: Shown) -> str:
+def build_page(analysis: EpisodeAnalysis) -> str:
     """The episode as a page on which any frame can be the source; of a long one, some frames."""
     from bisimetric import explorer
-    from bisimetric.explorer.episodes import MOST_FRAMES
+    from bisimetric.explorer.episodes import MAX_FRAMES
 
-    episode = shown.episode
-    times = np.unique(np.linspace(0, len(episode) - 1, MOST_FRAMES).round().astype(np.int64))
+    episode = analysis.episode
+    times = np.unique(np.linspace(0, len(episode) - 1, MAX_FRAMES).round().astype(np.int64))
     # A network does not know that a frame is at distance 0 of itself.
-    table = np.array(shown.metric.table(episode.features[times]))
+    table = np.array(analysis.metric.table(episode.features[times]))
     np.fill_diagonal(table, 0.0)
-    return explorer.episode(
+    return explorer.render_episode(
         episode.screens[times],
         table,
         times=times,
         palette=episode.palette,
         values=episode.values[times],
-        marks={at: ", ".join(said) for at, said in _marks(episode).items()},
-        of=len(episode),
-        source=shown.source,
-        title=f"{episode.game}, played by {episode.made.get('agent', 'an agent')}",
-        words="learned on-policy distance",
+        events={at: ", ".join(said) for at, said in _label_events(episode).items()},
+        total_frames=len(episode),
+        source=analysis.source,
+        title=f"{episode.game}, played by {episode.metadata.get('agent', 'an agent')}",
+        distance_name="learned on-policy distance",
     )
 
 
-def _marks(episode: Episode) -> dict[int, list[str]]:
+def _label_events(episode: Episode) -> dict[int, list[str]]:
     """What happened, by frame, in words."""
-    events = {"game starts": episode.starts, "life lost": episode.losses}
-    if episode.levels is not None:
-        events["level starts"] = episode.levels
+    events = {"game starts": episode.starts, "life lost": episode.life_losses}
+    if episode.level_starts is not None:
+        events["level starts"] = episode.level_starts
     found: dict[int, list[str]] = {}
     for words, at in events.items():
         for each in at:
@@ -230,10 +242,10 @@ def _marks(episode: Episode) -> dict[int, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _plain(record: Any) -> Any:
+def _replace_nan(record: Any) -> Any:
     """What JSON has no word for, NaN, as None."""
     if isinstance(record, dict):
-        return {name: _plain(each) for name, each in record.items()}
+        return {name: _replace_nan(each) for name, each in record.items()}
     if isinstance(record, Sequence) and not isinstance(record, str):
-        return [_plain(each) for each in record]
+        return [_replace_nan(each) for each in record]
     return None if isinstance(record, float) and not np.isfinite(record) else record

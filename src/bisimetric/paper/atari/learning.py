@@ -20,63 +20,70 @@ from jax import Array
 from numpy.typing import NDArray
 
 import bisimetric
-from bisimetric.errors import InputError, whole
-from bisimetric.learned import Learned, Quality, Scale, fit, of_transitions
-from bisimetric.learned.distance import symmetric
-from bisimetric.learned.files import told
-from bisimetric.learned.fitting import Fit
-from bisimetric.learned.losses import Kind
-from bisimetric.learned.measures import SMALL
+from bisimetric.errors import InputError, require_integer
+from bisimetric.learned import (
+    FeatureScaling,
+    LearnedDistance,
+    Quality,
+    fit,
+    source_from_transitions,
+)
+from bisimetric.learned.distance import compute_distances
+from bisimetric.learned.files import describe_run
+from bisimetric.learned.fitting import FitResult
+from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.measures import MIN_NORM
 from bisimetric.learned.networks.pairs import PairNetwork
-from bisimetric.learned.paper import Settings
-from bisimetric.learned.sources import Record
-from bisimetric.learned.verbs import chosen_device
+from bisimetric.learned.paper import Castro2020Config
+from bisimetric.learned.sources import TransitionSource
+from bisimetric.learned.verbs import select_device
 from bisimetric.memory import require_memory
 from bisimetric.paper.atari import truth
 from bisimetric.transitions import Transitions
 
-KIND: Kind = "on_policy"
+KIND: LearnedKind = "on_policy"
 DISCOUNT = 0.99
 STEPS = 600_000
 """Of the agent."""
 
-FIRST, EACH = 10_000, 4
+INITIAL_STEPS, STEPS_PER_UPDATE = 10_000, 4
 """Steps of the agent that are stored before the first update, and between two of them."""
 
-PAPER = Settings(
+PAPER_CONFIG = Castro2020Config(
     PairNetwork((16, 16), output="relu"),
     batch=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,
-    period=125,
-    rate=0.99,
+    target_update_period=125,
+    horizon_growth=0.99,
 )
 """The target network is updated every 500 steps of the agent: 125 updates."""
 
-OTHER_RATES = {"Pong": 1e-3}
+LEARNING_RATES = {"Pong": 1e-3}
 """Games for which the paper found another learning rate better."""
 
-RECORDS = 120
+NUM_RECORDS = 120
 """How often a run is measured."""
 
-JUDGED = 256
+NUM_EVALUATION_STATES = 256
 """States that a network is judged by on the way."""
 
 
-def settings_for(game: str, settings: Settings = PAPER) -> Settings:
+def get_config(game: str, config: Castro2020Config = PAPER_CONFIG) -> Castro2020Config:
     """The paper's settings for a game.
 
     >>> settings_for("Pong").learning_rate, settings_for("Asterix").learning_rate
     (0.001, 7.5e-05)
     """
-    return dataclasses.replace(
-        settings, learning_rate=OTHER_RATES.get(game, settings.learning_rate)
-    )
+    return dataclasses.replace(config, learning_rate=LEARNING_RATES.get(game, config.learning_rate))
 
 
-def source_of(
-    data: Transitions, *, ends: bool = True, growing: tuple[int, int] | None = (FIRST, EACH)
-) -> Record:
+def build_source(
+    data: Transitions,
+    *,
+    terminal_state: bool = True,
+    replay_growth: tuple[int, int] | None = (INITIAL_STEPS, STEPS_PER_UPDATE),
+) -> TransitionSource:
     """What networks learn from: features as they are, in half precision, each state once.
 
     `ends=False` ignores that games end, as the published code did: the last step of a game leads
@@ -94,37 +101,43 @@ def source_of(
         2.0 * 2 * len(data) * (features + 1),
         "collect fewer steps",
     )
-    if not ends:
-        data = without_ends(data)
-    scale = Scale(np.zeros(features), np.ones(features), bool(data.terminated.any()), shape)
-    return of_transitions(KIND, data, scale=scale, half=True, growing=growing)
+    if not terminal_state:
+        data = truncate_terminals(data)
+    scale = FeatureScaling(
+        np.zeros(features), np.ones(features), bool(data.terminated.any()), shape
+    )
+    return source_from_transitions(
+        KIND, data, scaling=scale, half_precision=True, growth=replay_growth
+    )
 
 
-def without_ends(data: Transitions) -> Transitions:
+def truncate_terminals(data: Transitions) -> Transitions:
     """The same steps, cut where they ended."""
     nowhere = np.zeros(len(data), np.bool_)
     return dataclasses.replace(data, terminated=nowhere, truncated=data.truncated | data.terminated)
 
 
-def judged_by(metric: Learned, data: Transitions, count: int = 5_000) -> Quality:
+def evaluate_metric(
+    metric: LearnedDistance, data: Transitions, num_samples: int = 5_000
+) -> Quality:
     """How far a metric is from being one, and from its equation, on some of the steps."""
-    some = data.sample(min(count, len(data)), key=0)
-    return metric.quality(some if metric.scale.ends else without_ends(some))
+    some = data.sample(min(num_samples, len(data)), seed=0)
+    return metric.quality(some if metric.scaling.has_terminal else truncate_terminals(some))
 
 
 def learn(
     data: Transitions,
     *,
-    settings: Settings = PAPER,
+    config: Castro2020Config = PAPER_CONFIG,
     updates: int | None = None,
-    key: int = 0,
+    seed: int = 0,
     discount: float = DISCOUNT,
-    ends: bool = True,
-    growing: tuple[int, int] | None = (FIRST, EACH),
+    terminal_state: bool = True,
+    replay_growth: tuple[int, int] | None = (INITIAL_STEPS, STEPS_PER_UPDATE),
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
-) -> Learned:
+) -> LearnedDistance:
     """d^pi from features that an agent made of its frames, learned as in the paper.
 
     Args:
@@ -136,63 +149,73 @@ def learn(
 
     `history` holds, beside the loss, what `judged` measures.
     """
-    count = max(1, len(data) // EACH) if updates is None else whole(KIND, "updates", updates, 1)
-    where = chosen_device(KIND, device)
+    count = (
+        max(1, len(data) // STEPS_PER_UPDATE)
+        if updates is None
+        else require_integer(KIND, "updates", updates, 1)
+    )
+    where = select_device(KIND, device)
     began = time.perf_counter()
     with jax.default_device(where):
-        source = source_of(data, ends=ends, growing=growing)
-        done = fitted(
+        source = build_source(data, terminal_state=terminal_state, replay_growth=replay_growth)
+        done = fit_networks(
             source,
-            settings=settings,
+            config=config,
             updates=count,
-            keys=[key],
+            seeds=[seed],
             discount=discount,
-            measure=judged(data, source.scale, settings.network, discount),
+            measure=build_measure(data, source.scaling, config.network, discount),
             checkpoint=checkpoint,
             resume=resume,
         )
     made = {
         "seconds": round(time.perf_counter() - began, 3),
         "device": where.platform,
-        "growing": None if growing is None else list(growing),
-        "ends": ends,
+        "growing": None if replay_growth is None else list(replay_growth),
+        "ends": terminal_state,
     }
-    return network(done, 0, {**origin(data), **made})
+    return build_distance(done, 0, {**describe_origin(data), **made})
 
 
-def fitted(
-    source: Record,
+def fit_networks(
+    source: TransitionSource,
     *,
-    settings: Settings = PAPER,
+    config: Castro2020Config = PAPER_CONFIG,
     updates: int,
-    keys: Sequence[int] = (0,),
+    seeds: Sequence[int] = (0,),
     learning_rates: Sequence[float] | None = None,
     discount: float = DISCOUNT,
     measure: Callable[[Any], dict[str, Array]] | None = None,
-    records: int = RECORDS,
+    num_records: int = NUM_RECORDS,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
-) -> Fit:
+) -> FitResult:
     """Networks that learn side by side, one a key and learning rate: `learned.fit`."""
     # Whole periods between two records, so that one program is compiled for all of them.
-    every = max(1, updates // records // settings.period) * settings.period
+    every = (
+        max(1, updates // num_records // config.target_update_period) * config.target_update_period
+    )
     return fit(
         KIND,
         source,
         discount=discount,
-        steps=updates,
-        keys=keys,
+        updates=updates,
+        seeds=seeds,
         learning_rates=learning_rates,
-        settings=settings,
-        every=every,
+        config=config,
+        log_every=every,
         measure=measure,
         checkpoint=checkpoint,
         resume=resume,
     )
 
 
-def judged(
-    data: Transitions, scale: Scale, psi: Any, discount: float = DISCOUNT, key: int = 0
+def build_measure(
+    data: Transitions,
+    scaling: FeatureScaling,
+    network: Any,
+    discount: float = DISCOUNT,
+    seed: int = 0,
 ) -> Callable[[Any], dict[str, Array]]:
     """From parameters to the mean distance of some states, and how it fits their exact distances.
 
@@ -200,65 +223,65 @@ def judged(
     `correlation` is that with their exact distances (see `truth`), and `error` the mean error as a
     share of their mean.
     """
-    rows, exact = some_truth(data, discount, key=key)
-    x = jnp.asarray(scale(data.observations[rows]))
+    rows, exact = sample_reference(data, discount, seed=seed)
+    x = jnp.asarray(scaling(data.observations[rows]))
 
-    def measured(parameters: Any) -> dict[str, Array]:
-        d = symmetric(psi, parameters, x, x)
+    def measure(parameters: Any) -> dict[str, Array]:
+        d = compute_distances(network, parameters, x, x)
         found = {"distance": d.mean()}
         if exact is not None:
             known = jnp.asarray(exact, jnp.float32)
             one, other = d - d.mean(), known - known.mean()
             spread = jnp.linalg.norm(one) * jnp.linalg.norm(other)
-            found["correlation"] = jnp.sum(one * other) / jnp.maximum(spread, SMALL)
-            found["error"] = jnp.abs(d - known).mean() / jnp.maximum(known.mean(), SMALL)
+            found["correlation"] = jnp.sum(one * other) / jnp.maximum(spread, MIN_NORM)
+            found["error"] = jnp.abs(d - known).mean() / jnp.maximum(known.mean(), MIN_NORM)
         return found
 
-    return measured
+    return measure
 
 
-def some_truth(
-    data: Transitions, discount: float, *, count: int = JUDGED, key: int = 0
+def sample_reference(
+    data: Transitions, discount: float, *, num_samples: int = NUM_EVALUATION_STATES, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Some steps, and the exact distances of their states; None where too few futures are known."""
-    ahead = truth.horizon(discount)
-    rng = np.random.default_rng(key)
-    known = truth.known(data.terminated, data.truncated, ahead)
+    ahead = truth.compute_horizon(discount)
+    rng = np.random.default_rng(seed)
+    known = truth.find_complete_steps(data.terminated, data.truncated, ahead)
     if len(known) < 2:
-        return np.sort(rng.choice(len(data), min(count, len(data)), replace=False)), None
-    rows = np.sort(rng.choice(known, min(count, len(known)), replace=False))
-    future = truth.futures(data.rewards, data.terminated, rows, ahead)
-    return rows, truth.distances(future, discount)
+        return np.sort(rng.choice(len(data), min(num_samples, len(data)), replace=False)), None
+    rows = np.sort(rng.choice(known, min(num_samples, len(known)), replace=False))
+    future = truth.gather_futures(data.rewards, data.terminated, rows, ahead)
+    return rows, truth.compute_distances(future, discount)
 
 
-def origin(data: Transitions) -> dict[str, Any]:
+def describe_origin(data: Transitions) -> dict[str, Any]:
     """What a result tells of the data: the game, the agent, and how it was collected."""
     short = ("game", "agent", "clip")
-    found = {name: each for name, each in data.made.items() if name in short}
-    return {**found, "collected": data.made}
+    found = {name: each for name, each in data.metadata.items() if name in short}
+    return {**found, "collected": data.metadata}
 
 
-def network(done: Fit, which: int, made: dict[str, Any]) -> Learned:
+def build_distance(result: FitResult, index: int, metadata: dict[str, Any]) -> LearnedDistance:
     """One of the networks of a fit as a distance, with what is known of its making."""
-    settings = done.settings
-    if done.learning_rates is not None:
-        settings = dataclasses.replace(settings, learning_rate=done.learning_rates[which])  # type: ignore[type-var]
+    settings = result.config
+    if result.learning_rates is not None:
+        settings = dataclasses.replace(settings, learning_rate=result.learning_rates[index])  # type: ignore[type-var]
     about = {
         "method": "learned",
-        **told(KIND, done.discount, settings, done.keys[which : which + 1]),
-        "steps": int(done.state.step),
-        **made,
+        **describe_run(KIND, result.discount, settings, result.seeds[index : index + 1]),
+        "steps": int(result.state.step),
+        **metadata,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
-    return Learned(
+    return LearnedDistance(
         KIND,
-        done.discount,
-        done.network,
-        done.parameters(which),
-        done.source.scale,
-        made=about,
+        result.discount,
+        result.network,
+        result.parameters(index),
+        result.source.scaling,
+        metadata=about,
         history={
-            name: each if name == "step" else each[which] for name, each in done.history.items()
+            name: each if name == "step" else each[index] for name, each in result.history.items()
         },
     )

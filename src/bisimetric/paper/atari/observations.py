@@ -18,19 +18,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.paper.atari import truth
-from bisimetric.paper.atari.ranks import higher, together
+from bisimetric.paper.atari.ranks import rank_auc, rank_correlation
 
 WINDOW = 15
 """Steps around an event that belong to it: one second of play."""
 
-FURTHEST = 0.01
-CHANCE = 0.05
+FURTHEST_FRACTION = 0.01
+SIGNIFICANCE = 0.05
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
-class Played(Protocol):
+class RecordedEpisode(Protocol):
     """What is taken of a `games.Episode` of n frames."""
 
     @property
@@ -46,13 +46,13 @@ class Played(Protocol):
     @property
     def starts(self) -> NDArray[np.int64]: ...
     @property
-    def losses(self) -> NDArray[np.int64]: ...
+    def life_losses(self) -> NDArray[np.int64]: ...
     @property
-    def levels(self) -> NDArray[np.int64] | None: ...
+    def level_starts(self) -> NDArray[np.int64] | None: ...
 
 
 @dataclasses.dataclass(frozen=True)
-class Observation:
+class Claim:
     """A claim, whether it holds (None: it cannot be told), the numbers, and a sentence.
 
     `exact` is whether it holds for the exact distances, where the futures of all frames are known.
@@ -60,24 +60,28 @@ class Observation:
 
     name: str
     holds: bool | None
-    numbers: dict[str, float]
-    words: str
-    exact: bool | None = None
+    statistics: dict[str, float]
+    summary: str
+    holds_for_reference: bool | None = None
 
     def __str__(self) -> str:
-        also = "" if self.exact is None else f" (of the exact distances: {VERDICTS[self.exact]})"
-        return f"{self.name}: {VERDICTS[self.holds]}{also}; {self.words}"
+        also = (
+            ""
+            if self.holds_for_reference is None
+            else f" (of the exact distances: {VERDICTS[self.holds_for_reference]})"
+        )
+        return f"{self.name}: {VERDICTS[self.holds]}{also}; {self.summary}"
 
 
-def observed(
-    episode: Played,
+def check_claims(
+    episode: RecordedEpisode,
     distances: ArrayLike,
     *,
     source: int = 0,
     window: int = WINDOW,
     discount: float = 0.99,
-    clip: bool = True,
-) -> list[Observation]:
+    clip_rewards: bool = True,
+) -> list[Claim]:
     """All claims, of the distances (n,) of the frames of an episode to the frame `source`.
 
     `discount` and `clip` are those of the metric, for the exact distances.
@@ -89,56 +93,58 @@ def observed(
             f"paper.atari: the distances have shape {d.shape} and must be ({steps},) numbers, one "
             "a frame."
         )
-    reach = whole("paper.atari", "window", window, 1)
-    paid = np.clip(episode.rewards, -1, 1) if clip else episode.rewards
-    rows, real = _exact(paid, episode.terminated, episode.truncated, source, discount)
-    found = _claims(episode, d, source, reach)
+    reach = require_integer("paper.atari", "window", window, 1)
+    paid = np.clip(episode.rewards, -1, 1) if clip_rewards else episode.rewards
+    rows, real = _compute_reference(paid, episode.terminated, episode.truncated, source, discount)
+    found = _check_paper_claims(episode, d, source, reach)
     if len(rows) == steps:
-        exactly = _claims(episode, real, source, reach)
+        exactly = _check_paper_claims(episode, real, source, reach)
         found = [
-            dataclasses.replace(one, exact=other.holds)
+            dataclasses.replace(one, holds_for_reference=other.holds)
             for one, other in zip(found, exactly, strict=True)
         ]
-    return [*found, exact(d[rows], real)]
+    return [*found, check_reference(d[rows], real)]
 
 
-def _claims(episode: Played, d: NDArray[np.float64], source: int, window: int) -> list[Observation]:
+def _check_paper_claims(
+    episode: RecordedEpisode, d: NDArray[np.float64], source: int, window: int
+) -> list[Claim]:
     """What the paper says of distances, of any distances (n,) to the frame `source`."""
     return [
-        starts("game starts", d, episode.starts, source, window),
-        starts("level starts", d, episode.levels, source, window),
-        points(d, episode.rewards, window),
-        plateaus(d, episode.screens, episode.starts),
-        before_losses(d, episode, window),
-        values(d, episode.values, source),
+        check_starts("game starts", d, episode.starts, source, window),
+        check_starts("level starts", d, episode.level_starts, source, window),
+        check_peaks(d, episode.rewards, window),
+        check_plateaus(d, episode.screens, episode.starts),
+        check_losses(d, episode, window),
+        check_values(d, episode.values, source),
     ]
 
 
-def starts(
-    name: str, d: NDArray[np.float64], at: ArrayLike | None, source: int, window: int
-) -> Observation:
+def check_starts(
+    name: str, d: NDArray[np.float64], start_frames: ArrayLike | None, source: int, window: int
+) -> Claim:
     """Distances are low where games or levels start; the start beside the source does not count."""
-    if at is None:
-        return Observation(name, None, {}, "where levels start is not known in this game.")
-    others = [int(each) for each in np.asarray(at) if abs(int(each) - source) > window]
-    among = _near(len(d), others, 0, window)
+    if start_frames is None:
+        return Claim(name, None, {}, "where levels start is not known in this game.")
+    others = [int(each) for each in np.asarray(start_frames) if abs(int(each) - source) > window]
+    among = _mark_windows(len(d), others, 0, window)
     if not among.any():
-        return Observation(name, None, {}, "there is none but that of the source.")
+        return Claim(name, None, {}, "there is none but that of the source.")
     # What lies beside the source is near it in any case.
-    elsewhere = ~_near(len(d), [source], window, window)
-    test = higher(-d[elsewhere], among[elsewhere])
+    elsewhere = ~_mark_windows(len(d), [source], window, window)
+    test = rank_auc(-d[elsewhere], among[elsewhere])
     low, other = float(d[among & elsewhere].mean()), float(d[~among & elsewhere].mean())
-    return Observation(
+    return Claim(
         name,
-        test.value > 0.5 and test.chance <= CHANCE,
-        {"auc": test.value, "chance": test.chance, "there": low, "elsewhere": other},
+        test.statistic > 0.5 and test.p_value <= SIGNIFICANCE,
+        {"auc": test.statistic, "chance": test.p_value, "there": low, "elsewhere": other},
         f"the mean distance is {low:.3g} in the {window} steps after a start and {other:.3g} "
-        f"elsewhere; a frame there is lower than one elsewhere with probability {test.value:.2f} "
-        f"(chance {test.chance:.2g}).",
+        f"elsewhere; a frame there is lower than one elsewhere with probability {test.statistic:.2f} "
+        f"(chance {test.p_value:.2g}).",
     )
 
 
-def points(d: NDArray[np.float64], rewards: ArrayLike, window: int) -> Observation:
+def check_peaks(d: NDArray[np.float64], rewards: ArrayLike, window: int) -> Claim:
     """Distances peak where the agent scores.
 
     Around a step the peak is the largest distance of the steps before and after it, less the
@@ -148,35 +154,35 @@ def points(d: NDArray[np.float64], rewards: ArrayLike, window: int) -> Observati
 
     name = "peaks at points"
     scored = np.flatnonzero(np.asarray(rewards) > 0)
-    among = _near(len(d), scored, window, window)
+    among = _mark_windows(len(d), scored, window, window)
     if not among.any() or among.all():
         what = "no points are scored" if not among.any() else "points are scored all the time"
-        return Observation(name, None, {}, f"{what}.")
+        return Claim(name, None, {}, f"{what}.")
     largest = maximum_filter1d(d, 2 * window + 1, mode="nearest")
     peaks = largest - median_filter(d, 8 * window + 1, mode="nearest")
-    test = higher(peaks, _near(len(d), scored, 0, 0))
+    test = rank_auc(peaks, _mark_windows(len(d), scored, 0, 0))
     numbers = {
-        "auc": test.value,
-        "chance": test.chance,
+        "auc": test.statistic,
+        "chance": test.p_value,
         "peak": float(peaks[scored].mean()),
         "any": float(peaks.mean()),
         "there": float(d[among].mean()),
         "elsewhere": float(d[~among].mean()),
     }
-    return Observation(
+    return Claim(
         name,
-        bool(test.value > 0.5 and test.chance <= CHANCE),
+        bool(test.statistic > 0.5 and test.p_value <= SIGNIFICANCE),
         numbers,
         f"peaks in the {window} steps around a point stand out by {numbers['peak']:.3g}, around "
-        f"any step by {numbers['any']:.3g}; the first is higher with probability {test.value:.2f} "
-        f"(chance {test.chance:.2g}); the mean distance is {numbers['there']:.3g} around a point "
+        f"any step by {numbers['any']:.3g}; the first is higher with probability {test.statistic:.2f} "
+        f"(chance {test.p_value:.2g}); the mean distance is {numbers['there']:.3g} around a point "
         f"and {numbers['elsewhere']:.3g} elsewhere.",
     )
 
 
-def plateaus(
+def check_plateaus(
     d: NDArray[np.float64], screens: NDArray[np.uint8], game_starts: ArrayLike
-) -> Observation:
+) -> Claim:
     """The distance changes little where the screen does: rank correlation of both changes.
 
     It must also change less in the stillest tenth of the steps than elsewhere.
@@ -186,98 +192,101 @@ def plateaus(
         [np.count_nonzero(screens[i + 1] != screens[i]) for i in range(len(screens) - 1)], float
     )
     same = ~np.isin(np.arange(1, len(d)), np.asarray(game_starts))
-    test = together(np.abs(np.diff(d))[same], changes[same])
-    if math.isnan(test.value):
-        return Observation(name, None, {}, "nothing ever changes.")
+    test = rank_correlation(np.abs(np.diff(d))[same], changes[same])
+    if math.isnan(test.statistic):
+        return Claim(name, None, {}, "nothing ever changes.")
     quiet = changes[same] <= np.quantile(changes[same], 0.1)
     still, moving = (np.abs(np.diff(d))[same][each].mean() for each in (quiet, ~quiet))
     numbers = {
-        "correlation": test.value,
-        "chance": test.chance,
+        "correlation": test.statistic,
+        "chance": test.p_value,
         "still": float(still),
         "moving": float(moving),
     }
-    return Observation(
+    return Claim(
         name,
-        bool(test.value > 0 and test.chance <= CHANCE and still < moving),
+        bool(test.statistic > 0 and test.p_value <= SIGNIFICANCE and still < moving),
         numbers,
-        f"changes of distance and of the screen have rank correlation {test.value:.2f} (chance "
-        f"{test.chance:.2g}); a step changes the distance by {still:.3g} in the stillest tenth, "
+        f"changes of distance and of the screen have rank correlation {test.statistic:.2f} (chance "
+        f"{test.p_value:.2g}); a step changes the distance by {still:.3g} in the stillest tenth, "
         f"and by {moving:.3g} elsewhere.",
     )
 
 
-def before_losses(
-    d: NDArray[np.float64], episode: Played, window: int, share: float = FURTHEST
-) -> Observation:
+def check_losses(
+    d: NDArray[np.float64],
+    episode: RecordedEpisode,
+    window: int,
+    fraction: float = FURTHEST_FRACTION,
+) -> Claim:
     """The furthest frames lie just before a life is lost, more often than any frame does.
 
     Where a game has no lives, just before a point is lost.
     """
-    name, losses = "furthest before a loss of life", episode.losses
+    name, losses = "furthest before a loss of life", episode.life_losses
     if not len(losses) and (np.asarray(episode.rewards) < 0).any():
         name, losses = "furthest before a lost point", np.flatnonzero(episode.rewards < 0)
-    among = _near(len(d), losses, window, 0)
+    among = _mark_windows(len(d), losses, window, 0)
     if not among.any() or among.all():
-        return Observation(name, None, {}, "no life is lost in it.")
-    count = max(1, round(share * len(d)))
+        return Claim(name, None, {}, "no life is lost in it.")
+    count = max(1, round(fraction * len(d)))
     far = np.zeros(len(d), np.bool_)
     far[np.argsort(-d, kind="stable")[:count]] = True
-    test = together(far, among)
+    test = rank_correlation(far, among)
     hits, base = float(among[far].mean()), float(among.mean())
-    numbers = {"share": hits, "all": base, "chance": test.chance}
-    return Observation(
+    numbers = {"share": hits, "all": base, "chance": test.p_value}
+    return Claim(
         name,
-        hits > base and test.chance <= CHANCE,
+        hits > base and test.p_value <= SIGNIFICANCE,
         numbers,
-        f"of the furthest {share:.0%} of the frames, {hits:.0%} are in the {window} steps before "
-        f"one, and of all frames {base:.0%} (chance {test.chance:.2g}).",
+        f"of the furthest {fraction:.0%} of the frames, {hits:.0%} are in the {window} steps before "
+        f"one, and of all frames {base:.0%} (chance {test.p_value:.2g}).",
     )
 
 
-def values(d: NDArray[np.float64], found: ArrayLike, source: int) -> Observation:
+def check_values(d: NDArray[np.float64], values: ArrayLike, source: int) -> Claim:
     """Distances follow |V - V(source)|, which d^pi bounds from above."""
     name = "follows the difference of values"
-    gap = np.abs(np.asarray(found, np.float64) - float(np.asarray(found)[source]))
-    test = together(d, gap)
-    if math.isnan(test.value):
-        return Observation(name, None, {}, "all distances or all values are the same.")
+    gap = np.abs(np.asarray(values, np.float64) - float(np.asarray(values)[source]))
+    test = rank_correlation(d, gap)
+    if math.isnan(test.statistic):
+        return Claim(name, None, {}, "all distances or all values are the same.")
     below = float(np.mean(gap <= d))
-    return Observation(
+    return Claim(
         name,
-        test.value > 0 and test.chance <= CHANCE,
-        {"correlation": test.value, "chance": test.chance, "bounded": below},
-        f"rank correlation {test.value:.2f} (chance {test.chance:.2g}); |V - V'| <= d, as it is "
+        test.statistic > 0 and test.p_value <= SIGNIFICANCE,
+        {"correlation": test.statistic, "chance": test.p_value, "bounded": below},
+        f"rank correlation {test.statistic:.2f} (chance {test.p_value:.2g}); |V - V'| <= d, as it is "
         f"for the exact metric and values, in {below:.0%} of the frames.",
     )
 
 
-def exact(d: NDArray[np.float64], real: NDArray[np.float64]) -> Observation:
+def check_reference(d: NDArray[np.float64], reference: NDArray[np.float64]) -> Claim:
     """Distances follow the exact ones, by the rewards that came after each frame: see `truth`."""
     name = "follows the exact distance"
-    if len(real) < 3:
-        return Observation(name, None, {}, "what came after the source is not all recorded.")
-    test = together(d, real)
-    if math.isnan(test.value):
-        return Observation(name, None, {}, "all of them are the same.")
-    error = float(np.abs(d - real).mean())
+    if len(reference) < 3:
+        return Claim(name, None, {}, "what came after the source is not all recorded.")
+    test = rank_correlation(d, reference)
+    if math.isnan(test.statistic):
+        return Claim(name, None, {}, "all of them are the same.")
+    error = float(np.abs(d - reference).mean())
     numbers = {
-        "correlation": test.value,
-        "chance": test.chance,
+        "correlation": test.statistic,
+        "chance": test.p_value,
         "error": error,
-        "mean": float(real.mean()),
-        "frames": float(len(real)),
+        "mean": float(reference.mean()),
+        "frames": float(len(reference)),
     }
-    return Observation(
+    return Claim(
         name,
-        test.value > 0 and test.chance <= CHANCE,
+        test.statistic > 0 and test.p_value <= SIGNIFICANCE,
         numbers,
-        f"rank correlation {test.value:.2f} (chance {test.chance:.2g}) over {len(real):,} frames; "
-        f"off by {error:.3g} on average, where the exact ones are {real.mean():.3g}.",
+        f"rank correlation {test.statistic:.2f} (chance {test.p_value:.2g}) over {len(reference):,} frames; "
+        f"off by {error:.3g} on average, where the exact ones are {reference.mean():.3g}.",
     )
 
 
-def _exact(
+def _compute_reference(
     rewards: ArrayLike,
     terminated: ArrayLike,
     truncated: ArrayLike,
@@ -285,22 +294,22 @@ def _exact(
     discount: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The frames whose future was recorded, and their exact distances to the source."""
-    ahead = truth.horizon(discount)
-    rows = truth.known(terminated, truncated, ahead)
+    ahead = truth.compute_horizon(discount)
+    rows = truth.find_complete_steps(terminated, truncated, ahead)
     if source not in rows:
         return rows[:0], np.zeros(0)
-    future = truth.futures(rewards, terminated, rows, ahead)
-    return rows, truth.distances(future[rows == source], discount, future)[0]
+    future = truth.gather_futures(rewards, terminated, rows, ahead)
+    return rows, truth.compute_distances(future[rows == source], discount, future)[0]
 
 
-def as_json(found: Sequence[Observation]) -> list[dict[str, Any]]:
+def to_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """The observations as JSON has them."""
-    return [dataclasses.asdict(each) for each in found]
+    return [dataclasses.asdict(each) for each in claims]
 
 
-def _near(count: int, at: ArrayLike, before: int, after: int) -> NDArray[np.bool_]:
+def _mark_windows(num_frames: int, frames: ArrayLike, before: int, after: int) -> NDArray[np.bool_]:
     """Whether each of `count` steps is at most so many before, or after, one of some steps."""
-    among = np.zeros(count, np.bool_)
-    for each in np.asarray(at, np.int64).tolist():
+    among = np.zeros(num_frames, np.bool_)
+    for each in np.asarray(frames, np.int64).tolist():
         among[max(0, each - before) : each + after + 1] = True
     return among

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-class Tested(NamedTuple):
+class PermutationTest(NamedTuple):
     """A statistic, and the share of turned series for which it is at least as large."""
 
-    value: float
-    chance: float
+    statistic: float
+    p_value: float
 
 
-def higher(series: ArrayLike, among: ArrayLike) -> Tested:
+def rank_auc(series: ArrayLike, among: ArrayLike) -> PermutationTest:
     """How likely a number of `series` (n,) where `among` (n,) is true is above one elsewhere.
 
     0.5 is chance, 1 where all of them are above all others; ties count half.
@@ -33,13 +33,13 @@ def higher(series: ArrayLike, among: ArrayLike) -> Tested:
     numbers, mask = np.asarray(series, np.float64), np.asarray(among, np.bool_)
     inside, outside = int(mask.sum()), int((~mask).sum())
     if not inside or not outside:
-        return Tested(np.nan, np.nan)
-    sums = _turned(rankdata(numbers), mask.astype(np.float64))
+        return PermutationTest(np.nan, np.nan)
+    sums = _circular_correlation(rankdata(numbers), mask.astype(np.float64))
     areas = (sums - inside * (inside + 1) / 2) / (inside * outside)
-    return Tested(float(areas[0]), _chance(areas))
+    return PermutationTest(float(areas[0]), _compute_p_value(areas))
 
 
-def together(one: ArrayLike, other: ArrayLike) -> Tested:
+def rank_correlation(one: ArrayLike, other: ArrayLike) -> PermutationTest:
     """The rank correlation (Spearman's) of two series (n,).
 
     >>> round(together([1.0, 2.0, 3.0], [10.0, 30.0, 90.0]).value, 9)
@@ -51,17 +51,17 @@ def together(one: ArrayLike, other: ArrayLike) -> Tested:
     x, y = x - x.mean(), y - y.mean()
     spread = float(np.linalg.norm(x) * np.linalg.norm(y))
     if spread == 0:
-        return Tested(np.nan, np.nan)
-    found = _turned(x, y) / spread
-    return Tested(float(np.clip(found[0], -1, 1)), _chance(found))
+        return PermutationTest(np.nan, np.nan)
+    found = _circular_correlation(x, y) / spread
+    return PermutationTest(float(np.clip(found[0], -1, 1)), _compute_p_value(found))
 
 
-def _turned(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _circular_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """sum over i of x[i] y[i - k], for all turns k, (n,)."""
     product = np.fft.rfft(x) * np.conj(np.fft.rfft(y))
     return np.asarray(np.fft.irfft(product, len(x)))
 
 
-def _chance(found: NDArray[np.float64]) -> float:
-    slack = 1e-9 * max(float(np.abs(found).max()), 1e-30)
-    return float(np.mean(found >= found[0] - slack))
+def _compute_p_value(statistics: NDArray[np.float64]) -> float:
+    slack = 1e-9 * max(float(np.abs(statistics).max()), 1e-30)
+    return float(np.mean(statistics >= statistics[0] - slack))

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.files import read_record, write_record, written_beside
+from bisimetric.files import read_record, write_atomically, write_record
 
 FORMAT = "bisimetric sweep, version 1"
-SHOWN = 12
+NUM_SHOWN = 12
 """Settings that are printed."""
 
 
-class Shape(NamedTuple):
+class SweepShape(NamedTuple):
     """What a program is compiled for; `period` is in steps of the agent."""
 
     batch: int = 128
-    period: int = 500
+    target_update_period: int = 500
     layers: int = 2
     units: int = 16
 
@@ -35,11 +35,11 @@ class Shape(NamedTuple):
         >>> Shape().name
         'batch128-period500-2x16'
         """
-        return f"batch{self.batch}-period{self.period}-{self.layers}x{self.units}"
+        return f"batch{self.batch}-period{self.target_update_period}-{self.layers}x{self.units}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Swept:
+class SweepResult:
     """Networks of one shape, seeds and learning rates side by side, and what was measured.
 
     Attributes:
@@ -51,15 +51,15 @@ class Swept:
         made: how.
     """
 
-    shape: Shape
-    keys: NDArray[np.int64]
-    rates: NDArray[np.float64]
-    steps: NDArray[np.int64]
+    shape: SweepShape
+    seeds: NDArray[np.int64]
+    learning_rates: NDArray[np.float64]
+    updates: NDArray[np.int64]
     loss: NDArray[np.float64]
     distance: NDArray[np.float64]
     correlation: NDArray[np.float64]
     error: NDArray[np.float64]
-    made: dict[str, Any]
+    metadata: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one .npz file; it appears whole or not at all."""
@@ -68,49 +68,49 @@ class Swept:
         write_record(path, {"format": FORMAT, **about}, fields)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Swept:
+    def load(cls, path: str | os.PathLike[str]) -> SweepResult:
         """Reads what `save` wrote."""
         otherwise = "no result of a sweep ({}); remove it and sweep again."
         found = read_record(path, FORMAT, cls, otherwise)
-        return dataclasses.replace(found, shape=Shape(*found.shape))
+        return dataclasses.replace(found, shape=SweepShape(*found.shape))
 
 
-class Row(NamedTuple):
+class SweepRow(NamedTuple):
     """One setting, at its last record: means over the seeds, and the deviation of one of them."""
 
     batch: int
-    period: int
+    target_update_period: int
     layers: int
     units: int
     learning_rate: float
-    seeds: int
-    dead: int
+    num_seeds: int
+    num_dead: int
     correlation: float
-    spread: float
+    correlation_std: float
     error: float
     distance: float
     loss: float
 
     @property
-    def setting(self) -> tuple[Shape, float]:
-        return Shape(*self[:4]), self.learning_rate
+    def setting(self) -> tuple[SweepShape, float]:
+        return SweepShape(*self[:4]), self.learning_rate
 
 
-def rows(found: Sequence[Swept]) -> list[Row]:
+def tabulate(results: Sequence[SweepResult]) -> list[SweepRow]:
     """All settings, the best first: those whose distances fit the exact ones best.
 
     A dead network says 0 for all pairs; its correlation is 0.
     """
     every = []
-    for each in found:
-        for rate in np.unique(each.rates):
-            of = each.rates == rate
+    for each in results:
+        for rate in np.unique(each.learning_rates):
+            of = each.learning_rates == rate
             last = {
                 name: np.asarray(getattr(each, name))[of, -1]
                 for name in ("correlation", "error", "distance", "loss")
             }
             every.append(
-                Row(
+                SweepRow(
                     *each.shape,
                     float(rate),
                     int(of.sum()),
@@ -122,25 +122,27 @@ def rows(found: Sequence[Swept]) -> list[Row]:
                     float(last["loss"].mean()),
                 )
             )
-    return sorted(every, key=_order)
+    return sorted(every, key=_sort_key)
 
 
-def _order(row: Row) -> tuple[Any, ...]:
+def _sort_key(row: SweepRow) -> tuple[Any, ...]:
     unknown = math.isnan(row.correlation)
     return unknown, row.loss if unknown else -row.correlation, row[:5]
 
 
-def write_table(path: str | os.PathLike[str], table: Sequence[Row]) -> None:
+def write_table(path: str | os.PathLike[str], table: Sequence[SweepRow]) -> None:
     """Writes the table as CSV, one setting a line, the best first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Row._fields)
+    writer.writerow(SweepRow._fields)
     writer.writerows([f"{cell:.6g}" for cell in row] for row in table)
-    with written_beside(path) as beside:
+    with write_atomically(path) as beside:
         beside.write_text(text.getvalue(), encoding="utf-8")
 
 
-def lines(table: Sequence[Row], chosen: tuple[Shape, float], shown: int = SHOWN) -> Iterator[str]:
+def format_table(
+    table: Sequence[SweepRow], chosen: tuple[SweepShape, float], num_shown: int = NUM_SHOWN
+) -> Iterator[str]:
     """The best settings to be printed, and where the chosen one stands among them."""
     heads = ("batch", "period", "layers", "units", "rate", "correlation", "error", "dead")
     yield (
@@ -150,15 +152,15 @@ def lines(table: Sequence[Row], chosen: tuple[Shape, float], shown: int = SHOWN)
     )
     for place, row in enumerate(table):
         paper = row.setting == chosen
-        if place >= shown and not paper:
+        if place >= num_shown and not paper:
             continue
-        if place > shown and paper:
+        if place > num_shown and paper:
             yield f"  ... and, {place + 1} of {len(table)}:"
-        spread = "" if math.isnan(row.spread) else f" +- {row.spread:.2g}"
+        spread = "" if math.isnan(row.correlation_std) else f" +- {row.correlation_std:.2g}"
         yield (
-            f"{'*' if paper else ' '} {row.batch:>9}{row.period:>9}{row.layers:>9}{row.units:>9}"
+            f"{'*' if paper else ' '} {row.batch:>9}{row.target_update_period:>9}{row.layers:>9}{row.units:>9}"
             f"{row.learning_rate:>9.2g}{f'{row.correlation:.3f}{spread}':>18}{row.error:>9.3f}"
-            f"{f'{row.dead}/{row.seeds}':>9}"
+            f"{f'{row.num_dead}/{row.num_seeds}':>9}"
         )
     yield (
         "* the paper's. correlation: with the exact distances of 256 states, by their recorded "

@@ -15,23 +15,25 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.mdp import checked_discount
+from bisimetric.mdp import validate_discount
 
-MISSING = 1e-4
+TAIL_TOLERANCE = 1e-4
 """The share of a discounted future that may be left out."""
 
 
-def horizon(discount: float) -> int:
+def compute_horizon(discount: float) -> int:
     """How many steps ahead to look, so that no more than `MISSING` of all that counts is left out.
 
     >>> horizon(0.99), horizon(0.0)
     (917, 1)
     """
-    rate = checked_discount(discount)
-    return 1 if rate == 0 else max(1, math.ceil(math.log(MISSING) / math.log(rate)))
+    rate = validate_discount(discount)
+    return 1 if rate == 0 else max(1, math.ceil(math.log(TAIL_TOLERANCE) / math.log(rate)))
 
 
-def known(terminated: ArrayLike, truncated: ArrayLike, ahead: int) -> NDArray[np.int64]:
+def find_complete_steps(
+    terminated: ArrayLike, truncated: ArrayLike, horizon: int
+) -> NDArray[np.int64]:
     """The steps whose next `ahead` rewards were recorded, or all up to the end of their game.
 
     >>> known([False, False, True, False, False], [False] * 5, ahead=3).tolist()
@@ -42,11 +44,11 @@ def known(terminated: ArrayLike, truncated: ArrayLike, ahead: int) -> NDArray[np
     steps = len(last)
     stops = np.append(np.flatnonzero(last), steps - 1)
     stop = stops[np.searchsorted(stops, np.arange(steps))]
-    return np.flatnonzero(ended[stop] | (stop - np.arange(steps) + 1 >= ahead))
+    return np.flatnonzero(ended[stop] | (stop - np.arange(steps) + 1 >= horizon))
 
 
-def futures(
-    rewards: ArrayLike, terminated: ArrayLike, rows: ArrayLike, ahead: int
+def gather_futures(
+    rewards: ArrayLike, terminated: ArrayLike, rows: ArrayLike, horizon: int
 ) -> NDArray[np.float32]:
     """The rewards (m, ahead) from each of some steps on, 0 after the end of their game.
 
@@ -55,7 +57,7 @@ def futures(
     """
     paid = np.asarray(rewards, np.float32)
     over = np.cumsum(np.asarray(terminated, np.int64))
-    at = np.asarray(rows, np.int64)[:, None] + np.arange(ahead)
+    at = np.asarray(rows, np.int64)[:, None] + np.arange(horizon)
     inside = at < len(paid)
     at = np.minimum(at, len(paid) - 1)
     # Steps of the same game have as many ends before them.
@@ -63,17 +65,17 @@ def futures(
     return np.where(inside & (game[at] == game[at[:, :1]]), paid[at], np.float32(0))
 
 
-def values(future: NDArray[np.float32], discount: float) -> NDArray[np.float64]:
+def compute_returns(futures: NDArray[np.float32], discount: float) -> NDArray[np.float64]:
     """V^pi of each of the futures (m, k): sum over k of discount^k r_k, (m,).
 
     >>> values(np.array([[1.0, 1.0]], np.float32), 0.5).tolist()
     [1.5]
     """
-    return np.asarray(future @ discount ** np.arange(future.shape[1], dtype=np.float64))
+    return np.asarray(futures @ discount ** np.arange(futures.shape[1], dtype=np.float64))
 
 
-def distances(
-    future: NDArray[np.float32], discount: float, other: NDArray[np.float32] | None = None
+def compute_distances(
+    futures: NDArray[np.float32], discount: float, other: NDArray[np.float32] | None = None
 ) -> NDArray[np.float64]:
     """d^pi of all pairs of the futures (m, k) and (n, k), (m, n).
 
@@ -82,6 +84,6 @@ def distances(
     """
     from scipy.spatial.distance import cdist
 
-    weights = discount ** np.arange(future.shape[1], dtype=np.float64)
-    one = future * weights
+    weights = discount ** np.arange(futures.shape[1], dtype=np.float64)
+    one = futures * weights
     return np.asarray(cdist(one, one if other is None else other * weights, "cityblock"))

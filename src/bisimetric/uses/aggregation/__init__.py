@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from bisimetric.uses.aggregation.curves import AggregationCurve, aggregation_curve, map_distances
-from bisimetric.uses.aggregation.groups import labels
+from bisimetric.uses.aggregation.curves import (
+    AggregationCurve,
+    aggregation_curve,
+    manhattan_distances,
+)
+from bisimetric.uses.aggregation.groups import cluster
 from bisimetric.uses.aggregation.merging import aggregate
 from bisimetric.uses.aggregation.record import Aggregation
 
@@ -12,6 +16,6 @@ __all__ = [
     "AggregationCurve",
     "aggregate",
     "aggregation_curve",
-    "labels",
-    "map_distances",
+    "cluster",
+    "manhattan_distances",
 ]

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.progress import bar
-from bisimetric.uses.aggregation.groups import Rule
+from bisimetric.progress import show_progress
+from bisimetric.uses.aggregation.groups import ClusteringRule
 from bisimetric.uses.aggregation.merging import aggregate
 from bisimetric.uses.aggregation.record import Aggregation
 
-FEW = 40
+MAX_COUNTS = 40
 """Up to so many states every number of classes is tried; of more states, about as many numbers."""
-NOTHING = 1e-9
+NEGLIGIBLE_REGRET = 1e-9
 """The share of what a policy can lose at most that counts as nothing: rounding."""
 
 
@@ -34,36 +34,39 @@ class AggregationCurve:
     """
 
     mdp: MDP
-    rule: Rule
-    found: dict[str, tuple[Aggregation, ...]]
+    rule: ClusteringRule
+    aggregations: dict[str, tuple[Aggregation, ...]]
 
     @property
-    def nothing(self) -> float:
+    def negligible_regret(self) -> float:
         """A loss up to this is rounding."""
-        return NOTHING * self.mdp.farthest
+        return NEGLIGIBLE_REGRET * self.mdp.diameter_bound
 
-    def fewest(self, name: str, most: float = 0.0, *, lasting: bool = False) -> int:
+    def min_classes(self, name: str, max_regret: float = 0.0, *, persistent: bool = False) -> int:
         """The fewest classes, of those tried, by which no state loses more than `most`.
 
         A finer aggregation may lose more again; with `lasting`, none of those tried does.
         """
-        enough = most + self.nothing
+        enough = max_regret + self.negligible_regret
         good = self.mdp.num_states
-        for each in reversed(self.found[name]):
-            if each.loss <= enough:
+        for each in reversed(self.aggregations[name]):
+            if each.regret <= enough:
                 good = len(each)
-            elif lasting:
+            elif persistent:
                 break
         return good
 
     def lines(self) -> Iterator[str]:
         """How many classes keep how much, one distance a line."""
-        losses = [share * self.mdp.farthest for share in (0.0, 0.01, 0.1)]
+        losses = [share * self.mdp.diameter_bound for share in (0.0, 0.01, 0.1)]
         above = [f"at most {most:.3g}" if most else "nothing" for most in losses]
-        yield _row(f"of {self.mdp.num_states:,} classes, fewest (lasting) that lose", above)
-        for name in self.found:
-            counts = [(self.fewest(name, x), self.fewest(name, x, lasting=True)) for x in losses]
-            yield _row(name, [f"{few:,} ({lasting:,})" for few, lasting in counts])
+        yield _format_row(f"of {self.mdp.num_states:,} classes, fewest (lasting) that lose", above)
+        for name in self.aggregations:
+            counts = [
+                (self.min_classes(name, x), self.min_classes(name, x, persistent=True))
+                for x in losses
+            ]
+            yield _format_row(name, [f"{few:,} ({lasting:,})" for few, lasting in counts])
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -74,8 +77,8 @@ def aggregation_curve(
     distances: Mapping[str, Any],
     *,
     clusters: Sequence[int] | None = None,
-    rule: Rule = "incremental",
-    key: int = 0,
+    rule: ClusteringRule = "incremental",
+    seed: int = 0,
 ) -> AggregationCurve:
     """Aggregates by each of several distances, into each of several numbers of classes.
 
@@ -93,22 +96,22 @@ def aggregation_curve(
     """
     if not distances:
         raise InputError("uses.aggregation_curve: there are no distances; give at least one.")
-    counts = _counts(mdp.num_states) if clusters is None else sorted(set(clusters))
+    counts = _class_counts(mdp.num_states) if clusters is None else sorted(set(clusters))
     if not counts:
         raise InputError("uses.aggregation_curve: there are no numbers of clusters; give one.")
     found: dict[str, tuple[Aggregation, ...]] = {}
-    with bar(len(distances) * len(counts), "aggregations") as progress:
+    with show_progress(len(distances) * len(counts), "aggregations") as progress:
         for done, (name, d) in enumerate(distances.items()):
             by_classes: dict[int, Aggregation] = {}
             for at, count in enumerate(counts):
-                each = aggregate(mdp, d, clusters=count, rule=rule, key=key)
+                each = aggregate(mdp, d, clusters=count, rule=rule, seed=seed)
                 by_classes.setdefault(len(each), each)
-                progress.at(done * len(counts) + at + 1)
+                progress.set_position(done * len(counts) + at + 1)
             found[name] = tuple(by_classes[count] for count in sorted(by_classes))
     return AggregationCurve(mdp, rule, found)
 
 
-def map_distances(mdp: MDP) -> NDArray[np.float64]:
+def manhattan_distances(mdp: MDP) -> NDArray[np.float64]:
     """How far apart states lie on the map, (S, S): rows and columns between them.
 
     What one would use who knows nothing of behaviour, to compare with.
@@ -124,17 +127,17 @@ def map_distances(mdp: MDP) -> NDArray[np.float64]:
     )
 
 
-def _row(name: str, cells: list[str]) -> str:
+def _format_row(name: str, cells: list[str]) -> str:
     return f"{name:<44}" + "".join(f"{cell:>15}" for cell in cells)
 
 
-def _counts(states: int) -> list[int]:
+def _class_counts(num_states: int) -> list[int]:
     """Numbers of classes from 1 to all states.
 
     >>> _counts(3), len(_counts(10_000)), _counts(10_000)[-2:]
     ([1, 2, 3], 37, [7897, 10000])
     """
-    if states <= FEW:
-        return list(range(1, states + 1))
-    ratios = np.linspace(0.0, math.log(states), FEW)
+    if num_states <= MAX_COUNTS:
+        return list(range(1, num_states + 1))
+    ratios = np.linspace(0.0, math.log(num_states), MAX_COUNTS)
     return sorted({round(math.exp(ratio)) for ratio in ratios})

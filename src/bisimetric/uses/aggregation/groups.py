@@ -9,20 +9,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, near_names, whole
+from bisimetric.errors import InputError, require_integer, suggest_names
 from bisimetric.memory import require_memory
-from bisimetric.uses.aggregation.incremental import incremental, smallest_radius
-from bisimetric.uses.aggregation.linkage import complete
-from bisimetric.uses.aggregation.medoids import medoids
-from bisimetric.uses.tables import checked_table
+from bisimetric.uses.aggregation.incremental import cluster_incrementally, find_smallest_radius
+from bisimetric.uses.aggregation.linkage import complete_linkage
+from bisimetric.uses.aggregation.medoids import k_medoids
+from bisimetric.uses.tables import validate_distance_matrix
 
-CLOSE = 0.05
+MEDOID_SEARCH_TOLERANCE = 0.05
 """The share of the number of medoids that the search for it may leave open."""
 
-Rule = Literal["incremental", "complete", "medoids"]
+ClusteringRule = Literal["incremental", "complete", "medoids"]
 
 
-class Groups(NamedTuple):
+class Clustering(NamedTuple):
     """Classes of states.
 
     Attributes:
@@ -34,17 +34,17 @@ class Groups(NamedTuple):
 
     labels: NDArray[np.int64]
     representatives: NDArray[np.int64]
-    far: NDArray[np.float64]
+    representative_distances: NDArray[np.float64]
     diameters: NDArray[np.float64]
 
 
-def labels(
+def cluster(
     d: Any,
     *,
     radius: float | None = None,
     clusters: int | None = None,
-    rule: Rule = "incremental",
-    key: int = 0,
+    rule: ClusteringRule = "incremental",
+    seed: int = 0,
 ) -> NDArray[np.int64]:
     """The classes (n,) of states by their distances, numbered by first appearance.
 
@@ -66,40 +66,40 @@ def labels(
     >>> labels(np.abs(np.subtract.outer([0.0, 5.0, 1.0], [0.0, 5.0, 1.0])), clusters=2)
     array([0, 1, 0])
     """
-    table = checked_table("uses.labels", d)
-    return grouped("uses.labels", table, radius, clusters, rule, key).labels
+    table = validate_distance_matrix("uses.labels", d)
+    return cluster_matrix("uses.labels", table, radius, clusters, rule, seed).labels
 
 
-def grouped(
-    where: str,
-    table: NDArray[np.floating],
+def cluster_matrix(
+    caller: str,
+    distances: NDArray[np.floating],
     radius: float | None,
     clusters: int | None,
-    rule: Rule,
-    key: int,
-) -> Groups:
+    rule: ClusteringRule,
+    seed: int,
+) -> Clustering:
     """The classes of a checked table, with the states that stand for them.
 
     The representative of a class is its medoid under that rule, else the state whose farthest
     fellow is nearest.
     """
-    _check(where, len(table), radius, clusters, rule)
-    seed = whole(where, "key", key)
+    _validate_options(caller, len(distances), radius, clusters, rule)
+    seed = require_integer(caller, "key", seed)
     within = math.inf if radius is None else float(radius)
     centres = None
     if rule == "incremental":
-        bound = within if clusters is None else smallest_radius(table, clusters)
-        found = incremental(table, bound)
+        bound = within if clusters is None else find_smallest_radius(distances, clusters)
+        found = cluster_incrementally(distances, bound)
     elif rule == "complete":
-        need = table.nbytes / 2
-        require_memory(f"{where}: complete linkage needs", need, "use rule='incremental'")
-        found = complete(table, radius=within, clusters=clusters or 1)
+        need = distances.nbytes / 2
+        require_memory(f"{caller}: complete linkage needs", need, "use rule='incremental'")
+        found = complete_linkage(distances, radius=within, clusters=clusters or 1)
     else:
-        found, centres = _around(table, within, clusters, seed)
+        found, centres = _cluster_around_medoids(distances, within, clusters, seed)
     _, first, place = np.unique(found, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     ordered = np.asarray(rank[place], np.int64)
-    farthest = _farthest_fellows(table, ordered, np.argsort(ordered, kind="stable"))
+    farthest = _eccentricities(distances, ordered, np.argsort(ordered, kind="stable"))
     diameters = np.zeros(len(first))
     np.maximum.at(diameters, ordered, farthest)
     if centres is None:
@@ -108,61 +108,68 @@ def grouped(
         centres = order[np.unique(ordered[order], return_index=True)[1]]
     else:
         centres = centres[np.argsort(rank)]
-    far = table[centres[ordered], np.arange(len(table))].astype(np.float64)
+    far = distances[centres[ordered], np.arange(len(distances))].astype(np.float64)
     far[centres] = 0.0
-    return Groups(ordered, np.asarray(centres, np.int64), far, diameters)
+    return Clustering(ordered, np.asarray(centres, np.int64), far, diameters)
 
 
-def _check(where: str, states: int, radius: float | None, clusters: int | None, rule: str) -> None:
+def _validate_options(
+    caller: str, num_states: int, radius: float | None, clusters: int | None, rule: str
+) -> None:
     if (radius is None) == (clusters is None):
         found = "neither is" if radius is None else "both are"
         raise InputError(
-            f"{where}: {found} given; radius or clusters, one of the two, chooses the classes."
+            f"{caller}: {found} given; radius or clusters, one of the two, chooses the classes."
         )
-    if rule not in get_args(Rule):
-        hint = near_names(str(rule), get_args(Rule)) or f"; they are {', '.join(get_args(Rule))}."
-        raise InputError(f"{where}: there is no rule {rule!r}{hint}")
+    if rule not in get_args(ClusteringRule):
+        hint = (
+            suggest_names(str(rule), get_args(ClusteringRule))
+            or f"; they are {', '.join(get_args(ClusteringRule))}."
+        )
+        raise InputError(f"{caller}: there is no rule {rule!r}{hint}")
     if radius is not None and not (isinstance(radius, int | float | np.number) and radius >= 0):
-        raise InputError(f"{where}: radius is {radius!r} and must be a number, at least 0.")
-    if clusters is not None and whole(where, "clusters", clusters, 1) > states:
+        raise InputError(f"{caller}: radius is {radius!r} and must be a number, at least 0.")
+    if clusters is not None and require_integer(caller, "clusters", clusters, 1) > num_states:
         raise InputError(
-            f"{where}: {clusters} clusters are asked for and there are {states} states; ask for "
-            f"at most {states}."
+            f"{caller}: {clusters} clusters are asked for and there are {num_states} states; ask for "
+            f"at most {num_states}."
         )
 
 
-def _around(
-    table: NDArray[np.floating], radius: float, clusters: int | None, key: int
+def _cluster_around_medoids(
+    distances: NDArray[np.floating], radius: float, clusters: int | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Around so many medoids, or around about as few as are near enough."""
     if clusters is not None:
-        return medoids(table, clusters, key)
-    states = len(table)
+        return k_medoids(distances, clusters, seed)
+    states = len(distances)
     few, many = 0, 1
-    found = medoids(table, many, key)
-    while not _near(table, found, radius):
+    found = k_medoids(distances, many, seed)
+    while not _is_within_radius(distances, found, radius):
         few, many = many, min(4 * many, states)
-        found = medoids(table, many, key)
-    while many - few > max(1, CLOSE * many):
+        found = k_medoids(distances, many, seed)
+    while many - few > max(1, MEDOID_SEARCH_TOLERANCE * many):
         middle = (few + many) // 2
-        tried = medoids(table, middle, key)
-        if _near(table, tried, radius):
+        tried = k_medoids(distances, middle, seed)
+        if _is_within_radius(distances, tried, radius):
             many, found = middle, tried
         else:
             few = middle
     return found
 
 
-def _near(
-    table: NDArray[np.floating], found: tuple[NDArray[np.int64], NDArray[np.int64]], radius: float
+def _is_within_radius(
+    distances: NDArray[np.floating],
+    clustering: tuple[NDArray[np.int64], NDArray[np.int64]],
+    radius: float,
 ) -> bool:
-    centres = found[1][found[0]]
-    everyone = np.arange(len(table))
-    return bool(((table[centres, everyone] <= radius) | (centres == everyone)).all())
+    centres = clustering[1][clustering[0]]
+    everyone = np.arange(len(distances))
+    return bool(((distances[centres, everyone] <= radius) | (centres == everyone)).all())
 
 
 @njit(cache=True)
-def _farthest_fellows(table: Any, labels: Any, order: Any) -> Any:
+def _eccentricities(distances: Any, labels: Any, order: Any) -> Any:
     """How far the farthest other state of its class is from each state, (n,)."""
     farthest = np.zeros(len(labels))
     start = 0
@@ -173,7 +180,7 @@ def _farthest_fellows(table: Any, labels: Any, order: Any) -> Any:
         for i in range(start, end):
             s = order[i]
             for j in range(start, end):
-                if i != j and table[s, order[j]] > farthest[s]:
-                    farthest[s] = table[s, order[j]]
+                if i != j and distances[s, order[j]] > farthest[s]:
+                    farthest[s] = distances[s, order[j]]
         start = end
     return farthest

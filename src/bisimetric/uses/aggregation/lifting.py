@@ -12,11 +12,11 @@ from scipy import sparse
 from bisimetric import transport
 from bisimetric.mdp import MDP, induce_chain
 from bisimetric.rounding import TINY, UNIT
-from bisimetric.uses.aggregation.groups import Groups
-from bisimetric.uses.aggregation.solving import Small
+from bisimetric.uses.aggregation.groups import Clustering
+from bisimetric.uses.aggregation.solving import AggregateMDP
 
 
-class Lifting(NamedTuple):
+class LiftedPolicy(NamedTuple):
     """An action for each state.
 
     Attributes:
@@ -28,69 +28,69 @@ class Lifting(NamedTuple):
     """
 
     policy: NDArray[np.int64]
-    unlike: NDArray[np.float64]
+    action_distances: NDArray[np.float64]
     identical: NDArray[np.bool_]
 
 
-def lifted(
+def lift_policy(
     mdp: MDP,
-    table: NDArray[np.floating],
-    groups: Groups,
-    small: Small,
+    distances: NDArray[np.floating],
+    clustering: Clustering,
+    aggregate: AggregateMDP,
     kind: str | None,
     pi: NDArray[Any] | None,
     error: float = 0.0,
-) -> Lifting:
+) -> LiftedPolicy:
     """The policy of the classes, for the states.
 
     Under d_lax and distances of a policy it is the action that is most like it; else the same one,
     or where a state lacks that, again the one that is most like it. The distances of the table are
     within `error` of the true ones.
     """
-    labels, first = groups.labels, groups.representatives
+    labels, first = clustering.labels, clustering.representatives
     rounding = 0.0
     if pi is None or pi.ndim == 1:
-        taken = first * mdp.num_actions + (small.policy if pi is None else pi[first])
-        rewards, rows = np.ravel(mdp.R)[taken], mdp.shares[taken]
+        taken = first * mdp.num_actions + (aggregate.policy if pi is None else pi[first])
+        rewards, rows = np.ravel(mdp.R)[taken], mdp.normalised_probabilities[taken]
     else:
         chain = induce_chain(mdp, pi)
-        rewards, rows = chain.mdp.R[first, 0], chain.mdp.shares[first]
+        rewards, rows = chain.mdp.R[first, 0], chain.mdp.normalised_probabilities[first]
         rounding = chain.reward_error
     same = np.zeros(mdp.R.shape, np.bool_)
-    if small.policy.ndim == 1:
-        same[np.arange(mdp.num_states), small.policy[labels]] = True
-    wanted = mdp.has.copy()
+    if aggregate.policy.ndim == 1:
+        same[np.arange(mdp.num_states), aggregate.policy[labels]] = True
+    wanted = mdp.action_mask.copy()
     if kind != "lax" and pi is None:
-        lacks = ~(same & mdp.has).any(axis=1, keepdims=True)
+        lacks = ~(same & mdp.action_mask).any(axis=1, keepdims=True)
         wanted &= same | lacks
-    unlike = likenesses(
+    unlike = compute_action_distances(
         mdp,
-        table,
+        distances,
         rewards[labels],
         sparse.csr_array(rows[labels]),
         wanted,
         error=error if np.isfinite(error) else 0.0,
-        rounding=rounding,
+        reward_error=rounding,
     )
     least = unlike.min(axis=1, keepdims=True)
     # Among those that are most like it the same action is preferred, then the first.
     best = np.asarray(unlike <= least)
     policy = np.where((best & same).any(axis=1), same.argmax(axis=1), best.argmax(axis=1))
     everyone = np.arange(mdp.num_states)
-    certain = small.policy.ndim == 1
+    certain = aggregate.policy.ndim == 1
     identical = (first[labels] == everyone) & same[everyone, policy] & certain
-    return Lifting(policy.astype(np.int64), unlike[everyone, policy], identical)
+    return LiftedPolicy(policy.astype(np.int64), unlike[everyone, policy], identical)
 
 
-def likenesses(
+def compute_action_distances(
     mdp: MDP,
-    table: NDArray[np.floating],
+    distances: NDArray[np.floating],
     rewards: NDArray[np.float64],
     rows: sparse.csr_array,
-    wanted: NDArray[np.bool_],
+    mask: NDArray[np.bool_],
     *,
     error: float = 0.0,
-    rounding: float = 0.0,
+    reward_error: float = 0.0,
 ) -> NDArray[np.float64]:
     """How unlike each action of a state is to a given step, (S, A):
 
@@ -112,49 +112,61 @@ def likenesses(
     gaps = np.abs(rewards[:, None] - mdp.R)
     if mdp.is_deterministic and rows.nnz == mdp.num_states:
         here, there = rows.indices[:, None], mdp.next_state
-        moved = np.where(here == there, 0.0, table[here, there])
+        moved = np.where(here == there, 0.0, distances[here, there])
         found = gaps + mdp.discount * moved
     else:
-        found = gaps + mdp.discount * _moved(mdp, table, rows, wanted)
+        found = gaps + mdp.discount * _transport_costs(mdp, distances, rows, mask)
     longest = max(int(np.diff(mdp.P.indptr).max()), int(np.diff(rows.indptr).max()))
-    farthest = float(table.max()) + error + float(gaps.max())
-    found += (16 * longest + 4 * mdp.num_actions + 32) * (UNIT * farthest + TINY) + rounding
-    return np.where(wanted & mdp.has, found, np.inf)
+    farthest = float(distances.max()) + error + float(gaps.max())
+    found += (16 * longest + 4 * mdp.num_actions + 32) * (UNIT * farthest + TINY) + reward_error
+    return np.where(mask & mdp.action_mask, found, np.inf)
 
 
-def _moved(
-    mdp: MDP, table: NDArray[np.floating], rows: sparse.csr_array, wanted: NDArray[np.bool_]
+def _transport_costs(
+    mdp: MDP, distances: NDArray[np.floating], rows: sparse.csr_array, mask: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """W1 of a given distribution and of each action's, (S, A), where it is wanted."""
-    shares = mdp.shares
+    shares = mdp.normalised_probabilities
     first = np.concatenate([rows.indptr[:-1], rows.nnz + shares.indptr]).astype(np.int64)
     states = np.concatenate([rows.indices, shares.indices]).astype(np.int64)
     share = np.concatenate([rows.data, shares.data])
-    costs = transport.Costs(table, np.empty(0, np.int64), len(table))
+    costs = transport.Costs(distances, np.empty(0, np.int64), len(distances))
     found = np.zeros(mdp.R.shape)
-    _coupled(costs, first, states, share, wanted, int(np.diff(first).max()), found)
+    _fill_transport_costs(costs, first, states, share, mask, int(np.diff(first).max()), found)
     return found
 
 
 @njit(cache=True)
-def _coupled(
-    costs: Any, first: Any, states: Any, share: Any, wanted: Any, support: int, found: Any
+def _fill_transport_costs(
+    costs: Any,
+    row_starts: Any,
+    states: Any,
+    probabilities: Any,
+    mask: Any,
+    max_support: int,
+    out: Any,
 ) -> None:
     """Row s of `first` is the given distribution of state s; those of the MDP follow."""
-    room = transport.space(support)
-    num_states, actions = wanted.shape
+    room = transport.allocate_workspace(max_support)
+    num_states, actions = mask.shape
     for s in range(num_states):
         for b in range(actions):
-            if not wanted[s, b]:
+            if not mask[s, b]:
                 continue
             q = num_states + s * actions + b
-            n, m = transport.reduce(
-                room, states, share, first[s], first[s + 1], first[q], first[q + 1]
+            n, m = transport.cancel_common_mass(
+                room,
+                states,
+                probabilities,
+                row_starts[s],
+                row_starts[s + 1],
+                row_starts[q],
+                row_starts[q + 1],
             )
             if n == 0 or m == 0:
                 continue
-            transport.north_west(room, n, m)
-            transport.send(room, n, m)
+            transport.build_northwest_tree(room, n, m)
+            transport.compute_flows(room, n, m)
             if n > 1 and m > 1:
-                transport.improve(room, n, m, transport.gather(room, costs, n, m))
-            found[s, b] = transport.total(room, costs, n, m)
+                transport.optimise_tree(room, n, m, transport.gather_costs(room, costs, n, m))
+            out[s, b] = transport.compute_cost(room, costs, n, m)

@@ -13,8 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 
-def complete(
-    table: NDArray[np.floating], *, radius: float = np.inf, clusters: int = 1
+def complete_linkage(
+    distances: NDArray[np.floating], *, radius: float = np.inf, clusters: int = 1
 ) -> NDArray[np.int64]:
     """The classes (n,) of a symmetric table (n, n), numbered by first appearance.
 
@@ -25,50 +25,52 @@ def complete(
     >>> complete(table, clusters=2).tolist(), complete(table, radius=1.0).tolist()
     ([0, 0, 1, 1], [0, 0, 1, 2])
     """
-    pairs, heights = merges(table)
+    pairs, heights = compute_merges(distances)
     # Among equal heights the order stands, in which a class comes before what it is merged into.
     order = np.argsort(heights, kind="stable")
-    order = order[: max(len(table) - clusters, 0)]
+    order = order[: max(len(distances) - clusters, 0)]
     order = order[heights[order] <= radius]
-    return np.asarray(_classes(len(table), pairs[order]), np.int64)
+    return np.asarray(_label_merges(len(distances), pairs[order]), np.int64)
 
 
-def merges(table: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+def compute_merges(
+    distances: NDArray[np.floating],
+) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
     """All n - 1 merges: a state of each of the two classes, (n - 1, 2), and how far apart they are.
 
     They are in the order in which they are found, not in that of the distances.
     """
-    states = len(table)
-    half = np.empty(states * (states - 1) // 2, table.dtype)
-    _halved(table, half)
+    states = len(distances)
+    half = np.empty(states * (states - 1) // 2, distances.dtype)
+    _condense(distances, half)
     pairs = np.empty((max(states - 1, 0), 2), np.int64)
-    heights = np.empty(len(pairs), table.dtype)
-    _chained(half, states, pairs, heights)
+    heights = np.empty(len(pairs), distances.dtype)
+    _nearest_neighbour_chain(half, states, pairs, heights)
     return pairs, heights
 
 
 @njit(cache=True)
-def _halved(table: Any, half: Any) -> None:
+def _condense(distances: Any, condensed: Any) -> None:
     """The distances of the pairs t < s, row by row."""
     at = 0
-    for s in range(len(table)):
+    for s in range(len(distances)):
         for t in range(s):
-            half[at] = table[s, t]
+            condensed[at] = distances[s, t]
             at += 1
 
 
 @njit(cache=True, inline="always")
-def _place(s: int, t: int) -> int:
+def _condensed_index(s: int, t: int) -> int:
     return s * (s - 1) // 2 + t if s > t else t * (t - 1) // 2 + s
 
 
 @njit(cache=True)
-def _chained(half: Any, states: int, pairs: Any, heights: Any) -> None:
+def _nearest_neighbour_chain(condensed: Any, num_states: int, pairs: Any, heights: Any) -> None:
     """Finds all merges; of a class one state is left, and has its distances."""
-    left = np.arange(states)
-    count, length = states, 0
-    chain = np.empty(states, np.int64)
-    for merge in range(states - 1):
+    left = np.arange(num_states)
+    count, length = num_states, 0
+    chain = np.empty(num_states, np.int64)
+    for merge in range(num_states - 1):
         if length == 0:
             chain[0], length = left[0], 1
         while True:
@@ -77,11 +79,11 @@ def _chained(half: Any, states: int, pairs: Any, heights: Any) -> None:
             least = np.inf
             if length > 1:
                 nearest = chain[length - 2]
-                least = half[_place(s, nearest)]
+                least = condensed[_condensed_index(s, nearest)]
             for i in range(count):
                 t = left[i]
-                if t != s and half[_place(s, t)] < least:
-                    least, nearest = half[_place(s, t)], t
+                if t != s and condensed[_condensed_index(s, t)] < least:
+                    least, nearest = condensed[_condensed_index(s, t)], t
             if length > 1 and nearest == chain[length - 2]:
                 break
             chain[length] = nearest
@@ -97,16 +99,16 @@ def _chained(half: Any, states: int, pairs: Any, heights: Any) -> None:
             left[kept] = t
             kept += 1
             if t != stays:
-                farther = half[_place(gone, t)]
-                if farther > half[_place(stays, t)]:
-                    half[_place(stays, t)] = farther
+                farther = condensed[_condensed_index(gone, t)]
+                if farther > condensed[_condensed_index(stays, t)]:
+                    condensed[_condensed_index(stays, t)] = farther
         count = kept
 
 
 @njit(cache=True)
-def _classes(states: int, pairs: Any) -> Any:
+def _label_merges(num_states: int, pairs: Any) -> Any:
     """The classes that the merges make: a forest, in which the smaller state is the root."""
-    root = np.arange(states)
+    root = np.arange(num_states)
     for i in range(len(pairs)):
         s, t = pairs[i]
         while root[s] != s:
@@ -114,8 +116,8 @@ def _classes(states: int, pairs: Any) -> Any:
         while root[t] != t:
             t = root[t]
         root[max(s, t)] = min(s, t)
-    labels, found = np.empty(states, np.int64), 0
-    for s in range(states):
+    labels, found = np.empty(num_states, np.int64), 0
+    for s in range(num_states):
         if root[s] == s:
             labels[s] = found
             found += 1

@@ -8,13 +8,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-GAIN = 1e-9
+MIN_RELATIVE_GAIN = 1e-9
 """The share of the whole sum that a swap must gain; less is rounding."""
-PASSES = 100
+MAX_PASSES = 100
 """How often all states are tried in place of a medoid, at most; a few times is enough."""
 
 
-def medoids(table: NDArray[np.floating], k: int, key: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def k_medoids(
+    distances: NDArray[np.floating], k: int, seed: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """The labels (n,) and the medoids (k,) of a table (n, n): local least of sum_s d(s, medoid(s)).
 
     The first medoids are drawn, each with a chance in proportion to how far it is from those before
@@ -30,37 +32,39 @@ def medoids(table: NDArray[np.floating], k: int, key: int) -> tuple[NDArray[Any]
     """
     if k == 1:
         with np.errstate(over="ignore"):  # where sums overflow, any state will do
-            sums = table.sum(axis=1, dtype=np.float64) - table.diagonal()
-        return np.zeros(len(table), np.int64), np.array([int(sums.argmin())])
-    chosen = _drawn(table, k, np.random.default_rng(key))
-    near, _ = _swapped(table, chosen, GAIN, PASSES)
+            sums = distances.sum(axis=1, dtype=np.float64) - distances.diagonal()
+        return np.zeros(len(distances), np.int64), np.array([int(sums.argmin())])
+    chosen = _initialise_medoids(distances, k, np.random.default_rng(seed))
+    near, _ = _swap_medoids(distances, chosen, MIN_RELATIVE_GAIN, MAX_PASSES)
     return near, chosen
 
 
-def _drawn(table: NDArray[np.floating], k: int, random: np.random.Generator) -> NDArray[np.int64]:
+def _initialise_medoids(
+    distances: NDArray[np.floating], k: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
     chosen = np.empty(k, np.int64)
-    chosen[0] = random.integers(len(table))
-    far = table[chosen[0]].astype(np.float64)
-    taken = np.zeros(len(table), np.bool_)
+    chosen[0] = rng.integers(len(distances))
+    far = distances[chosen[0]].astype(np.float64)
+    taken = np.zeros(len(distances), np.bool_)
     for i in range(1, k):
         taken[chosen[i - 1]] = True
         far[taken] = 0.0
         # Where all are at distance 0 of a medoid, any will do. The sum of large ones may overflow.
         weights = far / far.max() if far.max() > 0 else np.where(taken, 0.0, 1.0)
         weights /= weights.sum()
-        chosen[i] = random.choice(len(table), p=weights)
-        np.minimum(far, table[chosen[i]], out=far)
+        chosen[i] = rng.choice(len(distances), p=weights)
+        np.minimum(far, distances[chosen[i]], out=far)
     return chosen
 
 
 @njit(cache=True)
-def _two_nearest(table: Any, chosen: Any, s: int) -> tuple[int, float, int, float]:
+def _two_nearest(distances: Any, medoids: Any, s: int) -> tuple[int, float, int, float]:
     """The two nearest medoids of a state, by their places, and their distances."""
     first, second = -1, -1
     here, there = np.inf, np.inf
-    for i in range(len(chosen)):
+    for i in range(len(medoids)):
         # Below every distance: a medoid is of its own class, whoever else is at distance 0.
-        far = -1.0 if chosen[i] == s else float(table[chosen[i], s])
+        far = -1.0 if medoids[i] == s else float(distances[medoids[i], s])
         if far < here:
             first, second, here, there = i, first, far, here
         elif far < there:
@@ -69,19 +73,21 @@ def _two_nearest(table: Any, chosen: Any, s: int) -> tuple[int, float, int, floa
 
 
 @njit(cache=True)
-def _swapped(table: Any, chosen: Any, gain: float, passes: int) -> tuple[Any, float]:
+def _swap_medoids(
+    distances: Any, medoids: Any, min_relative_gain: float, max_passes: int
+) -> tuple[Any, float]:
     """Swaps in `chosen` what makes the sum smaller; the places of the nearest medoids, the sum."""
-    states, k = len(table), len(chosen)
+    states, k = len(distances), len(medoids)
     near, next_near = np.empty(states, np.int64), np.empty(states, np.int64)
     here, there = np.empty(states), np.empty(states)
     taken = np.zeros(states, np.bool_)
     for i in range(k):
-        taken[chosen[i]] = True
+        taken[medoids[i]] = True
     for s in range(states):
-        near[s], here[s], next_near[s], there[s] = _two_nearest(table, chosen, s)
+        near[s], here[s], next_near[s], there[s] = _two_nearest(distances, medoids, s)
     change = np.empty(k)
     since = 0
-    for turn in range(passes * states):
+    for turn in range(max_passes * states):
         x = turn % states
         since += 1
         if since > states:
@@ -92,18 +98,18 @@ def _swapped(table: Any, chosen: Any, gain: float, passes: int) -> tuple[Any, fl
         joined = 0.0
         change[:] = 0.0
         for s in range(states):
-            far = 0.0 if s == x else float(table[x, s])
+            far = 0.0 if s == x else float(distances[x, s])
             if far < here[s]:
                 joined += far - here[s]
             else:
                 change[near[s]] += min(far, there[s]) - here[s]
         best = int(change.argmin())
-        if change[best] + joined < -gain * here.sum():
-            taken[chosen[best]], taken[x] = False, True
-            chosen[best] = x
+        if change[best] + joined < -min_relative_gain * here.sum():
+            taken[medoids[best]], taken[x] = False, True
+            medoids[best] = x
             since = 0
             for s in range(states):
-                far = -1.0 if s == x else float(table[x, s])
+                far = -1.0 if s == x else float(distances[x, s])
                 if near[s] == best or next_near[s] == best or far < there[s]:
-                    near[s], here[s], next_near[s], there[s] = _two_nearest(table, chosen, s)
+                    near[s], here[s], next_near[s], there[s] = _two_nearest(distances, medoids, s)
     return near, here.sum()

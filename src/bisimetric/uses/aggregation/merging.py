@@ -12,15 +12,20 @@ from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.uses.aggregation.groups import Rule, grouped
-from bisimetric.uses.aggregation.lifting import lifted
-from bisimetric.uses.aggregation.promises import Source, promises
+from bisimetric.uses.aggregation.groups import ClusteringRule, cluster_matrix
+from bisimetric.uses.aggregation.lifting import lift_policy
+from bisimetric.uses.aggregation.promises import CertifiedDistance, compute_bounds
 from bisimetric.uses.aggregation.record import Aggregation
-from bisimetric.uses.aggregation.solving import solved
-from bisimetric.uses.proofs import diameter_bound, difference, difference_error, proven
-from bisimetric.uses.tables import checked_table
+from bisimetric.uses.aggregation.solving import solve_aggregate_mdp
+from bisimetric.uses.proofs import (
+    certified_error,
+    describe_mismatch,
+    diameter_bound,
+    difference_error,
+)
+from bisimetric.uses.tables import validate_distance_matrix
 
-WHERE = "uses.aggregate"
+CALLER = "uses.aggregate"
 
 
 def aggregate(
@@ -29,8 +34,8 @@ def aggregate(
     *,
     radius: float | None = None,
     clusters: int | None = None,
-    rule: Rule = "incremental",
-    key: int = 0,
+    rule: ClusteringRule = "incremental",
+    seed: int = 0,
     proof: bool = False,
     measure: bool = True,
 ) -> Aggregation:
@@ -78,20 +83,22 @@ def aggregate(
     """
     if hasattr(d, "distance"):
         d = d.distance()
-    table = checked_table(WHERE, d)
-    error, kind, pi = _known(mdp, d, table)
+    table = validate_distance_matrix(CALLER, d)
+    error, kind, pi = _certify(mdp, d, table)
     if proof and math.isinf(error):
         raise InputError(
-            f"{WHERE}: proof=True asks for a promise, and nothing is proven of these distances; "
+            f"{CALLER}: proof=True asks for a promise, and nothing is proven of these distances; "
             "take a table of bisimetric.exact, or leave proof out."
         )
-    groups = grouped(WHERE, table, radius, clusters, rule, key)
-    small = solved(mdp, groups, pi)
-    lifting = lifted(mdp, table, groups, small, kind, pi, error)
+    groups = cluster_matrix(CALLER, table, radius, clusters, rule, seed)
+    small = solve_aggregate_mdp(mdp, groups, pi)
+    lifting = lift_policy(mdp, table, groups, small, kind, pi, error)
     promised = promised_gap = math.inf
     if math.isfinite(error):
-        source = Source(mdp, kind, error, pi)
-        promised_gap, promised = promises(source, groups, small, lifting, followed=measure)
+        source = CertifiedDistance(mdp, kind, error, pi)
+        promised_gap, promised = compute_bounds(
+            source, groups, small, lifting, evaluate_chain=measure
+        )
     lost = gap = lost_error = gap_error = math.nan
     if measure:
         V = (
@@ -114,7 +121,7 @@ def aggregate(
         kind,
         "V*" if pi is None else "V^pi",
         rule,
-        float(groups.far.max()),
+        float(groups.representative_distances.max()),
         groups.diameters,
         promised,
         lost,
@@ -126,17 +133,21 @@ def aggregate(
     )
 
 
-def _known(
-    mdp: MDP, d: Any, table: NDArray[np.floating]
+def _certify(
+    mdp: MDP, d: Any, distances: NDArray[np.floating]
 ) -> tuple[float, str | None, NDArray[Any] | None]:
     """The proven error of distances, their kind, and their policy."""
     found = None
-    if len(table) != mdp.num_states:
-        found = f"it has {len(table)} states and this one {mdp.num_states}"
-    elif isinstance(d, Distance) and math.isfinite(proven(d)):
-        found = difference(mdp, d.mdp)
+    if len(distances) != mdp.num_states:
+        found = f"it has {len(distances)} states and this one {mdp.num_states}"
+    elif isinstance(d, Distance) and math.isfinite(certified_error(d)):
+        found = describe_mismatch(mdp, d.mdp)
     if found is not None:
         raise InputError(
-            f"{WHERE}: d is of another MDP: {found}; give the MDP that it was made from."
+            f"{CALLER}: d is of another MDP: {found}; give the MDP that it was made from."
         )
-    return (proven(d), d.kind, d.policy) if isinstance(d, Distance) else (math.inf, None, None)
+    return (
+        (certified_error(d), d.kind, d.policy)
+        if isinstance(d, Distance)
+        else (math.inf, None, None)
+    )

@@ -77,13 +77,13 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric.mdp import MDP
 from bisimetric.rounding import TINY, UNIT
-from bisimetric.uses.aggregation.groups import Groups
-from bisimetric.uses.aggregation.lifting import Lifting
-from bisimetric.uses.aggregation.solving import Small
-from bisimetric.uses.proofs import add_up, diameter_bound, round_up, scale_up
+from bisimetric.uses.aggregation.groups import Clustering
+from bisimetric.uses.aggregation.lifting import LiftedPolicy
+from bisimetric.uses.aggregation.solving import AggregateMDP
+from bisimetric.uses.proofs import add_upward, diameter_bound, multiply_upward, round_upward
 
 
-class Source(NamedTuple):
+class CertifiedDistance(NamedTuple):
     """An MDP, and a proven distance of it: its kind, its error, and its policy or None."""
 
     mdp: MDP
@@ -92,100 +92,127 @@ class Source(NamedTuple):
     policy: NDArray[Any] | None
 
 
-def promises(
-    source: Source, groups: Groups, small: Small, lifting: Lifting, *, followed: bool
+def compute_bounds(
+    certified: CertifiedDistance,
+    clustering: Clustering,
+    aggregate: AggregateMDP,
+    lifted: LiftedPolicy,
+    *,
+    evaluate_chain: bool,
 ) -> tuple[float, float]:
     """No value is farther off than the first; the lifted policy loses no more than the second.
 
     Where regrets are not `followed` along the policy, which takes the solution of a linear system
     of all states, the largest counts for ever.
     """
-    mdp, diameter = source.mdp, diameter_bound(source.mdp)
-    away = groups.representatives[groups.labels] != np.arange(mdp.num_states)
-    near = np.where(away, np.minimum(add_up(groups.far, source.error), diameter), 0.0)
-    off = values_off(source, groups, small, near)
-    unlike = add_up(lifting.unlike, scale_up(mdp.discount, source.error))
-    unlike = np.where(lifting.identical, 0.0, unlike)
-    regrets = regrets_at_most(source, groups, small, lifting.policy, add_up(near, unlike), off)
-    promised = _loss(mdp, lifting.policy, np.clip(regrets, 0.0, diameter), followed)
+    mdp, diameter = certified.mdp, diameter_bound(certified.mdp)
+    away = clustering.representatives[clustering.labels] != np.arange(mdp.num_states)
+    near = np.where(
+        away,
+        np.minimum(add_upward(clustering.representative_distances, certified.error), diameter),
+        0.0,
+    )
+    off = bound_value_errors(certified, clustering, aggregate, near)
+    unlike = add_upward(lifted.action_distances, multiply_upward(mdp.discount, certified.error))
+    unlike = np.where(lifted.identical, 0.0, unlike)
+    regrets = bound_regrets(
+        certified, clustering, aggregate, lifted.policy, add_upward(near, unlike), off
+    )
+    promised = _bound_policy_regret(
+        mdp, lifted.policy, np.clip(regrets, 0.0, diameter), evaluate_chain
+    )
     return min(float(off.max()), diameter), min(promised, diameter)
 
 
-def values_off(
-    source: Source, groups: Groups, small: Small, near: NDArray[np.float64]
+def bound_value_errors(
+    certified: CertifiedDistance,
+    clustering: Clustering,
+    aggregate: AggregateMDP,
+    distances: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """e(s) >= |V(s) - V'([s])|, (S,), from r(s), (S,), which includes the error of the distance.
 
     V' are the solved values: no farther than their error from the exact ones, which are no farther
     than the range of R / (1 - discount) from any value.
     """
-    worst = small.mdp.replace(R=small.ahead(near))
+    worst = aggregate.mdp.replace(R=aggregate.discounted_expectation(distances))
     more = (
         planning.optimal_values(worst, tol=math.inf)
-        if source.policy is None
-        else planning.policy_values(worst, small.policy, tol=math.inf)
+        if certified.policy is None
+        else planning.policy_values(worst, aggregate.policy, tol=math.inf)
     )
-    found = add_up(near, add_up(more.values, more.error)[groups.labels])
+    found = add_upward(distances, add_upward(more.values, more.error)[clustering.labels])
     # With n the most entries of a row: the rows of P' are sums of rounded probabilities, 4 n + 4
     # units off the exact ones, which counts for V' and for e; what r is ahead, another 2 n + 4.
-    rounding = _rounding(small, float(found.max())) / (1 - small.mdp.discount) * (1 + 8 * UNIT)
-    exactly = np.minimum(add_up(found, rounding), diameter_bound(source.mdp))
-    return np.asarray(add_up(exactly, small.values.error))
+    rounding = (
+        _backup_rounding(aggregate, float(found.max()))
+        / (1 - aggregate.mdp.discount)
+        * (1 + 8 * UNIT)
+    )
+    exactly = np.minimum(add_upward(found, rounding), diameter_bound(certified.mdp))
+    return np.asarray(add_upward(exactly, aggregate.values.error))
 
 
-def _rounding(small: Small, largest: float) -> float:
+def _backup_rounding(aggregate: AggregateMDP, largest: float) -> float:
     """What one backup in the aggregated MDP may lose in rounding, beside numbers up to `largest`.
 
     At most 6 n + 8 units of what is summed, with n the most entries of a row.
     """
-    longest = int(np.diff(small.rows.indptr).max())
-    summed = float(np.abs(small.mdp.R).max() + np.abs(small.values.values).max() + largest)
+    longest = int(np.diff(aggregate.rows.indptr).max())
+    summed = float(np.abs(aggregate.mdp.R).max() + np.abs(aggregate.values.values).max() + largest)
     return (8 * longest + 32) * (UNIT * summed + TINY)
 
 
-def regrets_at_most(
-    source: Source,
-    groups: Groups,
-    small: Small,
+def bound_regrets(
+    certified: CertifiedDistance,
+    clustering: Clustering,
+    aggregate: AggregateMDP,
     policy: NDArray[np.int64],
-    unlike: NDArray[np.float64],
-    off: NDArray[np.float64],
+    dissimilarities: NDArray[np.float64],
+    value_errors: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """V(s) - Q(s, b) at most, (S,), from r(s) + delta(s) and e(s), (S,)."""
-    mdp, pi = source.mdp, source.policy
+    mdp, pi = certified.mdp, certified.policy
     if pi is not None:
         taken = pi if pi.ndim == 1 else np.where((pi > 0).sum(axis=1) == 1, pi.argmax(axis=1), -1)
-        return np.where(policy == taken, 0.0, unlike)
-    better = _margins(small, off)[groups.labels]
-    found = add_up(unlike, np.maximum(better, 0.0))
-    if source.kind == "bisimulation":
-        alike = (mdp.has == mdp.has[groups.representatives[groups.labels]]).all(axis=1)
-        found = np.where(alike, add_up(unlike, better), found)
+        return np.where(policy == taken, 0.0, dissimilarities)
+    better = _action_margins(aggregate, value_errors)[clustering.labels]
+    found = add_upward(dissimilarities, np.maximum(better, 0.0))
+    if certified.kind == "bisimulation":
+        alike = (
+            mdp.action_mask == mdp.action_mask[clustering.representatives[clustering.labels]]
+        ).all(axis=1)
+        found = np.where(alike, add_upward(dissimilarities, better), found)
     return np.asarray(found)
 
 
-def _margins(small: Small, off: NDArray[np.float64]) -> NDArray[np.float64]:
+def _action_margins(
+    aggregate: AggregateMDP, value_errors: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """m(c), (classes,): how much better than a_c another action may be, or -inf."""
-    mdp = small.mdp
+    mdp = aggregate.mdp
     # Q' is that of rounded rows of P', and e is a sum of them: both are as far off as a backup.
-    unsure = add_up(small.ahead(off), _rounding(small, float(off.max())))
-    Q = planning.action_values(mdp, small.values)
-    taken = np.arange(mdp.num_actions) == small.policy[:, None]
-    others = np.where(taken, -np.inf, add_up(Q, unsure)).max(axis=1)
-    return np.asarray(add_up(others, add_up(-Q, unsure)[taken]))
+    unsure = add_upward(
+        aggregate.discounted_expectation(value_errors),
+        _backup_rounding(aggregate, float(value_errors.max())),
+    )
+    Q = planning.action_values(mdp, aggregate.values)
+    taken = np.arange(mdp.num_actions) == aggregate.policy[:, None]
+    others = np.where(taken, -np.inf, add_upward(Q, unsure)).max(axis=1)
+    return np.asarray(add_upward(others, add_upward(-Q, unsure)[taken]))
 
 
-def _loss(
-    mdp: MDP, policy: NDArray[np.int64], regrets: NDArray[np.float64], followed: bool
+def _bound_policy_regret(
+    mdp: MDP, policy: NDArray[np.int64], regrets: NDArray[np.float64], evaluate_chain: bool
 ) -> float:
     if not regrets.any():
         return 0.0
     largest = float(regrets.max())
     if not math.isfinite(largest):
         return math.inf
-    most = round_up(Fraction(largest) / (1 - Fraction(mdp.discount)))
-    if followed:
+    most = round_upward(Fraction(largest) / (1 - Fraction(mdp.discount)))
+    if evaluate_chain:
         paid = mdp.replace(R=np.broadcast_to(regrets[:, None], mdp.R.shape))
         lost = planning.policy_values(paid, policy, tol=math.inf)
-        most = min(most, float(add_up(lost.values.max(), lost.error)))
+        most = min(most, float(add_upward(lost.values.max(), lost.error)))
     return most

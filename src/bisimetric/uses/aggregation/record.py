@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.mdp import MDP
-from bisimetric.planning import Values
-from bisimetric.uses.aggregation.groups import Rule
+from bisimetric.planning import ValueFunction
+from bisimetric.uses.aggregation.groups import ClusteringRule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,20 +45,20 @@ class Aggregation:
     labels: NDArray[np.int64]
     representatives: NDArray[np.int64]
     mdp: MDP
-    values: Values
+    values: ValueFunction
     policy: NDArray[np.int64]
     kind: str | None
-    of: str
-    rule: Rule
+    value_function: str
+    rule: ClusteringRule
     radius: float
     diameters: NDArray[np.float64]
-    promised: float
-    loss: float
-    promised_gap: float
-    gap: float
-    most: float
-    loss_error: float = math.nan
-    gap_error: float = math.nan
+    regret_bound: float
+    regret: float
+    value_bound: float
+    value_gap: float
+    diameter_bound: float
+    regret_error: float = math.nan
+    value_gap_error: float = math.nan
 
     def __post_init__(self) -> None:
         for array in (self.labels, self.representatives, self.policy, self.diameters):
@@ -82,14 +82,14 @@ class Aggregation:
         states, largest = len(self.labels), int(np.bincount(self.labels).max())
         yield f"classes    {len(self):,} of {states:,} states, the largest of {largest:,}"
         yield f"radius     {self.radius:.4g}, the farthest that a state is from its representative"
-        gap = _beside(self.promised_gap, self.gap, self.gap_error)
-        yield f"values     {gap}: how far V' is off {self.of}"
-        loss = _beside(self.promised, self.loss, self.loss_error)
-        yield f"loss       {loss}: what the policy loses of {self.of}"
-        if math.isinf(self.promised):
+        gap = _format_with_bound(self.value_bound, self.value_gap, self.value_gap_error)
+        yield f"values     {gap}: how far V' is off {self.value_function}"
+        loss = _format_with_bound(self.regret_bound, self.regret, self.regret_error)
+        yield f"loss       {loss}: what the policy loses of {self.value_function}"
+        if math.isinf(self.regret_bound):
             yield "note       nothing is proven of these distances, so nothing is promised"
-        elif self.promised >= self.most > 0:
-            yield f"note       the promise says nothing: no policy loses more than {self.most:.4g}"
+        elif self.regret_bound >= self.diameter_bound > 0:
+            yield f"note       the promise says nothing: no policy loses more than {self.diameter_bound:.4g}"
         if self.note is not None:
             yield f"note       {self.note}"
 
@@ -101,11 +101,11 @@ class Aggregation:
         classes = "1 class" if len(self) == 1 else f"{len(self)} classes"
         return (
             f"Aggregation({len(self.labels)} states in {classes} by {by}, {self.rule}, "
-            f"loss {_beside(self.promised, self.loss)})"
+            f"loss {_format_with_bound(self.regret_bound, self.regret)})"
         )
 
 
-def _beside(promised: float, measured: float, error: float = math.nan) -> str:
+def _format_with_bound(upper_bound: float, measured: float, error: float = math.nan) -> str:
     """What was measured, with its error, beside what was promised.
 
     >>> _beside(2.0, 0.5, 1e-15), _beside(math.inf, 0.5), _beside(2.0, math.nan)
@@ -114,5 +114,5 @@ def _beside(promised: float, measured: float, error: float = math.nan) -> str:
     found = "not measured" if math.isnan(measured) else f"{measured:.4g}"
     if not math.isnan(error):
         found += f" (error {error:.2g})"
-    bound = "no promise" if math.isinf(promised) else f"at most {promised:.4g} promised"
+    bound = "no promise" if math.isinf(upper_bound) else f"at most {upper_bound:.4g} promised"
     return f"{found}, {bound}"

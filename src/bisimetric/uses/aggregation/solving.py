@@ -11,12 +11,12 @@ from scipy import sparse
 
 from bisimetric import planning
 from bisimetric.mdp import MDP
-from bisimetric.planning import Values
+from bisimetric.planning import ValueFunction
 from bisimetric.relation import quotient
-from bisimetric.uses.aggregation.groups import Groups
+from bisimetric.uses.aggregation.groups import Clustering
 
 
-class Small(NamedTuple):
+class AggregateMDP(NamedTuple):
     """An aggregated MDP, solved.
 
     Attributes:
@@ -29,19 +29,21 @@ class Small(NamedTuple):
 
     mdp: MDP
     policy: NDArray[Any]
-    values: Values
+    values: ValueFunction
     rows: sparse.csr_array
 
-    def ahead(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def discounted_expectation(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """discount * sum_x P(t_c, a)(x) numbers(x), (classes, A), for numbers (S,)."""
         return np.asarray(self.mdp.discount * (self.rows @ numbers).reshape(self.mdp.R.shape))
 
 
-def solved(mdp: MDP, groups: Groups, pi: NDArray[Any] | None) -> Small:
+def solve_aggregate_mdp(mdp: MDP, clustering: Clustering, pi: NDArray[Any] | None) -> AggregateMDP:
     """The MDP of the representatives, with an optimal policy or theirs, and its values."""
-    labels, first = groups.labels, groups.representatives
+    labels, first = clustering.labels, clustering.representatives
 
-    rows = mdp.shares[(first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()]
+    rows = mdp.normalised_probabilities[
+        (first[:, None] * mdp.num_actions + np.arange(mdp.num_actions)).ravel()
+    ]
     small = quotient(mdp, labels, states=first)
     if pi is not None:
         policy = pi[first]
@@ -52,4 +54,4 @@ def solved(mdp: MDP, groups: Groups, pi: NDArray[Any] | None) -> Small:
         # The first of those that nothing tells apart, so that rounding has no say.
         behind = Q.max(axis=1, keepdims=True) - Q
         policy = (behind <= 2 * values.error).argmax(axis=1)
-    return Small(small.replace(policy=policy), policy, values, sparse.csr_array(rows))
+    return AggregateMDP(small.replace(policy=policy), policy, values, sparse.csr_array(rows))

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from bisimetric.uses.compression import models
-from bisimetric.uses.compression.thinning import Compressed, compress
+from bisimetric.uses.compression.thinning import Compression, compress
 
-__all__ = ["Compressed", "compress", "models"]
+__all__ = ["Compression", "compress", "models"]

@@ -15,15 +15,20 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.mdp.rewards import mean_rewards
 from bisimetric.rounding import UNIT
-from bisimetric.transitions import END, Transitions
-from bisimetric.uses.compression.pairs import Pairs, distinct
-from bisimetric.uses.proofs import ROUNDING, action_values, add_up, difference_error
+from bisimetric.transitions import TERMINAL, Transitions
+from bisimetric.uses.compression.pairs import StateActions, find_state_actions
+from bisimetric.uses.proofs import (
+    ROUNDING_SLACK,
+    add_upward,
+    certified_action_values,
+    difference_error,
+)
 
-WHERE = "uses.compression.models"
+CALLER = "uses.compression.models"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Solved:
+class ReplayPolicy:
     """The policy that some steps teach, what it is promised to lose, and what it loses.
 
     Attributes:
@@ -38,14 +43,14 @@ class Solved:
     """
 
     model: MDP
-    borrowed: NDArray[np.float64]
+    nearest_distances: NDArray[np.float64]
     policy: NDArray[np.int64]
-    promised: NDArray[np.float64]
-    lost: NDArray[np.float64]
-    lost_error: float = math.nan
+    regret_bound: NDArray[np.float64]
+    regret: NDArray[np.float64]
+    regret_error: float = math.nan
 
 
-def solved(steps: Transitions, d: Distance) -> Solved:
+def solve_replay(transitions: Transitions, d: Distance) -> ReplayPolicy:
     """Solves the model that steps make, where (s, a) is that of the nearest state in d that has it.
 
     With t the state that (s, a) borrows from, delta(s, a) = d(s, t) + error, and to that is added
@@ -60,53 +65,56 @@ def solved(steps: Transitions, d: Distance) -> Solved:
         d: the distance of their states, of kind "bisimulation" for a promise.
     """
     if not isinstance(d, Distance):
-        raise InputError(f"{WHERE}: d is {type(d).__name__} and must be a Distance.")
+        raise InputError(f"{CALLER}: d is {type(d).__name__} and must be a Distance.")
     truth = d.mdp
-    pairs = distinct(WHERE, steps, d)
-    model, borrowed, source = _completed(steps, pairs, d)
+    pairs = find_state_actions(CALLER, transitions, d)
+    model, borrowed, source = _complete_model(transitions, pairs, d)
     policy = planning.greedy_policy(model, tol=math.inf)
     best = planning.optimal_values(truth, tol=math.inf)
     followed = planning.policy_values(truth, policy, tol=math.inf)
     lost = np.maximum(best.values - followed.values, 0.0)
     promised = np.full(truth.num_states, np.inf)
-    known = truth.has[pairs.states, pairs.actions].all() and np.isfinite(borrowed[truth.has]).all()
+    known = (
+        truth.action_mask[pairs.states, pairs.actions].all()
+        and np.isfinite(borrowed[truth.action_mask]).all()
+    )
     if known and d.kind == "bisimulation" and math.isfinite(d.error):
-        off = _misfit(model, truth, source, best)
-        promised = _promised(model, borrowed + d.error + off, policy, truth)
+        off = _model_error(model, truth, source, best)
+        promised = _bound_regret(model, borrowed + d.error + off, policy, truth)
     lost_error = difference_error(best, followed, float(lost.max()))
-    return Solved(model, borrowed, policy, promised, lost, lost_error)
+    return ReplayPolicy(model, borrowed, policy, promised, lost, lost_error)
 
 
-def _completed(
-    steps: Transitions, pairs: Pairs, d: Distance
+def _complete_model(
+    transitions: Transitions, state_actions: StateActions, d: Distance
 ) -> tuple[MDP, NDArray[np.float64], NDArray[np.int64]]:
     """The model, how far it borrows, and from which state, (S, A) each."""
     truth = d.mdp
     size, actions = truth.R.shape
-    if steps.end is not None and steps.end >= size:
+    if transitions.terminal_state is not None and transitions.terminal_state >= size:
         raise InputError(
-            f"{WHERE}: steps end episodes, and the distance does not know their end; take that of "
+            f"{CALLER}: steps end episodes, and the distance does not know their end; take that of "
             "Transitions.to_mdp()."
         )
     table = np.asarray(d.values, np.float64)
     borrowed = np.full((size, actions), np.inf)
     source = np.tile(np.arange(size)[:, None], (1, actions))
-    for action in np.unique(pairs.actions):
-        having = np.unique(pairs.states[pairs.actions == action])
+    for action in np.unique(state_actions.actions):
+        having = np.unique(state_actions.states[state_actions.actions == action])
         nearest = table[:, having].argmin(axis=1)
         source[:, action] = having[nearest]
         borrowed[:, action] = table[np.arange(size), having[nearest]]
         borrowed[having, action], source[having, action] = 0.0, having
-    row = steps.states * actions + steps.actions
+    row = transitions.states * actions + transitions.actions
     counts = sparse.csr_array(
-        (np.ones(len(steps)), (row, steps.successors)), (size * actions, size)
+        (np.ones(len(transitions)), (row, transitions.successors)), (size * actions, size)
     )
     totals = np.bincount(row, minlength=size * actions)
     counts.data /= np.repeat(totals, np.diff(counts.indptr))
-    rewards = mean_rewards(row, steps.rewards, size * actions)[0]
+    rewards = mean_rewards(row, transitions.rewards, size * actions)[0]
     # What no step shows, and the end of episodes, stays on the spot and pays 0.
     still = np.isinf(borrowed)
-    if truth.names is not None and truth.names[-1] == END:
+    if truth.names is not None and truth.names[-1] == TERMINAL:
         still[-1], borrowed[-1], source[-1] = True, 0.0, size - 1
     takes = (source * actions + np.arange(actions)).ravel()
     spot = np.repeat(np.arange(size), actions)
@@ -115,49 +123,57 @@ def _completed(
         (np.ones(mask.sum()), (np.flatnonzero(mask), spot[mask])), counts.shape
     )
     R = np.where(still, 0.0, rewards[takes].reshape(size, actions))
-    has = truth.has & np.isfinite(borrowed)
-    has = np.where(has.any(axis=1)[:, None], has, truth.has)
+    has = truth.action_mask & np.isfinite(borrowed)
+    has = np.where(has.any(axis=1)[:, None], has, truth.action_mask)
     model = truth.replace(P=sparse.csr_array(P), R=R, available=has, policy=None)
     return model, borrowed, source
 
 
-def _misfit(
-    model: MDP, truth: MDP, source: NDArray[np.int64], best: planning.Values
+def _model_error(
+    model: MDP,
+    reference: MDP,
+    nearest_states: NDArray[np.int64],
+    optimal_values: planning.ValueFunction,
 ) -> NDArray[np.float64]:
     """How far the model of (t, a) is from the truth there, in values, (S, A).
 
     With n the most entries of a row, normalising both rows takes n + 1 units of rounding each, and
     their difference and its sum n more.
     """
-    size, actions = truth.R.shape
-    takes = (source * actions + np.arange(actions)).ravel()
-    span = float(np.ptp(best.values)) + 2 * best.error
-    moved = abs(model.shares - truth.shares[takes]).sum(axis=1).reshape(size, actions) / 2
-    longest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (model, truth))
+    size, actions = reference.R.shape
+    takes = (nearest_states * actions + np.arange(actions)).ravel()
+    span = float(np.ptp(optimal_values.values)) + 2 * optimal_values.error
+    moved = (
+        abs(model.normalised_probabilities - reference.normalised_probabilities[takes])
+        .sum(axis=1)
+        .reshape(size, actions)
+        / 2
+    )
+    longest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (model, reference))
     if longest > 1:
         moved += (3 * longest + 8) * UNIT
-    paid = np.abs(model.R - truth.R.ravel()[takes].reshape(size, actions))
-    return np.where(model.has, paid + truth.discount * span * moved, 0.0)
+    paid = np.abs(model.R - reference.R.ravel()[takes].reshape(size, actions))
+    return np.where(model.action_mask, paid + reference.discount * span * moved, 0.0)
 
 
-def _promised(
-    model: MDP, delta: NDArray[np.float64], policy: NDArray[np.int64], truth: MDP
+def _bound_regret(
+    model: MDP, delta: NDArray[np.float64], policy: NDArray[np.int64], reference: MDP
 ) -> NDArray[np.float64]:
     """A bound on what the policy loses in the truth, state by state.
 
     delta and E are sums of numbers at least 0, whose rounding `ROUNDING` exceeds.
     """
     ahead = planning.optimal_values(model, tol=math.inf)
-    delta = np.where(model.has, (1 + ROUNDING) * delta, 0.0)
+    delta = np.where(model.action_mask, (1 + ROUNDING_SLACK) * delta, 0.0)
     unsure = model.replace(R=delta)
     drift = planning.optimal_values(unsure, tol=math.inf)
-    Q = action_values(model, ahead)
-    E = (1 + ROUNDING) * planning.action_values(unsure, drift.values + drift.error) + Q.error
+    Q = certified_action_values(model, ahead)
+    E = (1 + ROUNDING_SLACK) * planning.action_values(unsure, drift.values + drift.error) + Q.error
     everyone = np.arange(len(policy))
-    high = np.where(model.has, add_up(Q.values, E), -np.inf)
+    high = np.where(model.action_mask, add_upward(Q.values, E), -np.inf)
     high[everyone, policy] = -np.inf
-    low = -add_up(-Q.values, E)[everyone, policy]
-    regret = np.maximum(add_up(high.max(axis=1), -low), 0.0)
-    chain = truth.under(policy).replace(R=regret[:, None])
+    low = -add_upward(-Q.values, E)[everyone, policy]
+    regret = np.maximum(add_upward(high.max(axis=1), -low), 0.0)
+    chain = reference.apply_policy(policy).replace(R=regret[:, None])
     total = planning.policy_values(chain, np.zeros(len(policy), np.int64), tol=math.inf)
-    return np.asarray((1 + ROUNDING) * (total.values + total.error))
+    return np.asarray((1 + ROUNDING_SLACK) * (total.values + total.error))

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from bisimetric import planning
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.transitions import Transitions
-from bisimetric.uses.compression.pairs import Pairs, distinct
+from bisimetric.uses.compression.pairs import StateActions, find_state_actions
 from bisimetric.uses.covering import k_centre
-from bisimetric.uses.proofs import ROUNDING, action_values, difference_error
+from bisimetric.uses.proofs import ROUNDING_SLACK, certified_action_values, difference_error
 
-WHERE = "uses.compress"
-VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}
+CALLER = "uses.compress"
+BOUNDED_VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}
 """What differs by at most d(s, t) between (s, a) and (t, a), by the kind of distance."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Compressed:
+class Compression:
     """A thinned replay buffer: what was kept, and which kept step stands for which other.
 
     Attributes:
@@ -48,26 +48,26 @@ class Compressed:
     """
 
     transitions: Transitions
-    kept: NDArray[np.int64]
-    assigned: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    representatives: NDArray[np.int64]
     distances: NDArray[np.float64]
     radius: float
     radii: NDArray[np.float64]
-    pairs: int
-    values: str | None
-    promised: float
-    lost: float | None
-    made: dict[str, Any]
-    lost_error: float = math.nan
+    num_state_actions: int
+    value_function: str | None
+    value_bound: float
+    value_gap: float | None
+    metadata: dict[str, Any]
+    value_gap_error: float = math.nan
 
     def __repr__(self) -> str:
         return (
-            f"Compressed({len(self.kept):,} of {len(self.assigned):,} steps, "
+            f"Compressed({len(self.indices):,} of {len(self.representatives):,} steps, "
             f"radius {self.radius:.4g})"
         )
 
 
-def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = False) -> Compressed:
+def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = False) -> Compression:
     """Steps that stand for all: every step has a kept one with its action, at most `radius` away.
 
     Two steps are as far apart as their states are by d, infinitely far where their actions differ.
@@ -96,110 +96,119 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
     (Compressed(2 of 4 steps, radius 1), [0, 2], [0, 0, 2, 0])
     """
     started = time.perf_counter()
-    number = _number(keep, len(transitions))
+    number = _num_kept(keep, len(transitions))
     if transitions.num_actions is None:
         raise InputError(
-            f"{WHERE}: actions are continuous, {transitions.actions.shape[1:]}, and a kept step "
+            f"{CALLER}: actions are continuous, {transitions.actions.shape[1:]}, and a kept step "
             "must have the same action as those it stands for; number them from 0."
         )
-    pairs = distinct(WHERE, transitions, d)
-    values, error = _bounded(d, pairs)
+    pairs = find_state_actions(CALLER, transitions, d)
+    values, error = _certify_values(d, pairs)
     if proof and values is None:
         raise InputError(
-            f"{WHERE}: proof was asked for, and nothing is proven of this distance for these "
+            f"{CALLER}: proof was asked for, and nothing is proven of this distance for these "
             "steps; take one that `exact` made of them, or leave proof out."
         )
     taken = len(np.unique(pairs.actions))
     if number < taken:
         raise InputError(
-            f"{WHERE}: keep leaves {number} of {len(transitions):,} steps, and {taken} actions "
+            f"{CALLER}: keep leaves {number} of {len(transitions):,} steps, and {taken} actions "
             f"were taken, each of which needs one; keep {taken} or more."
         )
     cover = k_centre(pairs.row, number)
-    chosen = pairs.first[cover.centres]
+    chosen = pairs.first_indices[cover.centres]
     if number > len(chosen):
-        chosen = np.concatenate([chosen, _repeated(pairs, chosen, number - len(chosen))])
+        chosen = np.concatenate([chosen, _select_repeats(pairs, chosen, number - len(chosen))])
     kept = np.sort(chosen)
-    stands = cover.centres[cover.assigned]
-    again = pairs.again(stands)
+    stands = cover.centres[cover.labels]
+    again = pairs.representative_distances(stands)
     apart = cover.distances if again is None else again
     radius = float(apart.max())
     thinned = dataclasses.replace(
         transitions[kept],
-        made={**transitions.made, "thinned": {"from": len(transitions), "radius": radius}},
+        metadata={**transitions.metadata, "thinned": {"from": len(transitions), "radius": radius}},
     )
     # Kept steps stand for themselves, also those that repeat a state and an action.
-    assigned = pairs.first[stands][pairs.member]
+    assigned = pairs.first_indices[stands][pairs.labels]
     assigned[kept] = kept
-    lost, lost_error = (None, math.nan) if values is None else _lost(values, d, pairs, assigned)
-    return Compressed(
+    lost, lost_error = (
+        (None, math.nan) if values is None else _measure_value_gap(values, d, pairs, assigned)
+    )
+    return Compression(
         thinned,
         kept,
         assigned,
-        apart[pairs.member],
+        apart[pairs.labels],
         radius,
         cover.radii,
-        len(pairs.first),
+        len(pairs.first_indices),
         values,
-        (1 + ROUNDING) * (radius + error) if values else math.inf,
+        (1 + ROUNDING_SLACK) * (radius + error) if values else math.inf,
         lost,
         {"keep": keep, "seconds": time.perf_counter() - started},
         lost_error,
     )
 
 
-def _number(keep: Any, steps: int) -> int:
+def _num_kept(keep: Any, num_transitions: int) -> int:
     """How many steps are kept."""
     if isinstance(keep, (float, np.floating)):
         if not 0 < keep <= 1:
             raise InputError(
-                f"{WHERE}: keep is {keep} and must be a share, above 0 and at most 1.0, or a whole "
+                f"{CALLER}: keep is {keep} and must be a share, above 0 and at most 1.0, or a whole "
                 "number of steps."
             )
-        return max(1, round(float(keep) * steps))
-    number = whole(WHERE, "keep", keep, 1)
-    if number > steps:
+        return max(1, round(float(keep) * num_transitions))
+    number = require_integer(CALLER, "keep", keep, 1)
+    if number > num_transitions:
         raise InputError(
-            f"{WHERE}: keep is {number:,} and there are {steps:,} steps; keep at most so many."
+            f"{CALLER}: keep is {number:,} and there are {num_transitions:,} steps; keep at most so many."
         )
     return number
 
 
-def _bounded(d: Any, pairs: Pairs) -> tuple[str | None, float]:
+def _certify_values(d: Any, state_actions: StateActions) -> tuple[str | None, float]:
     """What d is proven to bound, and its error; None where nothing is proven."""
-    if not isinstance(d, Distance) or math.isinf(d.error) or d.kind not in VALUES:
+    if not isinstance(d, Distance) or math.isinf(d.error) or d.kind not in BOUNDED_VALUES:
         return None, math.inf
     # Of a state that the data of d never lived in, or an action that its MDP does not know there, d
     # says nothing.
-    lived = d.coverage is None or bool(d.coverage.lived[pairs.states].all())
-    if not lived or not d.mdp.has[pairs.states, pairs.actions].all():
+    lived = d.coverage is None or bool(d.coverage.visited[state_actions.states].all())
+    if not lived or not d.mdp.action_mask[state_actions.states, state_actions.actions].all():
         return None, math.inf
-    return VALUES[d.kind], d.error
+    return BOUNDED_VALUES[d.kind], d.error
 
 
-def _repeated(pairs: Pairs, chosen: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+def _select_repeats(
+    state_actions: StateActions, chosen: NDArray[np.int64], num_repeats: int
+) -> NDArray[np.int64]:
     """Further steps: the first ones of other states and actions, then second ones, then third."""
-    order = np.argsort(pairs.member, kind="stable")
-    starts = np.searchsorted(pairs.member[order], np.arange(len(pairs.first)))
+    order = np.argsort(state_actions.labels, kind="stable")
+    starts = np.searchsorted(
+        state_actions.labels[order], np.arange(len(state_actions.first_indices))
+    )
     turn = np.empty(len(order), np.int64)
-    turn[order] = np.arange(len(order)) - starts[pairs.member[order]]
+    turn[order] = np.arange(len(order)) - starts[state_actions.labels[order]]
     turn[chosen] = len(order)
-    return np.argsort(turn, kind="stable")[:number]
+    return np.argsort(turn, kind="stable")[:num_repeats]
 
 
-def _lost(
-    values: str, d: Distance, pairs: Pairs, assigned: NDArray[np.int64]
+def _measure_value_gap(
+    value_function: str,
+    d: Distance,
+    state_actions: StateActions,
+    representatives: NDArray[np.int64],
 ) -> tuple[float, float]:
     """The largest real difference between a step and the one that stands for it, and its error."""
-    mdp, states = d.mdp, pairs.states
-    if values == "V^pi" and d.policy is not None:
+    mdp, states = d.mdp, state_actions.states
+    if value_function == "V^pi" and d.policy is not None:
         V = planning.policy_values(mdp, d.policy, tol=math.inf)
     else:
         V = planning.optimal_values(mdp, tol=math.inf)
     worth = V.values[states]
-    if values == "Q*":
-        V = action_values(mdp, V)
-        worth = V.values[states, pairs.actions]
-    member = pairs.member
-    lost = float(np.abs(worth[member] - worth[member[assigned]]).max())
+    if value_function == "Q*":
+        V = certified_action_values(mdp, V)
+        worth = V.values[states, state_actions.actions]
+    member = state_actions.labels
+    lost = float(np.abs(worth[member] - worth[member[representatives]]).max())
     return lost, difference_error(V, V, lost)

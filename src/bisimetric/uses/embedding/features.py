@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.rounding import UNIT
 from bisimetric.uses.covering import k_centre
-from bisimetric.uses.proofs import ROUNDING, proven
-from bisimetric.uses.tables import states_table
+from bisimetric.uses.proofs import ROUNDING_SLACK, certified_error
+from bisimetric.uses.tables import validate_state_distances
 
-WHERE = "uses.embedding.features"
-Form = Literal["clusters", "radial"]
+CALLER = "uses.embedding.features"
+FeatureBasis = Literal["clusters", "radial"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Features:
+class StateFeatures:
     """Features of states, and what a linear function of them can be sure to reach.
 
     Attributes:
@@ -39,10 +39,10 @@ class Features:
     values: NDArray[np.float64]
     centres: NDArray[np.int64]
     radius: float
-    promised: float
+    value_bound: float
 
 
-def around(d: Any, number: int, *, form: Form = "clusters") -> Features:
+def build_features(d: Any, num_features: int, *, basis: FeatureBasis = "clusters") -> StateFeatures:
     """Up to `number` features of the states, one a representative; fewer where all are covered.
 
     Representatives c_j are found by greedy k-centre, from the state whose farthest one is nearest;
@@ -59,27 +59,29 @@ def around(d: Any, number: int, *, form: Form = "clusters") -> Features:
     >>> found.values.tolist(), found.radius
     ([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], 1.0)
     """
-    size = whole(WHERE, "number", number, 1)
-    if form not in get_args(Form):
-        raise InputError(f"{WHERE}: form is {form!r} and must be clusters or radial.")
-    table = states_table(WHERE, d)
+    size = require_integer(CALLER, "number", num_features, 1)
+    if basis not in get_args(FeatureBasis):
+        raise InputError(f"{CALLER}: form is {basis!r} and must be clusters or radial.")
+    table = validate_state_distances(CALLER, d)
     first = int(np.argmin(table.max(axis=1)))
     cover = k_centre(lambda s: table[s], size, first)
-    if form == "clusters":
-        values = np.eye(len(cover.centres))[cover.assigned]
+    if basis == "clusters":
+        values = np.eye(len(cover.centres))[cover.labels]
     else:
         near = np.maximum(2 * cover.radius - table[:, cover.centres].astype(np.float64), 0.0)
-        near[np.arange(len(near)), cover.assigned] += cover.radius == 0
+        near[np.arange(len(near)), cover.labels] += cover.radius == 0
         values = near / near.sum(axis=1, keepdims=True)
-    reach = cover.radius * (1 if form == "clusters" else 2) + proven(d)
-    if form == "radial" and isinstance(d, Distance):
+    reach = cover.radius * (1 if basis == "clusters" else 2) + certified_error(d)
+    if basis == "radial" and isinstance(d, Distance):
         # Rounded shares of k representatives sum to 1 within k + 1 units, of V.
         largest = float(np.abs(d.mdp.R).max()) / (1 - d.mdp.discount)
         reach += (len(cover.centres) + 1) * UNIT * largest
-    return Features(values, cover.centres, cover.radius, (1 + ROUNDING) * reach)
+    return StateFeatures(values, cover.centres, cover.radius, (1 + ROUNDING_SLACK) * reach)
 
 
-def predicted(features: ArrayLike, values: ArrayLike, states: ArrayLike | None = None) -> Any:
+def predict_values(
+    features: ArrayLike, values: ArrayLike, fitted_states: ArrayLike | None = None
+) -> Any:
     """Least squares: the prediction (S,) of `values` (S,) from features (S, k) and a constant.
 
     The weights are fitted to `states` only, ids or a mask, where given; the least of those that fit
@@ -91,12 +93,14 @@ def predicted(features: ArrayLike, values: ArrayLike, states: ArrayLike | None =
     phi, target = np.asarray(features, np.float64), np.asarray(values, np.float64)
     if phi.ndim != 2 or target.shape != phi.shape[:1]:
         raise InputError(
-            f"{WHERE}: features have shape {phi.shape} and values {target.shape}; give (states, k) "
+            f"{CALLER}: features have shape {phi.shape} and values {target.shape}; give (states, k) "
             "and (states,)."
         )
     if not (np.isfinite(phi).all() and np.isfinite(target).all()):
-        raise InputError(f"{WHERE}: features and values must be finite numbers, and some are not.")
-    rows = np.arange(len(phi)) if states is None else _ids(states, len(phi))
+        raise InputError(f"{CALLER}: features and values must be finite numbers, and some are not.")
+    rows = (
+        np.arange(len(phi)) if fitted_states is None else _validate_states(fitted_states, len(phi))
+    )
     # Around their means, so that what no state was fitted to is predicted as the mean.
     around_mean = phi - phi[rows].mean(axis=0)
     width = np.abs(around_mean).max(axis=0)
@@ -106,15 +110,15 @@ def predicted(features: ArrayLike, values: ArrayLike, states: ArrayLike | None =
     return middle + inputs @ weights
 
 
-def _ids(states: ArrayLike, size: int) -> NDArray[np.int64]:
+def _validate_states(states: ArrayLike, num_states: int) -> NDArray[np.int64]:
     """Ids of some of so many states, from ids or from a mask."""
     given = np.asarray(states)
-    if given.dtype == np.bool_ and given.shape == (size,):
+    if given.dtype == np.bool_ and given.shape == (num_states,):
         given = np.flatnonzero(given)
     good = given.ndim == 1 and given.size > 0 and given.dtype.kind in "iu"
-    if not good or given.min() < 0 or given.max() >= size:
+    if not good or given.min() < 0 or given.max() >= num_states:
         raise InputError(
-            f"{WHERE}: states are {given.dtype} of shape {given.shape} and must be ids from 0 to "
-            f"{size - 1}, at least one, or a mask of all states."
+            f"{CALLER}: states are {given.dtype} of shape {given.shape} and must be ids from 0 to "
+            f"{num_states - 1}, at least one, or a mask of all states."
         )
     return given

@@ -11,17 +11,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.mdp import MDP
 from bisimetric.rounding import TINY, UNIT
-from bisimetric.uses.embedding.spectra import NOTHING, leading
-from bisimetric.uses.embedding.stress import distortion, signed, smacof, steepest, turned
-from bisimetric.uses.proofs import ROUNDING
-from bisimetric.uses.tables import states_table
+from bisimetric.uses.embedding.spectra import NEGLIGIBLE, classical_mds
+from bisimetric.uses.embedding.stress import (
+    fix_signs,
+    lipschitz_constant,
+    measure_distortion,
+    rotate_to_principal_axes,
+    smacof,
+)
+from bisimetric.uses.proofs import ROUNDING_SLACK
+from bisimetric.uses.tables import validate_state_distances
 
-WHERE = "uses.embed"
+CALLER = "uses.embed"
 
-Method = Literal["classical", "metric"]
+EmbeddingMethod = Literal["classical", "metric"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,20 +55,20 @@ class Embedding:
     """
 
     coordinates: NDArray[np.float64]
-    method: Method
+    method: EmbeddingMethod
     stress: float
-    stretch: float
-    shrink: float
-    mean_gap: float
-    largest_gap: float
-    negative: float
+    expansion: float
+    contraction: float
+    mean_deviation: float
+    max_deviation: float
+    negative_fraction: float
     eigenvalues: NDArray[np.float64]
     rank: int
     error: float = math.inf
     mdp: MDP | None = None
-    made: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def bound(self, s: ArrayLike, t: ArrayLike) -> Any:
+    def value_bound(self, s: ArrayLike, t: ArrayLike) -> Any:
         """How far values of states can differ, proven by their coordinates alone.
 
         |V(s) - V(t)| <= d(s, t) + error <= min(shrink * |x_s - x_t|, |x_s - x_t| + largest_gap)
@@ -80,25 +86,25 @@ class Embedding:
                 "Embedding: bound is a proof, and of this distance nothing is proven; embed one "
                 "that `exact` made."
             )
-        first, second = self._point(s), self._point(t)
+        first, second = self._select_points(s), self._select_points(t)
         # Divided by the widest coordinate, so that no square overflows or vanishes.
         widest = float(np.nanmax(np.abs(self.coordinates), initial=0.0))
         scale, dimensions = widest or 1.0, self.coordinates.shape[1]
         apart = scale * np.linalg.norm((first - second) / scale, axis=-1)
-        unsure = apart + (4 * dimensions + 16) * UNIT * (widest + self.largest_gap)
+        unsure = apart + (4 * dimensions + 16) * UNIT * (widest + self.max_deviation)
         with np.errstate(invalid="ignore"):
-            near = np.where(apart > 0, self.shrink * unsure, np.inf)
-        least = np.minimum(near, unsure + self.largest_gap)
-        return np.where(np.equal(s, t), 0.0, (1 + ROUNDING) * (least + self.error) + TINY)
+            near = np.where(apart > 0, self.contraction * unsure, np.inf)
+        least = np.minimum(near, unsure + self.max_deviation)
+        return np.where(np.equal(s, t), 0.0, (1 + ROUNDING_SLACK) * (least + self.error) + TINY)
 
-    def _point(self, states: ArrayLike) -> NDArray[np.float64]:
+    def _select_points(self, states: ArrayLike) -> NDArray[np.float64]:
         """The coordinates of states, given by id."""
         ids, size = np.asarray(states), len(self.coordinates)
         if ids.dtype.kind not in "iu" or (ids < 0).any() or (ids >= size).any():
             raise InputError(f"Embedding: states are ids from 0 to {size - 1}, and not {states!r}.")
         return np.asarray(self.coordinates[ids])
 
-    def steepest(self, values: ArrayLike) -> float:
+    def lipschitz_constant(self, values: ArrayLike) -> float:
         """The largest |v_s - v_t| / |x_s - x_t| of values (S,): what `bound` promises of V*."""
         told = np.asarray(values, np.float64)
         if told.shape != self.coordinates.shape[:1]:
@@ -107,7 +113,7 @@ class Embedding:
                 f"({len(self.coordinates)},), one a state."
             )
         known = np.isfinite(self.coordinates).all(axis=1)
-        return steepest(told[known], self.coordinates[known])
+        return lipschitz_constant(told[known], self.coordinates[known])
 
     def __repr__(self) -> str:
         states, dimensions = self.coordinates.shape
@@ -121,9 +127,9 @@ def embed(
     d: Any,
     dimensions: int = 2,
     *,
-    method: Method = "classical",
-    key: int = 0,
-    steps: int = 300,
+    method: EmbeddingMethod = "classical",
+    seed: int = 0,
+    max_iterations: int = 300,
 ) -> Embedding:
     """Points x_s (S, dimensions) with |x_s - x_t| about d(s, t), and how well that went.
 
@@ -145,23 +151,26 @@ def embed(
     ([[-1.667, 0.0], [-0.667, 0.0], [2.333, 0.0]], 1)
     """
     started = time.perf_counter()
-    number = whole(WHERE, "dimensions", dimensions, 1)
-    seed, rounds = whole(WHERE, "key", key), whole(WHERE, "steps", steps)
-    if method not in get_args(Method):
-        raise InputError(f"{WHERE}: method is {method!r} and must be classical or metric.")
-    table = states_table(WHERE, d)
-    lived = _lived(d, len(table))
+    number = require_integer(CALLER, "dimensions", dimensions, 1)
+    seed, rounds = (
+        require_integer(CALLER, "key", seed),
+        require_integer(CALLER, "steps", max_iterations),
+    )
+    if method not in get_args(EmbeddingMethod):
+        raise InputError(f"{CALLER}: method is {method!r} and must be classical or metric.")
+    table = validate_state_distances(CALLER, d)
+    lived = _visited_states(d, len(table))
     if not lived.all():
         table = table[np.ix_(lived, lived)]
-    spectrum = leading(table, number, seed)
+    spectrum = classical_mds(table, number, seed)
     points = spectrum.points
     made: dict[str, Any] = {"method": method, "key": seed}
     if method == "metric":
         points, made["rounds"] = smacof(table, points, rounds, seed)
-        points = turned(points)
-    points = signed(points)
+        points = rotate_to_principal_axes(points)
+    points = fix_signs(points)
     made["negative"] = "exact" if spectrum.exact else "estimate"
-    found = distortion(table, points)
+    found = measure_distortion(table, points)
     widths = np.abs(points).max(axis=0)
     coordinates = np.full((len(lived), number), np.nan)
     coordinates[lived] = points
@@ -170,16 +179,16 @@ def embed(
         coordinates,
         method,
         *found,
-        spectrum.negative,
+        spectrum.negative_fraction,
         spectrum.eigenvalues,
-        int((widths > NOTHING * float(table.max())).sum()),
+        int((widths > NEGLIGIBLE * float(table.max())).sum()),
         d.error if isinstance(d, Distance) else math.inf,
         getattr(d, "mdp", None),
         made,
     )
 
 
-def _lived(d: Any, states: int) -> NDArray[np.bool_]:
+def _visited_states(d: Any, num_states: int) -> NDArray[np.bool_]:
     """The states of which something is known."""
     coverage = d.coverage if isinstance(d, Distance) else None
-    return np.ones(states, np.bool_) if coverage is None else coverage.lived
+    return np.ones(num_states, np.bool_) if coverage is None else coverage.visited

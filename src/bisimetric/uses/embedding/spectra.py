@@ -13,16 +13,16 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from bisimetric.errors import InputError
 
-BLOCK = 2**16
+BLOCK_ENTRIES = 2**16
 """Entries of a table that are worked on in one go: half a megabyte, which a cache holds."""
-DENSE = 1_000
+MAX_DENSE_STATES = 1_000
 """States up to which all eigenvalues are found; beyond, the leading ones only."""
-NOTHING = 1e-10
+NEGLIGIBLE = 1e-10
 """An eigenvalue below this share of the largest is rounding, and counts as 0."""
-PROBES, LANCZOS = 8, 30
+NUM_PROBES, LANCZOS_STEPS = 8, 30
 """Random vectors, and steps from each, by which the sum of the negative ones is estimated."""
 
-Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+MatrixProduct = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 class Spectrum(NamedTuple):
@@ -33,17 +33,17 @@ class Spectrum(NamedTuple):
 
     eigenvalues: NDArray[np.float64]
     points: NDArray[np.float64]
-    negative: float
+    negative_fraction: float
     exact: bool
 
 
-def blocks(table: NDArray[np.floating]) -> list[slice]:
+def row_blocks(array: NDArray[np.floating]) -> list[slice]:
     """Slices of the rows of a table (n, n), or of n points, with about BLOCK entries each."""
-    size = max(1, BLOCK // len(table))
-    return [slice(start, start + size) for start in range(0, len(table), size)]
+    size = max(1, BLOCK_ENTRIES // len(array))
+    return [slice(start, start + size) for start in range(0, len(array), size)]
 
 
-def leading(table: NDArray[np.floating], number: int, key: int) -> Spectrum:
+def classical_mds(distances: NDArray[np.floating], dimensions: int, seed: int) -> Spectrum:
     """The `number` largest eigenvalues of B = -J D^2 J / 2, and the points of classical scaling.
 
     D^2 are the squares, entry by entry, and J = I - 1/n takes the mean away. For Euclidean
@@ -51,88 +51,94 @@ def leading(table: NDArray[np.floating], number: int, key: int) -> Spectrum:
     so that eigenvectors times the roots of their eigenvalues are the points. Where an eigenvalue is
     not positive, or there are fewer than `number`, they are 0.
     """
-    largest, size = float(table.max()), len(table)
-    values, points = np.zeros(number), np.zeros((size, number))
+    largest, size = float(distances.max()), len(distances)
+    values, points = np.zeros(dimensions), np.zeros((size, dimensions))
     if largest == 0:
         return Spectrum(values, points, 0.0, True)
     # Worked on as shares of the largest distance, whose square may be no number.
-    exact = size <= max(DENSE, number + 1)
+    exact = size <= max(MAX_DENSE_STATES, dimensions + 1)
     if exact:
-        found, vectors = _all(table, largest)
-        below = found[found < -NOTHING * found[0]]
+        found, vectors = _eigh_dense(distances, largest)
+        below = found[found < -NEGLIGIBLE * found[0]]
         negative = float(np.abs(below).sum() / np.abs(found).sum())
     else:
-        rng = np.random.default_rng(key)
-        times = _centred(table, largest)
-        found, vectors = _some(times, size, number, rng)
-        negative = _negative(times, _trace(table, largest), size, rng)
-    found, vectors = found[:number], vectors[:, :number]
-    used = np.flatnonzero(found > NOTHING * found[0])
+        rng = np.random.default_rng(seed)
+        times = _centred_operator(distances, largest)
+        found, vectors = _eigsh_leading(times, size, dimensions, rng)
+        negative = _estimate_negative_fraction(times, _trace(distances, largest), size, rng)
+    found, vectors = found[:dimensions], vectors[:, :dimensions]
+    used = np.flatnonzero(found > NEGLIGIBLE * found[0])
     points[:, used] = vectors[:, used] * np.sqrt(found[used]) * largest
     with np.errstate(over="ignore", under="ignore"):
         values[: len(found)] = found * largest * largest
     return Spectrum(values, points, negative, exact)
 
 
-def _all(
-    table: NDArray[np.floating], largest: float
+def _eigh_dense(
+    distances: NDArray[np.floating], largest: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    squares = (table / largest).astype(np.float64) ** 2
+    squares = (distances / largest).astype(np.float64) ** 2
     means = squares.mean(axis=0)
     inner = -0.5 * (squares - means - means[:, None] + means.mean())
     values, vectors = linalg.eigh(inner, overwrite_a=True)
     return values[::-1], vectors[:, ::-1]
 
 
-def _some(
-    times: Product, size: int, number: int, rng: np.random.Generator
+def _eigsh_leading(
+    multiply: MatrixProduct, size: int, dimensions: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    operator = LinearOperator((size, size), matvec=times, matmat=times, dtype=np.float64)
-    room = min(size, max(4 * number, 40))
+    operator = LinearOperator((size, size), matvec=multiply, matmat=multiply, dtype=np.float64)
+    room = min(size, max(4 * dimensions, 40))
     try:
-        values, vectors = eigsh(operator, number, which="LA", v0=rng.normal(size=size), ncv=room)
+        values, vectors = eigsh(
+            operator, dimensions, which="LA", v0=rng.normal(size=size), ncv=room
+        )
     except ArpackNoConvergence:
         raise InputError(
-            f"uses.embed: the {number} largest of {size:,} eigenvalues lie too close together to "
+            f"uses.embed: the {dimensions} largest of {size:,} eigenvalues lie too close together to "
             "be told apart; ask for other dimensions, or for a distance of fewer states."
         ) from None
     return np.asarray(values)[::-1], np.asarray(vectors)[:, ::-1]
 
 
-def _centred(table: NDArray[np.floating], largest: float) -> Product:
+def _centred_operator(distances: NDArray[np.floating], largest: float) -> MatrixProduct:
     """v -> -J D^2 J v / 2 for v (n,) or (n, k); the squares of a block of rows at a time."""
 
-    def times(v: NDArray[np.float64]) -> NDArray[np.float64]:
+    def multiply(v: NDArray[np.float64]) -> NDArray[np.float64]:
         centred = v - v.mean(axis=0)
         out = np.empty_like(centred)
-        for rows in blocks(table):
-            part = np.multiply(table[rows], 1 / largest, dtype=np.float64)
+        for rows in row_blocks(distances):
+            part = np.multiply(distances[rows], 1 / largest, dtype=np.float64)
             out[rows] = np.multiply(part, part, out=part) @ centred
         out -= out.mean(axis=0)
         out *= -0.5
         return np.asarray(out)
 
-    return times
+    return multiply
 
 
-def _trace(table: NDArray[np.floating], largest: float) -> float:
+def _trace(distances: NDArray[np.floating], largest: float) -> float:
     """The sum of all eigenvalues of B: of D^2 / 2n where the diagonal is 0."""
-    total = math.fsum(float(np.square(table[rows] / largest).sum()) for rows in blocks(table))
-    return total / (2 * len(table))
+    total = math.fsum(
+        float(np.square(distances[rows] / largest).sum()) for rows in row_blocks(distances)
+    )
+    return total / (2 * len(distances))
 
 
-def _negative(times: Product, trace: float, size: int, rng: np.random.Generator) -> float:
+def _estimate_negative_fraction(
+    multiply: MatrixProduct, trace: float, size: int, rng: np.random.Generator
+) -> float:
     """The share of negative eigenvalues, by size, estimated.
 
     Their sum is the mean of z^T B_- z over random signs z, which Lanczos quadrature finds (Ubaru
     et al. 2017), all probes in one product; the sum of all eigenvalues is the trace.
     """
-    v = rng.choice([-1.0, 1.0], (size, PROBES)) / math.sqrt(size)
-    basis = np.zeros((LANCZOS, size, PROBES))
-    diagonal, beside = np.zeros((LANCZOS, PROBES)), np.zeros((LANCZOS, PROBES))
-    for step in range(LANCZOS):
+    v = rng.choice([-1.0, 1.0], (size, NUM_PROBES)) / math.sqrt(size)
+    basis = np.zeros((LANCZOS_STEPS, size, NUM_PROBES))
+    diagonal, beside = np.zeros((LANCZOS_STEPS, NUM_PROBES)), np.zeros((LANCZOS_STEPS, NUM_PROBES))
+    for step in range(LANCZOS_STEPS):
         basis[step] = v
-        w = times(v)
+        w = multiply(v)
         diagonal[step] = (w * v).sum(axis=0)
         before = basis[: step + 1]
         for _ in range(2):
@@ -140,9 +146,9 @@ def _negative(times: Product, trace: float, size: int, rng: np.random.Generator)
             w -= np.einsum("snp,sp->np", before, np.einsum("snp,np->sp", before, w))
         beside[step] = np.sqrt((w * w).sum(axis=0))
         # A probe that has come to its end goes on from nothing, with weight 0.
-        v = w / np.where(beside[step] > NOTHING, beside[step], np.inf)
+        v = w / np.where(beside[step] > NEGLIGIBLE, beside[step], np.inf)
     below = 0.0
-    for probe in range(PROBES):
+    for probe in range(NUM_PROBES):
         nodes, vectors = linalg.eigh_tridiagonal(diagonal[:, probe], beside[:-1, probe])
-        below += size / PROBES * float(np.maximum(-nodes, 0.0) @ vectors[0] ** 2)
+        below += size / NUM_PROBES * float(np.maximum(-nodes, 0.0) @ vectors[0] ** 2)
     return below / (trace + 2 * below)

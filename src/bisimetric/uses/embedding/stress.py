@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from bisimetric.progress import bar
-from bisimetric.uses.embedding.spectra import NOTHING, blocks
+from bisimetric.progress import show_progress
+from bisimetric.uses.embedding.spectra import NEGLIGIBLE, row_blocks
 
-ENOUGH = 1e-6
+MIN_RELATIVE_DECREASE = 1e-6
 """A round that lowers the stress by less than this share of it is the last."""
 JITTER = 1e-3
 """How far points start from 0 along axes that classical scaling left empty, of the largest d."""
@@ -22,18 +22,18 @@ class Distortion(NamedTuple):
     """What became of the distances; see `Embedding`."""
 
     stress: float
-    stretch: float
-    shrink: float
-    mean_gap: float
-    largest_gap: float
+    expansion: float
+    contraction: float
+    mean_deviation: float
+    max_deviation: float
 
 
-def distortion(table: NDArray[np.floating], points: NDArray[np.float64]) -> Distortion:
+def measure_distortion(distances: NDArray[np.floating], points: NDArray[np.float64]) -> Distortion:
     """Compares table (n, n) with the distances of points (n, k), a block of rows at a time."""
-    scale = float(table.max()) or 1.0
+    scale = float(distances.max()) or 1.0
     missed = whole = gaps = largest = stretch = shrink = 0.0
-    for rows in blocks(table):
-        d = np.divide(table[rows], scale, dtype=np.float64)
+    for rows in row_blocks(distances):
+        d = np.divide(distances[rows], scale, dtype=np.float64)
         drawn = cdist(points[rows] / scale, points / scale)
         gap = np.abs(d - drawn)
         missed += float((gap * gap).sum())
@@ -43,10 +43,10 @@ def distortion(table: NDArray[np.floating], points: NDArray[np.float64]) -> Dist
         apart = d > 0
         stretch = max(stretch, float(np.divide(drawn, d, out=np.zeros_like(d), where=apart).max()))
         # Points that only rounding keeps apart lie on one spot.
-        drawn[drawn <= NOTHING] = 0.0
+        drawn[drawn <= NEGLIGIBLE] = 0.0
         with np.errstate(divide="ignore"):
             shrink = max(shrink, float(np.divide(d, drawn, out=gap * 0, where=apart).max()))
-    pairs = len(table) * (len(table) - 1)
+    pairs = len(distances) * (len(distances) - 1)
     if whole == 0:
         return Distortion(0.0, 1.0, 1.0, gaps / max(pairs, 1) * scale, largest * scale)
     return Distortion(
@@ -54,23 +54,23 @@ def distortion(table: NDArray[np.floating], points: NDArray[np.float64]) -> Dist
     )
 
 
-def steepest(values: NDArray[np.float64], points: NDArray[np.float64]) -> float:
+def lipschitz_constant(values: NDArray[np.float64], points: NDArray[np.float64]) -> float:
     """The largest |v_i - v_j| / |x_i - x_j|; infinite where points on one spot differ in v."""
     scale = float(np.abs(points).max(initial=0.0)) or 1.0
     found = 0.0
-    for rows in blocks(values):
+    for rows in row_blocks(values):
         rise = np.abs(values[rows, None] - values)
         run = cdist(points[rows], points)
-        run[run <= NOTHING * scale] = 0.0
+        run[run <= NEGLIGIBLE * scale] = 0.0
         # What differs by rounding only does not differ.
-        rise[rise <= NOTHING * float(np.ptp(values))] = 0.0
+        rise[rise <= NEGLIGIBLE * float(np.ptp(values))] = 0.0
         with np.errstate(divide="ignore"):
             found = max(found, float(np.divide(rise, run, out=run * 0, where=rise > 0).max()))
     return found
 
 
 def smacof(
-    table: NDArray[np.floating], start: NDArray[np.float64], steps: int, key: int
+    distances: NDArray[np.floating], start: NDArray[np.float64], max_iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], int]:
     """Points of least stress near `start` (n, k), and the rounds that were made.
 
@@ -78,35 +78,35 @@ def smacof(
     minimises a function that lies nowhere below the stress and touches it at the points, so that
     no round raises the stress (de Leeuw 1977).
     """
-    largest = float(table.max())
+    largest = float(distances.max())
     if largest == 0:
         return start, 0
     points = start / largest
-    before = _round(table, points, largest)[1]
-    if before <= (NOTHING * len(table)) ** 2:
+    before = _guttman_transform(distances, points, largest)[1]
+    if before <= (NEGLIGIBLE * len(distances)) ** 2:
         return start, 0
     empty = ~points.any(axis=0)
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     points[:, empty] = JITTER * rng.normal(size=(len(points), int(empty.sum())))
     stress, done = math.inf, 0
-    with bar(steps, "metric scaling") as shown:
-        while done < steps:
-            moved, missed = _round(table, points, largest)
-            if missed >= (1 - ENOUGH) * stress:
+    with show_progress(max_iterations, "metric scaling") as shown:
+        while done < max_iterations:
+            moved, missed = _guttman_transform(distances, points, largest)
+            if missed >= (1 - MIN_RELATIVE_DECREASE) * stress:
                 break
             points, stress, done = moved, missed, done + 1
-            shown.at(done)
+            shown.set_position(done)
     # The jitter is no gain where the empty axes stay empty.
     return (points * largest, done) if stress <= before else (start, done)
 
 
-def _round(
-    table: NDArray[np.floating], points: NDArray[np.float64], largest: float
+def _guttman_transform(
+    distances: NDArray[np.floating], points: NDArray[np.float64], largest: float
 ) -> tuple[NDArray[np.float64], float]:
     """The Guttman transform of points, and the squares that were missed before it."""
     moved, missed = np.empty_like(points), 0.0
-    for rows in blocks(table):
-        d = np.divide(table[rows], largest, dtype=np.float64)
+    for rows in row_blocks(distances):
+        d = np.divide(distances[rows], largest, dtype=np.float64)
         drawn = cdist(points[rows], points)
         missed += float(np.square(d - drawn).sum())
         ratio = np.divide(d, drawn, out=np.zeros_like(d), where=drawn > 0)
@@ -114,7 +114,7 @@ def _round(
     return moved / len(points), missed
 
 
-def turned(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def rotate_to_principal_axes(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points around 0, turned so that the first axis is the widest, and so on."""
     centred = points - points.mean(axis=0)
     shares = centred / (float(np.abs(centred).max()) or 1.0)
@@ -122,7 +122,7 @@ def turned(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(centred @ axes[:, ::-1])
 
 
-def signed(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def fix_signs(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points mirrored so that on each axis the farthest one is positive, the first of several.
 
     >>> signed(np.array([[1.0, 0.0], [-1.0, -3.0], [0.0, 2.0]])).tolist()

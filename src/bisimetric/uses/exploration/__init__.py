@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisimetric.uses.exploration.memory import Memory
-from bisimetric.uses.exploration.visits import Visits
-from bisimetric.uses.exploration.wrapping import explore
+from bisimetric.uses.exploration.memory import EpisodicMemory
+from bisimetric.uses.exploration.visits import VisitCounts
+from bisimetric.uses.exploration.wrapping import bonus
 
-__all__ = ["Memory", "Visits", "explore"]
+__all__ = ["EpisodicMemory", "VisitCounts", "bonus"]

@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.uses.exploration.visits import (
-    WHERE,
-    Rule,
-    checked_number,
-    checked_rule,
-    envelope,
-    weights,
+    CALLER,
+    BonusRule,
+    lipschitz_envelope,
+    triangular_kernel,
+    validate_nonnegative,
+    validate_rule,
 )
 
-KEPT = 1000
+MAX_OBSERVATIONS = 1000
 """Observations that are kept, at most."""
-FEWEST = 16
+MIN_BATCH_SIZE = 16
 """Rows that a network is asked about together, at least."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Memory:
+class EpisodicMemory:
     """The visits N(i) of kept observations x_i, and the bonus of the next visit to any x.
 
         n(x) = sum_i N(i) max(0, 1 - d(x, x_i) / radius)
@@ -60,90 +60,104 @@ class Memory:
 
     d: Any
     radius: float
-    apart: float
-    rule: Rule = "counts"
-    most: int = KEPT
-    kept: NDArray[Any] | None = None
+    merge_radius: float
+    rule: BonusRule = "counts"
+    max_observations: int = MAX_OBSERVATIONS
+    observations: NDArray[Any] | None = None
     counts: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    ends: int = 0
+    terminal_visits: int = 0
 
     @classmethod
-    def of(
+    def from_distance(
         cls,
         d: Any,
         *,
         radius: float | None = None,
-        rule: Rule = "counts",
-        apart: float | None = None,
-        most: int = KEPT,
-    ) -> Memory:
+        rule: BonusRule = "counts",
+        merge_radius: float | None = None,
+        max_observations: int = MAX_OBSERVATIONS,
+    ) -> EpisodicMemory:
         """No visits yet; `apart` None means a quarter of the radius."""
         if not callable(getattr(d, "table", None)):
             raise InputError(
-                f"{WHERE}: d is {type(d).__name__} and knows no observations; take a learned "
+                f"{CALLER}: d is {type(d).__name__} and knows no observations; take a learned "
                 "distance, or give a state_of that finds the states of a table."
             )
         if radius is None:
             raise InputError(
-                f"{WHERE}: a distance of observations has no typical size of its own; give "
+                f"{CALLER}: a distance of observations has no typical size of its own; give "
                 "radius, such as the median of d.table(observations)."
             )
-        wide = checked_number("radius", radius)
-        near = wide / 4 if apart is None else checked_number("apart", apart)
-        return cls(d, wide, near, checked_rule(rule), whole(WHERE, "memory", most, 1))
+        wide = validate_nonnegative("radius", radius)
+        near = wide / 4 if merge_radius is None else validate_nonnegative("apart", merge_radius)
+        return cls(
+            d,
+            wide,
+            near,
+            validate_rule(rule),
+            require_integer(CALLER, "memory", max_observations, 1),
+        )
 
     def bonus(self, observation: Any) -> float:
         """The bonus of the next visit to an observation; None is the end."""
         if observation is None:
-            return 1 / math.sqrt(1 + self.ends)
-        return self._bonus(self._distances(np.asarray(observation)))
+            return 1 / math.sqrt(1 + self.terminal_visits)
+        return self._bonus(self._measure_distances(np.asarray(observation)))
 
-    def visit(self, observation: Any) -> tuple[float, Memory]:
+    def visit(self, observation: Any) -> tuple[float, EpisodicMemory]:
         """The bonus of a visit, and the memory with this visit in it."""
         if observation is None:
-            return self.bonus(None), dataclasses.replace(self, ends=self.ends + 1)
+            return self.bonus(None), dataclasses.replace(self, terminal_visits=self.terminal_visits + 1)
         here = np.array(observation)
-        distances = self._distances(here)
+        distances = self._measure_distances(here)
         bonus = self._bonus(distances)
         nearest = int(distances.argmin()) if len(distances) else -1
-        known = nearest >= 0 and (distances[nearest] <= self.apart or len(distances) >= self.most)
+        known = nearest >= 0 and (
+            distances[nearest] <= self.merge_radius or len(distances) >= self.max_observations
+        )
         if known:
             counts = self.counts.copy()
             counts[nearest] += 1
             return bonus, dataclasses.replace(self, counts=counts)
-        kept = here[None] if self.kept is None else np.concatenate([self.kept, here[None]])
-        return bonus, dataclasses.replace(self, kept=kept, counts=np.append(self.counts, 1))
+        kept = (
+            here[None]
+            if self.observations is None
+            else np.concatenate([self.observations, here[None]])
+        )
+        return bonus, dataclasses.replace(self, observations=kept, counts=np.append(self.counts, 1))
 
     def _bonus(self, distances: NDArray[np.float64]) -> float:
         if self.rule == "nearest":
-            return float(envelope(distances, self.radius, self.counts).min(initial=1.0))
-        return 1 / math.sqrt(1 + float(weights(distances, self.radius) @ self.counts))
+            return float(lipschitz_envelope(distances, self.radius, self.counts).min(initial=1.0))
+        return 1 / math.sqrt(1 + float(triangular_kernel(distances, self.radius) @ self.counts))
 
-    def _distances(self, here: NDArray[Any]) -> NDArray[np.float64]:
+    def _measure_distances(self, observation: NDArray[Any]) -> NDArray[np.float64]:
         """The distances (k,) to what is kept; 0 to itself, which a network may not say."""
-        if self.kept is None:
+        if self.observations is None:
             return np.zeros(0)
-        if here.shape != self.kept.shape[1:]:
+        if observation.shape != self.observations.shape[1:]:
             raise InputError(
-                f"{WHERE}: an observation has shape {here.shape} and those before had "
-                f"{self.kept.shape[1:]}; observations must keep their shape."
+                f"{CALLER}: an observation has shape {observation.shape} and those before had "
+                f"{self.observations.shape[1:]}; observations must keep their shape."
             )
-        count = len(self.kept)
+        count = len(self.observations)
         # Filled up to a power of two: a compiled network meets few different shapes.
-        size = max(FEWEST, 1 << (count - 1).bit_length())
-        rows = np.concatenate([self.kept, np.repeat(self.kept[:1], size - count, axis=0)])
-        found = np.asarray(self.d.table(here[None], rows), np.float64)[0, :count]
+        size = max(MIN_BATCH_SIZE, 1 << (count - 1).bit_length())
+        rows = np.concatenate(
+            [self.observations, np.repeat(self.observations[:1], size - count, axis=0)]
+        )
+        found = np.asarray(self.d.table(observation[None], rows), np.float64)[0, :count]
         if not (found >= 0).all():
             raise InputError(
-                f"{WHERE}: d says that an observation is {found[~(found >= 0)][0]:g} from another, "
+                f"{CALLER}: d says that an observation is {found[~(found >= 0)][0]:g} from another, "
                 "and distances are at least 0; train it again, or scale the observations."
             )
-        same = (self.kept == here).reshape(count, -1).all(axis=1)
+        same = (self.observations == observation).reshape(count, -1).all(axis=1)
         return np.where(same, 0.0, found)
 
     def __repr__(self) -> str:
-        visits = int(self.counts.sum()) + self.ends
+        visits = int(self.counts.sum()) + self.terminal_visits
         return (
-            f"Memory({visits:,} visits, {len(self.counts)} of at most {self.most} observations "
+            f"Memory({visits:,} visits, {len(self.counts)} of at most {self.max_observations} observations "
             f"kept, radius {self.radius:.4g})"
         )

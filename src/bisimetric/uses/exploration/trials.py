@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
 from bisimetric import relation
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 from bisimetric.files import read_record, write_record
 from bisimetric.mdp import MDP
-from bisimetric.progress import bar
-from bisimetric.uses.exploration.agents import Learner, Step, steps_of
-from bisimetric.uses.exploration.estimates import Estimates
-from bisimetric.uses.exploration.visits import WHERE, Rule
-from bisimetric.uses.exploration.wrapping import explore
-from bisimetric.worlds.environments import imported
+from bisimetric.progress import show_progress
+from bisimetric.uses.exploration.agents import AgentStep, QLearningConfig, run_q_learning
+from bisimetric.uses.exploration.estimates import OnlineDistance
+from bisimetric.uses.exploration.visits import CALLER, BonusRule
+from bisimetric.uses.exploration.wrapping import bonus
+from bisimetric.worlds.environments import import_optional
 
 FORMAT = "bisimetric exploration, version 1"
-POINTS = 100
+NUM_POINTS = 100
 """Steps at which the curves are measured."""
 
-Source = Literal["none", "states", "distance", "own steps"]
+BonusSource = Literal["none", "states", "distance", "own steps"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
+class ExplorationArm:
     """One way to explore.
 
     Attributes:
@@ -44,17 +44,17 @@ class Arm:
         radius, rule: of the bonus by a distance, as in `explore`.
     """
 
-    source: Source
+    source: BonusSource
     d: Any = None
     scale: float = 0.001
-    initial: float = 0.1
+    initial_value: float = 0.1
     epsilon: float = 0.05
     radius: float | None = None
-    rule: Rule = "counts"
+    rule: BonusRule = "counts"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Comparison:
+class ExplorationComparison:
     """What agents saw and found, arm by arm and key by key.
 
     Attributes:
@@ -71,9 +71,9 @@ class Comparison:
     steps: NDArray[np.int64]
     visited: NDArray[np.int64]
     goals: NDArray[np.int64]
-    first: NDArray[np.float64]
-    reachable: int
-    made: dict[str, Any]
+    first_goal: NDArray[np.float64]
+    num_reachable: int
+    metadata: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one .npz file; it appears whole or not at all."""
@@ -81,16 +81,16 @@ class Comparison:
         about = {
             "format": FORMAT,
             "names": self.names,
-            "reachable": self.reachable,
-            "made": self.made,
+            "reachable": self.num_reachable,
+            "made": self.metadata,
         }
         write_record(path, about, fields)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Comparison:
+    def load(cls, path: str | os.PathLike[str]) -> ExplorationComparison:
         """Reads what `save` wrote."""
 
-        def made(names: list[str], **found: Any) -> Comparison:
+        def made(names: list[str], **found: Any) -> ExplorationComparison:
             return cls(tuple(names), **found)
 
         return read_record(path, FORMAT, made, "no exploration ({}); run it again.")
@@ -98,14 +98,14 @@ class Comparison:
 
 def compare(
     mdp: MDP,
-    arms: Mapping[str, Arm],
+    arms: Mapping[str, ExplorationArm],
     *,
     steps: int = 10_000,
-    keys: int = 3,
+    num_seeds: int = 3,
     start: int | str = 0,
     max_episode_steps: int = 200,
-    first_key: int = 0,
-) -> Comparison:
+    first_seed: int = 0,
+) -> ExplorationComparison:
     """Lets an agent explore an MDP from one state, once an arm and key, and counts what it finds.
 
     The agent is tabular Q-learning, the same for all arms but for what the arm says. Episodes end
@@ -117,65 +117,68 @@ def compare(
     >>> found.visited.shape, found.reachable
     ((2, 2, 100), 31)
     """
-    imported("gymnasium", WHERE)
-    count, several = whole(WHERE, "steps", steps, 1), whole(WHERE, "keys", keys, 1)
+    import_optional("gymnasium", CALLER)
+    count, several = (
+        require_integer(CALLER, "steps", steps, 1),
+        require_integer(CALLER, "keys", num_seeds, 1),
+    )
     if not arms:
-        raise InputError(f"{WHERE}: there is nothing to compare; give at least one arm.")
-    largest = float(mdp.R[mdp.has].max())
+        raise InputError(f"{CALLER}: there is nothing to compare; give at least one arm.")
+    largest = float(mdp.R[mdp.action_mask].max())
     if largest <= 0:
         raise InputError(
-            f"{WHERE}: the largest reward of this world is {largest:g}, so that there is nothing "
+            f"{CALLER}: the largest reward of this world is {largest:g}, so that there is nothing "
             "to find; take one with a reward above 0."
         )
     labels = relation.bisimulation(mdp)
     begin = mdp.state(start)
-    there = csgraph.breadth_first_order(_moves(mdp), begin, return_predecessors=False)
-    at = np.unique(np.linspace(0, count, min(POINTS, count) + 1).astype(np.int64)[1:])
+    there = csgraph.breadth_first_order(_adjacency(mdp), begin, return_predecessors=False)
+    at = np.unique(np.linspace(0, count, min(NUM_POINTS, count) + 1).astype(np.int64)[1:])
     shape = (len(arms), several, len(at))
     visited, goals = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     first = np.full(shape[:2], np.inf)
-    with bar(len(arms) * several, "runs") as progress:
+    with show_progress(len(arms) * several, "runs") as progress:
         for (row, arm), column in itertools.product(enumerate(arms.values()), range(several)):
-            run = steps_of_arm(mdp, arm, begin, max_episode_steps, first_key + column)
+            run = run_arm(mdp, arm, begin, max_episode_steps, first_seed + column)
             taken = list(itertools.islice(run, count))
             paid = np.array([step.reward for step in taken]) >= largest
-            visited[row, column] = _different(labels, begin, taken)[at - 1]
+            visited[row, column] = _count_distinct(labels, begin, taken)[at - 1]
             goals[row, column] = np.cumsum(paid)[at - 1]
             if paid.any():
                 first[row, column] = int(paid.argmax()) + 1
-            progress.at(row * several + column + 1)
+            progress.set_position(row * several + column + 1)
     made = {
-        "arms": {name: _told(arm) for name, arm in arms.items()},
+        "arms": {name: _describe_arm(arm) for name, arm in arms.items()},
         "keys": several,
-        "first_key": first_key,
-        "start": mdp.name(begin),
+        "first_key": first_seed,
+        "start": mdp.state_name(begin),
         "max_episode_steps": max_episode_steps,
         "discount": mdp.discount,
     }
     reachable = len(np.unique(labels[there]))
-    return Comparison(tuple(arms), at, visited, goals, first, reachable, made)
+    return ExplorationComparison(tuple(arms), at, visited, goals, first, reachable, made)
 
 
-def steps_of_arm(
-    mdp: MDP, arm: Arm, start: int, max_episode_steps: int, key: int
-) -> Iterator[Step]:
+def run_arm(
+    mdp: MDP, arm: ExplorationArm, start: int, max_episode_steps: int, seed: int
+) -> Iterator[AgentStep]:
     """The steps of one run, without end."""
-    from bisimetric.uses.exploration.environments import Environment
+    from bisimetric.uses.exploration.environments import MDPEnvironment
 
-    unit = float(mdp.R[mdp.has].max())
-    learner = Learner(mdp.discount, unit * arm.initial, arm.epsilon)
-    environment: Any = Environment(mdp, start, max_episode_steps)
+    unit = float(mdp.R[mdp.action_mask].max())
+    learner = QLearningConfig(mdp.discount, unit * arm.initial_value, arm.epsilon)
+    environment: Any = MDPEnvironment(mdp, start, max_episode_steps)
     if arm.source != "none":
         apart = 1 - np.eye(mdp.num_states, dtype=np.float32)
         d, radius = (arm.d, arm.radius) if arm.source == "distance" else (apart, 0.0)
-        environment = explore(environment, d, scale=unit * arm.scale, radius=radius, rule=arm.rule)
-    walk = steps_of(environment, mdp.has, learner, key=key)
+        environment = bonus(environment, d, scale=unit * arm.scale, radius=radius, rule=arm.rule)
+    walk = run_q_learning(environment, mdp.action_mask, learner, seed=seed)
     if arm.source != "own steps":
         return walk
-    return Estimates(mdp, environment, arm.radius).watched(walk)
+    return OnlineDistance(mdp, environment, arm.radius).track(walk)
 
 
-def _moves(mdp: MDP) -> Any:
+def _adjacency(mdp: MDP) -> Any:
     """(S, S), which states follow which."""
     from scipy import sparse
 
@@ -184,16 +187,16 @@ def _moves(mdp: MDP) -> Any:
     return sparse.csr_array((np.ones(len(source)), (source, mdp.P.indices)), shape)
 
 
-def _different(labels: NDArray[Any], start: int, taken: list[Step]) -> NDArray[np.int64]:
+def _count_distinct(labels: NDArray[Any], start: int, steps: list[AgentStep]) -> NDArray[np.int64]:
     """How many different states were visited until each step."""
-    met = labels[[start, *(step.successor for step in taken)]]
+    met = labels[[start, *(step.successor for step in steps)]]
     _, firsts = np.unique(met, return_index=True)
     fresh = np.zeros(len(met), np.int64)
     fresh[firsts] = 1
     return np.cumsum(fresh)[1:]
 
 
-def _told(arm: Arm) -> dict[str, Any]:
+def _describe_arm(arm: ExplorationArm) -> dict[str, Any]:
     told = {field.name: getattr(arm, field.name) for field in dataclasses.fields(arm)}
     told["d"] = None if arm.d is None else repr(arm.d)
     return told

@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, whole
-from bisimetric.uses.tables import checked_table
+from bisimetric.errors import InputError, require_integer
+from bisimetric.uses.tables import validate_distance_matrix
 
-WHERE = "uses.explore"
-Rule = Literal["counts", "nearest"]
+CALLER = "uses.explore"
+BonusRule = Literal["counts", "nearest"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Visits:
+class VisitCounts:
     """The visits N(t) of states, and the bonus of the next visit to any state, from 0 to 1.
 
     A visit to t is also, in part, one to all states within `radius` of t:
@@ -49,87 +49,93 @@ class Visits:
     (1.0, [0.707, 0.816, 1.0])
     """
 
-    table: NDArray[np.floating]
+    distances: NDArray[np.floating]
     radius: float
-    rule: Rule
+    rule: BonusRule
     counts: NDArray[np.int64]
-    near: NDArray[np.float64]
+    accumulator: NDArray[np.float64]
 
     @classmethod
-    def of(cls, d: Any, *, radius: float | None = None, rule: Rule = "counts") -> Visits:
+    def from_distance(
+        cls, d: Any, *, radius: float | None = None, rule: BonusRule = "counts"
+    ) -> VisitCounts:
         """No visits yet. `d` is a `Distance`, a `Learned` that knows its states, or a table.
 
         `radius` None means the median of all distances above 0.
         """
-        table = checked_table(WHERE, d)
-        checked_rule(rule)
-        wide = typical(table, getattr(d, "error", 0.0)) if radius is None else radius
+        table = validate_distance_matrix(CALLER, d)
+        validate_rule(rule)
+        wide = median_distance(table, getattr(d, "error", 0.0)) if radius is None else radius
         states = len(table)
         near = np.zeros(states) if rule == "counts" else np.ones(states)
-        return cls(table, checked_number("radius", wide), rule, np.zeros(states, np.int64), near)
+        return cls(
+            table, validate_nonnegative("radius", wide), rule, np.zeros(states, np.int64), near
+        )
 
     @property
     def bonuses(self) -> NDArray[np.float64]:
         """(S,), the bonus of the next visit to each state."""
-        return self.near.copy() if self.rule == "nearest" else 1 / np.sqrt(1 + self.near)
+        return (
+            self.accumulator.copy() if self.rule == "nearest" else 1 / np.sqrt(1 + self.accumulator)
+        )
 
     def bonus(self, state: int) -> float:
         """The bonus of the next visit to a state."""
-        near = float(self.near[self._id(state)])
+        near = float(self.accumulator[self._validate_state(state)])
         return near if self.rule == "nearest" else 1 / math.sqrt(1 + near)
 
-    def visit(self, state: int) -> tuple[float, Visits]:
+    def visit(self, state: int) -> tuple[float, VisitCounts]:
         """The bonus of a visit, and the visits with this one among them."""
-        here = self._id(state)
+        here = self._validate_state(state)
         counts = self.counts.copy()
         counts[here] += 1
-        near = self._told(self.near, here, 1, int(counts[here]))
-        return self.bonus(here), dataclasses.replace(self, counts=counts, near=near)
+        near = self._update(self.accumulator, here, 1, int(counts[here]))
+        return self.bonus(here), dataclasses.replace(self, counts=counts, accumulator=near)
 
-    def under(self, d: Any, *, radius: float | None = None) -> Visits:
+    def with_distance(self, d: Any, *, radius: float | None = None) -> VisitCounts:
         """The same visits by another distance of the same states, such as a better estimate."""
-        start = Visits.of(d, radius=radius, rule=self.rule)
-        if len(start.table) != len(self.table):
+        start = VisitCounts.from_distance(d, radius=radius, rule=self.rule)
+        if len(start.distances) != len(self.distances):
             raise InputError(
-                f"{WHERE}: the other distance knows {len(start.table)} states and the visits are "
-                f"of {len(self.table)}; take one of the same states."
+                f"{CALLER}: the other distance knows {len(start.distances)} states and the visits are "
+                f"of {len(self.distances)}; take one of the same states."
             )
-        near = start.near
+        near = start.accumulator
         for state in np.flatnonzero(self.counts):
             count = int(self.counts[state])
-            near = start._told(near, int(state), count, count)
-        return dataclasses.replace(start, counts=self.counts, near=near)
+            near = start._update(near, int(state), count, count)
+        return dataclasses.replace(start, counts=self.counts, accumulator=near)
 
-    def _told(
-        self, near: NDArray[np.float64], here: int, added: int, total: int
+    def _update(
+        self, accumulator: NDArray[np.float64], state: int, added: int, total: int
     ) -> NDArray[np.float64]:
         """What is kept after `added` visits here, `total` in all."""
-        row = self.table[here]
+        row = self.distances[state]
         if self.rule == "counts":
-            after = near + added * weights(row, self.radius)
-            after[here] = near[here] + added
+            after = accumulator + added * triangular_kernel(row, self.radius)
+            after[state] = accumulator[state] + added
             return after
-        after = np.minimum(near, envelope(row, self.radius, total))
-        after[here] = min(near[here], 1 / math.sqrt(1 + total))
+        after = np.minimum(accumulator, lipschitz_envelope(row, self.radius, total))
+        after[state] = min(accumulator[state], 1 / math.sqrt(1 + total))
         return after
 
-    def _id(self, state: int) -> int:
-        index = whole(WHERE, "the state", state)
-        if index >= len(self.table):
+    def _validate_state(self, state: int) -> int:
+        index = require_integer(CALLER, "the state", state)
+        if index >= len(self.distances):
             raise InputError(
-                f"{WHERE}: there is no state {index}; d knows ids from 0 to {len(self.table) - 1}."
+                f"{CALLER}: there is no state {index}; d knows ids from 0 to {len(self.distances) - 1}."
             )
         return index
 
     def __repr__(self) -> str:
         seen = int(np.count_nonzero(self.counts))
         return (
-            f"Visits({int(self.counts.sum()):,} to {seen} of {len(self.table)} states, "
+            f"Visits({int(self.counts.sum()):,} to {seen} of {len(self.distances)} states, "
             f"{self.rule}, radius {self.radius:.4g})"
         )
 
 
-def weights(distances: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
+def triangular_kernel(distances: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
     """How much a visit at each of these distances counts: 1 at 0, nothing from `radius` on.
 
     >>> weights(np.array([0.0, 0.5, 3.0]), 2.0), weights(np.array([0.0, 0.5]), 0.0)
@@ -139,7 +145,7 @@ def weights(distances: NDArray[np.floating], radius: float) -> NDArray[np.float6
     return (far == 0).astype(np.float64) if radius == 0 else np.maximum(0.0, 1 - far / radius)
 
 
-def envelope(
+def lipschitz_envelope(
     distances: NDArray[np.floating], radius: float, counts: int | NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """What so many visits at each of these distances leave of a bonus: 1/sqrt(1 + N) + d/radius.
@@ -153,30 +159,30 @@ def envelope(
     return left
 
 
-def typical(table: NDArray[np.floating], error: float = 0.0) -> float:
+def median_distance(distances: NDArray[np.floating], error: float = 0.0) -> float:
     """The median of the distances that are proven to be above 0; 0 where all of them are 0.
 
     >>> typical(np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 5.0], [9.0, 5.0, 0.0]]))
     5.0
     """
-    apart = np.triu(table, 1)
+    apart = np.triu(distances, 1)
     found = apart[apart > (error if math.isfinite(error) else 0.0)]
     return float(np.median(found)) if len(found) else 0.0
 
 
-def checked_rule(rule: Rule) -> Rule:
+def validate_rule(rule: BonusRule) -> BonusRule:
     """One of the rules, or a clear error."""
-    if rule not in get_args(Rule):
-        raise InputError(f"{WHERE}: rule is {rule!r} and must be counts or nearest.")
+    if rule not in get_args(BonusRule):
+        raise InputError(f"{CALLER}: rule is {rule!r} and must be counts or nearest.")
     return rule
 
 
-def checked_number(what: str, value: Any) -> float:
+def validate_nonnegative(name: str, value: Any) -> float:
     """A finite number that is at least 0, or a clear error."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise InputError(f"{WHERE}: {what} is {value!r} and must be a number, at least 0.")
+        raise InputError(f"{CALLER}: {name} is {value!r} and must be a number, at least 0.")
     return number

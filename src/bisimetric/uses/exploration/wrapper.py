@@ -6,12 +6,12 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 
-from bisimetric.uses.exploration.memory import Memory
-from bisimetric.uses.exploration.states import Observed, States
-from bisimetric.uses.exploration.visits import Visits
+from bisimetric.uses.exploration.memory import EpisodicMemory
+from bisimetric.uses.exploration.states import ObservationArray, StateLookup
+from bisimetric.uses.exploration.visits import VisitCounts
 
 
-class Explore(gymnasium.Wrapper[Any, Any, Any, Any]):
+class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment that pays `scale` times the bonus of the state that a step leads to.
 
     `info["reward"]` is the environment's own reward, `info["bonus"]` what was added to it. A reset
@@ -21,33 +21,37 @@ class Explore(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], visits: Visits | Memory, find: Any, scale: float
+        self,
+        env: gymnasium.Env[Any, Any],
+        visits: VisitCounts | EpisodicMemory,
+        lookup: Any,
+        scale: float,
     ) -> None:
         super().__init__(env)
         self.visits: Any = visits
         self.scale = scale
-        self._find: States | Observed = find
+        self._lookup: StateLookup | ObservationArray = lookup
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         here: Any
-        if isinstance(self._find, States):
-            here = self._find.start(self.env, observation)
+        if isinstance(self._lookup, StateLookup):
+            here = self._lookup.reset(self.env, observation)
         else:
-            here = self._find(observation)
+            here = self._lookup(observation)
         _, self.visits = self.visits.visit(here)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         here: Any
-        if isinstance(self._find, States):
-            here = self._find.after(self.env, action, observation, bool(terminated))
+        if isinstance(self._lookup, StateLookup):
+            here = self._lookup.step(self.env, action, observation, bool(terminated))
         else:
             # A learned distance knows the end of an episode as a state of its own.
-            here = None if terminated else self._find(observation)
+            here = None if terminated else self._lookup(observation)
         bonus, self.visits = self.visits.visit(here)
         paid, added = float(reward), self.scale * bonus
         told = {**info, "reward": paid, "bonus": added}

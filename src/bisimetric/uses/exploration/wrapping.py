@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 from bisimetric.datasets.observations import StateOf
 from bisimetric.errors import InputError
-from bisimetric.uses.exploration.memory import KEPT, Memory
-from bisimetric.uses.exploration.states import Observed, states_of
-from bisimetric.uses.exploration.visits import WHERE, Rule, Visits, checked_number
-from bisimetric.worlds.environments import imported, made
+from bisimetric.uses.exploration.memory import MAX_OBSERVATIONS, EpisodicMemory
+from bisimetric.uses.exploration.states import ObservationArray, build_state_lookup
+from bisimetric.uses.exploration.visits import CALLER, BonusRule, VisitCounts, validate_nonnegative
+from bisimetric.worlds.environments import import_optional, make_environment
 
 if TYPE_CHECKING:
-    from bisimetric.uses.exploration.wrapper import Explore
+    from bisimetric.uses.exploration.wrapper import BonusWrapper
 
 
-def explore(
+def bonus(
     environment: Any,
     d: Any,
     *,
     scale: float = 1.0,
     radius: float | None = None,
-    rule: Rule = "counts",
+    rule: BonusRule = "counts",
     state_of: StateOf | None = None,
-    apart: float | None = None,
-    memory: int = KEPT,
+    merge_radius: float | None = None,
+    max_observations: int = MAX_OBSERVATIONS,
     **make_options: Any,
-) -> Explore:
+) -> BonusWrapper:
     """A Gymnasium environment that pays for what is new: reward + scale * bonus(next state).
 
     The bonus is 1 far from all that was visited, and falls with visits to the state itself and to
@@ -65,33 +65,45 @@ def explore(
     >>> round(reward, 4), info["reward"], round(info["bonus"], 4)
     (0.0887, 0.0, 0.0887)
     """
-    gymnasium = imported("gymnasium", WHERE)
-    amount = checked_number("scale", scale)
-    found, where = made(environment, make_options, bare=False)
+    gymnasium = import_optional("gymnasium", CALLER)
+    amount = validate_nonnegative("scale", scale)
+    found, where = make_environment(environment, make_options, unwrap=False)
     if not isinstance(found, gymnasium.Env):
         raise InputError(
             f"{where}: is several environments or none of Gymnasium's, and the bonus is for a "
             "single one; give gymnasium.make_vec a wrapper that calls uses.explore."
         )
-    from bisimetric.uses.exploration.wrapper import Explore
+    from bisimetric.uses.exploration.wrapper import BonusWrapper
 
     if callable(getattr(d, "table", None)):
         listed = getattr(d, "points", None)
-        states = None if listed is None else states_of(found, where, d, len(listed), state_of)
+        states = (
+            None if listed is None else build_state_lookup(found, where, d, len(listed), state_of)
+        )
         if states is None:
             if state_of is not None:
                 raise InputError(
                     f"{where}: state_of finds states by id or name, and d was learned from "
                     "observations and knows none; leave state_of out."
                 )
-            kept = Memory.of(d, radius=radius, rule=rule, apart=apart, most=memory)
-            return Explore(found, kept, Observed(found.observation_space, where), amount)
-        return Explore(found, Visits.of(d, radius=radius, rule=rule), states, amount)
-    visits = Visits.of(d, radius=radius, rule=rule)
-    states = states_of(found, where, d, len(visits.table), state_of)
+            kept = EpisodicMemory.from_distance(
+                d,
+                radius=radius,
+                rule=rule,
+                merge_radius=merge_radius,
+                max_observations=max_observations,
+            )
+            return BonusWrapper(
+                found, kept, ObservationArray(found.observation_space, where), amount
+            )
+        return BonusWrapper(
+            found, VisitCounts.from_distance(d, radius=radius, rule=rule), states, amount
+        )
+    visits = VisitCounts.from_distance(d, radius=radius, rule=rule)
+    states = build_state_lookup(found, where, d, len(visits.distances), state_of)
     if states is None:
         raise InputError(
             f"{where}: its observations are {found.observation_space}, and d is a table of states; "
             "give a state_of that finds them, or take a learned distance of observations."
         )
-    return Explore(found, visits, states, amount)
+    return BonusWrapper(found, visits, states, amount)

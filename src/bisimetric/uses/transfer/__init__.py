@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisimetric.uses.transfer.carrying import transfer
-from bisimetric.uses.transfer.pairing import paired
+from bisimetric.uses.transfer.pairing import disjoint_union
 from bisimetric.uses.transfer.record import Transfer
 
-__all__ = ["Transfer", "paired", "transfer"]
+__all__ = ["Transfer", "disjoint_union", "transfer"]

@@ -12,34 +12,34 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, NotConverged
-from bisimetric.mdp import MDP, refuse_label_actions
+from bisimetric.mdp import MDP, reject_label_actions
 from bisimetric.uses.proofs import (
-    action_values,
-    add_up,
+    add_upward,
+    certified_action_values,
+    certified_error,
+    describe_mismatch,
     diameter_bound,
-    difference,
-    proven,
-    scale_up,
+    multiply_upward,
 )
-from bisimetric.uses.tables import checked_table
+from bisimetric.uses.tables import validate_distance_matrix
 from bisimetric.uses.transfer import pairing
-from bisimetric.uses.transfer.matching import matched
-from bisimetric.uses.transfer.pairing import paired, shared_actions
+from bisimetric.uses.transfer.matching import bound_actions
+from bisimetric.uses.transfer.pairing import align_actions, disjoint_union
 from bisimetric.uses.transfer.record import Transfer
-from bisimetric.uses.transfer.rules import Rule, by_bounds, by_imitation
+from bisimetric.uses.transfer.rules import TransferRule, choose_by_bounds, choose_by_imitation
 
 if TYPE_CHECKING:
-    from bisimetric.learned import Learned
+    from bisimetric.learned import LearnedDistance
 
-SHOWN_ACTIONS = 6
+MAX_SHOWN_ACTIONS = 6
 
 
 def transfer(
     source: MDP,
     target: MDP,
-    d: Distance | Learned | ArrayLike | None = None,
+    d: Distance | LearnedDistance | ArrayLike | None = None,
     *,
-    rule: Rule = "optimistic",
+    rule: TransferRule = "optimistic",
     proof: bool = False,
 ) -> Transfer:
     """The best policy of `source` carried over to `target`, with the loss that is promised of it.
@@ -97,47 +97,47 @@ def transfer(
     >>> [large.action_name(b) for b in found.policy]
     ['right', 'right', 'right', 'right', 'left']
     """
-    if rule not in get_args(Rule):
+    if rule not in get_args(TransferRule):
         raise InputError(
-            f"uses.transfer: rule is {rule!r} and must be one of {', '.join(get_args(Rule))}."
+            f"uses.transfer: rule is {rule!r} and must be one of {', '.join(get_args(TransferRule))}."
         )
     for mdp in (source, target):
         # Whatever the distance, the rules match any actions of the two.
-        refuse_label_actions("uses.transfer", mdp)
-    known = _known(source, target, d)
+        reject_label_actions("uses.transfer", mdp)
+    known = _validate_union_distance(source, target, d)
     if proof and not math.isfinite(known.error):
         raise InputError(
             "uses.transfer: proof=True asks for a promise, and the distance is an estimate that "
             "proves nothing; use exact.lax(uses.paired(source, target))."
         )
     V = planning.optimal_values(source, tol=math.inf)
-    Q = action_values(source, V)
+    Q = certified_action_values(source, V)
     best = planning.greedy_policy(source, V)
-    across = known.table[: source.num_states]
+    across = known.values[: source.num_states]
     nearest = across[:, source.num_states :].argmin(axis=0)
     asked = nearest * source.num_actions + best[nearest]
-    found = matched(source, target, across, Q.values, asked, known.compared)
+    found = bound_actions(source, target, across, Q.values, asked, known.comparable)
     proven = math.isfinite(known.error)
-    off = add_up(Q.error, found.error)
+    off = add_upward(Q.error, found.error)
     if proven:
-        off = add_up(off, scale_up(source.discount, known.error))
+        off = add_upward(off, multiply_upward(source.discount, known.error))
     if rule == "optimistic":
-        choice = by_imitation(source, target, best)
+        choice = choose_by_imitation(source, target, best)
     else:
-        choice = by_bounds(rule, target, found, asked, off)
-    promised = add_up(found.up.max(axis=1), off, -choice.lower)
+        choice = choose_by_bounds(rule, target, found, asked, off)
+    promised = add_upward(found.upper.max(axis=1), off, -choice.value_lower_bound)
     if proven:
         promised = np.minimum(promised, diameter_bound(target))
     else:
         promised = np.full(target.num_states, math.inf)
-    uniform = target.has / target.has.sum(axis=1, keepdims=True)
+    uniform = target.action_mask / target.action_mask.sum(axis=1, keepdims=True)
     return Transfer(
         source,
         target,
         rule,
         choice.policy,
-        choice.match // source.num_actions,
-        choice.match % source.num_actions,
+        choice.matches // source.num_actions,
+        choice.matches % source.num_actions,
         choice.distances,
         promised,
         planning.optimal_values(target, tol=math.inf),
@@ -147,22 +147,22 @@ def transfer(
     )
 
 
-class _Known(NamedTuple):
+class _UnionDistance(NamedTuple):
     """A distance of the union: its table, its error, the actions (A1, A2) that it compares."""
 
-    table: NDArray[np.floating]
+    values: NDArray[np.floating]
     error: float
-    compared: NDArray[np.bool_]
+    comparable: NDArray[np.bool_]
     d: Distance | None
 
 
-def _known(source: MDP, target: MDP, d: Any) -> _Known:
+def _validate_union_distance(source: MDP, target: MDP, d: Any) -> _UnionDistance:
     """What is known of the distances, checked."""
-    pair, shared = paired(source, target), shared_actions(source, target)
+    pair, shared = disjoint_union(source, target), align_actions(source, target)
     everything = np.ones((source.num_actions, target.num_actions), np.bool_)
     if d is None:
         try:
-            d = pairing.lax(pair)
+            d = pairing.solve_lax(pair)
         except NotConverged as error:
             # Large rewards: its error is larger than usual, and the promise counts it in.
             partial: Any = error.partial
@@ -170,14 +170,14 @@ def _known(source: MDP, target: MDP, d: Any) -> _Known:
     elif hasattr(d, "distance"):
         d = d.distance()
     if not isinstance(d, Distance):
-        table = checked_table("uses.transfer", d)
+        table = validate_distance_matrix("uses.transfer", d)
         if len(table) != pair.num_states:
             raise InputError(
                 f"uses.transfer: the table is of {len(table)} states and must be of the "
                 f"{pair.num_states} of uses.paired(source, target)."
             )
-        return _Known(table, math.inf, everything, None)
-    found = difference(pair, d.mdp)
+        return _UnionDistance(table, math.inf, everything, None)
+    found = describe_mismatch(pair, d.mdp)
     if found is not None:
         raise InputError(
             f"uses.transfer: d is of another MDP: {found}; give a distance of "
@@ -188,17 +188,17 @@ def _known(source: MDP, target: MDP, d: Any) -> _Known:
             f"uses.transfer: the distance is {d.kind!r}, which says nothing of best policies; use "
             "exact.lax or exact.bisimulation."
         )
-    if d.kind == "bisimulation" and not shared.same:
+    if d.kind == "bisimulation" and not shared.identical:
         raise InputError(
             "uses.transfer: a bisimulation distance compares equal actions, and source and target "
-            f"have different ones ({_named(source)}; {_named(target)}); use exact.lax."
+            f"have different ones ({_format_actions(source)}; {_format_actions(target)}); use exact.lax."
         )
     # Where states lack actions, d~ may be the largest distance, which no equal action attains.
     equal = d.kind == "bisimulation" and pair.available is None
     compared = shared.source[:, None] == shared.target if equal else everything
-    return _Known(d.values, proven(d), compared, d)
+    return _UnionDistance(d.values, certified_error(d), compared, d)
 
 
-def _named(mdp: MDP) -> str:
-    names = [mdp.action_name(a) for a in range(min(mdp.num_actions, SHOWN_ACTIONS))]
-    return ", ".join(names) + (", ..." if mdp.num_actions > SHOWN_ACTIONS else "")
+def _format_actions(mdp: MDP) -> str:
+    names = [mdp.action_name(a) for a in range(min(mdp.num_actions, MAX_SHOWN_ACTIONS))]
+    return ", ".join(names) + (", ..." if mdp.num_actions > MAX_SHOWN_ACTIONS else "")

@@ -7,25 +7,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact.threads import in_parts
+from bisimetric.exact.threads import map_chunks
 from bisimetric.mdp import MDP
 from bisimetric.memory import require_memory
-from bisimetric.progress import bar, compiling
+from bisimetric.progress import announce_compilation, show_progress
 from bisimetric.rounding import TINY, UNIT
-from bisimetric.uses.proofs import add_up
+from bisimetric.uses.proofs import add_upward
 from bisimetric.uses.transfer import couplings
-from bisimetric.uses.transfer.couplings import rows_of
+from bisimetric.uses.transfer.couplings import build_transition_rows
 
-BLOCK = 2**22
+BLOCK_ENTRIES = 2**22
 """Entries of the table of two actions that are worked on in one go."""
-TIE = 2.0**-40
+TIE_TOLERANCE = 2.0**-40
 """The share of a distance by which a farther match must be better, so that of equals the nearest
 is taken."""
-ENOUGH_ROWS = 2
+MIN_PARALLEL_ROWS = 2
 """Rows of such a block that are worth many threads, where both sides branch."""
 
 
-class Matched(NamedTuple):
+class ActionBounds(NamedTuple):
     """For each action (t, b) of the target, (S2, A2), what the source's actions tell of it.
 
     Attributes:
@@ -37,24 +37,24 @@ class Matched(NamedTuple):
         error: how far the bounds may be from those that the given table and Q make.
     """
 
-    low: NDArray[np.float64]
-    up: NDArray[np.float64]
-    below: NDArray[np.int64]
-    above: NDArray[np.int64]
-    low_delta: NDArray[np.float64]
-    up_delta: NDArray[np.float64]
-    answers: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    lower_matches: NDArray[np.int64]
+    upper_matches: NDArray[np.int64]
+    lower_distances: NDArray[np.float64]
+    upper_distances: NDArray[np.float64]
+    response_distances: NDArray[np.float64]
     error: float
 
 
-def matched(
+def bound_actions(
     source: MDP,
     target: MDP,
     d: NDArray[np.floating],
     Q: NDArray[np.float64],
-    asked: NDArray[np.int64],
-    compared: NDArray[np.bool_],
-) -> Matched:
+    nearest_actions: NDArray[np.int64],
+    comparable: NDArray[np.bool_],
+) -> ActionBounds:
     """Bounds from delta((s, a), (t, b)) = |R1(s, a) - R2(t, b)| + discount * W1(d)(P1, P2).
 
     Where W1 lies between the distributions P1(s, a) and P2(t, b). The deltas are made and used
@@ -67,69 +67,79 @@ def matched(
         compared: (A1, A2), the actions that are compared at all.
     """
     rows, columns = source.R.size, target.R.size
-    distances = _Distances(source, target, d)
-    size = min(columns, max(1, BLOCK // rows))
+    distances = _ActionDistances(source, target, d)
+    size = min(columns, max(1, BLOCK_ENTRIES // rows))
     require_memory(f"uses.transfer: {rows:,} actions need", 40.0 * rows * size, "take fewer states")
-    where = source.has.ravel()
-    apart = ~np.tile(compared, (source.num_states, 1))
+    where = source.action_mask.ravel()
+    apart = ~np.tile(comparable, (source.num_states, 1))
     value = np.where(where, Q.ravel(), 0.0)[:, None]
     found: dict[str, NDArray[Any]] = {
         name: np.empty(columns, np.int64 if name in ("below", "above") else np.float64)
-        for name in Matched._fields[:-1]
+        for name in ActionBounds._fields[:-1]
     }
-    with bar(columns, "actions matched") as shown:
+    with show_progress(columns, "actions matched") as shown:
         for start in range(0, columns, size):
             part = np.arange(start, min(columns, start + size))
-            delta = distances.block(part)
+            delta = distances.compute_block(part)
             delta[apart[:, part % target.num_actions] | ~where[:, None]] = np.inf
             each = np.arange(len(part))
-            far = (1 + TIE) * delta
+            far = (1 + TIE_TOLERANCE) * delta
             below, above = (value - far).argmax(axis=0), (value + far).argmin(axis=0)
             least, most = delta[below, each], delta[above, each]
             found["below"][part], found["low_delta"][part] = below, least
             found["above"][part], found["up_delta"][part] = above, most
             found["low"][part] = value[below, 0] - least
             found["up"][part] = value[above, 0] + most
-            found["answers"][part] = delta[asked[part // target.num_actions], each]
-            shown.at(part[-1] + 1)
+            found["answers"][part] = delta[nearest_actions[part // target.num_actions], each]
+            shown.set_position(part[-1] + 1)
     tables = {name: numbers.reshape(target.R.shape) for name, numbers in found.items()}
     for name, nothing in (("low", -np.inf), ("up", -np.inf), ("answers", np.inf)):
-        tables[name][~target.has] = nothing
-    return Matched(**tables, error=distances.error)
+        tables[name][~target.action_mask] = nothing
+    return ActionBounds(**tables, error=distances.error)
 
 
-class _Distances:
+class _ActionDistances:
     """The deltas of two MDPs, some columns at a time, and how wrong they may be by rounding."""
 
     def __init__(self, source: MDP, target: MDP, d: NDArray[np.floating]) -> None:
         self.source, self.target = source, target
-        self.shares = target.shares
-        self.certain = source.is_deterministic or target.is_deterministic
+        self.target_probabilities = target.normalised_probabilities
+        self.single_coupling = source.is_deterministic or target.is_deterministic
         # Rounded masses may have to go as far as any two states are apart.
-        self.largest, self.doubt = float(d[:, source.num_states :].max()), 0.0
-        if self.certain:
+        self.largest, self.transport_error = float(d[:, source.num_states :].max()), 0.0
+        if self.single_coupling:
             # Where one side is certain there is one coupling, and its cost is a mean.
-            self.ahead = source.shares @ d[:, source.num_states :].astype(np.float64)
+            self.expected_distances = source.normalised_probabilities @ d[
+                :, source.num_states :
+            ].astype(np.float64)
         else:
-            self.table = np.ascontiguousarray(d, np.float64)
-            self.rows = rows_of(source.shares, self.shares)
+            self.distances = np.ascontiguousarray(d, np.float64)
+            self.rows = build_transition_rows(
+                source.normalised_probabilities, self.target_probabilities
+            )
 
-    def block(self, part: NDArray[np.int64]) -> NDArray[np.float64]:
+    def compute_block(self, columns: NDArray[np.int64]) -> NDArray[np.float64]:
         """delta (S1 * A1, n) for the target's actions of the numbers t * A2 + b."""
-        if self.certain:
-            far = np.asarray((self.shares[part] @ self.ahead.T).T)
+        if self.single_coupling:
+            far = np.asarray((self.target_probabilities[columns] @ self.expected_distances.T).T)
         else:
-            far = np.empty((self.source.R.size, len(part)))
-            with compiling("the kernels"):
-                doubts = in_parts(
-                    lambda low, high: couplings.fill(
-                        self.rows, self.table, self.source.R.size, far, int(part[0]), low, high
+            far = np.empty((self.source.R.size, len(columns)))
+            with announce_compilation("the kernels"):
+                doubts = map_chunks(
+                    lambda low, high: couplings.fill_transport_costs(
+                        self.rows,
+                        self.distances,
+                        self.source.R.size,
+                        far,
+                        int(columns[0]),
+                        low,
+                        high,
                     ),
-                    len(part),
-                    ENOUGH_ROWS,
+                    len(columns),
+                    MIN_PARALLEL_ROWS,
                 )
-            self.doubt = max(self.doubt, *doubts)
-        gaps = np.abs(self.source.R.reshape(-1, 1) - self.target.R.ravel()[part])
+            self.transport_error = max(self.transport_error, *doubts)
+        gaps = np.abs(self.source.R.reshape(-1, 1) - self.target.R.ravel()[columns])
         delta = gaps + self.target.discount * far
         self.largest = max(self.largest, float(delta.max()))
         return np.asarray(delta)
@@ -145,4 +155,8 @@ class _Distances:
         """
         widest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (self.source, self.target))
         rounding = (12 * widest + 32) * (UNIT * self.largest + TINY)
-        return float(add_up(self.target.discount * self.doubt, rounding, TIE * self.largest))
+        return float(
+            add_upward(
+                self.target.discount * self.transport_error, rounding, TIE_TOLERANCE * self.largest
+            )
+        )

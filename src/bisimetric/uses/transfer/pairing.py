@@ -12,13 +12,13 @@ from scipy import sparse
 from bisimetric import exact
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP, refuse_label_actions
+from bisimetric.mdp import MDP, reject_label_actions
 
-APART = 3
+MAP_GAP = 3
 """Columns from the last of the source's map to the first of the target's."""
 
 
-def paired(source: MDP, target: MDP) -> MDP:
+def disjoint_union(source: MDP, target: MDP) -> MDP:
     """The disjoint union of two MDPs: the states of `source`, then those of `target`.
 
     No step leads from the one to the other; state t of the target has id S1 + t. Any distance of
@@ -45,7 +45,7 @@ def paired(source: MDP, target: MDP) -> MDP:
             f"uses.paired: the source has discount {source.discount:g} and the target "
             f"{target.discount:g}, and they must be equal; load both with the same discount."
         )
-    shared = shared_actions(source, target)
+    shared = align_actions(source, target)
     actions = len(shared.names)
     both = (source, target), (shared.source, shared.target)
     available = np.zeros((source.num_states + target.num_states, actions), np.bool_)
@@ -53,7 +53,7 @@ def paired(source: MDP, target: MDP) -> MDP:
     rows, first = [], 0
     for mdp, place in zip(*both, strict=True):
         states = first + np.arange(mdp.num_states)
-        available[np.ix_(states, place)] = mdp.has
+        available[np.ix_(states, place)] = mdp.action_mask
         R[np.ix_(states, place)] = mdp.R
         rows.append((states[:, None] * actions + place).ravel())
         first += mdp.num_states
@@ -65,13 +65,13 @@ def paired(source: MDP, target: MDP) -> MDP:
         R,
         source.discount,
         names=tuple(
-            f"{which} {mdp.name(s)}"
+            f"{which} {mdp.state_name(s)}"
             for which, mdp in (("source", source), ("target", target))
             for s in range(mdp.num_states)
         ),
         actions=None if None in shared.names else tuple(map(str, shared.names)),
-        positions=_positions(source, target),
-        features=_features(source, target),
+        positions=_union_positions(source, target),
+        features=_union_features(source, target),
         available=available,
         label_actions=tuple(
             {
@@ -83,7 +83,7 @@ def paired(source: MDP, target: MDP) -> MDP:
     )
 
 
-def lax(pair: MDP, *, tol: float | None = None) -> Distance:
+def solve_lax(union: MDP, *, tol: float | None = None) -> Distance:
     """`exact.lax`, quicker for a deterministic MDP in which states lack actions.
 
     d_lax compares sets of actions, and a set in which one occurs twice is the same set: in place of
@@ -94,19 +94,19 @@ def lax(pair: MDP, *, tol: float | None = None) -> Distance:
     >>> round(lax(pair)(0, 1), 6), round(exact.lax(pair)(0, 1), 6)
     (2.0, 2.0)
     """
-    refuse_label_actions("uses.transfer", pair)
-    if pair.available is None or not pair.is_deterministic:
-        return exact.lax(pair, tol=tol)
-    everyone = np.arange(pair.num_states)[:, None]
-    first = pair.available.argmax(axis=1)[:, None]
-    taken = np.where(pair.available, np.arange(pair.num_actions), first)
+    reject_label_actions("uses.transfer", union)
+    if union.available is None or not union.is_deterministic:
+        return exact.lax(union, tol=tol)
+    everyone = np.arange(union.num_states)[:, None]
+    first = union.available.argmax(axis=1)[:, None]
+    taken = np.where(union.available, np.arange(union.num_actions), first)
     full = MDP.deterministic(
-        pair.next_state[everyone, taken], pair.R[everyone, taken], discount=pair.discount
+        union.next_state[everyone, taken], union.R[everyone, taken], discount=union.discount
     )
-    return dataclasses.replace(exact.lax(full, tol=tol), mdp=pair)
+    return dataclasses.replace(exact.lax(full, tol=tol), mdp=union)
 
 
-class Shared(NamedTuple):
+class ActionAlignment(NamedTuple):
     """The actions of a union.
 
     `source` (A1,) and `target` (A2,) are the places of the actions of each; `names` has one name a
@@ -116,10 +116,10 @@ class Shared(NamedTuple):
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     names: tuple[str | None, ...]
-    same: bool
+    identical: bool
 
 
-def shared_actions(source: MDP, target: MDP) -> Shared:
+def align_actions(source: MDP, target: MDP) -> ActionAlignment:
     """Which actions of two MDPs are one action of their union; see `paired`.
 
     >>> left = MDP.deterministic([[0, 0]], [[0, 0]], discount=0.5, actions=["go", "wait"])
@@ -133,7 +133,7 @@ def shared_actions(source: MDP, target: MDP) -> Shared:
     if ours is None or theirs is None:
         number = max(source.num_actions, target.num_actions)
         same = source.num_actions == target.num_actions
-        return Shared(places, np.arange(target.num_actions), (None,) * number, same)
+        return ActionAlignment(places, np.arange(target.num_actions), (None,) * number, same)
     names = list(ours)
     free = [place for place in places.tolist() if ours[place] not in theirs]
     found = np.empty(len(theirs), np.int64)
@@ -148,18 +148,18 @@ def shared_actions(source: MDP, target: MDP) -> Shared:
             names.append(name)
     distinct = len(set(names)) == len(names)
     called = tuple(names) if distinct else (None,) * len(names)
-    return Shared(places, found, called, set(ours) == set(theirs))
+    return ActionAlignment(places, found, called, set(ours) == set(theirs))
 
 
-def _positions(source: MDP, target: MDP) -> NDArray[np.float64] | None:
+def _union_positions(source: MDP, target: MDP) -> NDArray[np.float64] | None:
     if source.positions is None or target.positions is None:
         return None
     beside = target.positions.copy()
-    beside[:, 1] += source.positions[:, 1].max() + APART - target.positions[:, 1].min()
+    beside[:, 1] += source.positions[:, 1].max() + MAP_GAP - target.positions[:, 1].min()
     return np.concatenate([source.positions, beside])
 
 
-def _features(source: MDP, target: MDP) -> NDArray[np.float64] | None:
+def _union_features(source: MDP, target: MDP) -> NDArray[np.float64] | None:
     ours, theirs = source.features, target.features
     if ours is None or theirs is None or ours.shape[1] != theirs.shape[1]:
         return None

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
 from bisimetric.mdp import MDP
-from bisimetric.planning import Values
+from bisimetric.planning import ValueFunction
 from bisimetric.uses.proofs import diameter_bound, difference_error
-from bisimetric.uses.transfer.rules import Rule
+from bisimetric.uses.transfer.rules import TransferRule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,15 +39,15 @@ class Transfer:
 
     source: MDP
     target: MDP
-    rule: Rule
+    rule: TransferRule
     policy: NDArray[np.int64]
-    states: NDArray[np.int64]
-    actions: NDArray[np.int64]
+    matched_states: NDArray[np.int64]
+    matched_actions: NDArray[np.int64]
     distances: NDArray[np.float64]
-    promised: NDArray[np.float64]
-    optimal: Values
-    carried: Values
-    random: Values
+    regret_bound: NDArray[np.float64]
+    optimal_values: ValueFunction
+    policy_values: ValueFunction
+    random_values: ValueFunction
     d: Distance | None = None
 
     def __post_init__(self) -> None:
@@ -57,78 +57,81 @@ class Transfer:
                 numbers.flags.writeable = False
 
     @property
-    def loss(self) -> NDArray[np.float64]:
+    def regret(self) -> NDArray[np.float64]:
         """(S2,), V2* - V2^policy, measured, to within `error`."""
-        return _loss(self.optimal, self.carried)
+        return _regret(self.optimal_values, self.policy_values)
 
     @property
-    def random_loss(self) -> NDArray[np.float64]:
+    def random_regret(self) -> NDArray[np.float64]:
         """(S2,), what is lost where any action is taken with equal probability."""
-        return _loss(self.optimal, self.random)
+        return _regret(self.optimal_values, self.random_values)
 
     @property
-    def error(self) -> float:
+    def regret_error(self) -> float:
         """A proven bound on the error of `loss`."""
-        return difference_error(self.optimal, self.carried, self.most)
+        return difference_error(self.optimal_values, self.policy_values, self.diameter_bound)
 
     @property
-    def largest_promised(self) -> float:
+    def max_regret_bound(self) -> float:
         """No state loses more, proven."""
-        return float(self.promised.max())
+        return float(self.regret_bound.max())
 
     @property
-    def largest_loss(self) -> float:
+    def max_regret(self) -> float:
         """The most that a state loses, measured."""
-        return float(self.loss.max())
+        return float(self.regret.max())
 
     @property
-    def most(self) -> float:
+    def diameter_bound(self) -> float:
         """No policy loses more than this, the range of the target's rewards / (1 - discount)."""
         return diameter_bound(self.target)
 
     def lines(self) -> Iterator[str]:
         """The numbers, one topic a line."""
-        states, used = self.target.num_states, len(np.unique(self.states))
+        states, used = self.target.num_states, len(np.unique(self.matched_states))
         kind = "a table" if self.d is None else {"lax": "d_lax", "bisimulation": "d~"}[self.d.kind]
         yield (
             f"carried    to {states:,} states, which match {used:,} of the source's "
             f"{self.source.num_states:,}"
         )
         yield f"rule       {self.rule}, by {kind}"
-        if math.isfinite(self.largest_promised):
-            yield f"promised   {_both(self.promised, 0.0)}"
-        yield f"loss       {_both(self.loss, self.error)}"
-        yield f"at random  {_both(self.random_loss, self.error)}"
-        yield f"values     from {self.optimal.values.min():.4g} to {self.optimal.values.max():.4g}"
-        if math.isinf(self.largest_promised):
+        if math.isfinite(self.max_regret_bound):
+            yield f"promised   {_format_regrets(self.regret_bound, 0.0)}"
+        yield f"loss       {_format_regrets(self.regret, self.regret_error)}"
+        yield f"at random  {_format_regrets(self.random_regret, self.regret_error)}"
+        yield f"values     from {self.optimal_values.values.min():.4g} to {self.optimal_values.values.max():.4g}"
+        if math.isinf(self.max_regret_bound):
             yield "note       nothing is proven of these distances, so nothing is promised"
-        elif self.largest_promised >= self.most > 0:
-            yield f"note       no policy loses more than {self.most:.4g}: little is promised"
+        elif self.max_regret_bound >= self.diameter_bound > 0:
+            yield f"note       no policy loses more than {self.diameter_bound:.4g}: little is promised"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
-        promised = self.largest_promised
+        promised = self.max_regret_bound
         said = "nothing promised" if math.isinf(promised) else f"promised {promised:.4g}"
         return (
             f"Transfer({self.rule}, {self.source.num_states} to {self.target.num_states} states, "
-            f"largest loss {_written(self.largest_loss, self.error)}, {said})"
+            f"largest loss {_format_regret(self.max_regret, self.regret_error)}, {said})"
         )
 
 
-def _loss(best: Values, other: Values) -> NDArray[np.float64]:
+def _regret(best: ValueFunction, other: ValueFunction) -> NDArray[np.float64]:
     return np.asarray(np.maximum(best.values - other.values, 0.0))
 
 
-def _both(losses: NDArray[np.float64], error: float) -> str:
+def _format_regrets(regrets: NDArray[np.float64], error: float) -> str:
     """The largest loss, and the mean."""
-    if losses.max() <= error:
+    if regrets.max() <= error:
         return "0 everywhere"
-    largest, mean = _written(float(losses.max()), error), _written(float(losses.mean()), error)
+    largest, mean = (
+        _format_regret(float(regrets.max()), error),
+        _format_regret(float(regrets.mean()), error),
+    )
     return f"at most {largest}, {mean} on average"
 
 
-def _written(loss: float, error: float) -> str:
+def _format_regret(regret: float, error: float) -> str:
     """A loss in four digits; what its error does not tell from 0 is 0."""
-    return "0" if loss <= error else f"{loss:.4g}"
+    return "0" if regret <= error else f"{regret:.4g}"

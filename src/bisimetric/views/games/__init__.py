@@ -14,19 +14,19 @@ take an `Episode` too, and write an mp4.
 
 from __future__ import annotations
 
-from bisimetric.views.games.curve import curve
-from bisimetric.views.games.extremes import extremes
-from bisimetric.views.games.ranked import ranked_video
-from bisimetric.views.games.sweeps import sweep
-from bisimetric.views.games.training import agent_curve, metric_curve
-from bisimetric.views.games.video import video
+from bisimetric.views.games.curve import plot_episode_curve
+from bisimetric.views.games.extremes import plot_extremes
+from bisimetric.views.games.ranked import write_sorted_video
+from bisimetric.views.games.sweeps import plot_sweep
+from bisimetric.views.games.training import plot_agent_curve, plot_metric_curve
+from bisimetric.views.games.video import write_video
 
 __all__ = [
-    "agent_curve",
-    "curve",
-    "extremes",
-    "metric_curve",
-    "ranked_video",
-    "sweep",
-    "video",
+    "plot_agent_curve",
+    "plot_episode_curve",
+    "plot_extremes",
+    "plot_metric_curve",
+    "plot_sweep",
+    "write_sorted_video",
+    "write_video",
 ]

@@ -14,32 +14,32 @@ from matplotlib.font_manager import FontProperties, findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from bisimetric.views.colours import SOURCE
+from bisimetric.views.colours import ACCENT_COLOUR
 
 Picture = NDArray[np.uint8]
 
-SCALE = 2
+FRAME_SCALE = 2
 """Pixels of a video, on each side, for one of the screen."""
 
 MARGIN = 16
-CAPTION = 28
+CAPTION_HEIGHT = 28
 """Pixels above a panel, for its words."""
 
 DOTS_PER_INCH = 100
-DOT = 5
+DOT_RADIUS = 5
 """Half the pixels of a dot on a curve, its white rim included."""
 
-INK = "0.1"
-PALE = 0.35
+TEXT_COLOUR = "0.1"
+FADED_OPACITY = 0.35
 """How much is left of what lies ahead of the cursor."""
 
 
-def blank(width: int, height: int) -> Picture:
+def create_canvas(width: int, height: int) -> Picture:
     """A white picture (height, width, 3)."""
     return np.full((height, width, 3), 255, np.uint8)
 
 
-def enlarged(frame: Picture, scale: int = SCALE) -> Picture:
+def enlarge(frame: Picture, scale: int = FRAME_SCALE) -> Picture:
     """Every pixel `scale` times as wide and high.
 
     >>> enlarged(np.zeros((210, 160, 3), np.uint8)).shape
@@ -48,17 +48,19 @@ def enlarged(frame: Picture, scale: int = SCALE) -> Picture:
     return frame.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
-def put(picture: Picture, part: Picture, left: int, top: int) -> None:
+def paste(picture: Picture, part: Picture, left: int, top: int) -> None:
     """Lays a part over a picture, its corner at (left, top)."""
     picture[top : top + part.shape[0], left : left + part.shape[1]] = part
 
 
 @functools.lru_cache(maxsize=64)
-def words(text: str, width: int, height: int, *, size: int = 15, colour: str = INK) -> Picture:
+def render_text(
+    text: str, width: int, height: int, *, size: int = 15, colour: str = TEXT_COLOUR
+) -> Picture:
     """Lines of text in black on white, (height, width, 3); what does not fit is cut off."""
     image = Image.new("RGB", (width, height), "white")
     ImageDraw.Draw(image).multiline_text(
-        (0, 7), text, font=_font(size), fill=_pixel(colour), spacing=6
+        (0, 7), text, font=_load_font(size), fill=_to_rgb(colour), spacing=6
     )
     written = np.array(image)
     written.flags.writeable = False
@@ -66,23 +68,23 @@ def words(text: str, width: int, height: int, *, size: int = 15, colour: str = I
 
 
 @functools.cache
-def _disc(size: int) -> NDArray[np.bool_]:
+def _build_disc(size: int) -> NDArray[np.bool_]:
     """Which pixels of a square of twice `size` lie in its circle."""
     across = np.arange(2 * size) - size + 0.5
     return np.asarray(np.hypot(across[:, None], across) <= size)
 
 
 @functools.cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def _load_font(size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(findfont(FontProperties(family="DejaVu Sans")), size)
 
 
-def _pixel(colour: str) -> tuple[int, int, int]:
+def _to_rgb(colour: str) -> tuple[int, int, int]:
     red, green, blue = (round(255 * part) for part in to_rgb(colour))
     return red, green, blue
 
 
-def drawn(figure: Figure) -> Picture:
+def render_figure(figure: Figure) -> Picture:
     """A figure as a picture of its own size."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
@@ -90,7 +92,7 @@ def drawn(figure: Figure) -> Picture:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plot:
+class CursorPlot:
     """A plot that is drawn once, and a cursor that moves over it.
 
     `columns` (n,) are the pixels of n steps, `top` and `bottom` the ends of the cursor, and `dots`
@@ -98,38 +100,38 @@ class Plot:
     """
 
     picture: Picture
-    pale: Picture
+    faded: Picture
     columns: NDArray[np.int64]
     top: int
     bottom: int
     dots: dict[str, NDArray[np.int64]]
 
-    def at(self, step: int) -> Picture:
+    def draw_at(self, step: int) -> Picture:
         """The plot with its cursor at a step, and pale beyond it."""
         column = int(self.columns[step])
         shown = self.picture.copy()
         across, ahead = slice(self.top, self.bottom), slice(column, int(self.columns[-1]) + 1)
-        shown[across, ahead] = self.pale[across, ahead]
-        shown[across, column - 1 : column + 1] = _pixel(SOURCE)
+        shown[across, ahead] = self.faded[across, ahead]
+        shown[across, column - 1 : column + 1] = _to_rgb(ACCENT_COLOUR)
         for colour, rows in self.dots.items():
-            row = max(int(rows[step]), DOT)
-            for size, paint in ((DOT, (255, 255, 255)), (DOT - 1, _pixel(colour))):
-                disc = _disc(size)
+            row = max(int(rows[step]), DOT_RADIUS)
+            for size, paint in ((DOT_RADIUS, (255, 255, 255)), (DOT_RADIUS - 1, _to_rgb(colour))):
+                disc = _build_disc(size)
                 part = shown[row - size : row + size, column - size : column + size]
                 # At an edge of the picture a part of the disc is outside of it.
                 part[disc[: part.shape[0], : part.shape[1]]] = paint
         return shown
 
 
-def plotted(
+def render_cursor_plot(
     figure: Figure,
     upper: Axes,
     lower: Axes,
     curves: dict[str, tuple[Axes, NDArray[np.float64]]],
-) -> Plot:
+) -> CursorPlot:
     """Draws a figure once, for a cursor from the top of `upper` to the bottom of `lower`, which
     share their steps, and for dots on curves (n,), by colour."""
-    picture = drawn(figure)
+    picture = render_figure(figure)
     height = len(picture)
     count = max(len(numbers) for _, numbers in curves.values())
     across = upper.transData.transform(np.column_stack([np.arange(count), np.zeros(count)]))[:, 0]
@@ -138,8 +140,8 @@ def plotted(
         - panel.transData.transform(np.column_stack([np.zeros(count), numbers]))[:, 1].round()
         for colour, (panel, numbers) in curves.items()
     }
-    pale = (255 - PALE * (255.0 - picture)).round().astype(np.uint8)
-    return Plot(
+    pale = (255 - FADED_OPACITY * (255.0 - picture)).round().astype(np.uint8)
+    return CursorPlot(
         picture,
         pale,
         across.round().astype(np.int64),

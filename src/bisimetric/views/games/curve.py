@@ -10,21 +10,27 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from bisimetric.views.colours import SOURCE
-from bisimetric.views.games.marks import Mark, draw_lines, draw_rows, legend_handles, marks
-from bisimetric.views.games.measured import Measured, measured
+from bisimetric.views.colours import ACCENT_COLOUR
+from bisimetric.views.games.marks import (
+    EventMarks,
+    build_event_handles,
+    draw_event_lines,
+    draw_event_rows,
+    find_events,
+)
+from bisimetric.views.games.measured import EpisodeDistances, measure_episode
 
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
-DISTANCE = "black"
-VALUES = "#0072b2"
+DISTANCE_COLOUR = "black"
+VALUE_COLOUR = "#0072b2"
 
-APART = 6.0
+OWN_AXIS_RATIO = 6.0
 """How many times the largest of one curve that of the other is, for an axis of its own."""
 
 
-def curve(
+def plot_episode_curve(
     episode: Episode,
     distances: ArrayLike,
     *,
@@ -53,12 +59,12 @@ def curve(
     >>> [line.get_ydata().tolist() for line in figure.axes[0].lines[:2]]
     [[0.0, 1.0, 2.0], [0.0, 1.5, 2.5]]
     """
-    shown = measured(episode, distances, source=source, values=values)
+    shown = measure_episode(episode, distances, source=source, values=values)
     figure = Figure(figsize=(10.0, 4.4), layout="constrained")
-    found = marks(episode)
-    draw(figure, shown, found)
+    found = find_events(episode)
+    draw_curves(figure, shown, found)
     figure.suptitle(title or episode.game, fontsize=11)
-    handles = [*curve_handles(shown), *legend_handles(found)]
+    handles = [*build_curve_handles(shown), *build_event_handles(found)]
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -70,38 +76,48 @@ def curve(
     return figure
 
 
-def draw(
-    figure: Figure | SubFigure, shown: Measured, found: list[Mark], *, size: float = 9.0
+def draw_curves(
+    figure: Figure | SubFigure,
+    episode_distances: EpisodeDistances,
+    events: list[EventMarks],
+    *,
+    size: float = 9.0,
 ) -> tuple[Axes, Axes, Axes]:
     """The curves and the events below them; returns the axes of distances, values and events.
 
     `size` is that of letters, in points; the signs of events are smaller.
     """
-    rows = sum(not mark.line for mark in found)
+    rows = sum(not mark.is_line for mark in events)
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[11, max(rows, 1) * size / 11], gridspec_kw={"hspace": 0}
     )
-    own = _own_axis(shown)
+    own = _needs_own_axis(episode_distances)
     right = upper.twinx() if own else upper
-    right.plot(shown.differences, color=VALUES, lw=1.0, zorder=2)
-    upper.plot(shown.distances, color=DISTANCE, lw=1.1, zorder=3)
-    upper.plot(shown.source, shown.distances[shown.source], **_source(), zorder=4, clip_on=False)
-    draw_lines(upper, found)
+    right.plot(episode_distances.value_differences, color=VALUE_COLOUR, lw=1.0, zorder=2)
+    upper.plot(episode_distances.distances, color=DISTANCE_COLOUR, lw=1.1, zorder=3)
+    upper.plot(
+        episode_distances.source,
+        episode_distances.distances[episode_distances.source],
+        **_source_style(),
+        zorder=4,
+        clip_on=False,
+    )
+    draw_event_lines(upper, events)
     if own:
         # The distances stay in front, and their axes must not hide what lies behind.
         upper.set_zorder(right.get_zorder() + 1)
         upper.patch.set_visible(False)
         right.set_ylim(bottom=0)
-        right.set_ylabel("difference of values", color=VALUES, fontsize=size)
-        right.tick_params(axis="y", colors=VALUES, labelsize=size - 1)
+        right.set_ylabel("difference of values", color=VALUE_COLOUR, fontsize=size)
+        right.tick_params(axis="y", colors=VALUE_COLOUR, labelsize=size - 1)
         right.spines[["top", "left", "bottom"]].set_visible(False)
     upper.set_ylim(bottom=0)
     # A start at step 0 must not hide behind the axis.
-    upper.set_xlim(-0.01 * len(shown), 1.005 * len(shown))
+    upper.set_xlim(-0.01 * len(episode_distances), 1.005 * len(episode_distances))
     upper.set_ylabel("distance to the source" if own else "distance", fontsize=size)
     upper.spines[["top", "right"]].set_visible(False)
     upper.tick_params(labelsize=size - 1, labelbottom=not rows)
-    draw_rows(lower, found, size / 2)
+    draw_event_rows(lower, events, size / 2)
     lower.set_xlabel("step", fontsize=size)
     lower.tick_params(labelsize=size - 1)
     lower.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
@@ -109,21 +125,23 @@ def draw(
     return upper, right, lower
 
 
-def curve_handles(shown: Measured) -> list[Line2D]:
+def build_curve_handles(episode_distances: EpisodeDistances) -> list[Line2D]:
     """What the curves are, for a legend."""
-    right = " (right)" if _own_axis(shown) else ""
+    right = " (right)" if _needs_own_axis(episode_distances) else ""
     return [
-        Line2D([], [], color=DISTANCE, lw=1.4, label="distance to the source"),
-        Line2D([], [], color=VALUES, lw=1.4, label=f"difference of values{right}"),
-        Line2D([], [], **_source(), label=f"the source, step {shown.source:,}"),
+        Line2D([], [], color=DISTANCE_COLOUR, lw=1.4, label="distance to the source"),
+        Line2D([], [], color=VALUE_COLOUR, lw=1.4, label=f"difference of values{right}"),
+        Line2D([], [], **_source_style(), label=f"the source, step {episode_distances.source:,}"),
     ]
 
 
-def _own_axis(shown: Measured) -> bool:
+def _needs_own_axis(episode_distances: EpisodeDistances) -> bool:
     """Whether one of the curves would lie flat beside the other."""
-    low, high = sorted((float(shown.distances.max()), float(shown.differences.max())))
-    return 0 < low < high / APART
+    low, high = sorted(
+        (float(episode_distances.distances.max()), float(episode_distances.value_differences.max()))
+    )
+    return 0 < low < high / OWN_AXIS_RATIO
 
 
-def _source() -> dict[str, Any]:
-    return {"marker": "o", "ms": 6, "mfc": "white", "mec": SOURCE, "mew": 1.6, "ls": "none"}
+def _source_style() -> dict[str, Any]:
+    return {"marker": "o", "ms": 6, "mfc": "white", "mec": ACCENT_COLOUR, "mew": 1.6, "ls": "none"}

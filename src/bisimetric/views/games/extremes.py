@@ -10,26 +10,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from bisimetric.errors import whole
-from bisimetric.views.colours import BARS, SOURCE
-from bisimetric.views.games.measured import APART, Measured, measured
-from bisimetric.views.layout import number_format
+from bisimetric.errors import require_integer
+from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR
+from bisimetric.views.games.measured import MIN_GAP, EpisodeDistances, measure_episode
+from bisimetric.views.layout import build_number_format
 
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
 BINS = 50
-NEAR = "#009e73"
-FAR = "#d55e00"
+NEAR_COLOUR = "#009e73"
+FAR_COLOUR = "#d55e00"
 
 
-def extremes(
+def plot_extremes(
     episode: Episode,
     distances: ArrayLike,
     *,
     source: int = 0,
-    count: int = 4,
-    apart: int = APART,
+    num_frames: int = 4,
+    min_gap: int = MIN_GAP,
     title: str = "",
 ) -> Figure:
     """The source frame, the histogram of distances to it, and the nearest and furthest frames.
@@ -53,49 +53,61 @@ def extremes(
     >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
     ['source, step 0', 'nearest: step 1\\ndistance 1.500', 'furthest: step 2\\ndistance 2.500']
     """
-    whole("extremes", "count", count, 1)
-    shown = measured(episode, distances, source=source, values=np.zeros(len(episode)))
-    nearest, furthest = shown.ends(count, whole("extremes", "apart", apart, 1))
+    require_integer("extremes", "count", num_frames, 1)
+    shown = measure_episode(episode, distances, source=source, values=np.zeros(len(episode)))
+    nearest, furthest = shown.find_extremes(
+        num_frames, require_integer("extremes", "apart", min_gap, 1)
+    )
     columns = max(len(nearest), len(furthest))
     figure = Figure(figsize=(4.6 + 1.5 * columns, 5.4), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.4, 1.5 * columns])[0]
     above, below = left.subplots(2, 1, height_ratios=[1, 1])
-    _thumbnail(above, shown, source, f"source, step {source:,}", SOURCE)
-    _histogram(below, shown, nearest, furthest)
+    _draw_thumbnail(above, shown, source, f"source, step {source:,}", ACCENT_COLOUR)
+    _draw_histogram(below, shown, nearest, furthest)
     panels = right.subplots(2, columns, squeeze=False)
     for row, frames, word, colour in (
-        (panels[0], nearest, "nearest", NEAR),
-        (panels[1], furthest, "furthest", FAR),
+        (panels[0], nearest, "nearest", NEAR_COLOUR),
+        (panels[1], furthest, "furthest", FAR_COLOUR),
     ):
         for place, axes in enumerate(row):
             if place >= len(frames):
                 axes.remove()
                 continue
-            _thumbnail(axes, shown, frames[place], _caption(shown, frames, place, word), colour)
+            _draw_thumbnail(
+                axes, shown, frames[place], _format_caption(shown, frames, place, word), colour
+            )
     figure.suptitle(title or episode.game, fontsize=11)
     return figure
 
 
-def _caption(shown: Measured, frames: list[int], place: int, word: str) -> str:
+def _format_caption(
+    episode_distances: EpisodeDistances, frames: list[int], index: int, word: str
+) -> str:
     """Which frame it is, and how far; the first says which end it is of."""
-    step = f"step {frames[place]:,}"
-    written = number_format(shown.distances)(float(shown.distances[frames[place]]))
-    return f"{f'{word}: {step}' if not place else step}\ndistance {written}"
+    step = f"step {frames[index]:,}"
+    written = build_number_format(episode_distances.distances)(
+        float(episode_distances.distances[frames[index]])
+    )
+    return f"{f'{word}: {step}' if not index else step}\ndistance {written}"
 
 
-def _thumbnail(axes: Axes, shown: Measured, frame: int, words: str, colour: str) -> None:
-    axes.imshow(shown.episode.rgb(frame), interpolation="nearest")
-    axes.set_title(words, fontsize=8.5)
+def _draw_thumbnail(
+    axes: Axes, episode_distances: EpisodeDistances, frame: int, text: str, colour: str
+) -> None:
+    axes.imshow(episode_distances.episode.render(frame), interpolation="nearest")
+    axes.set_title(text, fontsize=8.5)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color=colour, linewidth=2.0)
 
 
-def _histogram(axes: Axes, shown: Measured, nearest: list[int], furthest: list[int]) -> None:
-    axes.hist(shown.distances, bins=BINS, color=BARS)
-    for frames, colour in ((nearest, NEAR), (furthest, FAR)):
+def _draw_histogram(
+    axes: Axes, episode_distances: EpisodeDistances, nearest: list[int], furthest: list[int]
+) -> None:
+    axes.hist(episode_distances.distances, bins=BINS, color=LINE_COLOUR)
+    for frames, colour in ((nearest, NEAR_COLOUR), (furthest, FAR_COLOUR)):
         axes.plot(
-            shown.distances[frames],
+            episode_distances.distances[frames],
             np.full(len(frames), -0.035),
             "^",
             color=colour,

@@ -14,48 +14,56 @@ from typing import IO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.errors import InputError, whole
-from bisimetric.files import check_writable, written_beside
-from bisimetric.games.names import imported
-from bisimetric.progress import bar
+from bisimetric.errors import InputError, require_integer
+from bisimetric.files import require_writable, write_atomically
+from bisimetric.games.names import import_optional
+from bisimetric.progress import show_progress
 
-QUALITY = 27
+CONSTANT_RATE_FACTOR = 27
 """The constant rate factor of x264: larger is smaller and worse; the lines of plots stay crisp."""
 
 PRESET = "faster"
 """How hard x264 tries to make the file small."""
 
-Show = Callable[[NDArray[np.uint8]], None]
+FrameSink = Callable[[NDArray[np.uint8]], None]
 
 
-def write(
-    path: str | os.PathLike[str], pictures: Iterable[NDArray[np.uint8]], count: int, *, fps: int
+def write_mp4(
+    path: str | os.PathLike[str],
+    pictures: Iterable[NDArray[np.uint8]],
+    num_pictures: int,
+    *,
+    fps: int,
 ) -> Path:
     """Writes so many pictures (height, width, 3), all of one size, as an mp4, with a bar."""
     with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(bar(count, f"video {Path(path).name}"))
-        show: Show | None = None
+        progress = stack.enter_context(show_progress(num_pictures, f"video {Path(path).name}"))
+        show: FrameSink | None = None
         for done, picture in enumerate(pictures, 1):
             if show is None:
                 height, width, _ = picture.shape
-                show = stack.enter_context(film(path, (width, height), fps=fps))
+                show = stack.enter_context(open_mp4(path, (width, height), fps=fps))
             show(picture)
-            progress.at(done)
+            progress.set_position(done)
     return Path(path)
 
 
 @contextlib.contextmanager
-def film(
-    path: str | os.PathLike[str], size: tuple[int, int], *, fps: int, quality: int = QUALITY
-) -> Iterator[Show]:
+def open_mp4(
+    path: str | os.PathLike[str],
+    size: tuple[int, int],
+    *,
+    fps: int,
+    quality: int = CONSTANT_RATE_FACTOR,
+) -> Iterator[FrameSink]:
     """A function that takes frames (height, width, 3), in turn, for an mp4 of `size` (width,
     height), both even. The file is written beside its place and renamed at the end; after an error
     or an interrupt there is none.
     """
-    check_film(path, fps)
-    with written_beside(path) as beside, tempfile.TemporaryFile() as said:
+    require_writable_mp4(path, fps)
+    with write_atomically(path) as beside, tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [encoder(), *_options(size, fps, quality), str(beside)],
+            [find_ffmpeg(), *_encoder_options(size, fps, quality), str(beside)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=said,
@@ -64,12 +72,12 @@ def film(
         )
         pipe = cast(IO[bytes], process.stdin)
         try:
-            yield lambda frame: _send(pipe, frame)
+            yield lambda frame: _send_frame(pipe, frame)
             pipe.close()
             if process.wait() != 0:
                 raise BrokenPipeError
         except BrokenPipeError:
-            raise _failed(path, process, said) from None
+            raise _encoding_error(path, process, said) from None
         finally:
             process.kill()
             process.wait()
@@ -78,18 +86,18 @@ def film(
                 pipe.close()
 
 
-def check_film(path: str | os.PathLike[str], fps: int) -> None:
+def require_writable_mp4(path: str | os.PathLike[str], fps: int) -> None:
     """Raises, before any work, where an mp4 could not be written at `path`."""
-    whole("video", "fps", fps, 1)
+    require_integer("video", "fps", fps, 1)
     if Path(path).suffix.lower() != ".mp4":
         raise InputError(f"cannot save the video: {path} does not end in .mp4; name it so.")
-    check_writable(path)
-    encoder()
+    require_writable(path)
+    find_ffmpeg()
 
 
-def encoder() -> str:
+def find_ffmpeg() -> str:
     """Where ffmpeg is, or one sentence that says how to install it."""
-    package = imported("imageio_ffmpeg")
+    package = import_optional("imageio_ffmpeg")
     try:
         return str(package.get_ffmpeg_exe())
     except RuntimeError:
@@ -99,11 +107,11 @@ def encoder() -> str:
         ) from None
 
 
-def _send(pipe: IO[bytes], frame: NDArray[np.uint8]) -> None:
+def _send_frame(pipe: IO[bytes], frame: NDArray[np.uint8]) -> None:
     pipe.write(np.ascontiguousarray(frame).data)
 
 
-def _options(size: tuple[int, int], fps: int, quality: int) -> list[str]:
+def _encoder_options(size: tuple[int, int], fps: int, quality: int) -> list[str]:
     width, height = size
     said = ["-y", "-v", "error"]
     taken = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps}"]
@@ -116,11 +124,11 @@ def _options(size: tuple[int, int], fps: int, quality: int) -> list[str]:
     return [*said, *taken, "-i", "-", "-an", *coded, *stored]
 
 
-def _failed(
-    path: str | os.PathLike[str], process: subprocess.Popen[bytes], said: IO[bytes]
+def _encoding_error(
+    path: str | os.PathLike[str], process: subprocess.Popen[bytes], log: IO[bytes]
 ) -> OSError:
     process.wait()
-    said.seek(0)
+    log.seek(0)
     # Without the name and the address of the part of ffmpeg that says it.
-    words = re.sub(r"^\[.*?\] ", "", said.read().decode(errors="replace")).partition("\n")[0]
+    words = re.sub(r"^\[.*?\] ", "", log.read().decode(errors="replace")).partition("\n")[0]
     return OSError(f"cannot write {path}: ffmpeg says {words.strip() or 'nothing'!r}.")

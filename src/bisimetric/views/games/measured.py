@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.errors import InputError, whole
+from bisimetric.errors import InputError, require_integer
 
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
-APART = 60
+MIN_GAP = 60
 """Steps between two frames that are not nearly the same: 4 seconds of play."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Measured:
+class EpisodeDistances:
     """An episode with the distance of each frame to the frame `source`.
 
     `distances` (n,) are those of the metric, `differences` (n,) are |V(t) - V(source)|, which the
@@ -27,58 +27,60 @@ class Measured:
 
     episode: Episode
     distances: NDArray[np.float64]
-    differences: NDArray[np.float64]
+    value_differences: NDArray[np.float64]
     source: int
 
     def __len__(self) -> int:
         return len(self.distances)
 
-    def closest_so_far(self, apart: int = APART) -> NDArray[np.int64]:
+    def find_closest_so_far(self, min_gap: int = MIN_GAP) -> NDArray[np.int64]:
         """(n,): at each step the closest of the frames up to it, -1 where there is none yet.
 
         Frames within `apart` steps of the source do not count: they are nearly the source itself.
         """
         steps = np.arange(len(self))
-        counted = np.where(np.abs(steps - self.source) >= apart, self.distances, np.inf)
+        counted = np.where(np.abs(steps - self.source) >= min_gap, self.distances, np.inf)
         before = np.minimum.accumulate(np.concatenate([[np.inf], counted[:-1]]))
         return np.maximum.accumulate(np.where(counted < before, steps, -1))
 
-    def ends(self, count: int, apart: int = APART) -> tuple[list[int], list[int]]:
+    def find_extremes(self, num_frames: int, min_gap: int = MIN_GAP) -> tuple[list[int], list[int]]:
         """The nearest frames and the furthest, at most `count` each, the extreme one first.
 
         Any two look different and are at least `apart` steps apart; the nearest are so from the
         source, of which they may be the image, where another game starts.
         """
         order = np.argsort(self.distances, kind="stable").tolist()
-        away = [step for step in order if abs(step - self.source) >= apart]
-        return self._different(away, count, apart), self._different(order[::-1], count, apart)
+        away = [step for step in order if abs(step - self.source) >= min_gap]
+        return self._select_distinct(away, num_frames, min_gap), self._select_distinct(
+            order[::-1], num_frames, min_gap
+        )
 
-    def _different(self, order: list[int], count: int, apart: int) -> list[int]:
+    def _select_distinct(self, order: list[int], num_frames: int, min_gap: int) -> list[int]:
         """The first frames of an order that are unlike all chosen before them."""
         screens, chosen = self.episode.screens, list[int]()
         for step in order:
-            if len(chosen) == count:
+            if len(chosen) == num_frames:
                 break
             if all(
-                abs(step - other) >= apart and (screens[step] != screens[other]).any()
+                abs(step - other) >= min_gap and (screens[step] != screens[other]).any()
                 for other in chosen
             ):
                 chosen.append(step)
         return chosen
 
-    def score(self) -> NDArray[np.float64]:
+    def compute_score(self) -> NDArray[np.float64]:
         """(n,): the points of the running game before each frame."""
         total = np.concatenate([[0.0], np.cumsum(self.episode.rewards[:-1], dtype=np.float64)])
         return np.asarray(total - total[self.episode.starts][self.episode.episode])
 
 
-def measured(
+def measure_episode(
     episode: Episode,
     distances: ArrayLike,
     *,
     source: int = 0,
     values: ArrayLike | None = None,
-) -> Measured:
+) -> EpisodeDistances:
     """An episode and its distances, checked: one a frame, and all of them numbers.
 
     Args:
@@ -100,31 +102,31 @@ def measured(
             f"games: the episode has {count} {'frame' if count == 1 else 'frames'} and a picture "
             "needs at least 2; play more steps."
         )
-    if not 0 <= whole("games", "source", source) < count:
+    if not 0 <= require_integer("games", "source", source) < count:
         raise InputError(
             f"games: source is frame {source} and the episode has frames 0 to {count - 1}."
         )
-    checked = _one_each("distance", distances, count)
+    checked = _validate_per_frame("distance", distances, count)
     if (checked < 0).any():
         first = int(np.argmax(checked < 0))
         raise InputError(
             f"games: the distance of frame {first} is {checked[first]:g} and must be at least 0."
         )
-    good = _one_each("value", episode.values if values is None else values, count)
-    return Measured(episode, checked, np.abs(good - good[source]), int(source))
+    good = _validate_per_frame("value", episode.values if values is None else values, count)
+    return EpisodeDistances(episode, checked, np.abs(good - good[source]), int(source))
 
 
-def _one_each(what: str, numbers: ArrayLike, count: int) -> NDArray[np.float64]:
-    found = np.asarray(numbers, np.float64)
-    if found.shape != (count,):
+def _validate_per_frame(name: str, values: ArrayLike, num_frames: int) -> NDArray[np.float64]:
+    found = np.asarray(values, np.float64)
+    if found.shape != (num_frames,):
         raise InputError(
-            f"games: the {what}s have shape {found.shape} and the episode has {count} frames; "
-            f"give one {what} a frame, ({count},)."
+            f"games: the {name}s have shape {found.shape} and the episode has {num_frames} frames; "
+            f"give one {name} a frame, ({num_frames},)."
         )
     if not np.isfinite(found).all():
         first = int(np.argmin(np.isfinite(found)))
         raise InputError(
-            f"games: the {what} of frame {first} is {found[first]} and must be a number; did the "
+            f"games: the {name} of frame {first} is {found[first]} and must be a number; did the "
             "training of the metric diverge?"
         )
     return found

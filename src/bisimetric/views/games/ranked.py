@@ -12,32 +12,32 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from bisimetric.views.colours import BARS
+from bisimetric.views.colours import LINE_COLOUR
 from bisimetric.views.games.canvas import (
-    CAPTION,
+    CAPTION_HEIGHT,
     DOTS_PER_INCH,
     MARGIN,
+    CursorPlot,
     Picture,
-    Plot,
-    blank,
-    enlarged,
-    plotted,
-    put,
-    words,
+    create_canvas,
+    enlarge,
+    paste,
+    render_cursor_plot,
+    render_text,
 )
-from bisimetric.views.games.curve import DISTANCE
-from bisimetric.views.games.films import check_film, write
-from bisimetric.views.games.measured import Measured, measured
-from bisimetric.views.layout import number_format
+from bisimetric.views.games.curve import DISTANCE_COLOUR
+from bisimetric.views.games.films import require_writable_mp4, write_mp4
+from bisimetric.views.games.measured import EpisodeDistances, measure_episode
+from bisimetric.views.layout import build_number_format
 
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
-PLOT = 352
+SORTED_PLOT_WIDTH = 352
 BINS = 50
 
 
-def ranked_video(
+def write_sorted_video(
     episode: Episode,
     distances: ArrayLike,
     path: str | os.PathLike[str],
@@ -59,50 +59,67 @@ def ranked_video(
     Beside the source and the frame stand the distances in their order, with a cursor, and their
     histogram. Frames of the same distance follow each other as they were played.
     """
-    shown = measured(episode, distances, source=source, values=np.zeros(len(episode)))
-    check_film(path, fps)
-    pictures = panels(shown, title=title or episode.game)
-    return write(path, pictures, len(shown), fps=fps)
+    shown = measure_episode(episode, distances, source=source, values=np.zeros(len(episode)))
+    require_writable_mp4(path, fps)
+    pictures = render_sorted_frames(shown, title=title or episode.game)
+    return write_mp4(path, pictures, len(shown), fps=fps)
 
 
-def panels(shown: Measured, *, title: str = "") -> Iterator[Picture]:
+def render_sorted_frames(
+    episode_distances: EpisodeDistances, *, title: str = ""
+) -> Iterator[Picture]:
     """The pictures of the video, one a frame; each is the same array, painted over."""
-    frame = enlarged(shown.episode.rgb(shown.source))
+    frame = enlarge(episode_distances.episode.render(episode_distances.source))
     high, wide = frame.shape[:2]
     middle, right = 2 * MARGIN + wide, 3 * MARGIN + 2 * wide
-    canvas = blank(right + PLOT + MARGIN, 2 * CAPTION + high + 4)
-    order = np.argsort(shown.distances, kind="stable")
-    plot, written = _plot(shown, order, high), number_format(shown.distances)
-    put(canvas, words(f"source: step {shown.source:,}", wide, CAPTION), MARGIN, 0)
-    put(canvas, frame, MARGIN, CAPTION)
-    put(canvas, words(title, PLOT, CAPTION), right, 0)
+    canvas = create_canvas(right + SORTED_PLOT_WIDTH + MARGIN, 2 * CAPTION_HEIGHT + high + 4)
+    order = np.argsort(episode_distances.distances, kind="stable")
+    plot, written = (
+        _render_sorted_plot(episode_distances, order, high),
+        build_number_format(episode_distances.distances),
+    )
+    paste(
+        canvas,
+        render_text(f"source: step {episode_distances.source:,}", wide, CAPTION_HEIGHT),
+        MARGIN,
+        0,
+    )
+    paste(canvas, frame, MARGIN, CAPTION_HEIGHT)
+    paste(canvas, render_text(title, SORTED_PLOT_WIDTH, CAPTION_HEIGHT), right, 0)
     for rank, step in enumerate(order.tolist()):
-        put(canvas, words(f"frame of step {step:,}", wide, CAPTION), middle, 0)
-        put(canvas, enlarged(shown.episode.rgb(step)), middle, CAPTION)
-        put(canvas, plot.at(rank), right, CAPTION)
-        far = written(float(shown.distances[step]))
-        says = f"distance {far}, rank {rank + 1:,} of {len(shown):,}"
-        put(canvas, words(says, wide + PLOT, CAPTION), middle, CAPTION + high)
+        paste(canvas, render_text(f"frame of step {step:,}", wide, CAPTION_HEIGHT), middle, 0)
+        paste(canvas, enlarge(episode_distances.episode.render(step)), middle, CAPTION_HEIGHT)
+        paste(canvas, plot.draw_at(rank), right, CAPTION_HEIGHT)
+        far = written(float(episode_distances.distances[step]))
+        says = f"distance {far}, rank {rank + 1:,} of {len(episode_distances):,}"
+        paste(
+            canvas,
+            render_text(says, wide + SORTED_PLOT_WIDTH, CAPTION_HEIGHT),
+            middle,
+            CAPTION_HEIGHT + high,
+        )
         yield canvas
 
 
-def _plot(shown: Measured, order: np.ndarray, height: int) -> Plot:
+def _render_sorted_plot(
+    episode_distances: EpisodeDistances, order: np.ndarray, height: int
+) -> CursorPlot:
     """The distances in their order, above their histogram."""
     figure = Figure(
-        figsize=(PLOT / DOTS_PER_INCH, height / DOTS_PER_INCH),
+        figsize=(SORTED_PLOT_WIDTH / DOTS_PER_INCH, height / DOTS_PER_INCH),
         dpi=DOTS_PER_INCH,
         layout="constrained",
     )
     upper, lower = figure.subplots(2, 1)
-    ranked = shown.distances[order]
-    upper.plot(np.arange(len(ranked)), ranked, color=DISTANCE, lw=1.4)
+    ranked = episode_distances.distances[order]
+    upper.plot(np.arange(len(ranked)), ranked, color=DISTANCE_COLOUR, lw=1.4)
     upper.set(xlim=(-0.01 * len(ranked), 1.005 * len(ranked)), xlabel="rank", ylabel="distance")
     upper.set_ylim(bottom=0)
     upper.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     upper.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    lower.hist(shown.distances, bins=BINS, color=BARS)
+    lower.hist(episode_distances.distances, bins=BINS, color=LINE_COLOUR)
     lower.set(xlabel="distance", ylabel="frames")
     lower.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
-    return plotted(figure, upper, upper, {DISTANCE: (upper, ranked)})
+    return render_cursor_plot(figure, upper, upper, {DISTANCE_COLOUR: (upper, ranked)})

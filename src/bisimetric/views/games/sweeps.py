@@ -14,18 +14,18 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import BARS, SOURCE
-from bisimetric.views.convergence import GREY, interval
+from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR
+from bisimetric.views.convergence import GREY, compute_confidence_interval
 
-COLUMNS = 3
-MARGIN = 0.4
+MAX_COLUMNS = 3
+AXIS_MARGIN = 0.4
 """How far the axis goes beyond the seeds, as a share of how far they are apart."""
 
 
-def sweep(
+def plot_sweep(
     panels: Mapping[str, Mapping[str, ArrayLike]],
     *,
-    marked: Mapping[str, str] | None = None,
+    chosen: Mapping[str, str] | None = None,
     label: str = "result",
     title: str = "",
 ) -> Figure:
@@ -47,25 +47,25 @@ def sweep(
     [0.2, 0.5]
     """
     tables = {
-        name: {value: _checked(name, value, each) for value, each in found.items()}
+        name: {value: _validate_results(name, value, each) for value, each in found.items()}
         for name, found in panels.items()
         if found
     }
     if not tables:
         raise InputError("sweep: there is nothing to draw; give the results of one parameter.")
-    chosen = marked or {}
+    chosen = chosen or {}
     for name, value in chosen.items():
         if name in tables and value not in tables[name]:
             raise InputError(
                 f"sweep: {value!r} is marked as chosen for {name!r} and is none of its values, "
                 f"{', '.join(tables[name])}."
             )
-    columns = min(len(tables), COLUMNS)
+    columns = min(len(tables), MAX_COLUMNS)
     rows = -(-len(tables) // columns)
     figure = Figure(figsize=(0.8 + 3.5 * columns, 0.9 + 2.8 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for place, (panel, (name, found)) in enumerate(zip(axes, tables.items(), strict=False)):
-        _panel(panel, found, chosen.get(name))
+        _draw_sweep_panel(panel, found, chosen.get(name))
         panel.set_xlabel(name)
         if place % columns == 0:
             panel.set_ylabel(label)
@@ -77,13 +77,13 @@ def sweep(
     every = np.concatenate(results)
     if np.isfinite(every).any():
         low, high = float(np.nanmin(every)), float(np.nanmax(every))
-        room = MARGIN * (high - low) or 0.5
+        room = AXIS_MARGIN * (high - low) or 0.5
         axes[0].set_ylim(low - room, high + room)
-    _legend(figure, results, bool(chosen.keys() & tables))
+    _add_sweep_legend(figure, results, bool(chosen.keys() & tables))
     return figure
 
 
-def _checked(name: str, value: str, results: ArrayLike) -> NDArray[np.float64]:
+def _validate_results(name: str, value: str, results: ArrayLike) -> NDArray[np.float64]:
     found = np.asarray(results, np.float64)
     if found.ndim != 1 or not len(found) or np.isinf(found).any():
         raise InputError(
@@ -93,57 +93,59 @@ def _checked(name: str, value: str, results: ArrayLike) -> NDArray[np.float64]:
     return found
 
 
-def _panel(axes: Axes, found: Mapping[str, NDArray[np.float64]], chosen: str | None) -> None:
-    known = [results[np.isfinite(results)] for results in found.values()]
+def _draw_sweep_panel(
+    axes: Axes, results_by_value: Mapping[str, NDArray[np.float64]], chosen: str | None
+) -> None:
+    known = [results[np.isfinite(results)] for results in results_by_value.values()]
     means = [float(each.mean()) if len(each) else np.nan for each in known]
-    axes.plot(np.arange(len(found)), means, **_mean(), zorder=3)
-    for place, (each, results) in enumerate(zip(known, found.values(), strict=True)):
+    axes.plot(np.arange(len(results_by_value)), means, **_mean_style(), zorder=3)
+    for place, (each, results) in enumerate(zip(known, results_by_value.values(), strict=True)):
         # Beside the mean, so that its bar hides none of them.
-        axes.plot(np.full(len(each), place + 0.17), each, **_seed())
+        axes.plot(np.full(len(each), place + 0.17), each, **_seed_style())
         if len(each) > 1:
-            half = float(interval(each)[1])
-            axes.errorbar(place, means[place], half, color=BARS, lw=1.4, capsize=3, zorder=2)
+            half = float(compute_confidence_interval(each)[1])
+            axes.errorbar(place, means[place], half, color=LINE_COLOUR, lw=1.4, capsize=3, zorder=2)
         if len(each) < len(results):
-            axes.plot(place, 0.03, transform=axes.get_xaxis_transform(), **_nothing())
+            axes.plot(place, 0.03, transform=axes.get_xaxis_transform(), **_failed_style())
     if chosen is not None:
-        place = list(found).index(chosen)
-        axes.axvspan(place - 0.4, place + 0.4, **_chosen())
-    axes.set_xticks(range(len(found)), list(found))
-    axes.set_xlim(-0.5, len(found) - 0.5)
-    if max(map(len, found)) * len(found) > 30:
+        place = list(results_by_value).index(chosen)
+        axes.axvspan(place - 0.4, place + 0.4, **_chosen_style())
+    axes.set_xticks(range(len(results_by_value)), list(results_by_value))
+    axes.set_xlim(-0.5, len(results_by_value) - 0.5)
+    if max(map(len, results_by_value)) * len(results_by_value) > 30:
         axes.tick_params(axis="x", rotation=40)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92", lw=0.7)
     axes.set_axisbelow(True)
 
 
-def _mean() -> dict[str, Any]:
-    return {"color": BARS, "lw": 1.0, "marker": "o", "ms": 5}
+def _mean_style() -> dict[str, Any]:
+    return {"color": LINE_COLOUR, "lw": 1.0, "marker": "o", "ms": 5}
 
 
-def _seed() -> dict[str, Any]:
+def _seed_style() -> dict[str, Any]:
     return {"color": GREY, "ls": "none", "marker": "o", "ms": 3.2, "mec": "none"}
 
 
-def _nothing() -> dict[str, Any]:
+def _failed_style() -> dict[str, Any]:
     return {"color": "#d55e00", "ls": "none", "marker": "x", "ms": 6, "mew": 1.6}
 
 
-def _chosen() -> dict[str, Any]:
-    return {"color": SOURCE, "alpha": 0.12, "lw": 0, "zorder": 0}
+def _chosen_style() -> dict[str, Any]:
+    return {"color": ACCENT_COLOUR, "alpha": 0.12, "lw": 0, "zorder": 0}
 
 
-def _legend(figure: Figure, results: list[NDArray[np.float64]], chosen: bool) -> None:
+def _add_sweep_legend(figure: Figure, results: list[NDArray[np.float64]], chosen: bool) -> None:
     """What occurs in the figure, below it."""
     several = any(np.isfinite(each).sum() > 1 for each in results)
     handles: list[Artist] = [
-        Line2D([], [], **_mean(), label="mean, 95% interval" if several else "mean"),
-        Line2D([], [], **_seed(), label="one seed"),
+        Line2D([], [], **_mean_style(), label="mean, 95% interval" if several else "mean"),
+        Line2D([], [], **_seed_style(), label="one seed"),
     ]
     if chosen:
-        handles.append(Patch(**_chosen(), label="chosen"))
+        handles.append(Patch(**_chosen_style(), label="chosen"))
     if any(np.isnan(each).any() for each in results):
-        handles.append(Line2D([], [], **_nothing(), label="seeds that came to nothing"))
+        handles.append(Line2D([], [], **_failed_style(), label="seeds that came to nothing"))
     figure.legend(
         handles=handles,
         loc="outside lower center",

@@ -11,45 +11,50 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from bisimetric.errors import whole
+from bisimetric.errors import require_integer
 from bisimetric.views.games.canvas import (
-    CAPTION,
+    CAPTION_HEIGHT,
     DOTS_PER_INCH,
     MARGIN,
+    CursorPlot,
     Picture,
-    Plot,
-    blank,
-    drawn,
-    enlarged,
-    plotted,
-    put,
-    words,
+    create_canvas,
+    enlarge,
+    paste,
+    render_cursor_plot,
+    render_figure,
+    render_text,
 )
-from bisimetric.views.games.curve import DISTANCE, VALUES, curve_handles, draw
-from bisimetric.views.games.films import check_film, write
-from bisimetric.views.games.marks import legend_handles, marks
-from bisimetric.views.games.measured import APART, Measured, measured
-from bisimetric.views.layout import number_format
+from bisimetric.views.games.curve import (
+    DISTANCE_COLOUR,
+    VALUE_COLOUR,
+    build_curve_handles,
+    draw_curves,
+)
+from bisimetric.views.games.films import require_writable_mp4, write_mp4
+from bisimetric.views.games.marks import build_event_handles, find_events
+from bisimetric.views.games.measured import MIN_GAP, EpisodeDistances, measure_episode
+from bisimetric.views.layout import build_number_format
 
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
-PLOT = 640
+PLOT_WIDTH = 640
 """Pixels of the plot, across."""
 
-READINGS = "score\ndistance\nclosest distance\ndifference of values"
-NOTHING = 235
+READING_LABELS = "score\ndistance\nclosest distance\ndifference of values"
+EMPTY_GREY = 235
 """The grey of a panel that has nothing to show yet."""
 
 
-def video(
+def write_video(
     episode: Episode,
     distances: ArrayLike,
     path: str | os.PathLike[str],
     *,
     source: int = 0,
     values: ArrayLike | None = None,
-    apart: int = APART,
+    min_gap: int = MIN_GAP,
     fps: int = 30,
     title: str = "",
 ) -> Path:
@@ -68,70 +73,105 @@ def video(
     Above the frame of the moment, and the plot of all distances with a cursor at it; below the
     source, and the closest frame so far. Needs no display, and leaves nothing half-written.
     """
-    shown = measured(episode, distances, source=source, values=values)
-    whole("video", "apart", apart, 1)
-    check_film(path, fps)
-    pictures = panels(shown, apart=apart, title=title or episode.game)
-    return write(path, pictures, len(shown), fps=fps)
+    shown = measure_episode(episode, distances, source=source, values=values)
+    require_integer("video", "apart", min_gap, 1)
+    require_writable_mp4(path, fps)
+    pictures = render_video_frames(shown, min_gap=min_gap, title=title or episode.game)
+    return write_mp4(path, pictures, len(shown), fps=fps)
 
 
-def panels(shown: Measured, *, apart: int = APART, title: str = "") -> Iterator[Picture]:
+def render_video_frames(
+    episode_distances: EpisodeDistances, *, min_gap: int = MIN_GAP, title: str = ""
+) -> Iterator[Picture]:
     """The pictures of the video, one a step; each is the same array, painted over."""
-    frame = enlarged(shown.episode.rgb(shown.source))
+    frame = enlarge(episode_distances.episode.render(episode_distances.source))
     high, wide = frame.shape[:2]
     right = 2 * MARGIN + wide
-    below = CAPTION + high + MARGIN
+    below = CAPTION_HEIGHT + high + MARGIN
     # Blocks of 16 pixels are what the encoder works on.
-    size = (_blocks(right + PLOT + MARGIN), _blocks(below + CAPTION + high + MARGIN))
-    canvas = blank(*size)
-    plot = _plot(shown, CAPTION + high)
-    put(canvas, words(f"source: step {shown.source:,}", wide, CAPTION), MARGIN, below)
-    put(canvas, frame, MARGIN, below + CAPTION)
-    aside, room = right + wide + MARGIN, PLOT - wide - MARGIN
-    legend = _legend(shown, room)
-    put(canvas, legend, aside, below + CAPTION + high - len(legend))
-    put(canvas, words(title, room, CAPTION), aside, below)
-    put(canvas, words(READINGS, room, 120), aside, below + CAPTION)
-    closest, score = shown.closest_so_far(apart), shown.score()
-    for step in range(len(shown)):
+    size = (
+        _round_up_to_block(right + PLOT_WIDTH + MARGIN),
+        _round_up_to_block(below + CAPTION_HEIGHT + high + MARGIN),
+    )
+    canvas = create_canvas(*size)
+    plot = _render_plot(episode_distances, CAPTION_HEIGHT + high)
+    paste(
+        canvas,
+        render_text(f"source: step {episode_distances.source:,}", wide, CAPTION_HEIGHT),
+        MARGIN,
+        below,
+    )
+    paste(canvas, frame, MARGIN, below + CAPTION_HEIGHT)
+    aside, room = right + wide + MARGIN, PLOT_WIDTH - wide - MARGIN
+    legend = _render_legend(episode_distances, room)
+    paste(canvas, legend, aside, below + CAPTION_HEIGHT + high - len(legend))
+    paste(canvas, render_text(title, room, CAPTION_HEIGHT), aside, below)
+    paste(canvas, render_text(READING_LABELS, room, 120), aside, below + CAPTION_HEIGHT)
+    closest, score = (
+        episode_distances.find_closest_so_far(min_gap),
+        episode_distances.compute_score(),
+    )
+    for step in range(len(episode_distances)):
         near = int(closest[step])
-        put(canvas, words(f"step {step:,}", wide, CAPTION), MARGIN, 0)
-        put(canvas, enlarged(shown.episode.rgb(step)), MARGIN, CAPTION)
-        put(canvas, plot.at(step), right, 0)
+        paste(canvas, render_text(f"step {step:,}", wide, CAPTION_HEIGHT), MARGIN, 0)
+        paste(canvas, enlarge(episode_distances.episode.render(step)), MARGIN, CAPTION_HEIGHT)
+        paste(canvas, plot.draw_at(step), right, 0)
         if step == 0 or near != closest[step - 1]:
-            put(canvas, words(_closest(near), wide, CAPTION), right, below)
-            found = np.full_like(frame, NOTHING) if near < 0 else enlarged(shown.episode.rgb(near))
-            put(canvas, found, right, below + CAPTION)
-        numbers = words(_numbers(shown, step, near, score[step]), 104, 120)
-        put(canvas, numbers, aside + room - 104, below + CAPTION)
+            paste(canvas, render_text(_format_closest(near), wide, CAPTION_HEIGHT), right, below)
+            found = (
+                np.full_like(frame, EMPTY_GREY)
+                if near < 0
+                else enlarge(episode_distances.episode.render(near))
+            )
+            paste(canvas, found, right, below + CAPTION_HEIGHT)
+        numbers = render_text(
+            _format_readings(episode_distances, step, near, score[step]), 104, 120
+        )
+        paste(canvas, numbers, aside + room - 104, below + CAPTION_HEIGHT)
         yield canvas
 
 
-def _numbers(shown: Measured, step: int, near: int, score: float) -> str:
+def _format_readings(
+    episode_distances: EpisodeDistances, step: int, closest_frame: int, score: float
+) -> str:
     """What stands beside the READINGS."""
-    written = number_format(shown.distances)
-    closest = written(float(shown.distances[near])) if near >= 0 else "-"
-    distance = written(float(shown.distances[step]))
-    return f"{score:,.0f}\n{distance}\n{closest}\n{shown.differences[step]:.2f}"
+    written = build_number_format(episode_distances.distances)
+    closest = (
+        written(float(episode_distances.distances[closest_frame])) if closest_frame >= 0 else "-"
+    )
+    distance = written(float(episode_distances.distances[step]))
+    return f"{score:,.0f}\n{distance}\n{closest}\n{episode_distances.value_differences[step]:.2f}"
 
 
-def _closest(near: int) -> str:
-    return f"closest so far: step {near:,}" if near >= 0 else "closest so far: none yet"
+def _format_closest(closest_frame: int) -> str:
+    return (
+        f"closest so far: step {closest_frame:,}"
+        if closest_frame >= 0
+        else "closest so far: none yet"
+    )
 
 
-def _plot(shown: Measured, height: int) -> Plot:
+def _render_plot(episode_distances: EpisodeDistances, height: int) -> CursorPlot:
     figure = Figure(
-        figsize=(PLOT / DOTS_PER_INCH, height / DOTS_PER_INCH),
+        figsize=(PLOT_WIDTH / DOTS_PER_INCH, height / DOTS_PER_INCH),
         dpi=DOTS_PER_INCH,
         layout="constrained",
     )
-    upper, right, lower = draw(figure, shown, marks(shown.episode), size=10)
-    curves = {VALUES: (right, shown.differences), DISTANCE: (upper, shown.distances)}
-    return plotted(figure, upper, lower, curves)
+    upper, right, lower = draw_curves(
+        figure, episode_distances, find_events(episode_distances.episode), size=10
+    )
+    curves = {
+        VALUE_COLOUR: (right, episode_distances.value_differences),
+        DISTANCE_COLOUR: (upper, episode_distances.distances),
+    }
+    return render_cursor_plot(figure, upper, lower, curves)
 
 
-def _legend(shown: Measured, width: int) -> Picture:
-    handles = [*curve_handles(shown), *legend_handles(marks(shown.episode))]
+def _render_legend(episode_distances: EpisodeDistances, width: int) -> Picture:
+    handles = [
+        *build_curve_handles(episode_distances),
+        *build_event_handles(find_events(episode_distances.episode)),
+    ]
     height = 24 * len(handles) + 8
     figure = Figure(figsize=(width / DOTS_PER_INCH, height / DOTS_PER_INCH), dpi=DOTS_PER_INCH)
     figure.legend(
@@ -144,8 +184,8 @@ def _legend(shown: Measured, width: int) -> Picture:
         fontsize=11,
         handlelength=2.0,
     )
-    return drawn(figure)
+    return render_figure(figure)
 
 
-def _blocks(pixels: int) -> int:
+def _round_up_to_block(pixels: int) -> int:
     return -(-pixels // 16) * 16

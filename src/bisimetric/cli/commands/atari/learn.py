@@ -10,50 +10,50 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import program
+from bisimetric.cli.arguments import program_name
 from bisimetric.cli.commands.atari.words import (
-    AgentNamed,
-    Device,
+    AgentArg,
+    CollectArg,
     Flag,
-    Folder,
-    Key,
-    Named,
-    Taken,
-    agent_words,
-    checked,
-    folder_for,
+    GameArg,
+    OptionalDeviceArg,
+    OutputFolderArg,
+    SeedArg,
+    create_folder,
+    format_agent_arguments,
+    load_game_and_agent,
 )
-from bisimetric.cli.interrupts import resumable
-from bisimetric.cli.recipes import given, in_flags
+from bisimetric.cli.interrupts import report_checkpoint
+from bisimetric.cli.recipes import omit_none, translate_arguments
 from bisimetric.errors import Diverged, InputError
 
 if TYPE_CHECKING:
     from bisimetric.games import Agent, Game
-    from bisimetric.learned import Learned
-    from bisimetric.learned.paper import Settings
+    from bisimetric.learned import LearnedDistance
+    from bisimetric.learned.paper import Castro2020Config
     from bisimetric.transitions import Transitions
 
 
 def learn(
-    game: Named,
-    steps: Taken,
-    agent: AgentNamed = None,
-    output: Folder = None,
+    game: GameArg,
+    steps: CollectArg,
+    agent: AgentArg = None,
+    output: OutputFolderArg = None,
     hidden: Annotated[tuple[int, ...], arg(metavar="N [N ...]")] = (16, 16),
-    out: Annotated[
+    output_activation: Annotated[
         Literal["relu", "open", "softplus", "linear"], arg(metavar="{relu,open,...}")
     ] = "relu",
-    batch: Annotated[int, arg(metavar="B")] = 128,
+    batch_size: Annotated[int, arg(metavar="B")] = 128,
     learning_rate: Annotated[
         float | None, arg(metavar="R", help_behavior_hint="(default: 7.5e-5; Pong: 0.001)")
     ] = None,
-    period: Annotated[int, arg(metavar="C")] = 125,
+    target_update_period: Annotated[int, arg(metavar="C")] = 125,
     discount: Annotated[float, arg(metavar="G")] = 0.99,
-    first: Annotated[int, arg(metavar="N")] = 10_000,
-    ignore_ends: Flag = False,
-    key: Key = 0,
+    learning_starts: Annotated[int, arg(metavar="N")] = 10_000,
+    ignore_terminals: Flag = False,
+    seed: SeedArg = 0,
     resume: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None,
-    device: Device = None,
+    device: OptionalDeviceArg = None,
 ) -> None:
     """A network learns d^pi of a game from the features of an agent, with the paper's settings.
 
@@ -82,89 +82,105 @@ def learn(
         bisimetric atari learn SpaceInvaders --unclipped --data steps.npz
         bisimetric atari learn Asterix --agent agents.py:mine --out open
     """
-    played, player = checked(game, agent, steps)
+    played, player = load_game_and_agent(game, agent, steps)
     from bisimetric.paper.atari import learning
 
-    settings = _settings(played.name, hidden, out, batch, learning_rate, period)
-    _check_first(first)
-    folder = folder_for(played, output)
+    settings = _build_config(
+        played.name, hidden, output_activation, batch_size, learning_rate, target_update_period
+    )
+    _validate_learning_starts(learning_starts)
+    folder = create_folder(played, output)
     run, target = folder / "run.safetensors", folder / "metric.safetensors"
-    data = steps.gathered(played, player, key)
+    data = steps.collect(played, player, seed)
     try:
-        with resumable(run):
+        with report_checkpoint(run):
             found = learning.learn(
                 data,
-                settings=settings,
-                key=key,
+                config=settings,
+                seed=seed,
                 discount=discount,
-                ends=not ignore_ends,
-                growing=(first, learning.EACH),
+                terminal_state=not ignore_terminals,
+                replay_growth=(learning_starts, learning.STEPS_PER_UPDATE),
                 checkpoint=run,
                 resume=resume,
                 device=device,
             )
     except Diverged as error:
-        raise Diverged(in_flags(str(error)), error.partial) from None
+        raise Diverged(translate_arguments(str(error)), error.partial) from None
     except InputError as error:
-        raise InputError(in_flags(str(error))) from None
+        raise InputError(translate_arguments(str(error))) from None
     found.save(target)
     from bisimetric import views
     from bisimetric.cli import report
     from bisimetric.views import games
 
-    report.say(_lines(played, player, data, found), report.saved_lines([target]))
+    report.print_lines(_describe(played, player, data, found), report.describe_saved([target]))
     picture = folder / "learning.png"
-    views.save(games.metric_curve({played.name: found.history}), picture)
-    show = [program(), "atari", "show", played.name, *agent_words(agent), "--metric", str(target)]
-    report.say(report.saved_lines([picture]), [f"next: {shlex.join(show)}"])
+    views.save_figure(games.plot_metric_curve({played.name: found.history}), picture)
+    show = [
+        program_name(),
+        "atari",
+        "show",
+        played.name,
+        *format_agent_arguments(agent),
+        "--metric",
+        str(target),
+    ]
+    report.print_lines(report.describe_saved([picture]), [f"next: {shlex.join(show)}"])
 
 
-def _settings(
+def _build_config(
     name: str,
     hidden: tuple[int, ...],
-    out: str,
-    batch: int,
+    output_activation: str,
+    batch_size: int,
     learning_rate: float | None,
-    period: int,
-) -> Settings:
+    target_update_period: int,
+) -> Castro2020Config:
     from bisimetric.learned.networks.pairs import PairNetwork
-    from bisimetric.paper.atari.learning import settings_for
+    from bisimetric.paper.atari.learning import get_config
 
     try:
-        network = PairNetwork(hidden, output=out)
-        changes = given(learning_rate=learning_rate)
+        network = PairNetwork(hidden, output=output_activation)
+        changes = omit_none(learning_rate=learning_rate)
         return dataclasses.replace(
-            settings_for(name), network=network, batch=batch, period=period, **changes
+            get_config(name),
+            network=network,
+            batch=batch_size,
+            target_update_period=target_update_period,
+            **changes,
         )
     except InputError as error:
-        raise InputError(in_flags(str(error)).replace("PairNetwork: ", "--")) from None
+        raise InputError(translate_arguments(str(error)).replace("PairNetwork: ", "--")) from None
 
 
-def _check_first(first: int) -> None:
-    if first < 1:
-        raise InputError(f"--first is {first} and must be a whole number, at least 1.")
+def _validate_learning_starts(learning_starts: int) -> None:
+    if learning_starts < 1:
+        raise InputError(f"--first is {learning_starts} and must be a whole number, at least 1.")
 
 
-def _lines(played: Game, player: Agent, data: Transitions, found: Learned) -> Iterator[str]:
-    from bisimetric.cli.made import horizon_words, network_words
-    from bisimetric.cli.networks import loss_line, quality_lines
-    from bisimetric.cli.report import plural
-    from bisimetric.learned.distance import SOME
-    from bisimetric.paper.atari.learning import judged_by
+def _describe(
+    played: Game, player: Agent, data: Transitions, learned: LearnedDistance
+) -> Iterator[str]:
+    from bisimetric.cli.made import format_horizon, format_network
+    from bisimetric.cli.networks import describe_quality, format_loss
+    from bisimetric.cli.report import format_count
+    from bisimetric.learned.distance import EVALUATION_BATCH
+    from bisimetric.paper.atari.learning import evaluate_metric
 
-    made, history = found.made, found.history
+    made, history = learned.metadata, learned.history
     over = int((data.terminated | data.truncated).sum())
     clipped = "clipped" if made.get("clip", True) else "as the game pays them"
     yield f"game       {played.name}, played by {player.name}"
-    yield f"data       {plural(len(data), 'step')}, {plural(over, 'game')}, rewards {clipped}"
+    yield f"data       {format_count(len(data), 'step')}, {format_count(over, 'game')}, rewards {clipped}"
     ends = "lead to the end" if made["ends"] else "are ignored"
     yield f"distance   d^pi, the on-policy distance: an approximation; ends of games {ends}"
-    yield f"network    {network_words(found.scale.features, made)}"
+    yield f"network    {format_network(learned.scaling.num_features, made)}"
     speed = made["steps"] / max(made["seconds"], 1e-9)
     yield f"updates    {made['steps']:,}, in {made['seconds']:.3g} s, {speed:,.0f} a second"
     yield f"device     {made['device']}"
-    yield f"horizon    {horizon_words(made, found.discount)}"
-    yield loss_line(history)
+    yield f"horizon    {format_horizon(made, learned.discount)}"
+    yield format_loss(history)
     if "correlation" in history:
         yield (
             f"exact      correlation {history['correlation'][-1]:.3f} with the distances of "
@@ -172,6 +188,6 @@ def _lines(played: Game, player: Agent, data: Transitions, found: Learned) -> It
         )
     else:
         yield "exact      not known: no future was recorded for long enough"
-    quality = judged_by(found, data)
-    yield f"largest    {quality.largest:.3g}, among the pairs of {SOME} drawn steps"
-    yield from quality_lines(found.kind, quality, SOME, "pairs")
+    quality = evaluate_metric(learned, data)
+    yield f"largest    {quality.max_distance:.3g}, among the pairs of {EVALUATION_BATCH} drawn steps"
+    yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, "pairs")

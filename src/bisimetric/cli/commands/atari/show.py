@@ -8,34 +8,34 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import count, program
+from bisimetric.cli.arguments import parse_count, program_name
 from bisimetric.cli.commands.atari.words import (
-    AgentNamed,
+    AgentArg,
     Flag,
-    Folder,
-    Key,
-    Named,
-    agent_words,
-    checked,
-    folder_for,
+    GameArg,
+    OutputFolderArg,
+    SeedArg,
+    create_folder,
+    format_agent_arguments,
+    load_game_and_agent,
 )
 
 
 def show(
-    game: Named,
-    agent: AgentNamed = None,
+    game: GameArg,
+    agent: AgentArg = None,
     metric: Annotated[
         Path | None, arg(metavar="METRIC.safetensors", help_behavior_hint="(default: ours)")
     ] = None,
-    output: Folder = None,
+    output: OutputFolderArg = None,
     episodes: Annotated[int, arg(metavar="N")] = 5,
     steps: Annotated[str, arg(metavar="N")] = "2000",
-    source: Annotated[int, arg(metavar="FRAME")] = 0,
+    origin: Annotated[int, arg(metavar="FRAME")] = 0,
     window: Annotated[int, arg(metavar="N")] = 15,
     epsilon: Annotated[float, arg(metavar="E")] = 0.001,
-    no_films: Flag = False,
-    keep: Flag = False,
-    key: Key = 0,
+    no_videos: Flag = False,
+    save_episode: Flag = False,
+    seed: SeedArg = 0,
 ) -> None:
     """An agent plays, and a metric measures every frame from one of them: figures, films, numbers.
 
@@ -64,42 +64,52 @@ def show(
         bisimetric atari show SpaceInvaders --steps 500 --source 120 --no-films -o invaders
         bisimetric atari show Pong --agent mine.safetensors --metric pong/metric.safetensors
     """
-    most = count("--steps", steps, least=2)
-    played, player = checked(game, agent)
+    most = parse_count("--steps", steps, minimum=2)
+    played, player = load_game_and_agent(game, agent)
     from bisimetric.paper.atari import experiment
 
-    measure = experiment.metric_for(metric, played, player)
-    folder = folder_for(played, output)
-    shown = experiment.measured(
+    measure = experiment.load_metric(metric, played, player)
+    folder = create_folder(played, output)
+    shown = experiment.analyse_episode(
         played,
         player,
         measure,
         episodes=episodes,
-        most=most,
-        source=source,
+        max_steps=most,
+        source=origin,
         epsilon=epsilon,
-        key=key,
+        seed=seed,
         window=window,
     )
     from bisimetric.cli import report
 
     episode = shown.episode
     scores = ", ".join(f"{score:g}" for score in episode.scores)
-    report.say(
+    report.print_lines(
         [
             f"game       {played.name}, played by {player.name}",
-            f"metric     {measure.made['steps']:,} updates, {metric or 'shipped'}",
-            f"frames     {len(episode):,} of {report.plural(len(episode.starts), 'game')}",
+            f"metric     {measure.metadata['steps']:,} updates, {metric or 'shipped'}",
+            f"frames     {len(episode):,} of {report.format_count(len(episode.starts), 'game')}",
             f"scores     {scores}" + ("" if episode.terminated[-1] else ", the last one cut"),
             f"distances  {shown.distances.mean():.3g} on average, {shown.distances.max():.3g} at "
-            f"most, to frame {source}",
+            f"most, to frame {origin}",
             "observations of the paper:",
         ],
-        (f"  {each}" for each in shown.observations),
+        (f"  {each}" for each in shown.claims),
     )
-    paths = experiment.drawn(shown, folder, films=not no_films, agent=agent or "shipped")
-    if keep:
+    paths = experiment.write_outputs(shown, folder, videos=not no_videos, agent=agent or "shipped")
+    if save_episode:
         paths.append(folder / "episode.npz")
         episode.save(paths[-1])
-    learn = [program(), "atari", "learn", played.name, *agent_words(agent), "-o", str(folder)]
-    report.say(report.saved_lines(paths), [f"next: {shlex.join(learn)}, for a metric of your own"])
+    learn = [
+        program_name(),
+        "atari",
+        "learn",
+        played.name,
+        *format_agent_arguments(agent),
+        "-o",
+        str(folder),
+    ]
+    report.print_lines(
+        report.describe_saved(paths), [f"next: {shlex.join(learn)}, for a metric of your own"]
+    )

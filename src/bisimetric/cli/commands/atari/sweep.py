@@ -7,34 +7,34 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import count
+from bisimetric.cli.arguments import parse_count
 from bisimetric.cli.commands.atari.words import (
-    AgentNamed,
-    Device,
+    AgentArg,
+    CollectArg,
     Flag,
-    Folder,
-    Key,
-    Named,
-    Taken,
-    checked,
-    folder_for,
+    GameArg,
+    OptionalDeviceArg,
+    OutputFolderArg,
+    SeedArg,
+    create_folder,
+    load_game_and_agent,
 )
 from bisimetric.errors import InputError
 
-Several = arg(metavar="N [N ...]")
+SEVERAL_NUMBERS = arg(metavar="N [N ...]")
 
 
 def sweep(
-    game: Named,
-    steps: Taken,
-    agent: AgentNamed = None,
-    output: Folder = None,
+    game: GameArg,
+    steps: CollectArg,
+    agent: AgentArg = None,
+    output: OutputFolderArg = None,
     quick: Flag = False,
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: one in 4 steps; quick: 37.5k)")
     ] = None,
     seeds: Annotated[int, arg(metavar="N")] = 3,
-    rates: Annotated[tuple[float, ...], arg(metavar="R [R ...]")] = (
+    learning_rates: Annotated[tuple[float, ...], arg(metavar="R [R ...]")] = (
         5e-5,
         7.5e-5,
         1e-4,
@@ -43,14 +43,22 @@ def sweep(
         7.5e-4,
         1e-3,
     ),
-    batch: Annotated[tuple[int, ...], Several] = (4, 8, 16, 32, 64, 128),
-    period: Annotated[tuple[int, ...], Several] = (10, 50, 100, 250, 500, 1000, 2000),
-    layers: Annotated[tuple[int, ...], Several] = (1, 2, 3),
-    units: Annotated[tuple[int, ...], Several] = (16, 32, 64, 128),
+    batch_size: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (4, 8, 16, 32, 64, 128),
+    target_update_steps: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (
+        10,
+        50,
+        100,
+        250,
+        500,
+        1000,
+        2000,
+    ),
+    layers: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (1, 2, 3),
+    units: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (16, 32, 64, 128),
     discount: Annotated[float, arg(metavar="G")] = 0.99,
-    ignore_ends: Flag = False,
-    key: Key = 0,
-    device: Device = None,
+    ignore_terminals: Flag = False,
+    seed: SeedArg = 0,
+    device: OptionalDeviceArg = None,
 ) -> None:
     """The sweep of the supplement: which settings learn a game best, and what each of them does.
 
@@ -80,47 +88,49 @@ def sweep(
         bisimetric atari sweep Pong --quick --data steps.npz -o sweep
         bisimetric atari sweep Pong --batch 64 128 --period 500 --layers 2 --units 16 32
     """
-    length = None if updates is None else count("--updates", updates, least=1)
-    grid = {"batch": batch, "period": period, "layers": layers, "units": units}
-    _check(grid, rates, seeds)
-    played, player = checked(game, agent, steps)
+    length = None if updates is None else parse_count("--updates", updates, minimum=1)
+    grid = {"batch": batch_size, "period": target_update_steps, "layers": layers, "units": units}
+    _validate_grid(grid, learning_rates, seeds)
+    played, player = load_game_and_agent(game, agent, steps)
     from bisimetric.cli import report
     from bisimetric.paper.atari import sweep as library
     from bisimetric.paper.atari import swept
 
-    folder = folder_for(played, output)
+    folder = create_folder(played, output)
     if output is None:
         folder /= "sweep"
-    data = steps.gathered(played, player, key)
-    found = library.swept(
+    data = steps.collect(played, player, seed)
+    found = library.run_sweep(
         folder,
         data,
         quick=quick,
-        chosen=library.shapes(quick, grid),
-        rates=rates,
-        seeds=seeds,
+        selected_shapes=library.list_shapes(quick, grid),
+        learning_rates=learning_rates,
+        num_seeds=seeds,
         updates=length,
         discount=discount,
-        ends=not ignore_ends,
+        terminal_state=not ignore_terminals,
         device=device,
     )
-    table = swept.rows(found)
-    report.say(
+    table = swept.tabulate(found)
+    report.print_lines(
         [f"game       {played.name}, played by {player.name}: {len(table):,} settings"],
-        swept.lines(table, library.paper_choice(played.name)),
+        swept.format_table(table, library.get_paper_choice(played.name)),
     )
-    report.say(report.saved_lines(library.drawn(folder, found)))
+    report.print_lines(report.describe_saved(library.write_outputs(folder, found)))
 
 
-def _check(grid: dict[str, tuple[int, ...]], rates: Sequence[float], seeds: int) -> None:
+def _validate_grid(
+    grid: dict[str, tuple[int, ...]], learning_rates: Sequence[float], seeds: int
+) -> None:
     least = {"batch": 2}
     for name, values in grid.items():
         low = least.get(name, 1)
         if not values or min(values) < low:
             given = " ".join(map(str, values)) or "empty"
             raise InputError(f"--{name} is {given} and must be whole numbers, at least {low}.")
-    if not rates or not all(0 < rate < 1 for rate in rates):
-        given = " ".join(f"{rate:g}" for rate in rates) or "empty"
+    if not learning_rates or not all(0 < rate < 1 for rate in learning_rates):
+        given = " ".join(f"{rate:g}" for rate in learning_rates) or "empty"
         raise InputError(f"--rates is {given} and must be numbers between 0 and 1.")
     if seeds < 1:
         raise InputError(f"--seeds is {seeds} and must be a whole number, at least 1.")

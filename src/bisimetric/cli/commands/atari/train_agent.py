@@ -8,23 +8,23 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import count, program
-from bisimetric.cli.commands.atari.words import Folder, Key, Named, folder_for
-from bisimetric.cli.interrupts import resumable
+from bisimetric.cli.arguments import parse_count, program_name
+from bisimetric.cli.commands.atari.words import GameArg, OutputFolderArg, SeedArg, create_folder
+from bisimetric.cli.interrupts import report_checkpoint
 
 
 def train_agent(
-    game: Named,
+    game: GameArg,
     steps: Annotated[str, arg(metavar="N")] = "10M",
     minutes: Annotated[float | None, arg(metavar="M", help_behavior_hint="(default: none)")] = None,
-    output: Folder = None,
-    games: Annotated[int, arg(metavar="N")] = 128,
-    batch: Annotated[int, arg(metavar="B")] = 512,
+    output: OutputFolderArg = None,
+    num_envs: Annotated[int, arg(metavar="N")] = 128,
+    batch_size: Annotated[int, arg(metavar="B")] = 512,
     capacity: Annotated[str, arg(metavar="N")] = "1M",
-    start: Annotated[str, arg(metavar="N")] = "20k",
-    every: Annotated[str, arg(metavar="N")] = "100k",
-    episodes: Annotated[int, arg(metavar="N")] = 30,
-    key: Key = 0,
+    learning_starts: Annotated[str, arg(metavar="N")] = "20k",
+    log_every: Annotated[str, arg(metavar="N")] = "100k",
+    eval_episodes: Annotated[int, arg(metavar="N")] = 30,
+    seed: SeedArg = 0,
     resume: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None,
 ) -> None:
     """Trains a Rainbow agent as Dopamine defines it, many games at once. For a GPU.
@@ -50,64 +50,78 @@ def train_agent(
         bisimetric atari train-agent Pong --resume pong/run.safetensors -o pong
     """
     numbers = {
-        "steps": count("--steps", steps, least=1),
-        "every": count("--every", every, least=1),
-        "capacity": count("--capacity", capacity, least=1),
-        "start": count("--start", start, least=1),
+        "steps": parse_count("--steps", steps, minimum=1),
+        "every": parse_count("--every", log_every, minimum=1),
+        "capacity": parse_count("--capacity", capacity, minimum=1),
+        "start": parse_count("--start", learning_starts, minimum=1),
     }
     from bisimetric import games as library
     from bisimetric.cli import report
     from bisimetric.errors import InputError
 
-    played = library.game(game)
+    played = library.find_game(game)
     if minutes is not None and not minutes > 0:
         raise InputError(f"--minutes is {minutes:g} and must be above 0.")
-    if episodes < 1:
-        raise InputError(f"--episodes is {episodes} and must be a whole number, at least 1.")
+    if eval_episodes < 1:
+        raise InputError(f"--episodes is {eval_episodes} and must be a whole number, at least 1.")
     import numpy as np
 
     from bisimetric.agents import evaluation, rainbow
 
     try:
-        settings = rainbow.Settings(
-            count=games, batch=batch, capacity=numbers["capacity"], start=numbers["start"]
+        settings = rainbow.RainbowConfig(
+            num_games=num_envs,
+            batch=batch_size,
+            capacity=numbers["capacity"],
+            min_replay_size=numbers["start"],
         )
     except InputError as error:
         words = str(error).removeprefix("Settings: ").replace("count is", "games is")
         flags = ("games is", "batch is", "capacity is", "start is")
         raise InputError(f"--{words}" if words.startswith(flags) else words) from None
-    folder = folder_for(played, output)
+    folder = create_folder(played, output)
     run, target = folder / "run.safetensors", folder / "agent.safetensors"
-    with resumable(run):
+    with report_checkpoint(run):
         done = rainbow.train(
             played.name,
             steps=numbers["steps"],
-            key=key,
-            settings=settings,
-            every=numbers["every"],
-            minutes=minutes,
+            seed=seed,
+            config=settings,
+            log_every=numbers["every"],
+            max_minutes=minutes,
             checkpoint=run,
             resume=resume,
         )
     # Judged as it is shipped, in 16 bits.
     rainbow.save(target, done)
-    judged = evaluation.judged(played, rainbow.load(target), episodes=episodes, key=key + 1)
+    judged = evaluation.summarise_evaluation(
+        played, rainbow.load(target), num_episodes=eval_episodes, seed=seed + 1
+    )
     rainbow.save(target, done, judged)
     scores = np.array(judged["scores"])
     speed = done.steps / max(done.seconds, 1e-9)
-    report.say(
+    report.print_lines(
         [
-            f"game       {played.name}, {report.plural(len(played.actions), 'action')}",
+            f"game       {played.name}, {report.format_count(len(played.actions), 'action')}",
             f"steps      {done.steps:,}, in {done.seconds:,.0f} s, {speed:,.0f} a second",
-            f"score      {scores.mean():.4g} on average of {report.plural(episodes, 'game')}, from "
+            f"score      {scores.mean():.4g} on average of {report.format_count(eval_episodes, 'game')}, from "
             f"{scores.min():g} to {scores.max():g}",
         ],
-        report.saved_lines([target, run]),
+        report.describe_saved([target, run]),
     )
     from bisimetric import views
-    from bisimetric.views.games import agent_curve
+    from bisimetric.views.games import plot_agent_curve
 
     picture = folder / "training.png"
-    views.save(agent_curve({played.name: done.history}), picture)
-    learn = [program(), "atari", "learn", played.name, "--agent", str(target), "-o", str(folder)]
-    report.say(report.saved_lines([picture]), [f"next: {shlex.join(learn)}"])
+    views.save_figure(plot_agent_curve({played.name: done.history}), picture)
+    learn = [
+        program_name(),
+        "atari",
+        "learn",
+        played.name,
+        "--agent",
+        str(target),
+        "-o",
+        str(folder),
+    ]
+    report.print_lines(report.describe_saved([picture]), [f"next: {shlex.join(learn)}"])

@@ -11,35 +11,42 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from bisimetric.cli.arguments import Output, program
-from bisimetric.cli.commands.uses.files import Picture, check_files, refuse_networks, save_array
+from bisimetric.cli.arguments import OutputArg, program_name
+from bisimetric.cli.commands.uses.files import (
+    FigurePathArg,
+    reject_networks,
+    save_array,
+    validate_files,
+)
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.uses.aggregation import Aggregation
 
-Tables = Annotated[Positional[tuple[Path, ...]], arg(metavar="TABLE ...", help_behavior_hint="")]
-Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
-Far = Annotated[float | None, arg(metavar="R", help_behavior_hint="")]
-RULES = {
+DistancesArg = Annotated[
+    Positional[tuple[Path, ...]], arg(metavar="TABLE ...", help_behavior_hint="")
+]
+NumClustersArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
+RadiusArg = Annotated[float | None, arg(metavar="R", help_behavior_hint="")]
+RULE_TITLES = {
     "incremental": "incremental, in the order of the states",
     "complete": "complete linkage",
     "medoids": "k-medoids",
 }
-NAMES = {"bisimulation": "d~", "lax": "d_lax", "on_policy": "d^pi", "mico": "MICo"}
+SYMBOLS = {"bisimulation": "d~", "lax": "d_lax", "on_policy": "d^pi", "mico": "MICo"}
 
 
 def aggregate(
-    tables: Tables,
-    clusters: Count = None,
-    radius: Far = None,
+    paths: DistancesArg,
+    clusters: NumClustersArg = None,
+    radius: RadiusArg = None,
     rule: Literal["incremental", "complete", "medoids"] = "incremental",
-    key: Annotated[int, arg(metavar="K")] = 0,
-    proof: FlagCreatePairsOff[bool] = False,
-    output: Output = None,
-    png: Picture = None,
-    curve: Picture = None,
+    seed: Annotated[int, arg(metavar="K")] = 0,
+    require_proof: FlagCreatePairsOff[bool] = False,
+    output: OutputArg = None,
+    plot_clusters: FigurePathArg = None,
+    plot_regret: FigurePathArg = None,
 ) -> None:
     """States merged by a distance and solved: the loss that is promised, and the true one.
 
@@ -61,105 +68,122 @@ def aggregate(
         bisimetric uses aggregate d.npz --radius 0.5 --rule complete -o labels.npy --png map.png
         bisimetric uses aggregate d.npz lax.npz pi.npz --rule complete --curve curve.png
     """
-    _check(tables, clusters, radius, output, png, curve)
+    _validate(paths, clusters, radius, output, plot_clusters, plot_regret)
     from bisimetric import uses
     from bisimetric.cli import report
     from bisimetric.distance import Distance
 
-    found = [Distance.load(path) for path in tables]
-    if curve is not None:
-        if proof:
+    found = [Distance.load(path) for path in paths]
+    if plot_regret is not None:
+        if require_proof:
             raise InputError("--proof is for --clusters or --radius; a curve also draws estimates.")
-        _curve(tables, found, rule, key, curve)
+        _write_curve(paths, found, rule, seed, plot_regret)
         return
     distance = found[0]
-    if png is not None:
-        _check_map(distance, png)
+    if plot_clusters is not None:
+        _validate_map(distance, plot_clusters)
     began = time.perf_counter()
     merged = uses.aggregate(
-        distance.mdp, distance, radius=radius, clusters=clusters, rule=rule, key=key, proof=proof
+        distance.mdp,
+        distance,
+        radius=radius,
+        clusters=clusters,
+        rule=rule,
+        seed=seed,
+        proof=require_proof,
     )
     save_array(output, merged.labels)
     seconds = f"seconds    {time.perf_counter() - began:.3g}"
-    report.say(_lines(distance, merged), [seconds], report.saved_lines([output]))
-    if png is not None:
+    report.print_lines(_describe(distance, merged), [seconds], report.describe_saved([output]))
+    if plot_clusters is not None:
         from bisimetric import views
 
-        title = f"{len(merged)} classes by {NAMES[distance.kind]}, {RULES[rule]}"
-        views.save(views.classes(distance.mdp, merged.labels, merged.representatives, title), png)
-    following = shlex.join([program(), "uses", "aggregate", str(tables[0]), "--curve", "curve.png"])
-    report.say(report.saved_lines([png]), [f"next: {following}"])
+        title = f"{len(merged)} classes by {SYMBOLS[distance.kind]}, {RULE_TITLES[rule]}"
+        views.save_figure(
+            views.plot_classes(distance.mdp, merged.labels, merged.representatives, title),
+            plot_clusters,
+        )
+    following = shlex.join(
+        [program_name(), "uses", "aggregate", str(paths[0]), "--curve", "curve.png"]
+    )
+    report.print_lines(report.describe_saved([plot_clusters]), [f"next: {following}"])
 
 
-def _check(
-    tables: tuple[Path, ...],
+def _validate(
+    paths: tuple[Path, ...],
     clusters: int | None,
     radius: float | None,
     output: Path | None,
-    png: Path | None,
-    curve: Path | None,
+    plot_clusters: Path | None,
+    plot_regret: Path | None,
 ) -> None:
     """Refuses what could not be done or saved, before any long work starts."""
-    check_files(output, png, curve, what="classes", ending=".npy", inputs=tables)
-    if not tables:
+    validate_files(
+        output, plot_clusters, plot_regret, content="classes", suffix=".npy", inputs=paths
+    )
+    if not paths:
         raise InputError("there is no table; name one that was saved with -o.")
-    chosen = sum(each is not None for each in (clusters, radius, curve))
+    chosen = sum(each is not None for each in (clusters, radius, plot_regret))
     if chosen != 1:
         what = "none is" if chosen == 0 else "more than one is"
         raise InputError(
             f"--clusters, --radius or --curve says what to do, one of the three; {what} given."
         )
-    if curve is not None and (output or png):
-        raise InputError(f"--curve makes no classes to save in {output or png}; use --clusters.")
-    if curve is None and len(tables) > 1:
-        raise InputError(f"{tables[1]} is one table too many; several are for --curve.")
-    refuse_networks(*tables, instead=", and uses.labels aggregates observations in Python")
+    if plot_regret is not None and (output or plot_clusters):
+        raise InputError(
+            f"--curve makes no classes to save in {output or plot_clusters}; use --clusters."
+        )
+    if plot_regret is None and len(paths) > 1:
+        raise InputError(f"{paths[1]} is one table too many; several are for --curve.")
+    reject_networks(*paths, alternative=", and uses.labels aggregates observations in Python")
 
 
-def _check_map(distance: Distance, png: Path) -> None:
-    from bisimetric.views.aggregation import cells_of_classes
+def _validate_map(distance: Distance, path: Path) -> None:
+    from bisimetric.views.aggregation import require_class_map
 
     try:
-        cells_of_classes(distance.mdp)
+        require_class_map(distance.mdp)
     except InputError as error:
-        raise InputError(str(error).replace("classes:", f"cannot draw {png}:")) from None
+        raise InputError(str(error).replace("classes:", f"cannot draw {path}:")) from None
 
 
-def _lines(distance: Distance, merged: Aggregation) -> Iterator[str]:
+def _describe(distance: Distance, merged: Aggregation) -> Iterator[str]:
     from bisimetric.cli import report
 
-    yield from report.class_lines(
+    yield from report.describe_classes(
         distance.mdp,
         merged.labels,
-        str(distance.made.get("world", "not named")),
+        str(distance.metadata.get("world", "not named")),
         distance=report.TITLES[distance.kind],
-        rule=RULES[merged.rule],
+        rule=RULE_TITLES[merged.rule],
     )
     yield from itertools.islice(merged.lines(), 1, None)
 
 
-def _curve(
-    tables: tuple[Path, ...],
-    found: list[Distance],
+def _write_curve(
+    paths: tuple[Path, ...],
+    distances: list[Distance],
     rule: Literal["incremental", "complete", "medoids"],
-    key: int,
+    seed: int,
     path: Path,
 ) -> None:
     """What is lost by any number of classes: as lines, and as a picture."""
     from bisimetric import uses, views
     from bisimetric.cli import report
 
-    mdp = found[0].mdp
+    mdp = distances[0].mdp
     named: dict[str, Any] = {}
-    for table, distance in zip(tables, found, strict=True):
-        name = NAMES[distance.kind]
+    for table, distance in zip(paths, distances, strict=True):
+        name = SYMBOLS[distance.kind]
         named[name if name not in named else f"{name} ({table})"] = distance
     if mdp.positions is not None:
-        named["map"] = uses.map_distances(mdp)
-    curve = uses.aggregation_curve(mdp, named, rule=rule, key=key)
-    world = str(found[0].made.get("world", "not named"))
-    report.say([f"world      {world}: {report.counted(mdp)}", f"rule       {RULES[rule]}"])
-    report.say(curve.lines())
-    title = f"{world}: {report.plural(mdp.num_states, 'state')}, discount {mdp.discount:g}"
-    views.save(views.aggregation_curve({f"{title}\n{RULES[rule]}": curve}), path)
-    report.say(report.saved_lines([path]))
+        named["map"] = uses.manhattan_distances(mdp)
+    curve = uses.aggregation_curve(mdp, named, rule=rule, seed=seed)
+    world = str(distances[0].metadata.get("world", "not named"))
+    report.print_lines(
+        [f"world      {world}: {report.format_mdp(mdp)}", f"rule       {RULE_TITLES[rule]}"]
+    )
+    report.print_lines(curve.lines())
+    title = f"{world}: {report.format_count(mdp.num_states, 'state')}, discount {mdp.discount:g}"
+    views.save_figure(views.plot_aggregation_curve({f"{title}\n{RULE_TITLES[rule]}": curve}), path)
+    report.print_lines(report.describe_saved([path]))

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from bisimetric.cli.arguments import Output, program
-from bisimetric.cli.commands.uses.files import Picture, check_files
-from bisimetric.cli.learning import label_of
+from bisimetric.cli.arguments import OutputArg, program_name
+from bisimetric.cli.commands.uses.files import FigurePathArg, validate_files
+from bisimetric.cli.learning import read_label
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
-    from bisimetric.learned import Learned
+    from bisimetric.learned import LearnedDistance
     from bisimetric.transitions import Transitions
-    from bisimetric.uses.compression import Compressed
+    from bisimetric.uses.compression import Compression
 
-Data = Annotated[Positional[Path], arg(metavar="DATA.npz")]
-Measure = Annotated[Positional[Path], arg(metavar="DISTANCE")]
+DataPathArg = Annotated[Positional[Path], arg(metavar="DATA.npz")]
+DistanceOrNetworkArg = Annotated[Positional[Path], arg(metavar="DISTANCE")]
 
 
 def compress(
-    data: Data,
-    distance: Measure,
+    data: DataPathArg,
+    distance: DistanceOrNetworkArg,
     keep: Annotated[str, arg(metavar="SHARE_OR_NUMBER")],
-    output: Output = None,
-    png: Picture = None,
-    proof: FlagCreatePairsOff[bool] = False,
+    output: OutputArg = None,
+    plot_radius: FigurePathArg = None,
+    require_proof: FlagCreatePairsOff[bool] = False,
 ) -> None:
     """A replay buffer thinned so that every step has a kept one with its action, near by.
 
@@ -47,27 +47,29 @@ def compress(
         bisimetric uses compress data.npz d.npz --keep 500 --proof --png radius.png
         bisimetric uses compress data.npz d.safetensors --keep 0.05 -o thinned.npz
     """
-    check_files(output, png, what="transitions", ending=".npz", inputs=(data, distance))
-    wanted = kept(keep)
+    validate_files(
+        output, plot_radius, content="transitions", suffix=".npz", inputs=(data, distance)
+    )
+    wanted = parse_keep(keep)
     from bisimetric import uses
     from bisimetric.cli import report
     from bisimetric.transitions import Transitions
 
-    measure = _measure(distance)
+    measure = _read_distance(distance)
     steps = Transitions.load(data)
-    found = uses.compress(steps, measure, wanted, proof=proof)
+    found = uses.compress(steps, measure, wanted, proof=require_proof)
     if output is not None:
         found.transitions.save(output)
-    saved = report.saved_lines([output])
-    report.say(_lines(data, steps, measure, found), saved)
-    if png is not None:
+    saved = report.describe_saved([output])
+    report.print_lines(_describe(data, steps, measure, found), saved)
+    if plot_radius is not None:
         from bisimetric import views
 
-        views.save(views.covering(found), png)
-    report.say(report.saved_lines([png]), _next(output))
+        views.save_figure(views.plot_covering_radius(found), plot_radius)
+    report.print_lines(report.describe_saved([plot_radius]), _suggest_next(output))
 
 
-def kept(word: str) -> int | float:
+def parse_keep(text: str) -> int | float:
     """A number of steps, or a share of them, as it is typed.
 
     >>> kept("500"), kept("0.1"), kept("1.0")
@@ -75,47 +77,52 @@ def kept(word: str) -> int | float:
     """
     for meant in (int, float):
         try:
-            return meant(word)
+            return meant(text)
         except ValueError:
             pass
-    raise InputError(f"--keep is {word} and must be a share such as 0.1, or a number of steps.")
+    raise InputError(f"--keep is {text} and must be a share such as 0.1, or a number of steps.")
 
 
-def _measure(path: Path) -> Distance | Learned:
-    if label_of(path) is not None:
-        from bisimetric.learned import Learned
+def _read_distance(path: Path) -> Distance | LearnedDistance:
+    if read_label(path) is not None:
+        from bisimetric.learned import LearnedDistance
 
-        return Learned.load(path)
+        return LearnedDistance.load(path)
     from bisimetric.distance import Distance
 
     return Distance.load(path)
 
 
-def _lines(
-    path: Path, steps: Transitions, measure: Distance | Learned, found: Compressed
+def _describe(
+    path: Path,
+    transitions: Transitions,
+    distance: Distance | LearnedDistance,
+    compression: Compression,
 ) -> Iterator[str]:
     from bisimetric.cli import experience, report
 
-    yield f"data       {path}: {experience.size(steps)}"
-    yield f"distance   {report.TITLES[measure.kind]}"
-    share = len(found.kept) / len(steps)
-    yield f"kept       {len(found.kept):,} of {report.plural(len(steps), 'step')}, {share:.3g}"
-    alone = report.plural(found.pairs, "distinct state and action", "distinct states and actions")
+    yield f"data       {path}: {experience.format_data(transitions)}"
+    yield f"distance   {report.TITLES[distance.kind]}"
+    share = len(compression.indices) / len(transitions)
+    yield f"kept       {len(compression.indices):,} of {report.format_count(len(transitions), 'step')}, {share:.3g}"
+    alone = report.format_count(
+        compression.num_state_actions, "distinct state and action", "distinct states and actions"
+    )
     yield f"pairs      {alone}"
-    twice = "" if found.values is None else "; at most twice the least possible"
-    yield f"radius     {found.radius:.6g}: every step has a kept one with its action so near{twice}"
-    if found.values is None:
+    twice = "" if compression.value_function is None else "; at most twice the least possible"
+    yield f"radius     {compression.radius:.6g}: every step has a kept one with its action so near{twice}"
+    if compression.value_function is None:
         yield "promise    none: nothing is proven of this distance for these steps"
     else:
-        about = f"{found.values} of a step and of the kept one differ by at most"
-        really = f"{found.lost:.6g} (error {found.lost_error:.2g})"
-        yield f"promise    {about} {found.promised:.6g}; really {really}"
-    yield f"seconds    {found.made['seconds']:.3g}"
+        about = f"{compression.value_function} of a step and of the kept one differ by at most"
+        really = f"{compression.value_gap:.6g} (error {compression.value_gap_error:.2g})"
+        yield f"promise    {about} {compression.value_bound:.6g}; really {really}"
+    yield f"seconds    {compression.metadata['seconds']:.3g}"
 
 
-def _next(output: Path | None) -> Iterator[str]:
+def _suggest_next(output: Path | None) -> Iterator[str]:
     if output is None:
         yield "next: add -o thinned.npz to keep the steps"
     else:
-        words = [program(), "exact", "bisimulation", str(output), "--set", "unseen=lacking"]
+        words = [program_name(), "exact", "bisimulation", str(output), "--set", "unseen=lacking"]
         yield f"next: {shlex.join(words)}"

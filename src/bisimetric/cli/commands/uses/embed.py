@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import Output, Table
-from bisimetric.cli.commands.uses.files import Picture, check_files, refuse_networks, save_array
+from bisimetric.cli.arguments import DistanceArg, OutputArg
+from bisimetric.cli.commands.uses.files import (
+    FigurePathArg,
+    reject_networks,
+    save_array,
+    validate_files,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def embed(
-    table: Table,
+    path: DistanceArg,
     dimensions: Annotated[int, arg(metavar="K")] = 2,
     method: Literal["classical", "metric"] = "classical",
-    key: Annotated[int, arg(metavar="K")] = 0,
-    steps: Annotated[int, arg(metavar="N")] = 300,
-    output: Output = None,
-    png: Picture = None,
+    seed: Annotated[int, arg(metavar="K")] = 0,
+    max_iterations: Annotated[int, arg(metavar="N")] = 300,
+    output: OutputArg = None,
+    plot_embedding: FigurePathArg = None,
 ) -> None:
     """States as points: coordinates whose Euclidean distances follow a table, and how nearly.
 
@@ -42,25 +47,27 @@ def embed(
         bisimetric uses embed d.npz --png states.png
         bisimetric uses embed d.npz --dimensions 8 --method metric -o coordinates.npy
     """
-    check_files(output, png, what="coordinates", ending=".npy", inputs=(table,))
-    refuse_networks(table)
+    validate_files(output, plot_embedding, content="coordinates", suffix=".npy", inputs=(path,))
+    reject_networks(path)
     from bisimetric import uses
     from bisimetric.cli import report
     from bisimetric.distance import Distance
 
-    distance = Distance.load(table)
-    found = uses.embed(distance, dimensions, method=method, key=key, steps=steps)
+    distance = Distance.load(path)
+    found = uses.embed(
+        distance, dimensions, method=method, seed=seed, max_iterations=max_iterations
+    )
     save_array(output, found.coordinates)
-    values, label = _values(distance)
-    report.say(_lines(distance, found, values, label), report.saved_lines([output]))
-    if png is not None:
+    values, label = _compute_values(distance)
+    report.print_lines(_describe(distance, found, values, label), report.describe_saved([output]))
+    if plot_embedding is not None:
         from bisimetric import views
 
-        views.save(views.embedding(found, values, label=label), png)
-    report.say(report.saved_lines([png]))
+        views.save_figure(views.plot_embedding(found, values, label=label), plot_embedding)
+    report.print_lines(report.describe_saved([plot_embedding]))
 
 
-def _values(distance: Distance) -> tuple[NDArray[Any], str]:
+def _compute_values(distance: Distance) -> tuple[NDArray[Any], str]:
     """What the distance bounds, and its name."""
     from bisimetric import planning
 
@@ -70,28 +77,34 @@ def _values(distance: Distance) -> tuple[NDArray[Any], str]:
     return planning.optimal_values(distance.mdp, tol=math.inf).values, "V*"
 
 
-def _lines(distance: Distance, found: Embedding, values: NDArray[Any], label: str) -> Iterator[str]:
+def _describe(
+    distance: Distance, embedding: Embedding, values: NDArray[Any], label: str
+) -> Iterator[str]:
     from bisimetric.cli import report
 
-    yield f"world      {distance.made.get('world', 'not named')}: {report.counted(distance.mdp)}"
+    yield f"world      {distance.metadata.get('world', 'not named')}: {report.format_mdp(distance.mdp)}"
     yield f"distance   {report.TITLES[distance.kind]}"
-    dimensions = found.coordinates.shape[1]
-    rounds = f", {report.plural(found.made['rounds'], 'round')}" if "rounds" in found.made else ""
-    yield f"embedding  {found.method}, {report.plural(dimensions, 'dimension')}{rounds}"
-    if found.rank < dimensions:
-        yield f"rank       {found.rank}: the other coordinates are 0"
-    yield f"stress     {found.stress:.4g}: 0 where every distance is kept, 1 on a single spot"
-    yield f"factors    {found.shrink:.4g} too near at most, {found.stretch:.4g} too far"
-    yield f"gaps       {found.mean_gap:.4g} in the mean, {found.largest_gap:.4g} at most"
-    about = "about " if found.made["negative"] == "estimate" else ""
-    yield f"euclidean  but for {about}{found.negative:.2%} of the eigenvalues, which are negative"
-    really = f"{found.steepest(values):.4g}"
-    if math.isinf(found.error):
+    dimensions = embedding.coordinates.shape[1]
+    rounds = (
+        f", {report.format_count(embedding.metadata['rounds'], 'round')}"
+        if "rounds" in embedding.metadata
+        else ""
+    )
+    yield f"embedding  {embedding.method}, {report.format_count(dimensions, 'dimension')}{rounds}"
+    if embedding.rank < dimensions:
+        yield f"rank       {embedding.rank}: the other coordinates are 0"
+    yield f"stress     {embedding.stress:.4g}: 0 where every distance is kept, 1 on a single spot"
+    yield f"factors    {embedding.contraction:.4g} too near at most, {embedding.expansion:.4g} too far"
+    yield f"gaps       {embedding.mean_deviation:.4g} in the mean, {embedding.max_deviation:.4g} at most"
+    about = "about " if embedding.metadata["negative"] == "estimate" else ""
+    yield f"euclidean  but for {about}{embedding.negative_fraction:.2%} of the eigenvalues, which are negative"
+    really = f"{embedding.lipschitz_constant(values):.4g}"
+    if math.isinf(embedding.error):
         yield "promise    none: nothing is proven of the distance"
     else:
         apart = f"|{label}(s) - {label}(t)|"
-        far = f"{found.shrink:.4g} |x_s - x_t| + {found.error:.2g}; really {really} |x_s - x_t|"
-        if math.isinf(found.shrink):
-            far = f"|x_s - x_t| + {found.largest_gap + found.error:.4g}"
+        far = f"{embedding.contraction:.4g} |x_s - x_t| + {embedding.error:.2g}; really {really} |x_s - x_t|"
+        if math.isinf(embedding.contraction):
+            far = f"|x_s - x_t| + {embedding.max_deviation + embedding.error:.4g}"
         yield f"promise    {apart} <= {far}"
-    yield f"seconds    {found.made['seconds']:.3g}"
+    yield f"seconds    {embedding.metadata['seconds']:.3g}"

@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import Output, Pictures, World, count, keep_inputs, loaded
-from bisimetric.cli.learning import label_of
+from bisimetric.cli.arguments import (
+    FigureOptions,
+    OutputArg,
+    WorldArg,
+    load_world,
+    parse_count,
+    reject_overwriting,
+)
+from bisimetric.cli.learning import read_label
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
-    from bisimetric.cli.arguments import Source
+    from bisimetric.cli.arguments import WorldOptions
     from bisimetric.distance import Distance
     from bisimetric.mdp import MDP
     from bisimetric.uses.exploration import trials
 
-Kind = Literal["none", "counts", "distance", "nearest", "own-steps"]
-ARMS: dict[Kind, tuple[str, trials.Source]] = {
+BonusName = Literal["none", "counts", "distance", "nearest", "own-steps"]
+BONUSES: dict[BonusName, tuple[str, trials.BonusSource]] = {
     "none": ("no bonus", "none"),
     "counts": ("counts", "states"),
     "distance": ("distance", "distance"),
@@ -28,23 +35,23 @@ ARMS: dict[Kind, tuple[str, trials.Source]] = {
 }
 
 
-def explore(
-    world: World,
-    arms: tuple[Kind, ...] = ("none", "counts", "distance"),
-    table: Annotated[
+def bonus(
+    world: WorldArg,
+    bonuses: tuple[BonusName, ...] = ("none", "counts", "distance"),
+    distance: Annotated[
         Path | None, arg(metavar="TABLE", help_behavior_hint="(default: d~, discount 0.9)")
     ] = None,
     steps: Annotated[str, arg(metavar="N")] = "10k",
-    keys: Annotated[int, arg(metavar="N")] = 5,
+    seeds: Annotated[int, arg(metavar="N")] = 5,
     start: Annotated[str, arg(metavar="STATE")] = "0",
     max_episode_steps: Annotated[int, arg(metavar="N")] = 200,
-    scale: Annotated[float, arg(metavar="X")] = 0.001,
-    initial: Annotated[float, arg(metavar="Q")] = 0.1,
+    bonus_scale: Annotated[float, arg(metavar="X")] = 0.001,
+    initial_value: Annotated[float, arg(metavar="Q")] = 0.1,
     radius: Annotated[
         float | None, arg(metavar="X", help_behavior_hint="(default: the median distance)")
     ] = None,
-    output: Output = None,
-    png: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None,
+    output: OutputArg = None,
+    plot_curves: Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")] = None,
 ) -> None:
     """Does a distance help to explore a world? Agents with several bonuses, and what they find.
 
@@ -69,75 +76,77 @@ def explore(
         bisimetric uses explore MiniGrid-FourRooms-v0 --keys 10 --steps 40k --png explore.png
         bisimetric uses explore rooms.txt --table d.npz --arms counts distance -o curves.npz
     """
-    Pictures(plot=png).check()
-    taken = count("--steps", steps, least=1)
+    FigureOptions(plot_map=plot_curves).validate()
+    taken = parse_count("--steps", steps, minimum=1)
     if output is not None and output.suffix != ".npz":
         raise InputError(f"cannot save curves as {output}; the name must end in .npz.")
-    if not arms:
+    if not bonuses:
         raise InputError("--arms: there is nothing to compare; name at least one.")
-    mdp = loaded(world, output)
-    keep_inputs([output, png], world.world, table)
+    mdp = load_world(world, output)
+    reject_overwriting([output, plot_curves], world.world, distance)
     from bisimetric import views
     from bisimetric.cli import report
     from bisimetric.uses.exploration import trials
-    from bisimetric.views.exploration import exploration, lines
+    from bisimetric.views.exploration import format_comparison, plot_exploration
 
-    wanted = {"distance", "nearest"} & set(arms)
-    d = _distance(mdp, world, table) if wanted else None
-    chosen: dict[str, trials.Arm] = {}
-    for kind in arms:
-        name, source = ARMS[kind]
-        chosen[name] = trials.Arm(
+    wanted = {"distance", "nearest"} & set(bonuses)
+    d = _read_distance(mdp, world, distance) if wanted else None
+    chosen: dict[str, trials.ExplorationArm] = {}
+    for kind in bonuses:
+        name, source = BONUSES[kind]
+        chosen[name] = trials.ExplorationArm(
             source,
             d if kind in wanted else None,
-            scale=scale,
-            initial=initial,
+            scale=bonus_scale,
+            initial_value=initial_value,
             radius=radius,
             rule="nearest" if kind == "nearest" else "counts",
         )
     found = trials.compare(
-        mdp, chosen, steps=taken, keys=keys, start=start, max_episode_steps=max_episode_steps
+        mdp, chosen, steps=taken, num_seeds=seeds, start=start, max_episode_steps=max_episode_steps
     )
     if output is not None:
         found.save(output)
-    said = _lines(mdp, world, d, table)
-    report.say(said, [""], lines(found), [""], report.saved_lines([output]))
-    if png is not None:
-        views.save(exploration({world.world: found}), png)
-    report.say(report.saved_lines([png]))
+    said = _describe(mdp, world, d, distance)
+    report.print_lines(said, [""], format_comparison(found), [""], report.describe_saved([output]))
+    if plot_curves is not None:
+        views.save_figure(plot_exploration({world.world: found}), plot_curves)
+    report.print_lines(report.describe_saved([plot_curves]))
 
 
-def _distance(mdp: MDP, world: Source, table: Path | None) -> Distance:
+def _read_distance(mdp: MDP, world: WorldOptions, path: Path | None) -> Distance:
     """The distance that was given, or that of the world."""
     from bisimetric import exact
     from bisimetric.distance import Distance
-    from bisimetric.uses.exploration.estimates import DISCOUNT
+    from bisimetric.uses.exploration.estimates import DISTANCE_DISCOUNT
 
-    if table is None:
-        return exact.bisimulation(mdp.replace(discount=min(mdp.discount, DISCOUNT)))
-    if label_of(table) is not None:
+    if path is None:
+        return exact.bisimulation(mdp.replace(discount=min(mdp.discount, DISTANCE_DISCOUNT)))
+    if read_label(path) is not None:
         raise InputError(
-            f"{table} is a network, not a table; `bisimetric learned ... --table d.npz` makes the "
+            f"{path} is a network, not a table; `bisimetric learned ... --table d.npz` makes the "
             "table of a world."
         )
-    found = Distance.load(table)
+    found = Distance.load(path)
     if found.mdp.num_states != mdp.num_states:
         raise InputError(
-            f"{table} knows {found.mdp.num_states} states and {world.world} has {mdp.num_states}; "
+            f"{path} knows {found.mdp.num_states} states and {world.world} has {mdp.num_states}; "
             "make the table of this world."
         )
     return found
 
 
-def _lines(mdp: MDP, world: Source, d: Distance | None, table: Path | None) -> Iterator[str]:
+def _describe(
+    mdp: MDP, world: WorldOptions, d: Distance | None, path: Path | None
+) -> Iterator[str]:
     from bisimetric.cli import report
 
-    yield f"world      {world.world}: {report.counted(mdp)}"
+    yield f"world      {world.world}: {report.format_mdp(mdp)}"
     if d is None:
         return
-    of = "" if table is None else f", {table}"
+    of = "" if path is None else f", {path}"
     yield f"distance   {report.TITLES[d.kind]}, discount {d.mdp.discount:g}{of}"
     if d.values.max() == 0:
         yield "           all are 0: by it no state is new"
-    elif table is None:
+    elif path is None:
         yield "           of the world's own model: it knows where the rewards are"

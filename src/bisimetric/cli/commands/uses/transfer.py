@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from bisimetric.cli.arguments import Output, Source, program
-from bisimetric.cli.commands.uses.files import Picture, check_files, save_array
+from bisimetric.cli.arguments import OutputArg, WorldOptions, program_name
+from bisimetric.cli.commands.uses.files import FigurePathArg, save_array, validate_files
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP
 
-From = Annotated[Positional[str], arg(metavar="SOURCE")]
-To = Annotated[Positional[str], arg(metavar="TARGET")]
-Options = Annotated[
+SourceArg = Annotated[Positional[str], arg(metavar="SOURCE")]
+TargetArg = Annotated[Positional[str], arg(metavar="TARGET")]
+OptionsArg = Annotated[
     tuple[tuple[str, ...], ...],
     UseAppendAction,
     arg(metavar="KEY=VALUE ...", help_behavior_hint=""),
 ]
-Discount = Annotated[
+DiscountArg = Annotated[
     float | None, arg(metavar="G", help_behavior_hint="(default: the worlds' own)")
 ]
-Tol = Annotated[float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6)")]
+TolArg = Annotated[float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6)")]
 
 
 def transfer(
-    source: From,
-    target: To,
+    source: SourceArg,
+    target: TargetArg,
     rule: Literal["optimistic", "pessimistic", "nearest", "hopeful"] = "optimistic",
     kind: Literal["lax", "bisimulation"] = "lax",
-    discount: Discount = None,
-    source_set: Options = (),
-    target_set: Options = (),
-    tol: Tol = None,
-    output: Output = None,
-    png: Picture = None,
+    discount: DiscountArg = None,
+    source_set: OptionsArg = (),
+    target_set: OptionsArg = (),
+    tol: TolArg = None,
+    output: OutputArg = None,
+    plot_policy: FigurePathArg = None,
 ) -> None:
     """The best policy of a world carried to another: the loss that is promised, and the true one.
 
@@ -62,41 +62,43 @@ def transfer(
         bisimetric uses transfer small.txt large.txt --rule nearest --kind bisimulation
     """
     worlds = [
-        Source(source, discount, [list(group) for group in source_set]),
-        Source(target, discount, [list(group) for group in target_set]),
+        WorldOptions(source, discount, [list(group) for group in source_set]),
+        WorldOptions(target, discount, [list(group) for group in target_set]),
     ]
-    check_files(output, png, what="a policy", ending=".npy", inputs=(source, target))
-    mdps = _loaded(*worlds)
-    if png is not None:
-        from bisimetric.views.transfer import cells_of_both
+    validate_files(output, plot_policy, content="a policy", suffix=".npy", inputs=(source, target))
+    mdps = _load_worlds(*worlds)
+    if plot_policy is not None:
+        from bisimetric.views.transfer import require_transfer_maps
 
         try:
-            cells_of_both(*mdps)
+            require_transfer_maps(*mdps)
         except InputError as error:
-            raise InputError(str(error).replace("transferred", f"cannot draw {png}")) from None
+            raise InputError(
+                str(error).replace("transferred", f"cannot draw {plot_policy}")
+            ) from None
     from bisimetric import exact, uses
     from bisimetric.cli import report
     from bisimetric.uses.transfer import pairing
 
-    if kind == "bisimulation" and not pairing.shared_actions(*mdps).same:
+    if kind == "bisimulation" and not pairing.align_actions(*mdps).identical:
         raise InputError(
             f"--kind bisimulation compares equal actions, and {source} and {target} have "
             "different ones; use --kind lax."
         )
-    solve = exact.bisimulation if kind == "bisimulation" else pairing.lax
-    found = uses.transfer(*mdps, solve(uses.paired(*mdps), tol=tol), rule=rule)
+    solve = exact.bisimulation if kind == "bisimulation" else pairing.solve_lax
+    found = uses.transfer(*mdps, solve(uses.disjoint_union(*mdps), tol=tol), rule=rule)
     save_array(output, found.policy)
-    named = [f"source     {source}: {report.counted(mdps[0])}"]
-    named.append(f"target     {target}: {report.counted(mdps[1])}")
-    report.say(named, found.lines(), report.saved_lines([output]))
-    if png is not None:
+    named = [f"source     {source}: {report.format_mdp(mdps[0])}"]
+    named.append(f"target     {target}: {report.format_mdp(mdps[1])}")
+    report.print_lines(named, found.lines(), report.describe_saved([output]))
+    if plot_policy is not None:
         from bisimetric import views
 
-        views.save(views.transferred(found), png)
-    report.say(report.saved_lines([png]), _next(worlds[1], output))
+        views.save_figure(views.plot_transfer(found), plot_policy)
+    report.print_lines(report.describe_saved([plot_policy]), _suggest_next(worlds[1], output))
 
 
-def _loaded(source: Source, target: Source) -> tuple[MDP, MDP]:
+def _load_worlds(source: WorldOptions, target: WorldOptions) -> tuple[MDP, MDP]:
     """Both worlds, with one discount."""
     mdps = []
     for world, option in ((source, "--source-set"), (target, "--target-set")):
@@ -113,10 +115,17 @@ def _loaded(source: Source, target: Source) -> tuple[MDP, MDP]:
     return first, second
 
 
-def _next(target: Source, output: Path | None) -> Iterator[str]:
+def _suggest_next(target: WorldOptions, output: Path | None) -> Iterator[str]:
     """What to try with the policy."""
     if output is None:
         yield "next: add -o policy.npy to keep the policy, or --png picture.png to see it"
     else:
-        words = [program(), "exact", "on-policy", *target.words(), "--policy", str(output)]
+        words = [
+            program_name(),
+            "exact",
+            "on-policy",
+            *target.to_arguments(),
+            "--policy",
+            str(output),
+        ]
         yield "next: " + shlex.join(words)
