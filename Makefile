@@ -25,7 +25,7 @@ test-minimum: .venv-minimum/.installed ## `make test` with the oldest versions t
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, with PyTorch, in a .venv-sb3 of their own
-	.venv-sb3/bin/python -m pytest tests/test_agents_stable_baselines.py tests/test_agents_hostile_zips.py
+	.venv-sb3/bin/python -m pytest tests/agents/test_stable_baselines.py tests/agents/test_hostile_zips.py
 
 test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, which is installed where it can be
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -35,7 +35,7 @@ test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, wh
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
 	$(BIN)/python -m pytest tests/browser
 
-mutate: .venv/.installed-dev ## mutation testing of what proves errors and bounds; MUTATE="--line exact/table.py:60" and others
+mutate: .venv/.installed-dev ## mutation testing of what proves errors and bounds; MUTATE="--line exact/_request.py:60" and others
 	$(BIN)/python tools/mutate.py $(MUTATE)
 
 lint: .venv/.installed-dev ## ruff and mypy

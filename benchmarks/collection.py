@@ -22,9 +22,9 @@ from ale_py.vector_env import AtariVectorEnv
 from numpy.typing import NDArray
 
 from bisimetric import agents, games
+from bisimetric.games._collect import NUM_GAMES
+from bisimetric.games.agent import IdleAgent
 from bisimetric.games.environments import MAX_NOOPS
-from bisimetric.games.experience import NUM_GAMES
-from bisimetric.games.idle import IdleAgent
 
 ROUNDS = 400
 TURNS = 3

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from bisimetric.exact._request import bound_error
 from bisimetric.exact.deterministic.problem import DeterministicProblem
-from bisimetric.exact.gpu import cuda, levels, rising
-from bisimetric.exact.gpu.tables import GpuWorkspace
-from bisimetric.exact.table import bound_error
+from bisimetric.exact.gpu import bisimulation, cuda, on_policy
+from bisimetric.exact.gpu.workspace import GpuWorkspace
 
 DISCOUNT, ACTIONS = 0.99, 4
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
@@ -65,8 +65,8 @@ def seconds(device: cuda.GpuDevice, work: Callable[[], object], times: int) -> f
 
 def sweep(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
     """The speed of a sweep, against that of a copy."""
-    tables = GpuWorkspace(device, problem, rising.order_by_predecessors(device, problem))
-    run = rising.BisimulationIteration(tables)
+    tables = GpuWorkspace(device, problem, bisimulation.order_by_predecessors(device, problem))
+    run = bisimulation.BisimulationIteration(tables)
     size = problem.num_states * tables.pitch * problem.dtype.itemsize
     copy = 2 * size / seconds(device, lambda: device.arrays.copyto(run.backup, run.d), 5)
     one = seconds(device, run.sweep, 5)
@@ -92,7 +92,7 @@ def whole(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> N
 
     GpuWorkspace.fetch_matrix = timed  # type: ignore[assignment,method-assign]
     began = time.perf_counter()
-    table = (levels if problem.num_actions == 1 else rising).solve(problem, device)
+    table = (on_policy if problem.num_actions == 1 else bisimulation).solve(problem, device)
     took = time.perf_counter() - began
     GpuWorkspace.fetch_matrix = fetched  # type: ignore[method-assign]
     error = bound_error(table.residual, table.largest, problem.discount)

@@ -19,17 +19,16 @@ from bisimetric import Transitions, worlds
 from bisimetric.learned import (
     FreeNetwork,
     PairQConfig,
-    paper,
+    castro2020,
     source_from_mdp,
     source_from_transitions,
     training,
 )
-from bisimetric.learned.networks.hidden import build_tile_groups
-from bisimetric.learned.networks.kernels import TILE
+from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
 from bisimetric.paper.gridworld import DISCOUNT, NOISE_CLIP, PAPER_CONFIG, SCALING, cell_centres
 
-ATARI = paper.Castro2020Config(
-    paper.PairNetwork((16, 16), output="relu"),
+ATARI = castro2020.Castro2020Config(
+    castro2020.PairNetwork((16, 16), output="relu"),
     batch=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,

@@ -11,7 +11,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from bisimetric import MDP
-from bisimetric.exact.deterministic import sweeps
+from bisimetric.exact.deterministic import table_kernels
 
 
 def plain_loop(mdp: MDP, tol: float) -> list[list[float]]:
@@ -83,14 +83,14 @@ def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
     successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
     reward = np.ascontiguousarray(mdp.R.T)
     d, change = np.zeros((states, states)), np.zeros(states)
-    size = sweeps.choose_block_size(states)
+    size = table_kernels.choose_block_size(states)
     fresh = np.empty((size, states))
     blocks = range(0, states, size)
     for backward in itertools.cycle((False, True)):
         for low in reversed(blocks) if backward else blocks:
             high = min(states, low + size)
             _sweep_block(d, fresh, low, high, successor, reward, mdp.discount, change)
-            sweeps.write_block(d, fresh, low, high)
+            table_kernels.write_block(d, fresh, low, high)
         yield d, float(change.max())
 
 

@@ -42,11 +42,11 @@ def timed(group: Any, name: str, states: int) -> dict[str, Any]:
     """Times the sweeps of one table."""
     import jax
 
+    from bisimetric.exact._request import build_request
+    from bisimetric.exact.sharded.driver import choose_layout
     from bisimetric.exact.sharded.exchange import plan_exchange
-    from bisimetric.exact.sharded.problem import build_problem
-    from bisimetric.exact.sharded.rising import ShardedRun
-    from bisimetric.exact.sharded.solving import choose_layout
-    from bisimetric.exact.table import build_request
+    from bisimetric.exact.sharded.layout import build_problem
+    from bisimetric.exact.sharded.solver import ShardedRun
 
     wanted = build_request("bisimulation", None, "float32")
     problem = build_problem(wanted, world(name, states))
@@ -77,7 +77,7 @@ def child(folder: Path) -> None:
     """All tables, in one of several processes."""
     import jax
 
-    from bisimetric.exact.sharded.group import create_process_group
+    from bisimetric.exact.sharded.process_group import create_process_group
 
     group = create_process_group()
     with jax.enable_x64(True):
@@ -90,7 +90,7 @@ def here(states: int) -> None:
     """The rate of one device, the best there is here, with random successors."""
     import jax
 
-    from bisimetric.exact.sharded.group import create_process_group
+    from bisimetric.exact.sharded.process_group import create_process_group
 
     with jax.enable_x64(True):
         row = timed(create_process_group(), "random", states)
@@ -107,7 +107,7 @@ def measured(row: dict[str, Any]) -> SweepTiming:
 
 
 def main() -> None:
-    from bisimetric.exact.sharded.starting import launch
+    from bisimetric.exact.sharded.launcher import launch
 
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

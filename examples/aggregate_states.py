@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bisimetric import MDP, exact, planning, uses, views, worlds
-from bisimetric.uses.aggregation.groups import ClusteringRule
+from bisimetric.uses.aggregation.clustering import ClusteringRule
 
 FULL = "--full" in sys.argv
 RULES: tuple[ClusteringRule, ...] = ("incremental", "complete", "medoids")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric import MDP, Transitions, datasets, exact, planning, uses, views, worlds
-from bisimetric.uses.compression.models import solve_replay
+from bisimetric.uses.replay_policy import solve_replay
 
 Array = NDArray[np.float64]
 SHARES = tuple(np.arange(1, 11) / 10)

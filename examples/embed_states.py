@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric import MDP, Distance, exact, planning, uses, views, worlds
-from bisimetric.uses.embedding import features
+from bisimetric.uses import features
 
 Array = NDArray[np.float64]
 NUMBERS = (1, 2, 4, 8, 16)

@@ -15,8 +15,12 @@ import numpy as np
 from scipy import sparse
 
 from bisimetric import MDP, exact, uses, worlds
-from bisimetric.uses.exploration.estimates import DISTANCE_DISCOUNT
-from bisimetric.uses.exploration.trials import ExplorationArm, ExplorationComparison, compare
+from bisimetric.uses.exploration.experiment import (
+    DISTANCE_DISCOUNT,
+    ExplorationArm,
+    ExplorationComparison,
+    compare,
+)
 from bisimetric.views import save_figure
 from bisimetric.views.exploration import format_comparison, plot_exploration
 from bisimetric.worlds.grids import grid

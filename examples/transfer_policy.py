@@ -43,7 +43,10 @@ print(f"no policy loses more than  {found['lax', 'optimistic'].diameter_bound:.3
 
 best = found["lax", "optimistic"]
 corner = target.state("6,1")
-like, action = source.state_name(best.matched_states[corner]), source.action_name(best.matched_actions[corner])
+like, action = (
+    source.state_name(best.matched_states[corner]),
+    source.action_name(best.matched_actions[corner]),
+)
 print(f"6,1 goes {target.action_name(best.policy[corner])}, as {like} goes {action}")
 
 views.save_figure(views.plot_transfer(found["lax", "nearest"], best), "transfer.png")

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from commands import Result, Run
+from tests.commands import Result, Run
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Processes that tests start import the modules of this folder too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
+)
 
 
 # A process that a shell started in the background ignores interrupts, and so would those that it

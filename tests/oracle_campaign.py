@@ -48,7 +48,7 @@ class Property:
 @functools.cache
 def properties() -> dict[str, Property]:
     """All properties by name."""
-    import oracle_properties as checks
+    from tests import oracle_properties as checks
 
     found: dict[str, Property] = {}
 
@@ -129,7 +129,7 @@ class Finding:
 def check(name: str, seed: int) -> list[Finding]:
     """One property of one case, in this process."""
     from bisimetric import InputError
-    from high_precision import Undecided
+    from tests.high_precision import Undecided
 
     held = properties()[name]
     subject = _subject(seed, tuple(sorted(held.restricted.items())))
@@ -154,7 +154,7 @@ def check(name: str, seed: int) -> list[Finding]:
 
 @functools.lru_cache(2)
 def _subject(seed: int, restricted: tuple[tuple[str, Any], ...]) -> Any:
-    import oracle_properties as checks
+    from tests import oracle_properties as checks
 
     return checks.Subject(seed, **dict(restricted))
 
@@ -168,7 +168,7 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker"],
+            [sys.executable, "-m", "tests.oracle_campaign", "--worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

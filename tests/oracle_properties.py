@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-import high_precision as oracle
-from adversarial_mdps import Case, generate, generate_hidden_reward, generate_star
 from bisimetric import (
     MDP,
     Distance,
@@ -29,8 +27,10 @@ from bisimetric import (
     sampled,
     uses,
 )
-from high_precision import Enclosure, closed_forms
-from high_precision.numbers import as_float
+from tests import high_precision as oracle
+from tests.adversarial_mdps import Case, generate, generate_hidden_reward, generate_star
+from tests.high_precision import Enclosure, closed_forms
+from tests.high_precision.numbers import as_float
 
 Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
 KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax", "mico")
@@ -415,7 +415,7 @@ def sharded(subject: Subject, kind: Kind, **options: Any) -> Violations:
 def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
     """The kernels of a GPU, compiled for the processor."""
     from bisimetric.exact.gpu import cuda
-    from cuda_here import COMPILER, Device
+    from tests.cuda_here import COMPILER, Device
 
     if COMPILER is None:
         return

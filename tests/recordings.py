@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bisimetric.mdp import MDP
 from bisimetric.transitions import COLUMNS, Transitions
-from strategies import REWARDS
+from tests.strategies import REWARDS
 
 
 def steps(**changes: Any) -> Transitions:

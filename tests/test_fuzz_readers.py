@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fuzzing
 from bisimetric import MDP, Distance, Transitions, exact, worlds
 from bisimetric.datasets import from_dopamine
-from bisimetric.games.recordings import Episode
+from bisimetric.games.episode import Episode
 from bisimetric.sampled import SampledRun
-from fuzzing import mutate_bytes, mutate_folder, mutate_json, mutate_text, mutate_zip
+from tests import fuzzing
+from tests.fuzzing import mutate_bytes, mutate_folder, mutate_json, mutate_text, mutate_zip
 
 QUICK = range(60)
 LONG = range(1_000, 1_600)
@@ -139,7 +139,7 @@ def sampled_run(folder: Path) -> Mutate:
     path = folder / "run.npz"
 
     def sealed(members: dict[str, bytes]) -> dict[str, bytes]:
-        from bisimetric.files import compute_checksum
+        from bisimetric._io import compute_checksum
 
         try:
             arrays = {
@@ -264,7 +264,7 @@ def dopamine_replay(folder: Path) -> Mutate:
 
 
 def dopamine_agent(folder: Path) -> Mutate:
-    from bisimetric.agents import pickles
+    from bisimetric.agents import safe_pickle
 
     content = {
         "steps": 7,
@@ -285,7 +285,7 @@ def dopamine_agent(folder: Path) -> Mutate:
             # A number of a remembered object that takes 64 GB.
             raw = raw[:2] + b"N" + b"r" + rng.randrange(2**32).to_bytes(4, "little") + raw[2:]
         path.write_bytes(raw)
-        return lambda: pickles.load_arrays(path)
+        return lambda: safe_pickle.load_arrays(path)
 
     return mutate
 
@@ -425,7 +425,7 @@ def minari_set(folder: Path) -> Mutate:
 
 
 def policy(folder: Path) -> Mutate:
-    from bisimetric.cli.policies import read_policy
+    from bisimetric.cli.options import read_policy
 
     text, array = folder / "policy.txt", folder / "policy.npy"
 

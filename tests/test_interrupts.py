@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bisimetric.interrupts import defer_interrupts
+from bisimetric._progress import defer_interrupts
 
 
 def test_an_interrupt_waits_for_the_end_of_the_block() -> None:

@@ -21,9 +21,9 @@ HERE = Path(__file__).parent
 
 def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import sampled, worlds
-    from bisimetric.sampled import Trajectories, stopping
+    from bisimetric.sampled import Trajectories, limits
 
-    stopping.CHECKPOINT_SECONDS, stopping.STEPS_PER_CHUNK = 0.0, 500
+    limits.CHECKPOINT_SECONDS, limits.STEPS_PER_CHUNK = 0.0, 500
     file = folder / "run.npz"
     d = sampled.bisimulation(
         worlds.load("mirrored-rooms"),
@@ -38,10 +38,10 @@ def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
 
 def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import worlds
-    from bisimetric.learned import files, fit, fitting, source_from_mdp
-    from bisimetric.learned.paper import Castro2020Config, PairNetwork
+    from bisimetric.learned import _fit, files, fit, source_from_mdp
+    from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
 
-    fitting.CHECKPOINT_SECONDS = 0.0
+    _fit.CHECKPOINT_SECONDS = 0.0
     file = folder / "run.safetensors"
     done = fit(
         "bisimulation",

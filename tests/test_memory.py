@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bisimetric import memory
+from bisimetric import _memory
 from bisimetric.errors import InsufficientMemory
 
 MIB = 2**20
@@ -45,20 +45,20 @@ def test_the_least_limit_of_all_levels_of_a_second_version_counts(tmp_path: Path
         memory_stat=f"anon 1\ninactive_file {300 * MIB}",
     )
     group(tmp_path / "cg" / "user" / "job", memory_max="max", memory_current=100 * MIB)
-    assert list(memory.remaining_cgroup_memory(at)) == [400 * MIB]
-    assert memory.available_memory(at) == 400 * MIB
+    assert list(_memory.remaining_cgroup_memory(at)) == [400 * MIB]
+    assert _memory.available_memory(at) == 400 * MIB
     group(tmp_path / "cg" / "user" / "job", memory_max=150 * MIB)
-    assert sorted(memory.remaining_cgroup_memory(at)) == [50 * MIB, 400 * MIB]
-    assert memory.available_memory(at) == 50 * MIB
+    assert sorted(_memory.remaining_cgroup_memory(at)) == [50 * MIB, 400 * MIB]
+    assert _memory.available_memory(at) == 50 * MIB
 
 
 def test_the_namespace_of_a_container_mounts_its_own_group(tmp_path: Path) -> None:
     at = proc(tmp_path, "0::/\n", V2)
     group(tmp_path / "cg", memory_max=600 * MIB, memory_current=40 * MIB)
-    assert memory.available_memory(at) == 560 * MIB
+    assert _memory.available_memory(at) == 560 * MIB
     # Seen from another namespace the path leads upwards, out of the mount.
     (at / "cgroup").write_text("0::/../../other\n")
-    assert memory.available_memory(at) == 560 * MIB
+    assert _memory.available_memory(at) == 560 * MIB
 
 
 @pytest.mark.parametrize(("path", "root"), [("/a/b", "/"), ("/docker/1/a/b", "/docker/1")])
@@ -80,9 +80,9 @@ def test_the_first_version_counts_with_the_limits_above_its_mount(
         memory_limit_in_bytes=700 * MIB,
         memory_usage_in_bytes=300 * MIB,
     )
-    assert min(memory.remaining_cgroup_memory(at)) == 400 * MIB
-    assert 560 * MIB in list(memory.remaining_cgroup_memory(at))
-    assert memory.available_memory(at) == 400 * MIB
+    assert min(_memory.remaining_cgroup_memory(at)) == 400 * MIB
+    assert 560 * MIB in list(_memory.remaining_cgroup_memory(at))
+    assert _memory.available_memory(at) == 400 * MIB
 
 
 def test_both_versions_at_once_and_a_path_with_spaces(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_both_versions_at_once_and_a_path_with_spaces(tmp_path: Path) -> None:
     at = proc(tmp_path, "4:memory:/\n0::/\n", mounts)
     group(tmp_path / "cg" / "memory", memory_limit_in_bytes=9 * MIB, memory_usage_in_bytes=MIB)
     group(tmp_path / "c g", memory_max=7 * MIB, memory_current=MIB)
-    assert sorted(memory.remaining_cgroup_memory(at)) == [6 * MIB, 8 * MIB]
+    assert sorted(_memory.remaining_cgroup_memory(at)) == [6 * MIB, 8 * MIB]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_without_readable_limits_the_machine_counts(
 ) -> None:
     free = psutil.virtual_memory()._replace(available=123 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    assert memory.available_memory(proc(tmp_path, groups, mounts)) == 123 * MIB
-    assert memory.available_memory(tmp_path / "none") == 123 * MIB
+    assert _memory.available_memory(proc(tmp_path, groups, mounts)) == 123 * MIB
+    assert _memory.available_memory(tmp_path / "none") == 123 * MIB
 
 
 def test_more_than_a_limit_leaves_is_refused(
@@ -111,19 +111,19 @@ def test_more_than_a_limit_leaves_is_refused(
 ) -> None:
     at = proc(tmp_path, "0::/\n", V2)
     group(tmp_path / "cg", memory_max=600 * MIB, memory_current=700 * MIB)
-    assert memory.available_memory(at) == 0
+    assert _memory.available_memory(at) == 0
     group(tmp_path / "cg", memory_current=100 * MIB)
-    available = memory.available_memory
-    monkeypatch.setattr(memory, "available_memory", lambda: available(at))
+    available = _memory.available_memory
+    monkeypatch.setattr(_memory, "available_memory", lambda: available(at))
     # 12,000 states in float64 are 1.1 GiB.
     with pytest.raises(InsufficientMemory, match=r"1\.07 GiB of memory and 500 MiB are free"):
-        memory.require_memory("12,000 states need", 12_000**2 * 8, "take fewer")
-    memory.require_memory("it needs", 500 * MIB, "take less")
+        _memory.require_memory("12,000 states need", 12_000**2 * 8, "take fewer")
+    _memory.require_memory("it needs", 500 * MIB, "take less")
 
 
 def test_numbers_beyond_any_float_are_refused() -> None:
     with pytest.raises(InsufficientMemory, match="PiB"):
-        memory.require_memory("it needs", 10**400, "take less")
+        _memory.require_memory("it needs", 10**400, "take less")
 
 
 LIMITED = """

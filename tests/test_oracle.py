@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import oracle_campaign
-import oracle_properties
-from adversarial_mdps import Case
 from bisimetric import exact
-from oracle_properties import Subject, check_table
+from tests import oracle_campaign, oracle_properties
+from tests.adversarial_mdps import Case
+from tests.oracle_properties import Subject, check_table
 
 # Those that compile little or nothing that other tests do not; all others are in the slow ones.
 QUICK = [

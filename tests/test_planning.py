@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bisimetric import MDP, InputError, NotConverged, exact, planning, worlds
-from strategies import deterministic_mdps
+from tests.strategies import deterministic_mdps
 
 
 @st.composite

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bisimetric import progress
+from bisimetric import _progress
 
 
 class Terminal(io.StringIO):
@@ -19,9 +19,9 @@ class Terminal(io.StringIO):
 def shown_while_working(
     patience: float, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.setattr(_progress, "PATIENCE", patience)
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress.show_progress(10, "work") as bar:
+    with _progress.show_progress(10, "work") as bar:
         for position in (2, 5, 4):
             time.sleep(0.15)
             bar.set_position(position, f"step {position}")
@@ -49,8 +49,8 @@ def test_long_compilation_is_announced(
     patience: float, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Terminal()
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.setattr(_progress, "PATIENCE", patience)
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress.announce_compilation("the kernels"):
+    with _progress.announce_compilation("the kernels"):
         time.sleep(0.1)
     assert ("compiling the kernels" in screen.getvalue()) == said

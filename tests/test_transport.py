@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bisimetric import transport
-from oracles import transport as by_programme
+from bisimetric import _transport
+from tests.oracles import transport as by_programme
 
 
 def solved(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None) -> dict[str, Any]:
@@ -19,31 +19,31 @@ def solved(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None)
     states = np.concatenate([np.flatnonzero(p), np.flatnonzero(q)])
     share = np.concatenate([p[p > 0], q[q > 0]])
     rows = int((p > 0).sum())
-    room = transport.allocate_workspace(len(states))
-    n, m = transport.cancel_common_mass(room, states, share, 0, rows, rows, len(states))
+    room = _transport.allocate_workspace(len(states))
+    n, m = _transport.cancel_common_mass(room, states, share, 0, rows, rows, len(states))
     if n == 0 or m == 0:
         return {"cost": 0.0, "flow": np.zeros((0, 0)), "tree": None, "least": np.inf}
-    costs = transport.Costs(d, np.empty(0, np.int64), len(d))
+    costs = _transport.Costs(d, np.empty(0, np.int64), len(d))
     if start is None:
-        transport.build_northwest_tree(room, n, m)
+        _transport.build_northwest_tree(room, n, m)
     else:
-        room.ints[transport.PARENT, : n + m] = start
-    transport.compute_flows(room, n, m)
-    before = transport.compute_cost(room, costs, n, m)
-    least, _ = transport.optimise_tree(room, n, m, transport.gather_costs(room, costs, n, m))
+        room.ints[_transport.PARENT, : n + m] = start
+    _transport.compute_flows(room, n, m)
+    before = _transport.compute_cost(room, costs, n, m)
+    least, _ = _transport.optimise_tree(room, n, m, _transport.gather_costs(room, costs, n, m))
     flow = np.zeros((n, m))
     for v in range(1, n + m):
-        u = room.ints[transport.PARENT, v]
+        u = room.ints[_transport.PARENT, v]
         i, j = (v, u) if v < n else (u, v)
-        flow[i, j - n] = room.reals[transport.FLOW, v]
-    x, y = room.ints[transport.ROW_STATE, :n].copy(), room.ints[transport.COLUMN_STATE, :m].copy()
+        flow[i, j - n] = room.reals[_transport.FLOW, v]
+    x, y = room.ints[_transport.ROW_STATE, :n].copy(), room.ints[_transport.COLUMN_STATE, :m].copy()
     return {
-        "cost": transport.compute_cost(room, costs, n, m),
+        "cost": _transport.compute_cost(room, costs, n, m),
         "before": before,
         "flow": flow,
         "x": x,
         "y": y,
-        "tree": room.ints[transport.PARENT, : n + m].copy(),
+        "tree": room.ints[_transport.PARENT, : n + m].copy(),
         "least": least,
     }
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, Transitions
 from bisimetric.learned import FeatureScaling, FitResult, LearnedDistance, fit, source_from_mdp
+from bisimetric.learned.castro2020 import Castro2020Config, FunctionalNetwork, PairNetwork
 from bisimetric.learned.losses import LearnedKind
-from bisimetric.learned.paper import Castro2020Config, FunctionalNetwork, PairNetwork
 from bisimetric.learned.sources import ANY_ACTION, Batch, TransitionSource
 
 KINDS: list[LearnedKind] = ["bisimulation", "on_policy", "mico"]

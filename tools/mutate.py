@@ -5,8 +5,8 @@ repository, with a Numba cache of its own where kernels may depend on it, and it
 there under a time limit. A mutant is killed by a test that fails or does not end; a survivor is
 printed as a diff, and is either equivalent to the original or a missing test.
 
-    python tools/mutate.py --modules exact/mico.py relation --count 30 --seed 1
-    python tools/mutate.py --line exact/table.py:60
+    python tools/mutate.py --modules exact/_mico.py relation --count 30 --seed 1
+    python tools/mutate.py --line exact/_request.py:60
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MODULES = ("exact", "mdp", "planning.py", "relation", "sampled", "successors.py"
 """What is sampled from unless modules are named: all that proves an error or a bound."""
 TESTS = {
     "exact": ("test_exact*", "test_stochastic*", "test_mico*", "test_rounding_terms*"),
-    "exact/branching.py": ("test_stochastic*", "test_rounding_terms*"),
-    "exact/couplings.py": ("test_stochastic*", "test_rounding_terms*"),
+    "exact/stochastic/policy_iteration.py": ("test_stochastic*", "test_rounding_terms*"),
+    "exact/stochastic/coupling_kernels.py": ("test_stochastic*", "test_rounding_terms*"),
     "exact/deterministic": ("test_exact*", "test_rounding_terms*"),
     "exact/gpu": ("test_gpu*",),
-    "exact/mico.py": ("test_mico*", "test_rounding_terms*"),
+    "exact/_mico.py": ("test_mico*", "test_rounding_terms*"),
     "exact/queries": ("test_queries*", "test_reach*"),
     "exact/sharded": ("test_sharded*",),
-    "transport.py": ("test_transport*", "test_stochastic*", "test_rounding_terms*"),
+    "_transport.py": ("test_transport*", "test_stochastic*", "test_rounding_terms*"),
     "mdp": ("test_mdp*", "test_planning*", "test_quotient*"),
     "planning.py": ("test_planning*", "test_rounding_terms*"),
     "relation": ("test_relation*", "test_quotient*", "test_rounding_terms*"),

@@ -2,7 +2,7 @@
 
 >>> import bisimetric
 >>> mdp = bisimetric.worlds.load("pessimism", discount=0.9)
->>> d = bisimetric.exact.bisimulation(mdp)
+>>> d = bisimetric.exact._bisimulation(mdp)
 >>> round(d("s", "t"), 6)
 10.0
 """
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     )
     from bisimetric.distance import Coverage, Distance
     from bisimetric.errors import InputError, InsufficientMemory, NotConverged
+    from bisimetric.implicit_mdp import ImplicitMDP
     from bisimetric.mdp import MDP
-    from bisimetric.successors import ImplicitMDP
     from bisimetric.transitions import Transitions
 
 # Names are imported when they are first used, so that `bisimetric --help` stays quick.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
-    from bisimetric.exact.queries.answers import QueryResult
-    from bisimetric.learned.fitting import FitResult
+    from bisimetric.exact._query import QueryResult
+    from bisimetric.learned._fit import FitResult
     from bisimetric.planning import ValueFunction
 
 

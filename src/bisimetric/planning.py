@@ -12,9 +12,9 @@ from scipy import sparse
 from scipy.sparse import linalg
 from threadpoolctl import ThreadpoolController
 
+from bisimetric._rounding import TINY, UNIT
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP, InducedChain, induce_chain
-from bisimetric.rounding import TINY, UNIT
 
 MAX_POLICY_ITERATIONS = 10_000
 """Rounds of policy iteration, which needs a few; more mean that rounding goes in circles."""

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from bisimetric import MDP, Distance, exact, explorer, uses, worlds
-from browser.states import click
+from tests.browser.states import click
 
 Open = Callable[..., Page]
 PATIENCE = 3

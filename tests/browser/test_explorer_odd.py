@@ -8,7 +8,7 @@ import numpy as np
 from playwright.sync_api import Page, expect
 
 from bisimetric import MDP, Distance, datasets, exact, explorer, sampled, worlds
-from browser.states import click, hover
+from tests.browser.states import click, hover
 
 Open = Callable[..., Page]
 HOSTILE = (

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from bisimetric import Distance, explorer, planning, uses
 from bisimetric.views.layout import build_number_format
-from browser.states import click, hover
+from tests.browser.states import click, hover
 
 Open = Callable[..., Page]
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page
 
 from bisimetric import MDP, Distance, exact, explorer, planning, worlds
-from half_known import some
+from tests.half_known import some
 
 Open = Callable[..., Page]
 ALL = """(n) => {

@@ -7,10 +7,10 @@ back into their equation F: |d - d*| <= |F(d) - d| / (1 - discount) encloses the
 a `radius` far below the least float.
 """
 
-from high_precision.distances import bisimulation, lax, mico, on_policy
-from high_precision.models import Distribution, Model, induced_chain, model, normalise
-from high_precision.numbers import BITS, Enclosure, Undecided, rounded
-from high_precision.values import action_values, optimal_values, policy_values
+from tests.high_precision.distances import bisimulation, lax, mico, on_policy
+from tests.high_precision.models import Distribution, Model, induced_chain, model, normalise
+from tests.high_precision.numbers import BITS, Enclosure, Undecided, rounded
+from tests.high_precision.values import action_values, optimal_values, policy_values
 
 __all__ = [
     "BITS",

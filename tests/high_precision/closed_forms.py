@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping
 from fractions import Fraction
 
-from high_precision.models import normalise
-from high_precision.numbers import ONE, rounded
+from tests.high_precision.models import normalise
+from tests.high_precision.numbers import ONE, rounded
 
 
 def star_distance(

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
 
-from high_precision.models import Distribution, Model, induced_chain
-from high_precision.numbers import BITS, REST, Enclosure, Undecided, enclosed, rounded, solve
-from high_precision.transport import least_cost, shared_mass_left
+from tests.high_precision.models import Distribution, Model, induced_chain
+from tests.high_precision.numbers import BITS, REST, Enclosure, Undecided, enclosed, rounded, solve
+from tests.high_precision.transport import least_cost, shared_mass_left
 
 ROUNDS = 12  # of both players at once, before the maximiser is held
 HELD_ROUNDS = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from high_precision.models import Distribution
+from tests.high_precision.models import Distribution
 
 Coupling = dict[tuple[int, int], int]
 Cost = Callable[[int, int], int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from high_precision.models import Model, induced_chain
-from high_precision.numbers import BITS, REST, Enclosure, Undecided, enclosed, rounded, solve
+from tests.high_precision.models import Model, induced_chain
+from tests.high_precision.numbers import BITS, REST, Enclosure, Undecided, enclosed, rounded, solve
 
 ROUNDS = 60
 

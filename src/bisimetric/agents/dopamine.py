@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bisimetric.agents.pickles import ArrayTree, load_arrays
-from bisimetric.agents.rainbow.agent import RainbowAgent
-from bisimetric.agents.rainbow.network import RainbowNetwork
+from bisimetric.agents.rainbow.network import RainbowAgent, RainbowNetwork
+from bisimetric.agents.safe_pickle import ArrayTree, load_arrays
 from bisimetric.errors import InputError
 
 LAYER_NAMES = {

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.agents.pickles import validate_opcodes
-from bisimetric.archives import open_member, open_zip
+from bisimetric._io import ARCHIVE_ERRORS, METADATA_ERRORS, open_member, open_zip, parse_object
+from bisimetric.agents.safe_pickle import validate_opcodes
 from bisimetric.errors import InputError
-from bisimetric.files import ARCHIVE_ERRORS, METADATA_ERRORS, parse_object
-from bisimetric.games.protocol import AgentOutput
+from bisimetric.games.agent import AgentOutput
 
 INSTALL = "pip install 'bisimetric[sb3]'"
 

@@ -14,29 +14,15 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bisimetric import __version__
-from bisimetric.cli.arguments import program_name
-from bisimetric.cli.commands import (
-    data,
-    demo,
-    exact,
-    explorer,
-    learned,
-    relation,
-    reproduce,
-    sampled,
-    sharded,
-    tables,
-    worlds,
-)
-from bisimetric.cli.commands.atari import learn, show, sweep, train_agent
-from bisimetric.cli.commands.uses import (
-    aggregate,
-    compress,
-    embed,
-    explore,
-    transfer,
-)
-from bisimetric.cli.interrupts import describe_interrupt
+from bisimetric.cli.commands import exact, learned, relation, reproduce, rollout, sampled, sharded
+from bisimetric.cli.commands import reproduce as demo
+from bisimetric.cli.commands import show as explorer
+from bisimetric.cli.commands import show as tables
+from bisimetric.cli.commands import show as worlds
+from bisimetric.cli.commands.atari import learn, show_episode, sweep, train_agent
+from bisimetric.cli.commands.uses import aggregate, bonus, compress, embed, transfer
+from bisimetric.cli.options import program_name
+from bisimetric.cli.output import describe_interrupt
 from bisimetric.cli.parsing import ParseError, capture_parse_errors
 from bisimetric.errors import Diverged, InputError, NotConverged
 
@@ -77,16 +63,16 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("uses", "aggregate"): aggregate.aggregate,
     ("uses", "compress"): compress.compress,
     ("uses", "embed"): embed.embed,
-    ("uses", "explore"): explore.bonus,
+    ("uses", "explore"): bonus.bonus,
     ("uses", "transfer"): transfer.transfer,
-    ("rollout",): data.rollout,
+    ("rollout",): rollout.rollout,
     ("explain",): tables.explain,
     ("explore",): explorer.view,
     ("show",): tables.show,
     ("demo",): demo.demo,
     ("atari", "train-agent"): train_agent.train_agent,
     ("atari", "learn"): learn.learn,
-    ("atari", "show"): show.show,
+    ("atari", "show"): show_episode.show,
     ("atari", "sweep"): sweep.sweep,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,

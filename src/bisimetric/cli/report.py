@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bisimetric.distance import Distance
-    from bisimetric.exact.queries import QueryResult
+    from bisimetric.exact._query import QueryResult
     from bisimetric.mdp import MDP
 
 TITLES = {

@@ -8,10 +8,9 @@ Transitions(500 steps, ...)
 
 from __future__ import annotations
 
-from bisimetric.datasets.dopamine import from_dopamine
-from bisimetric.datasets.minari_sets import from_minari
-from bisimetric.datasets.rollouts import rollout, stream
-from bisimetric.datasets.stable_baselines import from_stable_baselines
+from bisimetric.datasets._rollout import rollout, stream
+from bisimetric.datasets.minari import from_minari
+from bisimetric.datasets.replay_buffers import from_dopamine, from_stable_baselines
 
 __all__ = [
     "from_dopamine",

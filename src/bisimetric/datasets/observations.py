@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.worlds.environments import import_optional
+from bisimetric.worlds.gymnasium_envs import import_optional
 
 StateOf = Callable[[Any, Any], Hashable]
 StateDescriber = Callable[[list[Any]], dict[str, Any]]

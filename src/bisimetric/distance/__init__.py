@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.distance import files
+from bisimetric.distance._explain import Explanation, Proof, explain
 from bisimetric.distance.coverage import Coverage, format_fraction
 from bisimetric.errors import InputError
-from bisimetric.explanation import Explanation, Proof, explain
 from bisimetric.mdp import MDP
 
 __all__ = ["Coverage", "Distance", "Kind"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.distance._explain import describe_unseen
 from bisimetric.errors import InputError, require_integer
-from bisimetric.explanation import describe_unseen
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP

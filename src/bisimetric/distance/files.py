@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.archives import validate_csr
-from bisimetric.distance import stored
-from bisimetric.distance.coverage import Coverage
-from bisimetric.errors import InputError
-from bisimetric.files import (
+from bisimetric._io import (
     ARCHIVE_ERRORS,
     METADATA_ERRORS,
     open_archive,
     parse_object,
+    validate_csr,
     write_atomically,
 )
+from bisimetric.distance import zarr_matrix
+from bisimetric.distance.coverage import Coverage
+from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def write_matrix_metadata(
 ) -> None:
     """Writes all that a distance knows besides its table, into the folder of that table."""
     more = {"place": row_index, "farthest": np.array(argmax)}
-    _write(folder / stored.METADATA, {**_collect_arrays(distance), **more})
+    _write(folder / zarr_matrix.METADATA, {**_collect_arrays(distance), **more})
 
 
 def _write(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
@@ -93,10 +93,10 @@ def _collect_arrays(distance: Distance) -> dict[str, Any]:
 
 def read(path: str | os.PathLike[str], factory: Callable[..., Distance]) -> Distance:
     """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
-    folder = Path(path) if stored.is_matrix_folder(path) else None
-    rows = None if folder is None else stored.open_matrix(folder / stored.VALUES, "r")
+    folder = Path(path) if zarr_matrix.is_matrix_folder(path) else None
+    rows = None if folder is None else zarr_matrix.open_matrix(folder / zarr_matrix.VALUES, "r")
     try:
-        with open_archive(path if folder is None else folder / stored.METADATA) as opened:
+        with open_archive(path if folder is None else folder / zarr_matrix.METADATA) as opened:
             found = {name: opened[name] for name in opened.files}
     except ARCHIVE_ERRORS as error:
         raise InputError(
@@ -155,7 +155,7 @@ def _validate_values(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     return values
 
 
-def _build_matrix(rows: Any, found: dict[str, NDArray[Any]]) -> stored.ZarrMatrix:
+def _build_matrix(rows: Any, found: dict[str, NDArray[Any]]) -> zarr_matrix.ZarrMatrix:
     place, farthest = found["place"], found["farthest"]
     if place.ndim != 1 or not place.size or {place.dtype.kind, farthest.dtype.kind} - {*"iu"}:
         raise ValueError("its states have no place in its rows")
@@ -164,7 +164,7 @@ def _build_matrix(rows: Any, found: dict[str, NDArray[Any]]) -> stored.ZarrMatri
         raise ValueError(f"its rows are {rows.shape} of {rows.dtype}, and its states want others")
     if not (place.min() >= 0 and 0 <= s < len(place) and 0 <= t < len(place)):
         raise ValueError("its states have no place in its rows")
-    return stored.ZarrMatrix(rows, place, (s, t))
+    return zarr_matrix.ZarrMatrix(rows, place, (s, t))
 
 
 def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:

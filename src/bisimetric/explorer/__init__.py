@@ -12,7 +12,7 @@ True
 
 from __future__ import annotations
 
-from bisimetric.explorer.assembly import save_page
+from bisimetric.explorer.bundle import save_page
 from bisimetric.explorer.episodes import render_episode
 from bisimetric.explorer.pages import Page, build_page, render_notebook, render_page
 

@@ -10,10 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric import __version__
 from bisimetric.errors import InputError
-from bisimetric.explorer.assembly import assemble_page
-from bisimetric.explorer.packing import encode_array, encode_distances
-from bisimetric.explorer.pictures import encode_data_url, encode_png
-from bisimetric.uses.tables import validate_distance_matrix
+from bisimetric.explorer.bundle import assemble_page
+from bisimetric.explorer.encoding import encode_array, encode_data_url, encode_distances, encode_png
+from bisimetric.uses.certificates import validate_distance_matrix
 
 CALLER = "explorer.episode"
 MAX_FRAMES = 600

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bisimetric import __version__
+from bisimetric._progress import show_progress
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.explorer import states, tables
-from bisimetric.explorer.assembly import assemble_page
-from bisimetric.explorer.groups import aggregate_at_thresholds
-from bisimetric.explorer.tables import PageDistance
-from bisimetric.progress import show_progress
-from bisimetric.uses.tables import validate_distance_matrix
-from bisimetric.views.colours import build_colormap
+from bisimetric.explorer import data as tables
+from bisimetric.explorer import layout
+from bisimetric.explorer.bundle import assemble_page
+from bisimetric.explorer.data import PageDistance, aggregate_at_thresholds
+from bisimetric.uses.certificates import validate_distance_matrix
+from bisimetric.views._figure import build_colormap
 
 CALLER = "explorer.page"
 MAX_STATES = 2_000
@@ -134,7 +134,7 @@ def _build_sheets(
         world = d if isinstance(d, Distance) else None
         named = label or (tables.SYMBOLS[world.kind] if world is not None else "the table")
         if not sheets:
-            ids = states.sample_states(None if world is None else world.mdp, len(values), room)
+            ids = layout.sample_states(None if world is None else world.mdp, len(values), room)
             if len(ids) < len(values):
                 how = "in patches; where a path leaves them it is not followed"
                 if world is None:
@@ -167,7 +167,7 @@ def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dic
         "notes": notes,
         "colours": list_colours(),
         "tables": found,
-        **states.build_layout(mdp, first.select_values(), first.ids, first.known),
+        **layout.build_layout(mdp, first.select_values(), first.ids, first.known),
     }
 
 

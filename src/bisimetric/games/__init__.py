@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-from bisimetric.games.environments import AtariGames, VectorStep
-from bisimetric.games.episodes import play
-from bisimetric.games.experience import collect
-from bisimetric.games.names import Game, find_game
-from bisimetric.games.protocol import Agent, AgentOutput
-from bisimetric.games.recordings import Episode
+from bisimetric.games._collect import collect
+from bisimetric.games._play import play
+from bisimetric.games.agent import Agent, AgentOutput
+from bisimetric.games.environments import AtariGames, Game, VectorStep, find_game
+from bisimetric.games.episode import Episode
 
 __all__ = [
     "Agent",

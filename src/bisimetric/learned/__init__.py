@@ -11,16 +11,14 @@ except ImportError as error:
         f"learned: {error.name} is not installed; pip install 'bisimetric[learn]'."
     ) from None
 
-from bisimetric.learned import paper
-from bisimetric.learned.bisimulation import bisimulation
-from bisimetric.learned.distance import LearnedDistance, Quality
-from bisimetric.learned.fitting import FitResult, fit
-from bisimetric.learned.index import PivotIndex
-from bisimetric.learned.making import source_from_mdp, source_from_transitions
-from bisimetric.learned.networks.coupled import FreeNetwork, MetricNetwork
-from bisimetric.learned.on_policy import on_policy
-from bisimetric.learned.paper import mico
-from bisimetric.learned.settings import PairQConfig
+from bisimetric.learned import castro2020
+from bisimetric.learned._fit import FitResult, fit
+from bisimetric.learned.api import bisimulation, on_policy
+from bisimetric.learned.build_sources import source_from_mdp, source_from_transitions
+from bisimetric.learned.castro2020 import mico
+from bisimetric.learned.config import PairQConfig
+from bisimetric.learned.learned_distance import LearnedDistance, PivotIndex, Quality
+from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
 from bisimetric.learned.sources import FeatureScaling
 
 __all__ = [
@@ -33,10 +31,10 @@ __all__ = [
     "PivotIndex",
     "Quality",
     "bisimulation",
+    "castro2020",
     "fit",
     "mico",
     "on_policy",
-    "paper",
     "source_from_mdp",
     "source_from_transitions",
 ]

@@ -3,6 +3,8 @@
 A target is a function of numbers, for one pair; `over_pairs` makes it one of tables (n, m). `gap`
 is |r - r'|, `ahead` the target network at the two successors, `here` that at the two states, `same`
 whether both transitions are one and the same, and `beta` the share of the horizon that counts.
+
+Pairs of transitions: what tells two of them apart.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from bisimetric.learned.sources import ANY_ACTION, StateSource, TrainingSource
 
 LearnedKind = Literal["bisimulation", "on_policy", "mico"]
 TargetFunction = Callable[[Array, Array, Array, Array, float, Array], Array]
@@ -95,3 +99,21 @@ def compute_beta(step: Array, target_update_period: int, horizon_growth: float) 
     [0.0, 0.0, 0.1, 0.19]
     """
     return 1.0 - jnp.float32(horizon_growth) ** (step // target_update_period)
+
+
+def fits_in_batch(source: TrainingSource, batch_size: int) -> bool:
+    """Whether a world has no more states than are drawn, so that each pair is computed once."""
+    return (
+        isinstance(source, StateSource) and source.enumerable and len(source.points) <= batch_size
+    )
+
+
+def compute_reward_gaps(reward: Array) -> Array:
+    """|r_i - r_j|, (n, n)."""
+    return jnp.abs(reward[:, None] - reward[None, :])
+
+
+def build_action_mask(action: Array) -> Array:
+    """Whether two transitions take the same action, (n, n); the end takes any."""
+    any_of = (action[:, None] == ANY_ACTION) | (action[None, :] == ANY_ACTION)
+    return (action[:, None] == action[None, :]) | any_of

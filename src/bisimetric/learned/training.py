@@ -1,23 +1,62 @@
-"""Training as one compiled program: draw a batch, compare all its pairs, step; all keys at once."""
+"""Several devices: seeds side by side on each of them, or one run whose batches they share.
+
+Training as one compiled program: draw a batch, compare all its pairs, step; all keys at once.
+
+The memory that training takes, estimated before anything is allocated.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
-from bisimetric.interrupts import jit
+from bisimetric._memory import require_memory
+from bisimetric._progress import jit
+from bisimetric.errors import InsufficientMemory
 from bisimetric.learned.losses import LearnedKind
-from bisimetric.learned.networks.kernels import get_platform
-from bisimetric.learned.networks.pairs import Parameters
+from bisimetric.learned.networks.pair_layer import get_platform
+from bisimetric.learned.networks.pair_network import FunctionalNetwork, Parameters
 from bisimetric.learned.sources import StateSource, TrainingSource
-from bisimetric.learned.spreading import BATCH_AXIS, SEED_AXIS
+
+SEED_AXIS, BATCH_AXIS = "seeds", "batches"
+"""The axes of a mesh: over what its devices are spread."""
+
+
+def build_mesh(
+    num_seeds: int, devices: Sequence[Any] | None = None, *, data_parallel: bool = False
+) -> Mesh | None:
+    """The devices of a run with so many seeds, (SEEDS, BATCHES); None where one is all it takes.
+
+    As many devices as divide the seeds take as many of them each. With `share` those that are left
+    over take batches of their own for the same seeds, and all learn from what each of them finds.
+    """
+    found = list(list_local_devices() if devices is None else devices)
+    across = math.gcd(num_seeds, len(found))
+    sharing = len(found) // across if data_parallel else 1
+    if across * sharing == 1 and devices is None:
+        return None
+    return Mesh(
+        np.array(found[: across * sharing]).reshape(across, sharing), (SEED_AXIS, BATCH_AXIS)
+    )
+
+
+def list_local_devices() -> list[Any]:
+    """All devices of this process, of the kind that JAX computes on by default."""
+    (default,) = jnp.zeros(()).devices()
+    return jax.local_devices(backend=default.platform)
+
 
 FLOATS_PER_SAMPLE = 11
 """Numbers that XLA holds per listed state that is drawn: 44 bytes with JAX 0.10.2 on a CPU."""
@@ -92,7 +131,7 @@ class TrainingState(NamedTuple):
 STATE_AXES = TrainingState(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds in each
 
 
-@functools.partial(jit, static_argnames=("settings", "network", "features"))
+@functools.partial(jit, static_argnames=("config", "network", "features"))
 def initialise_state(config: Algorithm, network: Any, features: int, keys: Array) -> TrainingState:
     """The state before the first step, for each of the keys (n,)."""
 
@@ -149,7 +188,7 @@ def advance(
     return _advance_compiled(state, source, jnp.int32(total_updates), learning_rates, *how)
 
 
-@functools.partial(jit, static_argnames=("settings", "network", "kind", "discount", "plan", "mesh"))
+@functools.partial(jit, static_argnames=("config", "network", "kind", "discount", "plan", "mesh"))
 def _advance_compiled(
     state: TrainingState,
     source: TrainingSource,
@@ -247,3 +286,88 @@ def _advance_seed(
         state, loss = synchronise_and_run(state, plan.tail)
         total += loss
     return state, total / (plan.head + plan.periods * config.target_update_period + plan.tail)
+
+
+BYTES_PER_FLOAT = 4
+"""Bytes of a number of a network."""
+
+
+def require_training_memory(
+    kind: LearnedKind, source: TrainingSource, config: Algorithm, network: Any, num_seeds: int
+) -> None:
+    """Raise TableTooLarge where training cannot fit: nothing has been allocated by then.
+
+    The estimate is a lower bound: weights, target weights and Adam's two moments, before and after
+    an update, with one gradient; the activations of one batch; and the pairs of one batch.
+
+    Args:
+        kind: which distance; named in the error.
+        source: what is learned from.
+        settings: how it is learned.
+        network: the network for the source.
+        seeds: how many networks are trained together.
+    """
+    features = source.scaling.num_features
+    weights, widths = count_weights(network, features)
+    state = BYTES_PER_FLOAT * weights * (2 * 4 + 1) * num_seeds
+    free = get_free_device_memory()
+    require_memory(
+        f"learned.{kind}: {_pluralise(num_seeds, 'network')} of {weights:,} weights with the optimiser "
+        "state" + (" need" if num_seeds > 1 else " needs"),
+        state,
+        "give fewer hidden units, copies or keys",
+        free,
+    )
+    rows, pairs = config.estimate_batch_memory(source, network)
+    batch = BYTES_PER_FLOAT * (rows * (features + widths) + pairs)
+    require_memory(
+        f"learned.{kind}: a batch of {config.batch:,} needs",
+        state + batch,
+        "lower the batch of the Settings",
+        free,
+    )
+
+
+@contextlib.contextmanager
+def report_exhausted_memory(kind: LearnedKind, batch: int) -> Iterator[None]:
+    """Raise TableTooLarge where XLA runs out of memory, which an estimate may not foresee."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
+            raise
+        raise InsufficientMemory(
+            f"learned.{kind}: a batch of {batch:,} ran out of memory; lower the batch of the "
+            "Settings."
+        ) from None
+
+
+def count_weights(network: Any, features: int) -> tuple[int, int]:
+    """The weights of a network, and the sum of the widths of its layers.
+
+    >>> from bisimetric.learned.networks.pair_network import PairNetwork
+    >>> count_weights(PairNetwork((5,)), 3)
+    (41, 6)
+    """
+    copies = getattr(network, "copies", 1)
+    # Copies are listed one by one, and may be too many for that.
+    one = network if copies == 1 else dataclasses.replace(network, copies=1)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(_compute_shapes(one, features))]
+    widths = (
+        0 if isinstance(network, FunctionalNetwork) else sum(s[0] for s in shapes if len(s) == 1)
+    )
+    return copies * sum(math.prod(shape) for shape in shapes), copies * widths
+
+
+def _compute_shapes(network: Any, features: int) -> Any:
+    return jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
+
+
+def get_free_device_memory() -> float | None:
+    """What the default device has free; None for a processor, whose memory is the machine's."""
+    told = jax.devices()[0].memory_stats() or {}
+    return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
+
+
+def _pluralise(number: int, noun: str) -> str:
+    return f"{number:,} {noun}s" if number > 1 else f"a {noun}"

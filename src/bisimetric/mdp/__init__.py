@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError, suggest_names
-from bisimetric.mdp.checks import (
+from bisimetric.mdp._validation import (
     PROBABILITY_TOL,
     add_self_loops,
     as_float_array,

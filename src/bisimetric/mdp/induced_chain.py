@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bisimetric.mdp.checks import validate_policy
-from bisimetric.rounding import TINY, UNIT, two_sum
+from bisimetric._rounding import TINY, UNIT, two_sum
+from bisimetric.mdp._validation import validate_policy
 
 if TYPE_CHECKING:
     from bisimetric.mdp import MDP

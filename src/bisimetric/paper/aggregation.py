@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._progress import show_progress
 from bisimetric.learned import LearnedDistance
-from bisimetric.progress import show_progress
-from bisimetric.uses.aggregation.incremental import cluster_incrementally, find_smallest_radius
+from bisimetric.uses.aggregation.clustering_algorithms import (
+    cluster_incrementally,
+    find_smallest_radius,
+)
 
 NUM_BISECTIONS = 12
 """How often the way to a threshold is halved: it is found to a thousandth of its range."""

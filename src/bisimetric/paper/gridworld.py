@@ -28,17 +28,16 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric import exact, learned, worlds
+from bisimetric._io import write_atomically
 from bisimetric.errors import InputError
-from bisimetric.files import write_atomically
 from bisimetric.learned import FeatureScaling, LearnedDistance
+from bisimetric.learned.castro2020 import Castro2020Config
+from bisimetric.learned.evaluation import build_reference_measure
 from bisimetric.learned.files import describe_run
-from bisimetric.learned.measures import build_reference_measure
-from bisimetric.learned.networks.pairs import PairNetwork
-from bisimetric.learned.paper import Castro2020Config
+from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.mdp import MDP
 from bisimetric.paper.aggregation import cluster_samples
-from bisimetric.paper.checks import validate_counts, validate_names
-from bisimetric.paper.grid_curves import (
+from bisimetric.paper.gridworld_curves import (
     NOISE,
     PAPER_TEXT_UPDATES,
     PARTS,
@@ -47,6 +46,8 @@ from bisimetric.paper.grid_curves import (
     format_label,
     format_table,
     load_curves,
+    validate_counts,
+    validate_names,
 )
 
 if TYPE_CHECKING:

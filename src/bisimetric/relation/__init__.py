@@ -18,8 +18,8 @@ from scipy import sparse
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.relation.api import quotient, representatives
 from bisimetric.relation.lumping import FIXED_POINT_ONE, group_by_successor, lump
-from bisimetric.relation.quotients import quotient, representatives
 from bisimetric.relation.refinement import refine
 
 __all__ = ["RELATION_TOL", "bisimulation", "lax", "on_policy", "quotient", "representatives"]

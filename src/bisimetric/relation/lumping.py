@@ -13,14 +13,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.relation.partition import (
+from bisimetric.relation.refinement import (
     Partition,
+    build_bundles,
     build_partition,
     create_block,
     mark,
     number_blocks,
+    split_by_cord,
 )
-from bisimetric.relation.refinement import build_bundles, split_by_cord
 
 FIXED_POINT_ONE = 2**62
 """Probability 1 in fixed point, so that int64 holds the sum of a row, and every sum is exact."""

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bisimetric
-from bisimetric.errors import InputError, require_integer
-from bisimetric.files import (
+from bisimetric._io import (
     ARCHIVE_ERRORS,
     METADATA_ERRORS,
     compute_checksum,
@@ -21,9 +20,10 @@ from bisimetric.files import (
     parse_object,
     write_atomically,
 )
-from bisimetric.sampled.experience import COLUMNS, TERMINAL, DistinctTransitions
-from bisimetric.sampled.known import TransitionTable
+from bisimetric.errors import InputError, require_integer
+from bisimetric.sampled.ingest import COLUMNS, TERMINAL, DistinctTransitions
 from bisimetric.sampled.samplers import describe_sampler
+from bisimetric.sampled.transition_table import TransitionTable
 
 if TYPE_CHECKING:
     from bisimetric.sampled.run import SampledRun

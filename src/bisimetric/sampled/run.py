@@ -13,19 +13,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import bisimetric
+from bisimetric._progress import announce_compilation
+from bisimetric._rounding import UNIT
 from bisimetric.distance import Coverage, Distance, Kind
 from bisimetric.errors import InputError, require_integer
-from bisimetric.exact.table import bound_error
-from bisimetric.exact.threads import map_chunks
+from bisimetric.exact._request import bound_error
+from bisimetric.exact._threads import map_chunks
 from bisimetric.mdp import MDP
-from bisimetric.progress import announce_compilation
-from bisimetric.rounding import UNIT
-from bisimetric.sampled import files, samplers, updates
-from bisimetric.sampled.engines import PairUpdater, SamplerState, build_updater, enlarge_state
-from bisimetric.sampled.experience import require_table_memory
-from bisimetric.sampled.known import TransitionTable, table_from_mdp
-from bisimetric.sampled.samplers import Sampler
+from bisimetric.sampled import files, kernels, samplers
+from bisimetric.sampled.ingest import require_table_memory
+from bisimetric.sampled.samplers import (
+    PairUpdater,
+    Sampler,
+    SamplerState,
+    build_updater,
+    enlarge_state,
+)
 from bisimetric.sampled.sources import SampledSource, open_source
+from bisimetric.sampled.transition_table import TransitionTable, table_from_mdp
 from bisimetric.transitions import Transitions
 
 STEPS_PER_BLOCK = 1 << 16
@@ -195,7 +200,7 @@ class SampledRun:
         """What is left to rise for the pairs of states that count, and what that proves."""
         rows, table = self.source.table.rows, self._values
         seen = map_chunks(
-            lambda low, high: updates.compute_residual(table, rows, self.discount, mask, low, high),
+            lambda low, high: kernels.compute_residual(table, rows, self.discount, mask, low, high),
             len(rows.state),
             MIN_PARALLEL_ROWS,
         )
@@ -217,14 +222,14 @@ class SampledRun:
         determined = np.ones((known.num_states, known.num_states), dtype=np.bool_)
         if known.mdp is None:
             determined = known.jointly_observed
-            updates.remove_undetermined(determined, known.rows, *known.predecessors)
+            kernels.remove_undetermined(determined, known.rows, *known.predecessors)
         everything = bool(determined.all())
         _, error, rounding = self._compute_bound(determined[:0, :0] if everything else determined)
         if known.mdp is not None:
             # No distance is larger than the largest possible, and none below 0.
             error = min(error, self.source.to_mdp().diameter_bound * (1 + 4 * UNIT) + rounding)
         met = map_chunks(
-            lambda low, high: updates.count_paired(self._paired, low, high),
+            lambda low, high: kernels.count_paired(self._paired, low, high),
             known.num_states,
             MIN_PARALLEL_ROWS,
         )
@@ -291,6 +296,6 @@ def compile_kernels(name: samplers.SamplerName) -> None:
     with announce_compilation("the kernels"):
         for order in (None, np.zeros(1, np.int64)):
             build_updater(samplers.SAMPLERS[name](), toy, 0.5, 0, order).advance(table, met, 0, 1)
-        updates.compute_residual(table, toy.rows, 0.5, np.ones((2, 2), np.bool_), 0, 2)
-        updates.remove_undetermined(np.ones((2, 2), np.bool_), toy.rows, *toy.predecessors)
-        updates.count_paired(met, 0, 2)
+        kernels.compute_residual(table, toy.rows, 0.5, np.ones((2, 2), np.bool_), 0, 2)
+        kernels.remove_undetermined(np.ones((2, 2), np.bool_), toy.rows, *toy.predecessors)
+        kernels.count_paired(met, 0, 2)

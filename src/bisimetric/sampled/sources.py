@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.exact.table import resolve_policy
+from bisimetric.exact._request import resolve_policy
 from bisimetric.mdp import MDP, induce_chain, validate_discount
-from bisimetric.sampled.experience import (
+from bisimetric.sampled.ingest import (
     DistinctTransitions,
+    ingest_transitions,
     mdp_from_data,
     require_table_memory,
     table_from_data,
 )
-from bisimetric.sampled.gathering import ingest_transitions
-from bisimetric.sampled.known import TransitionTable, table_from_mdp
 from bisimetric.sampled.samplers import Sampler, Trajectories
+from bisimetric.sampled.transition_table import TransitionTable, table_from_mdp
 from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
 
 

@@ -14,12 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.mdp.checks import freeze
-from bisimetric.transitions import checks, files
-from bisimetric.transitions.checks import TERMINAL
-from bisimetric.transitions.dealing import assign_episodes, find_episode_boundaries, sample_indices
-from bisimetric.transitions.joining import concatenate_fields
-from bisimetric.transitions.models import estimate_mdp
+from bisimetric.mdp._validation import freeze
+from bisimetric.transitions import _validation, files
+from bisimetric.transitions._validation import TERMINAL
+from bisimetric.transitions.empirical_mdp import estimate_mdp
+from bisimetric.transitions.episodes import (
+    assign_episodes,
+    concatenate_fields,
+    find_episode_boundaries,
+    sample_indices,
+)
 
 __all__ = ["DEFAULT_DISCOUNT", "TERMINAL", "Transitions"]
 
@@ -107,36 +111,36 @@ class Transitions:
         positions: ArrayLike | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        here, there = checks.validate_observations(observations, next_observations)
+        here, there = _validation.validate_observations(observations, next_observations)
         steps = len(here)
-        taken = checks.validate_actions(actions, steps)
-        ended = checks.validate_flags("terminated", terminated, steps)
+        taken = _validation.validate_actions(actions, steps)
+        ended = _validation.validate_flags("terminated", terminated, steps)
         cut = np.zeros(steps, np.bool_) if truncated is None else truncated
-        ids, next_ids = checks.resolve_state_ids(here, there, states, next_states)
+        ids, next_ids = _validation.resolve_state_ids(here, there, states, next_states)
         if ids is not None and next_ids is not None:
             found = (("states", ids), ("next_states", next_ids))
-            num_states = checks.resolve_num_ids("states", num_states, *found)
+            num_states = _validation.resolve_num_ids("states", num_states, *found)
         elif num_states is not None:
             raise InputError("Transitions: num_states needs ids of states; give states.")
         if taken.ndim == 1:
-            num_actions = checks.resolve_num_ids("actions", num_actions, ("actions", taken))
+            num_actions = _validation.resolve_num_ids("actions", num_actions, ("actions", taken))
         elif num_actions is not None:
             raise InputError("Transitions: num_actions needs discrete actions, of shape (steps,).")
         self._set_fields(
             observations=here,
             actions=taken,
-            rewards=checks.as_float_column("rewards", rewards, steps),
+            rewards=_validation.as_float_column("rewards", rewards, steps),
             next_observations=there,
             terminated=ended,
-            truncated=checks.validate_flags("truncated", cut, steps),
+            truncated=_validation.validate_flags("truncated", cut, steps),
             states=ids,
             next_states=next_ids,
             num_states=num_states,
             num_actions=num_actions,
-            names=checks.validate_names("state", names, num_states, bool(ended.any())),
-            action_names=checks.validate_names("action", action_names, num_actions),
-            positions=checks.validate_positions(positions, num_states),
-            made=checks.validate_metadata({} if metadata is None else metadata),
+            names=_validation.validate_names("state", names, num_states, bool(ended.any())),
+            action_names=_validation.validate_names("action", action_names, num_actions),
+            positions=_validation.validate_positions(positions, num_states),
+            made=_validation.validate_metadata({} if metadata is None else metadata),
         )
 
     def _set_fields(self, **fields: Any) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bisimetric._io import ARCHIVE_ERRORS, open_archive, parse_object, write_record
 from bisimetric.errors import InputError
-from bisimetric.files import ARCHIVE_ERRORS, open_archive, parse_object, write_record
-from bisimetric.mdp.checks import freeze
-from bisimetric.transitions.joining import observations_are_ids
+from bisimetric.mdp._validation import freeze
+from bisimetric.transitions.episodes import observations_are_ids
 
 if TYPE_CHECKING:
     from bisimetric.transitions import Transitions

@@ -1,5 +1,7 @@
 """What a distance is good for: each use with what it promises and what it kept."""
 
+from bisimetric.uses._compress import Compression, compress
+from bisimetric.uses._embed import Embedding, embed
 from bisimetric.uses.aggregation import (
     Aggregation,
     AggregationCurve,
@@ -8,10 +10,8 @@ from bisimetric.uses.aggregation import (
     cluster,
     manhattan_distances,
 )
-from bisimetric.uses.compression import Compression, compress
-from bisimetric.uses.embedding import Embedding, embed
 from bisimetric.uses.exploration import EpisodicMemory, VisitCounts, bonus
-from bisimetric.uses.transfer import Transfer, disjoint_union, transfer
+from bisimetric.uses.policy_transfer import Transfer, disjoint_union, transfer
 
 __all__ = [
     "Aggregation",

@@ -13,19 +13,16 @@ All return a Matplotlib `Figure`, the terminal's a text. `save` writes a figure.
 
 from __future__ import annotations
 
-from bisimetric.views.aggregation import plot_aggregation_curve, plot_classes
-from bisimetric.views.comparison import plot_comparison
+from bisimetric.views._figure import save_figure
+from bisimetric.views.clusters import plot_aggregation_curve, plot_classes, plot_clusters
 from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
-from bisimetric.views.convergence import plot_convergence
-from bisimetric.views.curves import plot_training_curve
 from bisimetric.views.embedding import plot_embedding, plot_prediction_error
+from bisimetric.views.error_curves import plot_convergence, plot_learning_curves
 from bisimetric.views.exploration import plot_exploration
-from bisimetric.views.heatmaps import plot_heatmap
-from bisimetric.views.learning import plot_learning_curves
+from bisimetric.views.heatmap import plot_comparison, plot_heatmap
 from bisimetric.views.maps import plot_all_maps, plot_distances_from
-from bisimetric.views.pictures import save_figure
-from bisimetric.views.scatter import plot_clusters
 from bisimetric.views.terminal import format_terminal_map
+from bisimetric.views.training_curve import plot_training_curve
 from bisimetric.views.transfer import plot_transfer
 
 __all__ = [

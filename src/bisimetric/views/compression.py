@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR
-from bisimetric.views.convergence import GREY
+from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR
+from bisimetric.views.error_curves import GREY
 from bisimetric.views.panels import plot_mean_panels
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR, build_colormap
-from bisimetric.views.convergence import GREY
+from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, build_colormap
+from bisimetric.views.error_curves import GREY
 from bisimetric.views.layout import find_goals
 from bisimetric.views.panels import plot_mean_panels
 

@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.colours import ACCENT_COLOUR, LINE_COLOUR, build_colormap
-from bisimetric.views.convergence import GREY, compute_confidence_interval, draw_mean
+from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, build_colormap
+from bisimetric.views.error_curves import GREY, compute_confidence_interval, draw_mean
 
 if TYPE_CHECKING:
-    from bisimetric.uses.exploration.trials import ExplorationComparison
+    from bisimetric.uses.exploration.experiment import ExplorationComparison
 
 SHADE_ALPHA = 0.14
 """How much of their colour intervals have: there are many."""
@@ -40,7 +40,7 @@ def plot_exploration(
     step of the first goal, where half of the keys found one.
 
     >>> from bisimetric import worlds
-    >>> from bisimetric.uses.exploration.trials import Arm, compare
+    >>> from bisimetric.uses.exploration.experiment import Arm, compare
     >>> arms = {"no bonus": Arm("none"), "counts": Arm("states")}
     >>> found = compare(worlds.load("mirrored-rooms"), arms, steps=200, keys=2)
     >>> exploration({"rooms": found}).get_suptitle()

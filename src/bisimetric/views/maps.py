@@ -19,7 +19,7 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.transitions import TERMINAL
-from bisimetric.views.colours import (
+from bisimetric.views._figure import (
     ACCENT_COLOUR,
     LINE_COLOUR,
     UNKNOWN_COLOUR,

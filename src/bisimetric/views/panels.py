@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views.convergence import add_legend_below, compute_confidence_interval
-from bisimetric.views.scatter import PALETTE
+from bisimetric.views.clusters import PALETTE
+from bisimetric.views.error_curves import add_legend_below, compute_confidence_interval
 
 MARKERS = "osD^vP"
 PANEL_HEIGHT = 2.9

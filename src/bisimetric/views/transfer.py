@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.views.colours import (
+from bisimetric.views._figure import (
     UNKNOWN_COLOUR,
     WALL_COLOUR,
     ZERO_COLOUR,

@@ -12,10 +12,10 @@ MDP(31 states, 4 actions, deterministic, discount 0.9)
 
 from __future__ import annotations
 
+from bisimetric.worlds._load import World, describe, list_names, load
 from bisimetric.worlds.enumeration import enumerate_environment
 from bisimetric.worlds.grids import grid, read_grid
-from bisimetric.worlds.gymnasium_tables import from_gymnasium
-from bisimetric.worlds.loading import World, describe, list_names, load
+from bisimetric.worlds.gymnasium_envs import from_gymnasium
 from bisimetric.worlds.matrices import from_matrices, read_matrices
 from bisimetric.worlds.prism import from_prism
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bisimetric._progress import show_progress
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.progress import show_progress
-from bisimetric.worlds import minigrid_rooms
-from bisimetric.worlds.environments import (
+from bisimetric.worlds import minigrid_states
+from bisimetric.worlds.gymnasium_envs import (
     DEFAULT_DISCOUNT,
     TERMINAL,
     is_minigrid,
@@ -194,7 +194,9 @@ def _build_simulator(
         return {"names": [*states, *[TERMINAL][: len(terminal_states)]]} if texts else {}
 
     if is_minigrid(environment):
-        return Simulator(*minigrid_rooms.simulator_functions(environment, reset, restore, state_of))
+        return Simulator(
+            *minigrid_states.simulator_functions(environment, reset, restore, state_of)
+        )
     return Simulator(
         reset, lambda kept: kept, restore, state_of or _hash_observation, False, describe
     )

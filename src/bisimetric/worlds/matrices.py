@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.archives import validate_csr
+from bisimetric._io import ARCHIVE_ERRORS, name_input_errors, open_archive, validate_csr
 from bisimetric.errors import InputError
-from bisimetric.files import ARCHIVE_ERRORS, name_input_errors, open_archive
 from bisimetric.mdp import MDP
-from bisimetric.worlds.notes import compute_expected_rewards
+from bisimetric.worlds._warnings import compute_expected_rewards
 
 DEFAULT_DISCOUNT = 0.99
 AXIS_ORDERS = ("actions", "states")

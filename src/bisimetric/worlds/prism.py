@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric._memory import require_memory
 from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp import MDP, PROBABILITY_TOL
-from bisimetric.memory import require_memory
-from bisimetric.worlds.notes import compute_expected_rewards, warn_missing_actions
+from bisimetric.worlds._warnings import compute_expected_rewards, warn_missing_actions
 from bisimetric.worlds.prism_files import (
     PrismRows,
     PrismTransitions,

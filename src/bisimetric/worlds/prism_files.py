@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.worlds.words import TokenBlock, read_tokens
+from bisimetric.worlds.text_parser import TokenBlock, read_tokens
 
 LINE_FORMATS = {
     True: '"state successor {} [action]"',

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bisimetric
-from bisimetric.agents.rainbow.agent import RainbowAgent
-from bisimetric.agents.rainbow.network import RainbowNetwork
+from bisimetric.agents.rainbow.network import RainbowAgent, RainbowNetwork
 from bisimetric.errors import InputError
 from bisimetric.learned.files import (
     HISTORY_PREFIX,

@@ -19,10 +19,12 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from bisimetric.agents.rainbow import files, learning
-from bisimetric.agents.rainbow.agent import RainbowAgent
-from bisimetric.agents.rainbow.learning import RainbowState
-from bisimetric.agents.rainbow.network import NUM_FRAMES, Parameters, RainbowNetwork
+from bisimetric._io import require_writable
+from bisimetric._memory import require_memory
+from bisimetric._progress import jit, show_progress
+from bisimetric.agents.rainbow import files, learner
+from bisimetric.agents.rainbow.learner import RainbowConfig, RainbowState
+from bisimetric.agents.rainbow.network import NUM_FRAMES, Parameters, RainbowAgent, RainbowNetwork
 from bisimetric.agents.rainbow.replay import (
     FRAME_BYTES,
     ReplayBuffer,
@@ -30,15 +32,9 @@ from bisimetric.agents.rainbow.replay import (
     append_row,
     create_buffer,
 )
-from bisimetric.agents.rainbow.settings import RainbowConfig
 from bisimetric.errors import InputError, require_integer
-from bisimetric.files import require_writable
-from bisimetric.games.environments import AtariGames
-from bisimetric.games.names import find_game
-from bisimetric.interrupts import jit
-from bisimetric.learned.memory import get_free_device_memory
-from bisimetric.memory import require_memory
-from bisimetric.progress import show_progress
+from bisimetric.games.environments import AtariGames, find_game
+from bisimetric.learned.training import get_free_device_memory
 
 History = dict[str, NDArray[np.float64]]
 
@@ -117,7 +113,7 @@ def train(
         network,
         config,
         seed,
-        learning.init_state(network, config, begun),
+        learner.init_state(network, config, begun),
         0,
         0.0,
         {},
@@ -251,14 +247,14 @@ def select_actions(
     return jnp.where(jax.random.uniform(two, best.shape) < epsilon, anything, best)
 
 
-@functools.partial(jit, static_argnames="settings", donate_argnames="replay")
+@functools.partial(jit, static_argnames="config", donate_argnames="replay")
 def store_row(config: RainbowConfig, replay: ReplayBuffer, row: ReplayRow) -> ReplayBuffer:
     """The replay with one more row."""
     return append_row(replay, row, config.lookahead)
 
 
 @functools.partial(
-    jit, static_argnames=("network", "settings"), donate_argnames=("learner", "replay")
+    jit, static_argnames=("network", "config"), donate_argnames=("state", "replay")
 )
 def store_and_update(
     network: RainbowNetwork,
@@ -273,7 +269,7 @@ def store_and_update(
     replay = append_row(replay, row, config.lookahead)
     losses = []
     for each in jax.random.split(_split_key(key, step)[2], config.updates_per_step):
-        state, replay, loss = learning.update(network, config, state, replay, each)
+        state, replay, loss = learner.update(network, config, state, replay, each)
         losses.append(loss)
     return state, replay, jnp.stack(losses).mean()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisimetric.cli.arguments import (
+from bisimetric.cli.options import (
     AccuracyArg,
     DeviceArg,
     FigureArg,
@@ -13,9 +13,9 @@ from bisimetric.cli.arguments import (
     SamplesArg,
     WorldArg,
     load_world,
+    resolve_policy,
 )
-from bisimetric.cli.commands.endings import print_query, write_result
-from bisimetric.cli.policies import resolve_policy
+from bisimetric.cli.output import print_query, write_result
 from bisimetric.errors import InputError
 
 

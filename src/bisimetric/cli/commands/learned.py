@@ -8,31 +8,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bisimetric.cli.arguments import FigureArg, FigureOptions, PolicyArg, program_name
-from bisimetric.cli.interrupts import report_checkpoint
-from bisimetric.cli.learning import (
+from bisimetric.cli.learned_options import (
     LearnedOutputArg,
     LearnedOutputOptions,
     LearnedSourceArg,
     LearnedSourceOptions,
-    open_learned_source,
-)
-from bisimetric.cli.policies import resolve_data_policy, resolve_policy
-from bisimetric.cli.recipes import (
     LearnedTrainingArg,
     LearnedTrainingOptions,
     MicoTrainingArg,
     MicoTrainingOptions,
     build_arguments,
+    open_learned_source,
     read_num_updates,
     translate_arguments,
 )
+from bisimetric.cli.options import (
+    FigureArg,
+    FigureOptions,
+    PolicyArg,
+    program_name,
+    resolve_data_policy,
+    resolve_policy,
+)
+from bisimetric.cli.output import report_checkpoint
 from bisimetric.errors import Diverged, InputError, InsufficientMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bisimetric.cli.networks import TrainingSummary
+    from bisimetric.cli.learned_report import TrainingSummary
     from bisimetric.learned import LearnedDistance
     from bisimetric.learned.losses import LearnedKind
     from bisimetric.mdp import MDP
@@ -115,9 +119,8 @@ def _learn(
     before = 0 if training.resume is None else read_num_updates(training.resume, training)
     source = open_learned_source(source_options, training, outputs, figures)
     from bisimetric import learned
-    from bisimetric.cli.experience import format_data, translate_remedy
-    from bisimetric.cli.networks import TrainingSummary, is_stochastic
-    from bisimetric.cli.truth import compute_reference
+    from bisimetric.cli.data_report import compute_reference, format_data, translate_remedy
+    from bisimetric.cli.learned_report import TrainingSummary, is_stochastic
     from bisimetric.mdp import MDP
 
     actions, called = _resolve_policy(kind, source, policy)
@@ -161,7 +164,7 @@ def _write_result(
 ) -> None:
     """What was learned is saved, said and drawn, in this order."""
     from bisimetric.cli import report
-    from bisimetric.cli.networks import describe_learned, format_title, suggest_next
+    from bisimetric.cli.learned_report import describe_learned, format_title, suggest_next
 
     if outputs.output is not None:
         distance.save(outputs.output)

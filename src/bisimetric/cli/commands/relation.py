@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisimetric.cli.arguments import OutputArg, PolicyArg, WorldArg, load_world
-from bisimetric.cli.commands.endings import write_relation
-from bisimetric.cli.policies import resolve_policy
+from bisimetric.cli.options import OutputArg, PolicyArg, WorldArg, load_world, resolve_policy
+from bisimetric.cli.output import write_relation
 
 
 def bisimulation(world: WorldArg, output: OutputArg = None) -> None:

@@ -1,4 +1,7 @@
-"""`bisimetric reproduce`: the figures and experiments of the paper, made anew."""
+"""`bisimetric reproduce`: the figures and experiments of the paper, made anew.
+
+`bisimetric demo`: the main job on the built-in default.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from bisimetric.cli.arguments import parse_count
+from bisimetric.cli.options import parse_count, program_name
 
 Part = Literal["no-noise", "noise", "policy", "policy-noise"]
 WorldName = Literal[
@@ -97,7 +100,7 @@ def algorithms(
     """
     most = None if updates is None else parse_count("--steps", updates, minimum=1)
     from bisimetric.cli import report
-    from bisimetric.paper import recipes as library
+    from bisimetric.paper import algorithms as library
 
     names = [*library.ALGORITHMS, *(library.ABLATIONS if ablation else ())]
     found = library.measure(output, worlds, names, updates=most, num_seeds=seeds, quick=quick)
@@ -156,3 +159,18 @@ def gridworld(
     print(*library.format_table(results), sep="\n")
     print(*report.describe_saved(library.draw_figures(output)), sep="\n")
     return 0
+
+
+def demo(output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("demo")) -> int:
+    """The three distances on the paper's 31 states: checked, shown, drawn and saved.
+
+    Args:
+        output: where the tables and pictures go; it is made where it is missing
+
+    Examples:
+        bisimetric demo
+        bisimetric demo --output somewhere/else
+    """
+    from bisimetric import demo as library
+
+    return library.run(output, program=program_name())

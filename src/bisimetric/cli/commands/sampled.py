@@ -6,11 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bisimetric.cli.arguments import FigureArg, FigureOptions, OutputArg, PolicyArg, program_name
-from bisimetric.cli.commands.endings import add_metadata, write_result
-from bisimetric.cli.interrupts import report_checkpoint
-from bisimetric.cli.policies import resolve_data_policy, resolve_policy
-from bisimetric.cli.sampling import (
+from bisimetric.cli.options import (
+    FigureArg,
+    FigureOptions,
+    OutputArg,
+    PolicyArg,
+    program_name,
+    resolve_data_policy,
+    resolve_policy,
+)
+from bisimetric.cli.output import add_metadata, report_checkpoint, write_result
+from bisimetric.cli.sampled_options import (
     DataArg,
     DataOptions,
     SamplingArg,
@@ -96,13 +102,13 @@ def _sample(
     """Draws, saves and reports."""
     options = sampling.to_arguments()
     from bisimetric import sampled
-    from bisimetric.cli.experience import (
+    from bisimetric.cli.data_report import (
+        compute_reference,
         describe_sampled,
         format_data,
         suggest_for_data,
         translate_remedy,
     )
-    from bisimetric.cli.truth import compute_reference
     from bisimetric.distance import Distance
     from bisimetric.transitions import Transitions
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from bisimetric.cli.arguments import AccuracyArg, PolicyArg, WorldArg, program_name
-from bisimetric.cli.policies import resolve_policy
+from bisimetric.cli.options import AccuracyArg, PolicyArg, WorldArg, program_name, resolve_policy
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
@@ -101,7 +100,7 @@ def launch(command: CommandArg, processes: Annotated[int, arg(aliases=["-n"], me
         bisimetric spread -n 4 -- bisimetric sharded bisimulation open-grid -o d.zarr
         bisimetric spread -n 2 -- bisimetric sharded on-policy open-grid -o d.zarr
     """
-    from bisimetric.exact.sharded.starting import launch as started
+    from bisimetric.exact.sharded.launcher import launch as started
 
     return started(command, processes)
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact.deterministic import sweeps
+from bisimetric._progress import show_progress
+from bisimetric._rounding import UNIT
+from bisimetric.exact._request import SolverResult
+from bisimetric.exact.deterministic import table_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem
-from bisimetric.exact.table import SolverResult
-from bisimetric.progress import show_progress
-from bisimetric.rounding import UNIT
 
 
 def count_doublings(reward: NDArray[np.float64], discount: float, residual_tolerance: float) -> int:
@@ -35,19 +35,21 @@ def solve(problem: DeterministicProblem) -> SolverResult:
     """
     states, discount = problem.num_states, problem.discount
     d, spare = (np.empty((states, states), problem.dtype) for _ in range(2))
-    sweeps.compute_reward_gaps(problem.reward[0], d)
+    table_kernels.compute_reward_gaps(problem.reward[0], d)
     rounds = count_doublings(problem.reward, discount, problem.residual_tolerance)
     ahead, weight = problem.successor[0], discount
     with show_progress(rounds, "doublings") as shown:
         for number in range(rounds):
-            sweeps.double_horizon(d, spare, ahead, weight)
-            sweeps.mirror(spare)
+            table_kernels.double_horizon(d, spare, ahead, weight)
+            table_kernels.mirror(spare)
             d, spare = spare, d
             ahead, weight = ahead[ahead], weight * weight
             shown.set_position(number + 1)
     del spare
     tally = np.zeros((states, 2))
-    sweeps.compute_chain_residual(d, problem.successor[0], problem.reward[0], discount, tally)
+    table_kernels.compute_chain_residual(
+        d, problem.successor[0], problem.reward[0], discount, tally
+    )
     residual, largest = tally.max(axis=0)
     how = {"method": "doubling", "rounds": rounds}
     return SolverResult(d, float(residual), float(largest), how)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._rounding import UNIT
 from bisimetric.mdp import MDP
-from bisimetric.rounding import UNIT
 
 MAX_SERIAL_STATES = 256
 """States above which a table is worth all cores."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._progress import announce_compilation
 from bisimetric.errors import InputError
-from bisimetric.progress import announce_compilation
 
 KERNEL_SOURCE = Path(__file__).with_name("kernels.cu")
 TRANSFER_BYTES, TRANSFER_THREADS = 2**26, 8

@@ -4,9 +4,8 @@ The same program runs on a laptop and on a cluster: alone it is one process; und
 spread`, srun, mpirun or a Kubernetes job each process holds its share of the rows.
 """
 
-from bisimetric.exact.sharded.bisimulation import bisimulation
+from bisimetric.exact.sharded.api import bisimulation, on_policy
+from bisimetric.exact.sharded.cluster import join
 from bisimetric.exact.sharded.cost import estimate_cost
-from bisimetric.exact.sharded.joining import join
-from bisimetric.exact.sharded.on_policy import on_policy
 
 __all__ = ["bisimulation", "estimate_cost", "join", "on_policy"]

@@ -17,11 +17,11 @@ from typing import Any
 
 import jax
 
+from bisimetric._io import parse_object, write_atomically
 from bisimetric.errors import InputError
-from bisimetric.exact.sharded.group import ProcessGroup, mark_collective
 from bisimetric.exact.sharded.layout import Layout
-from bisimetric.exact.sharded.rows import read_rows, require_disk_space, write_rows
-from bisimetric.files import parse_object, write_atomically
+from bisimetric.exact.sharded.process_group import ProcessGroup, mark_collective
+from bisimetric.exact.sharded.store import read_rows, require_disk_space, write_rows
 
 MANIFEST = "manifest.json"
 MATRIX_GLOB = "table-[0-9]*"

@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper.atari import experiment, learning, observations, sweep, truth
+    from bisimetric.paper.atari import claims, exact_returns, experiment, learning, sweep
 
-__all__ = ["experiment", "learning", "observations", "sweep", "truth"]
+__all__ = ["claims", "exact_returns", "experiment", "learning", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

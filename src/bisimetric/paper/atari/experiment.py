@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._io import require_writable, write_atomically
 from bisimetric.errors import InputError, require_integer
-from bisimetric.files import require_writable, write_atomically
 from bisimetric.games import Agent, Episode, Game, collect, find_game, play
-from bisimetric.games.episodes import MIN_STEPS
-from bisimetric.games.experience import NUM_GAMES
-from bisimetric.games.players import EPSILON
+from bisimetric.games._collect import NUM_GAMES
+from bisimetric.games._play import MIN_STEPS
+from bisimetric.games.agent import EPSILON
 from bisimetric.learned import LearnedDistance
-from bisimetric.paper.atari import observations
+from bisimetric.paper.atari import claims as observations
+from bisimetric.paper.atari.claims import Claim
 from bisimetric.paper.atari.learning import STEPS
-from bisimetric.paper.atari.observations import Claim
 from bisimetric.transitions import Transitions
 
 METRICS_FOLDER = Path(__file__).parent / "metrics"

@@ -20,6 +20,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 import bisimetric
+from bisimetric._memory import require_memory
 from bisimetric.errors import InputError, require_integer
 from bisimetric.learned import (
     FeatureScaling,
@@ -28,17 +29,16 @@ from bisimetric.learned import (
     fit,
     source_from_transitions,
 )
-from bisimetric.learned.distance import compute_distances
+from bisimetric.learned._fit import FitResult
+from bisimetric.learned.api import select_device
+from bisimetric.learned.castro2020 import Castro2020Config
+from bisimetric.learned.evaluation import MIN_NORM
 from bisimetric.learned.files import describe_run
-from bisimetric.learned.fitting import FitResult
+from bisimetric.learned.learned_distance import compute_distances
 from bisimetric.learned.losses import LearnedKind
-from bisimetric.learned.measures import MIN_NORM
-from bisimetric.learned.networks.pairs import PairNetwork
-from bisimetric.learned.paper import Castro2020Config
+from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import TransitionSource
-from bisimetric.learned.verbs import select_device
-from bisimetric.memory import require_memory
-from bisimetric.paper.atari import truth
+from bisimetric.paper.atari import exact_returns
 from bisimetric.transitions import Transitions
 
 KIND: LearnedKind = "on_policy"
@@ -244,14 +244,14 @@ def sample_reference(
     data: Transitions, discount: float, *, num_samples: int = NUM_EVALUATION_STATES, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Some steps, and the exact distances of their states; None where too few futures are known."""
-    ahead = truth.compute_horizon(discount)
+    ahead = exact_returns.compute_horizon(discount)
     rng = np.random.default_rng(seed)
-    known = truth.find_complete_steps(data.terminated, data.truncated, ahead)
+    known = exact_returns.find_complete_steps(data.terminated, data.truncated, ahead)
     if len(known) < 2:
         return np.sort(rng.choice(len(data), min(num_samples, len(data)), replace=False)), None
     rows = np.sort(rng.choice(known, min(num_samples, len(known)), replace=False))
-    future = truth.gather_futures(data.rewards, data.terminated, rows, ahead)
-    return rows, truth.compute_distances(future, discount)
+    future = exact_returns.gather_futures(data.rewards, data.terminated, rows, ahead)
+    return rows, exact_returns.compute_distances(future, discount)
 
 
 def describe_origin(data: Transitions) -> dict[str, Any]:

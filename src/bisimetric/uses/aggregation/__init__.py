@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisimetric.uses.aggregation.curves import (
+from bisimetric.uses.aggregation._aggregate import Aggregation, aggregate
+from bisimetric.uses.aggregation.clustering import cluster
+from bisimetric.uses.aggregation.curve import (
     AggregationCurve,
     aggregation_curve,
     manhattan_distances,
 )
-from bisimetric.uses.aggregation.groups import cluster
-from bisimetric.uses.aggregation.merging import aggregate
-from bisimetric.uses.aggregation.record import Aggregation
 
 __all__ = [
     "Aggregation",

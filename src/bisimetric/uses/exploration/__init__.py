@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisimetric.uses.exploration.memory import EpisodicMemory
-from bisimetric.uses.exploration.visits import VisitCounts
-from bisimetric.uses.exploration.wrapping import bonus
+from bisimetric.uses.exploration._bonus import bonus
+from bisimetric.uses.exploration.visit_counts import EpisodicMemory, VisitCounts
 
 __all__ = ["EpisodicMemory", "VisitCounts", "bonus"]

@@ -5,7 +5,7 @@ as do `agent_curve`, `metric_curve` and `sweep`, which take plain arrays. `video
 take an `Episode` too, and write an mp4.
 
 >>> from bisimetric.games import play
->>> from bisimetric.games.idle import Idle
+>>> from bisimetric.games.agent import Idle
 >>> from bisimetric.views import games
 >>> episode = play("Pong", Idle("Pong"), most=40)
 >>> games.curve(episode, abs(episode.features - episode.features[0]).sum(axis=1)).get_suptitle()
@@ -14,12 +14,9 @@ take an `Episode` too, and write an mp4.
 
 from __future__ import annotations
 
-from bisimetric.views.games.curve import plot_episode_curve
-from bisimetric.views.games.extremes import plot_extremes
-from bisimetric.views.games.ranked import write_sorted_video
-from bisimetric.views.games.sweeps import plot_sweep
-from bisimetric.views.games.training import plot_agent_curve, plot_metric_curve
-from bisimetric.views.games.video import write_video
+from bisimetric.views.games.episode_figures import plot_episode_curve, plot_extremes
+from bisimetric.views.games.training import plot_agent_curve, plot_metric_curve, plot_sweep
+from bisimetric.views.games.videos import write_sorted_video, write_video
 
 __all__ = [
     "plot_agent_curve",

@@ -14,7 +14,7 @@ from matplotlib.font_manager import FontProperties, findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from bisimetric.views.colours import ACCENT_COLOUR
+from bisimetric.views._figure import ACCENT_COLOUR
 
 Picture = NDArray[np.uint8]
 

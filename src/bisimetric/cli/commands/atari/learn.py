@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import program_name
-from bisimetric.cli.commands.atari.words import (
+from bisimetric.cli.commands.atari.options import (
     AgentArg,
     CollectArg,
     Flag,
@@ -23,14 +22,15 @@ from bisimetric.cli.commands.atari.words import (
     format_agent_arguments,
     load_game_and_agent,
 )
-from bisimetric.cli.interrupts import report_checkpoint
-from bisimetric.cli.recipes import omit_none, translate_arguments
+from bisimetric.cli.learned_options import omit_none, translate_arguments
+from bisimetric.cli.options import program_name
+from bisimetric.cli.output import report_checkpoint
 from bisimetric.errors import Diverged, InputError
 
 if TYPE_CHECKING:
     from bisimetric.games import Agent, Game
     from bisimetric.learned import LearnedDistance
-    from bisimetric.learned.paper import Castro2020Config
+    from bisimetric.learned.castro2020 import Castro2020Config
     from bisimetric.transitions import Transitions
 
 
@@ -137,7 +137,7 @@ def _build_config(
     learning_rate: float | None,
     target_update_period: int,
 ) -> Castro2020Config:
-    from bisimetric.learned.networks.pairs import PairNetwork
+    from bisimetric.learned.networks.pair_network import PairNetwork
     from bisimetric.paper.atari.learning import get_config
 
     try:
@@ -162,10 +162,10 @@ def _validate_learning_starts(learning_starts: int) -> None:
 def _describe(
     played: Game, player: Agent, data: Transitions, learned: LearnedDistance
 ) -> Iterator[str]:
-    from bisimetric.cli.made import format_horizon, format_network
-    from bisimetric.cli.networks import describe_quality, format_loss
+    from bisimetric.cli.learned_report import describe_quality, format_loss
+    from bisimetric.cli.network_report import format_horizon, format_network
     from bisimetric.cli.report import format_count
-    from bisimetric.learned.distance import EVALUATION_BATCH
+    from bisimetric.learned.learned_distance import EVALUATION_BATCH
     from bisimetric.paper.atari.learning import evaluate_metric
 
     made, history = learned.metadata, learned.history

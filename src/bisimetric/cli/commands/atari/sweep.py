@@ -7,8 +7,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import parse_count
-from bisimetric.cli.commands.atari.words import (
+from bisimetric.cli.commands.atari.options import (
     AgentArg,
     CollectArg,
     Flag,
@@ -19,6 +18,7 @@ from bisimetric.cli.commands.atari.words import (
     create_folder,
     load_game_and_agent,
 )
+from bisimetric.cli.options import parse_count
 from bisimetric.errors import InputError
 
 SEVERAL_NUMBERS = arg(metavar="N [N ...]")
@@ -94,7 +94,7 @@ def sweep(
     played, player = load_game_and_agent(game, agent, steps)
     from bisimetric.cli import report
     from bisimetric.paper.atari import sweep as library
-    from bisimetric.paper.atari import swept
+    from bisimetric.paper.atari import sweep_results
 
     folder = create_folder(played, output)
     if output is None:
@@ -112,10 +112,10 @@ def sweep(
         terminal_state=not ignore_terminals,
         device=device,
     )
-    table = swept.tabulate(found)
+    table = sweep_results.tabulate(found)
     report.print_lines(
         [f"game       {played.name}, played by {player.name}: {len(table):,} settings"],
-        swept.format_table(table, library.get_paper_choice(played.name)),
+        sweep_results.format_table(table, library.get_paper_choice(played.name)),
     )
     report.print_lines(report.describe_saved(library.write_outputs(folder, found)))
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import parse_count, program_name
-from bisimetric.cli.commands.atari.words import GameArg, OutputFolderArg, SeedArg, create_folder
-from bisimetric.cli.interrupts import report_checkpoint
+from bisimetric.cli.commands.atari.options import GameArg, OutputFolderArg, SeedArg, create_folder
+from bisimetric.cli.options import parse_count, program_name
+from bisimetric.cli.output import report_checkpoint
 
 
 def train_agent(
@@ -66,7 +66,7 @@ def train_agent(
         raise InputError(f"--episodes is {eval_episodes} and must be a whole number, at least 1.")
     import numpy as np
 
-    from bisimetric.agents import evaluation, rainbow
+    from bisimetric.agents import api, rainbow
 
     try:
         settings = rainbow.RainbowConfig(
@@ -94,7 +94,7 @@ def train_agent(
         )
     # Judged as it is shipped, in 16 bits.
     rainbow.save(target, done)
-    judged = evaluation.summarise_evaluation(
+    judged = api.summarise_evaluation(
         played, rainbow.load(target), num_episodes=eval_episodes, seed=seed + 1
     )
     rainbow.save(target, done, judged)

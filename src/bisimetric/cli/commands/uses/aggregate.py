@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from bisimetric.cli.arguments import OutputArg, program_name
-from bisimetric.cli.commands.uses.files import (
-    FigurePathArg,
-    reject_networks,
-    save_array,
-    validate_files,
-)
+from bisimetric.cli.options import OutputArg, program_name
+from bisimetric.cli.output import FigurePathArg, reject_networks, save_array, validate_files
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,7 +134,7 @@ def _validate(
 
 
 def _validate_map(distance: Distance, path: Path) -> None:
-    from bisimetric.views.aggregation import require_class_map
+    from bisimetric.views.clusters import require_class_map
 
     try:
         require_class_map(distance.mdp)

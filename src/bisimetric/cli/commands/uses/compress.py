@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from bisimetric.cli.arguments import OutputArg, program_name
-from bisimetric.cli.commands.uses.files import FigurePathArg, validate_files
-from bisimetric.cli.learning import read_label
+from bisimetric.cli.learned_options import read_label
+from bisimetric.cli.options import OutputArg, program_name
+from bisimetric.cli.output import FigurePathArg, validate_files
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
     from bisimetric.learned import LearnedDistance
     from bisimetric.transitions import Transitions
-    from bisimetric.uses.compression import Compression
+    from bisimetric.uses._compress import Compression
 
 DataPathArg = Annotated[Positional[Path], arg(metavar="DATA.npz")]
 DistanceOrNetworkArg = Annotated[Positional[Path], arg(metavar="DISTANCE")]
@@ -99,9 +99,9 @@ def _describe(
     distance: Distance | LearnedDistance,
     compression: Compression,
 ) -> Iterator[str]:
-    from bisimetric.cli import experience, report
+    from bisimetric.cli import data_report, report
 
-    yield f"data       {path}: {experience.format_data(transitions)}"
+    yield f"data       {path}: {data_report.format_data(transitions)}"
     yield f"distance   {report.TITLES[distance.kind]}"
     share = len(compression.indices) / len(transitions)
     yield f"kept       {len(compression.indices):,} of {report.format_count(len(transitions), 'step')}, {share:.3g}"

@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from bisimetric.cli.arguments import DistanceArg, OutputArg
-from bisimetric.cli.commands.uses.files import (
-    FigurePathArg,
-    reject_networks,
-    save_array,
-    validate_files,
-)
+from bisimetric.cli.options import DistanceArg, OutputArg
+from bisimetric.cli.output import FigurePathArg, reject_networks, save_array, validate_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bisimetric.distance import Distance
-    from bisimetric.uses.embedding import Embedding
+    from bisimetric.uses._embed import Embedding
 
 
 def embed(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from bisimetric.cli.arguments import OutputArg, WorldOptions, program_name
-from bisimetric.cli.commands.uses.files import FigurePathArg, save_array, validate_files
+from bisimetric.cli.options import OutputArg, WorldOptions, program_name
+from bisimetric.cli.output import FigurePathArg, save_array, validate_files
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ def transfer(
             ) from None
     from bisimetric import exact, uses
     from bisimetric.cli import report
-    from bisimetric.uses.transfer import pairing
+    from bisimetric.uses.policy_transfer import _disjoint_union
 
-    if kind == "bisimulation" and not pairing.align_actions(*mdps).identical:
+    if kind == "bisimulation" and not _disjoint_union.align_actions(*mdps).identical:
         raise InputError(
             f"--kind bisimulation compares equal actions, and {source} and {target} have "
             "different ones; use --kind lax."
         )
-    solve = exact.bisimulation if kind == "bisimulation" else pairing.solve_lax
+    solve = exact.bisimulation if kind == "bisimulation" else _disjoint_union.solve_lax
     found = uses.transfer(*mdps, solve(uses.disjoint_union(*mdps), tol=tol), rule=rule)
     save_array(output, found.policy)
     named = [f"source     {source}: {report.format_mdp(mdps[0])}"]

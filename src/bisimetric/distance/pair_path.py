@@ -1,0 +1,261 @@
+"""The actions that a distance looks at, and what is known of a way through the pairs.
+
+The path of a pair with one successor: its reward gaps, discounted, add up to the distance.
+
+Where successors branch: how they are matched, and which match the distance comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric._transport import Costs, solve_coupling
+from bisimetric.distance.explanation import Match, PairStep
+from bisimetric.mdp import MDP
+
+
+class PairPath(NamedTuple):
+    """The steps from a pair of states on; see `Explanation`."""
+
+    steps: tuple[PairStep, ...]
+    loop_start: int | None
+    total: float
+    final_pair: tuple[int, int]
+    mismatched_pair: tuple[int, int] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairChoices:
+    """What a distance chooses from, in each pair of states.
+
+    Attributes:
+        mdp: the dynamics; for a policy, its chain.
+        values: (S, S), the table.
+        kind: which distance it is.
+        played: (S,), the policy's actions, -1 where it mixes several; None without a policy.
+        known: the transitions that were seen, where the table comes from experience; else None.
+        complete: whether they determine the whole table. If not, only known ones are compared.
+    """
+
+    mdp: MDP
+    values: NDArray[np.floating]
+    kind: str
+    policy_actions: NDArray[Any] | None = None
+    known: NDArray[np.bool_] | None = None
+    complete: bool = True
+
+    @property
+    def zero_is_proven(self) -> bool:
+        """Whether states at distance 0 are near; draws may just not tell them apart yet."""
+        return self.known is None
+
+    def action_sets_differ(self, pair: tuple[int, int]) -> bool:
+        """Whether d~ puts two states as far apart as possible because their actions differ."""
+        available = self.mdp.available
+        if available is None or self.kind != "bisimulation" or not self.complete:
+            return False
+        return bool((available[pair[0]] != available[pair[1]]).any())
+
+    def ends_at(self, pair: tuple[int, int]) -> bool:
+        """Whether no step leads on, for the sets of actions differ, or no action is compared."""
+        return self.action_sets_differ(pair) or not self.compared_actions(pair).any()
+
+    def compared_actions(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
+        """The pairs of actions (A, A) that the distance compares."""
+        compared = np.ones((self.mdp.num_actions,) * 2, dtype=bool)
+        if self.kind != "lax":
+            compared = np.eye(self.mdp.num_actions, dtype=bool)
+        has = self.mdp.available if self.complete else self.known
+        if has is not None:
+            compared &= np.outer(has[pair[0]], has[pair[1]])
+        return compared
+
+    def reported_actions(
+        self, chosen: tuple[int, int], pair: tuple[int, int]
+    ) -> tuple[int, int] | None:
+        """The actions chosen, or the policy's, or None where it mixes several."""
+        if self.policy_actions is None:
+            return chosen
+        first, second = int(self.policy_actions[pair[0]]), int(self.policy_actions[pair[1]])
+        return None if min(first, second) < 0 else (first, second)
+
+
+def select_actions(
+    backup: NDArray[np.float64], compared: NDArray[np.bool_], kind: str
+) -> tuple[int, int]:
+    """The two actions that attain F(d)(s, t), given gap + discount * distance of each two."""
+    if kind != "lax":
+        action = int(np.where(compared, backup, -np.inf).diagonal().argmax())
+        return action, action
+    answers = np.where(compared, backup, np.inf)
+    first, second = answers.min(axis=1), answers.min(axis=0)
+    first[~compared.any(axis=1)] = second[~compared.any(axis=0)] = -np.inf
+    if first.max() >= second.max():
+        action = int(np.argmax(first))
+        return action, int(np.argmin(answers[action]))
+    answer = int(np.argmax(second))
+    return int(np.argmin(answers[:, answer])), answer
+
+
+MAX_PATH_STEPS = 10_000
+
+
+def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
+    """The path from `states`, until it ends at distance 0 or returns to an earlier pair."""
+    mdp, values = choices.mdp, choices.values
+    steps: list[PairStep] = []
+    seen: dict[tuple[int, int], int] = {}
+    pair, weight = states, 1.0
+    while pair not in seen and pair[0] != pair[1] and len(steps) < MAX_PATH_STEPS:
+        if values[pair] == 0 or choices.ends_at(pair):
+            break
+        seen[pair] = len(steps)
+        s, t = pair
+        gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
+        ahead = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
+        a, b = select_actions(
+            gaps + mdp.discount * ahead, choices.compared_actions(pair), choices.kind
+        )
+        after = (int(mdp.next_state[s, a]), int(mdp.next_state[t, b]))
+        gap = float(gaps[a, b])
+        actions = choices.reported_actions((a, b), pair)
+        steps.append(PairStep(pair, actions, gap, weight * gap, after, weight=weight))
+        pair, weight = after, weight * mdp.discount
+    loop = seen.get(pair)
+    if loop is not None:
+        once = math.fsum(step.contribution for step in steps[loop:])
+        rest = once / (1 - mdp.discount ** (len(steps) - loop))
+        total = math.fsum([*(step.contribution for step in steps[:loop]), rest])
+    else:
+        total = math.fsum([*(step.contribution for step in steps), weight * float(values[pair])])
+    return PairPath(
+        tuple(steps), loop, total, pair, pair if choices.action_sets_differ(pair) else None
+    )
+
+
+MAX_COUPLING_STEPS = 6
+MIN_FOLLOWED_SHARE = 0.05
+"""A pair that carries less than this share of the whole distance is not followed."""
+
+Coupling = dict[tuple[int, int], float]
+
+
+def follow_couplings(choices: PairChoices, states: tuple[int, int]) -> PairPath:
+    """The step from `states`, and from there on the steps of the match that adds most.
+
+    Matches of states at distance 0 from those of another count together, but for a table from
+    experience, where 0 may only mean that nothing tells them apart yet.
+    """
+    values = choices.values
+
+    @functools.cache
+    def find_representative(state: int) -> int:
+        same = values[state] == 0
+        return int(np.argmax(same)) if choices.zero_is_proven and same.any() else state
+
+    def find_representatives(pair: tuple[int, int]) -> tuple[int, int]:
+        return find_representative(pair[0]), find_representative(pair[1])
+
+    steps: list[PairStep] = []
+    seen: dict[tuple[int, int], int] = {}
+    pair, weight, whole = states, 1.0, float(values[states])
+    while find_representatives(pair) not in seen and not choices.ends_at(pair):
+        carried = weight * float(values[pair])
+        if carried <= MIN_FOLLOWED_SHARE * whole * bool(steps) or len(steps) == MAX_COUPLING_STEPS:
+            break
+        seen[find_representatives(pair)] = len(steps)
+        actions, gap, matches = _compute_backup(choices, pair)
+        masses: dict[tuple[int, int], float] = defaultdict(float)
+        for match in matches:
+            masses[find_representatives(match.states)] += match.mass
+        after = max(
+            matches, key=lambda match: masses[find_representatives(match.states)] * match.distance
+        ).states
+        spoken = choices.reported_actions(actions, pair)
+        steps.append(PairStep(pair, spoken, gap, weight * gap, after, matches, weight))
+        pair, weight = after, weight * choices.mdp.discount * masses[find_representatives(after)]
+    apart = pair if choices.action_sets_differ(pair) else None
+    total = whole
+    if steps:
+        total = math.fsum([steps[0].reward_gap, *(each.contribution for each in steps[0].coupling)])
+    return PairPath(tuple(steps), seen.get(find_representatives(pair)), total, pair, apart)
+
+
+def _compute_backup(
+    choices: PairChoices, pair: tuple[int, int]
+) -> tuple[tuple[int, int], float, tuple[Match, ...]]:
+    """The actions that attain F(d)(s, t), their reward gap, and the matches of their successors."""
+    mdp, values, kind = choices.mdp, choices.values, choices.kind
+    s, t = pair
+    gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
+    compared = choices.compared_actions(pair)
+    backup = np.zeros(gaps.shape)
+    found: dict[tuple[int, int], Coupling] = {}
+    for a, b in np.argwhere(compared).tolist():
+        first, second = _successor_distribution(mdp, s, a), _successor_distribution(mdp, t, b)
+        plan = (
+            compute_independent_coupling(first, second)
+            if kind == "mico"
+            else compute_optimal_coupling(first, second, values)
+        )
+        found[a, b] = plan
+        mean = math.fsum(mass * float(values[states]) for states, mass in plan.items())
+        backup[a, b] = gaps[a, b] + mdp.discount * mean
+    actions = select_actions(backup, compared, kind)
+    matches = [
+        Match(states, mass, float(values[states]), mdp.discount * mass * float(values[states]))
+        for states, mass in found[actions].items()
+    ]
+    matches.sort(key=lambda each: (_is_shared(each, kind), -each.contribution, -each.mass))
+    return actions, float(gaps[actions]), tuple(matches)
+
+
+def _is_shared(match: Match, kind: str) -> bool:
+    """Whether both are in the same state, where no distance but MICo sees a difference."""
+    return kind != "mico" and match.states[0] == match.states[1]
+
+
+def _successor_distribution(mdp: MDP, state: int, action: int) -> dict[int, float]:
+    row = state * mdp.num_actions + action
+    part = slice(mdp.P.indptr[row], mdp.P.indptr[row + 1])
+    masses = mdp.P.data[part] / math.fsum(mdp.P.data[part])
+    return dict(zip(mdp.P.indices[part].tolist(), masses.tolist(), strict=True))
+
+
+def compute_independent_coupling(first: dict[int, float], second: dict[int, float]) -> Coupling:
+    """The coupling in which the two successors know nothing of each other.
+
+    >>> independent({0: 0.5, 1: 0.5}, {1: 1.0})
+    {(0, 1): 0.5, (1, 1): 0.5}
+    """
+    return {(x, y): p * q for x, p in first.items() for y, q in second.items()}
+
+
+def compute_optimal_coupling(
+    first: dict[int, float], second: dict[int, float], values: NDArray[np.floating]
+) -> Coupling:
+    """A coupling of two distributions with the least mean distance (W1), up to rounding.
+
+    Mass that both have in a state stays there: by the triangle inequality nothing is gained by
+    moving it. The rest is moved by the simplex method that computes the distances too.
+
+    >>> best({0: 0.5, 1: 0.5}, {1: 0.75, 2: 0.25}, np.abs(np.subtract.outer(range(3), range(3))))
+    {(1, 1): 0.5, (0, 1): 0.25, (0, 2): 0.25}
+    """
+    plan = {(x, x): min(first[x], second[x]) for x in first if x in second}
+    sides = [sorted(side.items()) for side in (first, second)]
+    states = sorted({*first, *second})
+    places = np.searchsorted(states, [x for side in sides for x, _ in side])
+    masses = np.array([mass for side in sides for _, mass in side])
+    table = np.ascontiguousarray(values[np.ix_(states, states)], np.float64)
+    costs = Costs(table, np.empty(0, np.int64), len(states))
+    for x, y, mass in zip(*solve_coupling(places, masses, len(first), costs), strict=True):
+        plan[states[x], states[y]] = float(mass)
+    return plan

@@ -1,0 +1,1 @@
+"""Solvers for stochastic MDPs: policy iteration over actions and couplings."""

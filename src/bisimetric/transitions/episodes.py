@@ -1,0 +1,248 @@
+"""Steps chosen at random: whole episodes dealt to parts, and single steps drawn.
+
+Several recordings as one: states that bear the same name are the same state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError, require_integer
+from bisimetric.mdp._validation import freeze
+
+if TYPE_CHECKING:
+    from bisimetric.transitions import Transitions
+
+
+NUM_SPLIT_TRIALS = 32
+"""Random deals of episodes to parts, of which the nearest to the shares is kept."""
+
+FRACTION_TOLERANCE = 1e-8
+"""How far shares may sum from 1."""
+
+
+def find_episode_boundaries(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Where episodes start, and n at last, (episodes + 1,); `ended` (n,) closes them.
+
+    >>> boundaries(np.array([False, True, False])).tolist()
+    [0, 2, 3]
+    """
+    stops = np.flatnonzero(ended[:-1]) + 1
+    return np.concatenate([[0], stops, [len(ended)]])
+
+
+def assign_episodes(
+    lengths: NDArray[np.int64], fractions: tuple[float, ...], seed: Any
+) -> NDArray[np.int64]:
+    """The part of each episode, (episodes,): steps in the given shares, each part with one."""
+    wanted = _validate_fractions(fractions)
+    episodes, parts = len(lengths), len(fractions)
+    if episodes < parts:
+        raise InputError(
+            f"Transitions: {episodes} episodes cannot be split into {parts} parts, which get whole "
+            "ones; collect more, or ask for fewer parts."
+        )
+    rng = np.random.default_rng(require_integer("split", "key", seed))
+    total = lengths.sum()
+    targets = np.minimum(np.cumsum(wanted) * total, total)
+    nearest, least = np.zeros(episodes, np.int64), np.inf
+    for _ in range(NUM_SPLIT_TRIALS):
+        order = rng.permutation(episodes)
+        steps = np.concatenate([[0], np.cumsum(lengths[order])])
+        cuts = _place_cuts(steps, targets[:-1])
+        miss = np.abs(np.diff(steps[cuts]) - wanted * total).sum()
+        if miss < least:
+            least = miss
+            nearest[order] = np.repeat(np.arange(parts), np.diff(cuts))
+        if miss < 1:
+            break
+    return nearest
+
+
+def _place_cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many of the episodes come before each cut; `steps` are those before each episode."""
+    after = np.searchsorted(steps, targets)
+    cuts = np.where(steps[after] - targets < targets - steps[after - 1], after, after - 1)
+    episodes, parts = len(steps) - 1, len(targets) + 1
+    # A cut leaves at least one episode to every part before it and after it.
+    for part in range(1, parts):
+        before = cuts[part - 2] if part > 1 else 0
+        cuts[part - 1] = np.clip(cuts[part - 1], before + 1, episodes - (parts - part))
+    return np.concatenate([[0], cuts, [episodes]])
+
+
+def sample_indices(num_steps: int, n: Any, seed: Any, replacement: bool) -> NDArray[np.int64]:
+    """Indices (n,) of random steps."""
+    size = require_integer("sample", "n", n, 1)
+    if size > num_steps and not replacement:
+        raise InputError(
+            f"sample: n is {size:,} and there are {num_steps:,} steps; take at most so many, or say "
+            "replacement=True."
+        )
+    rng = np.random.default_rng(require_integer("sample", "key", seed))
+    return rng.choice(num_steps, size, replace=replacement)
+
+
+def _validate_fractions(fractions: tuple[float, ...]) -> NDArray[np.float64]:
+    try:
+        wanted = np.array(fractions, dtype=np.float64)
+        if wanted.ndim == 1 and (wanted > 0).all() and abs(wanted.sum() - 1) <= FRACTION_TOLERANCE:
+            return np.asarray(wanted / wanted.sum())
+    except (TypeError, ValueError):
+        pass
+    listed = ", ".join(map(str, fractions)) or "none"
+    raise InputError(f"split: the shares are {listed} and must be positive and sum to 1.")
+
+
+def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
+    """The fields of `Transitions.concatenate`."""
+    if not parts:
+        raise InputError("Transitions: there is nothing to concatenate; give at least one.")
+    _require_compatible_parts(parts)
+    names, numbers = _match_state_names(parts)
+    columns = [_renumber_states(part, number) for part, number in zip(parts, numbers, strict=True)]
+    fields: dict[str, Any] = {
+        name: freeze(np.concatenate([column[name] for column in columns]))
+        for name in columns[0]
+        if name != "truncated"
+    }
+    counted = [part.num_states for part in parts if part.num_states is not None]
+    num_states = len(names) if names is not None else max(counted, default=None)
+    made = [part.metadata for part in parts]
+    return {
+        **fields,
+        "truncated": _mark_truncations(parts, columns),
+        "num_states": num_states,
+        "num_actions": parts[0].num_actions,
+        "names": names,
+        "action_names": _merge_action_names(parts),
+        "positions": _merge_positions(parts, numbers, num_states),
+        "made": made[0] if all(each == made[0] for each in made) else {"parts": made},
+    }
+
+
+def observations_are_ids(transitions: Transitions) -> bool:
+    """Whether the observations are the ids of states, as they are where none were given."""
+    if (
+        transitions.states is None
+        or transitions.next_states is None
+        or transitions.observations.ndim != 1
+    ):
+        return False
+    return transitions.observations.dtype.kind in "iu" and bool(
+        (transitions.observations == transitions.states).all()
+        and (transitions.next_observations == transitions.next_states).all()
+    )
+
+
+def _require_compatible_parts(parts: Sequence[Transitions]) -> None:
+    first = parts[0]
+    for number, part in enumerate(parts):
+        for name in ("observations", "actions"):
+            one, other = getattr(first, name), getattr(part, name)
+            if one.shape[1:] != other.shape[1:] or one.dtype.kind != other.dtype.kind:
+                raise InputError(
+                    f"Transitions: part {number} has {name} {other.shape[1:]} {other.dtype} and "
+                    f"part 0 has {one.shape[1:]} {one.dtype}; all must be alike."
+                )
+        if part.num_actions != first.num_actions:
+            raise InputError(
+                f"Transitions: part {number} has {part.num_actions} actions and part 0 has "
+                f"{first.num_actions}; give all of them the same num_actions."
+            )
+        for name in ("states", "names"):
+            if (getattr(part, name) is None) != (getattr(first, name) is None):
+                raise InputError(
+                    f"Transitions: of part {number} and part 0 only one has {name}; give {name} to "
+                    "all of them, or to none."
+                )
+
+
+def _match_state_names(
+    parts: Sequence[Transitions],
+) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64] | None]]:
+    """The names of all, and for each part the ids that its own become, None where they stay."""
+    if all(part.names == parts[0].names for part in parts):
+        return parts[0].names, [None] * len(parts)
+    known: dict[str, int] = {}
+    numbers: list[NDArray[np.int64] | None] = []
+    for part in parts:
+        ids = [known.setdefault(name, len(known)) for name in part.names or ()]
+        numbers.append(np.array(ids, dtype=np.int64))
+    return tuple(known), numbers
+
+
+def _renumber_states(
+    part: Transitions, new_ids: NDArray[np.int64] | None
+) -> dict[str, NDArray[Any]]:
+    """The columns of a part, its ids replaced."""
+    columns = {
+        "observations": part.observations,
+        "actions": part.actions,
+        "rewards": part.rewards,
+        "next_observations": part.next_observations,
+        "terminated": part.terminated,
+        "truncated": part.truncated,
+    }
+    states, following = part.states, part.next_states
+    if states is None or following is None:
+        return columns
+    if new_ids is not None:
+        states, following = new_ids[states], new_ids[following]
+        if observations_are_ids(part):
+            columns |= {"observations": states, "next_observations": following}
+    return {**columns, "states": states, "next_states": following}
+
+
+def _mark_truncations(
+    parts: Sequence[Transitions], columns: Sequence[dict[str, NDArray[Any]]]
+) -> NDArray[np.bool_]:
+    """Truncated, also where a part stops and the next does not go on from there."""
+    truncated = np.concatenate([part.truncated for part in parts])
+    last = -1
+    for one, other in itertools.pairwise(columns):
+        last += len(one["rewards"])
+        goes_on = np.array_equal(one["next_observations"][-1], other["observations"][0])
+        truncated[last] |= not (goes_on or one["terminated"][-1])
+    return freeze(truncated)
+
+
+def _merge_action_names(parts: Sequence[Transitions]) -> tuple[str, ...] | None:
+    given = [part.action_names for part in parts if part.action_names is not None]
+    for names in given:
+        if names != given[0]:
+            raise InputError(
+                f"Transitions: the parts name their actions {', '.join(given[0])} and "
+                f"{', '.join(names)}; give all of them the same."
+            )
+    return given[0] if given else None
+
+
+def _merge_positions(
+    parts: Sequence[Transitions],
+    new_ids: Sequence[NDArray[np.int64] | None],
+    num_states: int | None,
+) -> NDArray[np.float64] | None:
+    """The position of each state, or None where one has none; parts must not contradict."""
+    if num_states is None:
+        return None
+    found = np.full((num_states, 2), np.nan)
+    for index, (part, number) in enumerate(zip(parts, new_ids, strict=True)):
+        if part.positions is None:
+            continue
+        ids = np.arange(len(part.positions)) if number is None else number
+        moved = ((found[ids] != part.positions) & ~np.isnan(found[ids])).any(axis=1)
+        if moved.any():
+            s = int(np.argmax(moved))
+            raise InputError(
+                f"Transitions: part {index} puts state {part.names[s] if part.names else s} at "
+                f"{part.positions[s].tolist()} and a part before it at {found[ids[s]].tolist()}; "
+                "give all of them the same positions."
+            )
+        found[ids] = part.positions
+    return None if np.isnan(found).any() else freeze(found)

@@ -1,0 +1,222 @@
+"""Python functions as agents: what they are shown, what they remember, and what they may return."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bisimetric import agents, games
+from bisimetric.agents.callables import FunctionAgent, make_agent
+from bisimetric.errors import InputError
+
+FRESH = np.ones(2, bool)
+SHOWN = np.arange(2 * 4 * 84 * 84).reshape(2, 4, 84, 84).astype(np.uint8)
+
+MODULE = """
+from __future__ import annotations
+import dataclasses
+from bisimetric.agents.callables import FunctionAgent
+
+def act(observation, state):
+    steps = (state or 0) + 1
+    return (steps % 6, [float(observation.mean()), steps], 0.5), steps
+
+def made():
+    return act
+
+@dataclasses.dataclass
+class Recurrent:
+    decay: float = 0.5
+    def __call__(self, observation, state):
+        trace = observation.mean() if state is None else self.decay * state + observation.mean()
+        return (2, [trace], trace), trace
+
+class Needy:
+    def __init__(self, size):
+        self.size = size
+
+number = 7
+ready = FunctionAgent("ready", act, 6)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with agents in the current folder, by a name that no other test has used."""
+    name = f"agents_of_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return name
+
+
+def returning(what: Any) -> FunctionAgent:
+    return FunctionAgent("mine", lambda observation, state: what, 6)
+
+
+def test_a_function_sees_each_observation_and_the_state_of_its_game() -> None:
+    def act(observation: Any, state: Any) -> Any:
+        trail = (*(state or ()), int(observation[0, 0, 0]))
+        return (len(trail), [sum(trail)], -sum(trail)), trail
+
+    played = FunctionAgent("trail", act, 6)
+    first = np.zeros((2, 4, 84, 84), np.uint8)
+    first[:, 0, 0, 0] = 5, 7
+    memory = played.initial_state(2)
+    seen, memory = played.act(first, memory, FRESH)
+    seen, memory = played.act(first + 1, memory, np.array([False, True]))
+    assert memory == [(5, 6), (8,)]
+    assert seen.action.tolist() == [2, 1]
+    assert seen.features.tolist() == [[11.0], [8.0]]
+    assert seen.value.tolist() == [-11.0, -8.0]
+    dtypes = [each.dtype for each in seen]
+    assert dtypes == [np.int64, np.float32, np.float32]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_each_game_has_a_state_of_its_own(starts: list[list[bool]]) -> None:
+    def count(observation: Any, state: Any) -> Any:
+        return (0, [0.0], 0.0), 1 if state is None else state + 1
+
+    played = FunctionAgent("count", count, 6)
+    memory, expected = played.initial_state(3), [0, 0, 0]
+    for fresh in starts:
+        _, memory = played.act(np.zeros((3, 4, 84, 84), np.uint8), memory, np.array(fresh))
+        expected = [1 if begins else n + 1 for begins, n in zip(fresh, expected, strict=True)]
+        assert memory == expected
+
+
+def test_a_function_may_keep_what_it_is_shown_and_not_change_it() -> None:
+    kept: list[NDArray[np.uint8]] = []
+
+    def act(observation: Any, state: Any) -> Any:
+        kept.append(observation)
+        return (0, [0.0], 0.0), None
+
+    played = FunctionAgent("keeper", act, 6)
+    buffer = SHOWN.copy()
+    played.act(buffer, played.initial_state(2), FRESH)
+    buffer[:] = 0
+    np.testing.assert_array_equal(kept[1:], SHOWN)
+    with pytest.raises(ValueError, match="read-only"):
+        kept[1][:] = 0
+
+
+def test_a_function_plays_real_games(module: str) -> None:
+    played = agents.load(f"{module}:act", "Pong")
+    assert (played.num_actions, played.num_features, played.observation_shape) == (
+        6,
+        2,
+        (4, 84, 84),
+    )
+    world, memory = games.AtariGames("Pong", 2), played.initial_state(2)
+    moves = world.reset()
+    for _ in range(5):
+        seen, memory = played.act(moves.observations, memory, moves.is_first)
+        moves = world.step(seen.action)
+    assert memory == [5, 5]
+    assert seen.features[:, 1].tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("name", ["act", "made", "Recurrent"])
+@pytest.mark.parametrize("form", ["{}:{}", "{}.py:{}", "./{}.py:{}"])
+def test_functions_factories_and_classes_are_found(form: str, name: str, module: str) -> None:
+    played = agents.load(form.format(module, name), "Pong")
+    assert played.name == form.format(module, name)
+    seen, _ = played.act(SHOWN, played.initial_state(2), FRESH)
+    assert seen.features[:, 0] == pytest.approx(SHOWN.mean((1, 2, 3)))
+
+
+def test_an_agent_that_is_one_already_stays_as_it_is() -> None:
+    found = returning(((0, [1.0], 2.0), None))
+    assert make_agent("mine", found, 6) is found
+    assert make_agent("mine", lambda: found, 6) is found
+
+
+def test_an_agent_object_of_another_game_is_refused(module: str) -> None:
+    assert agents.load(f"{module}:ready", "Pong").num_actions == 6
+    with pytest.raises(InputError, match="ready: chooses among 6 actions and Asterix has 9"):
+        agents.load(f"{module}:ready", "Asterix")
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, r"mine: it returned None; it must be f\(observation, state\) -> \(action, feat"),
+        ((0, [1.0], 0.5), r"it returned \(0, \[1.0\], 0.5\); it must be"),
+        (((0, [1.0]), None), "it must be f"),
+        (
+            ((6, [1.0], 0.5), None),
+            "it chose the action 6, and this game has the actions 0 to 5, ",
+        ),
+        (((-1, [1.0], 0.5), None), "it chose the action -1, and"),
+        (((1.0, [1.0], 0.5), None), r"it chose the action 1\.0, and"),
+        ((("up", [1.0], 0.5), None), "it chose the action 'up', and"),
+        (((0, [[1.0]], 0.5), None), r"features have the shape \(1, 1\) and must be a vector"),
+        (((0, 1.0, 0.5), None), r"features have the shape \(\) and must be a vector"),
+        (((0, [], 0.5), None), r"features have the shape \(0,\) and must be a vector"),
+        (((0, ["red"], 0.5), None), r"its features \['red'\] and its value 0.5 must be numbers"),
+        (((0, [1.0], None), None), "its value None must be numbers"),
+        (((0, [np.nan], 0.5), None), "its features or its value are not finite"),
+        (((0, [1.0], np.inf), None), "its features or its value are not finite"),
+    ],
+)
+def test_what_a_function_returns_is_checked(returned: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        returning(returned)
+
+
+def test_the_number_of_features_stays_the_same() -> None:
+    def act(observation: Any, state: Any) -> Any:
+        return (0, [0.0, 0.0] if observation.any() else [0.0], 0.0), None
+
+    played = FunctionAgent("mine", act, 6)
+    with pytest.raises(InputError, match="mine: it returned 2 features, and 1 for its first obs"):
+        played.act(SHOWN, played.initial_state(2), FRESH)
+
+
+def test_numpy_numbers_will_do() -> None:
+    played = returning(((np.int32(3), np.ones(4), np.float64(2)), None))
+    seen, _ = played.act(SHOWN, played.initial_state(2), FRESH)
+    assert seen.action.tolist() == [3, 3]
+    assert seen.features.shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("{}:actt", "has no 'actt'; did you mean 'act'?"),
+        ("{}:zzzzz", r"has no 'zzzzz'\."),
+        ("{}:number", r"7 is no agent; it must be f\(observation, state\)"),
+        ("{}:Needy", "Needy needs arguments; give a factory that needs none"),
+        ("no_such_module:act", r"cannot be imported \(ModuleNotFoundError: No module named 'no_s"),
+        ("no_such_file.py:act", r"there is no file no_such_file\.py"),
+    ],
+)
+def test_names_that_lead_nowhere_are_refused(form: str, said: str, module: str) -> None:
+    with pytest.raises(InputError, match=said):
+        agents.load(form.format(module), "Pong")
+
+
+def test_a_module_that_fails_is_named(module: str) -> None:
+    Path("broken.py").write_text("1 / 0")
+    with pytest.raises(
+        InputError, match=r"broken\.py cannot be imported \(ZeroDivisionError: division by zero\)\."
+    ):
+        agents.load("broken.py:act", "Pong")
+
+
+def test_an_installed_package_is_not_replaced_by_a_file_here(module: str) -> None:
+    Path("json.py").write_text("def act(observation, state): return (0, [1.0], 0.0), None")
+    with pytest.raises(InputError, match="json has no 'act'"):
+        agents.load("json:act", "Pong")
+    assert agents.load("json.py:act", "Pong").num_features == 1
+    assert hasattr(sys.modules["json"], "loads")

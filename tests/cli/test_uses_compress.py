@@ -1,0 +1,125 @@
+"""`bisimetric uses compress`, and the pictures of thinned buffers."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bisimetric import InputError, Transitions, exact, sampled, uses, worlds
+from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
+from tests.commands import Run, refused
+from tests.uses.test_compress import steps_of
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    mdp = worlds.load("mirrored-rooms", discount=0.9)
+    exact.bisimulation(mdp).save(tmp_path / "d.npz")
+    steps_of(mdp, 400, 0).save(tmp_path / "data.npz")
+    return tmp_path
+
+
+def test_kept_steps_are_saved_said_and_drawn(run: Run, files: Path) -> None:
+    words = ("--keep", "0.1", "-o", "thinned.npz", "--png", "radius.png", "--proof")
+    done = run("uses", "compress", "data.npz", "d.npz", *words)
+    assert done.code == 0, done.err
+    from bisimetric import Distance
+
+    found = uses.compress(Transitions.load("data.npz"), Distance.load("d.npz"), 0.1)
+    thinned = Transitions.load("thinned.npz")
+    assert (thinned.rewards == found.transitions.rewards).all()
+    assert thinned.metadata["thinned"] == {"from": 400, "radius": found.radius}
+    assert Path("radius.png").read_bytes().startswith(b"\x89PNG")
+    assert "kept       40 of 400 steps, 0.1\n" in done.out
+    assert f"radius     {found.radius:.6g}: every step" in done.out
+    assert f"at most {found.value_bound:.6g}; really {found.value_gap:.6g} (error " in done.out
+    assert done.out.endswith("exact bisimulation thinned.npz --set unseen=lacking\n")
+
+
+def test_a_number_of_steps_and_nothing_to_save(run: Run, files: Path) -> None:
+    done = run("uses", "compress", "data.npz", "d.npz", "--keep", "7")
+    assert "kept       7 of 400 steps" in done.out
+    assert done.out.endswith("next: add -o thinned.npz to keep the steps\n")
+
+
+def test_nothing_proven_is_said_and_refused_as_a_proof(run: Run, files: Path) -> None:
+    data = Transitions.load("data.npz")
+    sampled.bisimulation(data[:100], discount=0.9, seed=0, steps=100).save("s.npz")
+    done = run("uses", "compress", "data.npz", "s.npz", "--keep", "0.1")
+    assert "promise    none: nothing is proven of this distance for these steps\n" in done.out
+    assert "twice" not in done.out
+    compress = ("uses", "compress", "data.npz", "s.npz", "--keep", "0.1", "--proof")
+    refused(run(*compress), "proof was asked for, and nothing is proven")
+
+
+@pytest.mark.slow
+def test_a_network_is_a_distance_as_well(run: Run, files: Path) -> None:
+    from bisimetric import learned
+
+    learned.bisimulation(Transitions.load("data.npz"), updates=5, seed=0).save("d.safetensors")
+    done = run("uses", "compress", "data.npz", "d.safetensors", "--keep", "0.1")
+    assert done.code == 0, done.err
+    assert "promise    none" in done.out
+
+
+def test_mistakes_are_one_line(run: Run, files: Path) -> None:
+    compress = ("uses", "compress", "data.npz", "d.npz", "--keep")
+    refused(run(*compress, "many"), "--keep is many and must be a share such as 0.1")
+    refused(run(*compress, "401"), "keep is 401 and there are 400 steps")
+    refused(run(*compress, "0"), "keep is 0 and must be")
+    refused(run(*compress, "2.5"), "keep is 2.5 and must be a share")
+    refused(run(*compress, "9", "-o", "x.csv"), "cannot save transitions as x.csv")
+    refused(run(*compress, "9", "-o", "data.npz"), "data.npz is read by this command")
+    refused(run(*compress, "9", "--png", "x.gif"), "cannot save a picture as x.gif")
+    refused(run("uses", "compress", "d.npz", "d.npz", "--keep", "9"), "no file of transitions")
+    refused(run("uses", "compress", "data.npz", "data.npz", "--keep", "9"), "no distance file")
+    exact.bisimulation(worlds.load("pessimism")).save("other.npz")
+    refused(
+        run("uses", "compress", "data.npz", "other.npz", "--keep", "9"),
+        "the data has 31 states and the distance 3",
+    )
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    compress = ("uses", "compress", "data.npz", "d.npz", "--keep", "9", "-o", "thinned.npz")
+    refused(run(*compress), "No space left on device")
+    assert sorted(path.name for path in files.iterdir()) == ["d.npz", "data.npz"]
+
+
+def test_the_radius_is_drawn_from_where_every_action_is_kept() -> None:
+    mdp = worlds.load("mirrored-rooms", discount=0.9)
+    found = uses.compress(steps_of(mdp, 400, 0), exact.bisimulation(mdp), 40)
+    axes = plot_covering_radius(found).axes[0]
+    line, point = axes.lines
+    assert np.asarray(line.get_xdata()).tolist() == list(range(4, 41))
+    assert np.allclose(np.asarray(line.get_ydata()), found.radii[3:])
+    assert np.asarray(point.get_xydata()).tolist() == [[40.0, found.radius]]
+    assert axes.texts[0].get_text() == f"40 of 400 steps, radius {found.radius:.4g}"
+    all_covered = uses.compress(steps_of(mdp, 400, 0), exact.bisimulation(mdp), 1.0)
+    last = plot_covering_radius(all_covered).axes[0].lines[1].get_xydata()
+    assert np.asarray(last).tolist() == [[400.0, 0.0]]
+
+
+def test_losses_are_means_with_intervals() -> None:
+    losses = {"a": [[0.9, 0.5], [0.7, 0.3]], "b": [[0.2, 0.1]]}
+    small = {"b": [[0.02, 0.01]]}
+    figure = plot_compression_regret(
+        [0.1, 1.0], {"one": losses, "two": small}, columns=1, title="both"
+    )
+    first, second = figure.axes
+    assert np.allclose(np.asarray(first.lines[0].get_ydata()), [0.8, 0.4])
+    assert len(first.collections) == 1
+    assert (len(first.lines), len(second.lines)) == (3, 1)  # the line of random actions
+    with pytest.raises(InputError, match="thinning: there is nothing to draw"):
+        plot_compression_regret([0.1], {})
+    assert not plot_compression_regret([0.5], {"one": {"a": [[0.2]]}, "none": {}}).axes[1].lines

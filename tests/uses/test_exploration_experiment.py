@@ -1,0 +1,263 @@
+"""Agents that explore, what is measured of them, the picture and the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bisimetric import MDP, Distance, InputError, exact, planning, relation, uses, worlds
+from bisimetric.uses.exploration import experiment
+from bisimetric.uses.exploration.environments import MDPEnvironment
+from bisimetric.uses.exploration.experiment import (
+    ExplorationArm,
+    ExplorationComparison,
+    QLearningConfig,
+    compare,
+    run_arm,
+    run_q_learning,
+)
+from bisimetric.views.error_curves import compute_confidence_interval
+from bisimetric.views.exploration import format_comparison, plot_exploration
+from tests.commands import Run, refused
+
+
+@pytest.fixture(scope="module")
+def rooms() -> MDP:
+    return worlds.load("mirrored-rooms")
+
+
+@pytest.fixture(scope="module")
+def d(rooms: MDP) -> Distance:
+    return exact.bisimulation(rooms.replace(discount=0.9))
+
+
+@pytest.fixture(scope="module")
+def found(rooms: MDP, d: Distance) -> ExplorationComparison:
+    arms = {
+        "no bonus": ExplorationArm("none"),
+        "counts": ExplorationArm("states"),
+        "distance": ExplorationArm("distance", d),
+    }
+    return compare(rooms, arms, steps=300, num_seeds=3, start="6,1", max_episode_steps=40)
+
+
+def taken(mdp: MDP, arm: ExplorationArm, count: int, key: int = 0) -> list[Any]:
+    return list(itertools.islice(run_arm(mdp, arm, 0, 50, key), count))
+
+
+def test_the_same_key_is_the_same_run(rooms: MDP, d: Distance) -> None:
+    for arm in (
+        ExplorationArm("none"),
+        ExplorationArm("states"),
+        ExplorationArm("distance", d),
+        ExplorationArm("own steps"),
+    ):
+        assert taken(rooms, arm, 400) == taken(rooms, arm, 400)
+        assert taken(rooms, arm, 400) != taken(rooms, arm, 400, key=1)
+
+
+def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
+    assert len(np.unique(relation.bisimulation(rooms))) == 31, "no two states are alike"
+    counts = taken(rooms, ExplorationArm("states", scale=0.01), 500)
+    near = ExplorationArm("distance", d, scale=0.01, radius=float(d.values[d.values > 0].min()))
+    assert taken(rooms, near, 500) == counts
+    assert taken(rooms, dataclasses.replace(near, rule="nearest"), 500) == counts
+    assert taken(rooms, dataclasses.replace(near, radius=None), 500) != counts
+    for source in ("states", "own steps"):
+        assert taken(rooms, ExplorationArm(source, scale=0.0), 300) == taken(
+            rooms, ExplorationArm("none"), 300
+        )
+
+
+def test_own_steps_count_until_they_pay_differently(
+    rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "FIRST", 100)
+    sparse = rooms.replace(R=np.maximum(rooms.R, 0.0))
+    own, counts = (
+        taken(sparse, ExplorationArm(source), 1500) for source in ("own steps", "states")
+    )
+    paid = next(number for number, step in enumerate(own) if step.reward > 0)
+    estimated = next(each for each in (100 * 2**k for k in range(20)) if each > paid)
+    assert own[:estimated] == counts[:estimated]
+    assert own != counts
+    data = own[:estimated]
+    learned: list[Any] = []
+    environment = uses.bonus(MDPEnvironment(sparse), 1 - np.eye(31), radius=0.0)
+    watched = experiment.OnlineDistance(sparse, environment, None).track(iter(data))
+    for step in data:
+        learned.append(environment.visits.radius)
+        environment.visits = environment.visits.visit(step.successor)[1]
+        assert next(watched) == step
+    assert learned == [0.0] * estimated
+    assert environment.visits.radius > 0, "the steps have a distance, and its median"
+    assert environment.visits.counts.sum() == estimated
+
+
+def test_an_agent_learns_what_is_best(rooms: MDP) -> None:
+    sure = rooms.replace(discount=0.9)
+    learner = QLearningConfig(0.9, initial_value=1.0, epsilon=0.3)
+    walk = run_q_learning(MDPEnvironment(sure, "3,1", 30), sure.action_mask, learner, seed=0)
+    last = list(itertools.islice(walk, 20_000))[-2_000:]
+    greedy = planning.optimal_values(sure).values
+    best = sure.R + 0.9 * greedy[sure.next_state]
+    right = [best[step.state, step.action] >= greedy[step.state] - 1e-6 for step in last]
+    assert np.mean(right) > 0.7, "all but the random ones"
+
+
+def test_an_agent_takes_only_what_a_state_has() -> None:
+    mdp = MDP.deterministic(
+        [[1, 0], [0, 1]],
+        [[0.0, 5.0], [1.0, 5.0]],
+        discount=0.9,
+        available=[[True, False], [True, False]],
+    )
+    assert {step.action for step in taken(mdp, ExplorationArm("states", epsilon=0.5), 200)} == {0}
+    assert (
+        compare(mdp, {"counts": ExplorationArm("states")}, steps=50, num_seeds=1).goals[0, 0, -1]
+        == 25
+    )
+
+
+def test_what_is_measured_is_what_was_done(
+    rooms: MDP, d: Distance, found: ExplorationComparison
+) -> None:
+    assert found.names == ("no bonus", "counts", "distance")
+    assert found.steps.tolist() == list(range(3, 301, 3))
+    assert found.num_reachable == 31
+    start = rooms.state("6,1")
+    for row, arm in enumerate(
+        (ExplorationArm("none"), ExplorationArm("states"), ExplorationArm("distance", d))
+    ):
+        for key in range(3):
+            walk = itertools.islice(run_arm(rooms, arm, start, 40, key), 300)
+            seen, goals, first = {start}, 0, np.inf
+            for number, step in enumerate(walk, start=1):
+                seen.add(step.successor)
+                goals += step.reward == 1
+                first = min(first, number if step.reward == 1 else np.inf)
+                if number % 3 == 0:
+                    assert found.visited[row, key, number // 3 - 1] == len(seen)
+                    assert found.goals[row, key, number // 3 - 1] == goals
+            assert found.first_goal[row, key] == first
+    assert (np.diff(found.visited, axis=2) >= 0).all()
+
+
+def test_states_that_behave_alike_are_one() -> None:
+    copies = worlds.load("duplicated-grid")
+    several = compare(copies, {"none": ExplorationArm("none")}, steps=200, num_seeds=1)
+    assert several.num_reachable == 31
+    assert several.visited.max() <= 31
+
+
+def test_numbers_are_saved_whole(found: ExplorationComparison, tmp_path: Path) -> None:
+    found.save(tmp_path / "x.npz")
+    again = ExplorationComparison.load(tmp_path / "x.npz")
+    for field in dataclasses.fields(found):
+        one, other = getattr(found, field.name), getattr(again, field.name)
+        assert (one == other).all() if isinstance(one, np.ndarray) else one == other
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:300])
+    with pytest.raises(InputError, match=r"cut\.npz is cut short or holds no exploration"):
+        ExplorationComparison.load(tmp_path / "cut.npz")
+
+
+def test_what_cannot_be_compared_is_refused(
+    rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="there is nothing to compare; give at least one arm"):
+        compare(rooms, {})
+    with pytest.raises(InputError, match="the largest reward of this world is 0, so that there is"):
+        compare(rooms.replace(R=np.minimum(rooms.R, 0)), {"none": ExplorationArm("none")})
+    with pytest.raises(InputError, match="there is no state 31"):
+        compare(rooms, {"none": ExplorationArm("none")}, start=31)
+    with pytest.raises(InputError, match="steps is 0 and must be a whole number, at least 1"):
+        compare(rooms, {"none": ExplorationArm("none")}, steps=0)
+    with pytest.raises(InputError, match="Environment: has 31 states, and d knows 3"):
+        compare(rooms, {"other": ExplorationArm("distance", 1 - np.eye(3))}, steps=10)
+
+    def missing(package: str) -> Any:
+        raise ImportError(package)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(InputError, match=r"gymnasium is not installed; pip install 'bisimetric\["):
+        compare(rooms, {"none": ExplorationArm("none")}, steps=10)
+
+
+def test_lines_of_a_picture_are_means(found: ExplorationComparison) -> None:
+    for many in ({"rooms": found}, {"rooms": found, "again": found}):
+        figure = plot_exploration(many)
+        assert len(figure.axes) == 2 * len(many)
+        for panel, numbers in zip(
+            (figure.axes[0], figure.axes[len(many)]), (found.visited, found.goals), strict=True
+        ):
+            named = {line.get_label(): line for line in panel.lines}
+            for row, name in enumerate(found.names):
+                assert np.allclose(named[name].get_ydata(), numbers[row].mean(axis=0))
+                assert np.allclose(named[name].get_xdata(), found.steps)
+            assert len(panel.collections) == 3, "one interval a line"
+    assert plot_exploration({"rooms": found}).get_suptitle() == "rooms"
+    alone = dataclasses.replace(
+        found, **{name: getattr(found, name)[:, :1] for name in ("visited", "goals", "first")}
+    )
+    assert not plot_exploration({"one key": alone}).axes[0].collections
+    with pytest.raises(InputError, match="exploration: there is nothing to draw"):
+        plot_exploration({})
+
+
+def test_lines_of_a_table_are_the_numbers(found: ExplorationComparison) -> None:
+    never = dataclasses.replace(found, first_goal=np.full((3, 3), np.inf))
+    said = list(format_comparison(found))
+    assert len(said) == 5
+    for row, name in enumerate(found.names):
+        mean, half = compute_confidence_interval(found.goals[row, :, -1])
+        assert said[row + 1].startswith(name)
+        assert said[row + 1].endswith(f"{mean:.1f} +- {half:.1f}")
+    assert "never  0 of 3" in list(format_comparison(never))[1]
+
+
+def test_the_command_saves_says_and_draws(run: Run, tmp_path: Path) -> None:
+    words = ("--steps", "200", "--keys", "2", "--start", "6,1", "-o", "x.npz", "--png", "x.png")
+    done = run("uses", "explore", "mirrored-rooms", *words)
+    assert done.code == 0, done.err
+    saved = ExplorationComparison.load(tmp_path / "x.npz")
+    assert saved.names == ("no bonus", "counts", "distance")
+    assert saved.metadata["start"] == "6,1"
+    assert all(line in done.out for line in format_comparison(saved))
+    assert "of the world's own model: it knows where the rewards are" in done.out
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
+    assert done.out.endswith("saved      x.npz\nsaved      x.png\n")
+
+
+def test_the_command_takes_a_table_and_all_arms(run: Run, rooms: MDP, tmp_path: Path) -> None:
+    exact.lax(rooms).save(tmp_path / "d.npz")
+    kinds = ("none", "counts", "distance", "nearest", "own-steps")
+    words = ("--table", "d.npz", "--steps", "100", "--keys", "1", "--radius", "3")
+    done = run("uses", "explore", "mirrored-rooms", *words, "--arms", *kinds)
+    assert done.code == 0, done.err
+    for name in ("no bonus", "counts", "distance,", "distance of own steps"):
+        assert f"\n{name}" in done.out
+    assert "d_lax, the lax bisimulation distance, discount 0.99, d.npz" in done.out
+    flat = MDP.deterministic([[1], [0]], [[1.0], [1.0]], discount=0.5)
+    np.savez(tmp_path / "flat.npz", P=flat.P.toarray()[None], R=flat.R)
+    done = run("uses", "explore", "flat.npz", "--steps", "20", "--keys", "1")
+    assert "all are 0: by it no state is new" in done.out, done.err
+
+
+def test_mistakes_are_one_line(run: Run, tmp_path: Path) -> None:
+    explore = ("uses", "explore", "mirrored-rooms", "--steps", "50")
+    exact.bisimulation(worlds.load("pessimism")).save(tmp_path / "small.npz")
+    refused(run(*explore, "--table", "small.npz"), "small.npz knows 3 states", "has 31")
+    refused(run(*explore, "--table", "none.npz"), "none.npz")
+    refused(run(*explore, "-o", "x.csv"), "cannot save curves as x.csv", "end in .npz")
+    refused(run(*explore, "--png", "x.gif"), "cannot save a picture as x.gif")
+    refused(run(*explore, "--table", "small.npz", "-o", "small.npz"), "read by this command")
+    refused(run(*explore, "--start", "9,9"), "there is no state '9,9'")
+    refused(run(*explore, "--scale", "-1"), "scale is -1.0 and must be a number, at least 0")
+    refused(run(*explore, "--keys", "0"), "keys is 0 and must be a whole number")
+    refused(run("uses", "explore", "CliffWalking-v1"), "the largest reward of this world is")

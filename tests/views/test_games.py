@@ -1,0 +1,308 @@
+"""Figures of games: curves with marks, frames at both ends, training, sweeps; from real games."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.games import Episode, play
+from bisimetric.games.agent import IdleAgent
+from bisimetric.views import games
+from bisimetric.views.games.canvas import render_figure
+from bisimetric.views.games.episode_distances import measure_episode
+from bisimetric.views.games.episode_figures import find_events
+from tests.gamers import Gamer
+
+
+@pytest.fixture(scope="module")
+def pong() -> Episode:
+    return play("Pong", Gamer("Pong", patience=8), max_steps=300)
+
+
+@pytest.fixture(scope="module")
+def invaders() -> Episode:
+    """Two games, in which lives are lost."""
+    return play("SpaceInvaders", IdleAgent("SpaceInvaders"), episodes=2, max_steps=2000)
+
+
+def away(episode: Episode, source: int = 0) -> NDArray[np.float64]:
+    """How far frames are from one of them, by what the agent found in them."""
+    bright = episode.features[:, :-1]
+    return np.asarray(np.abs(bright - bright[source]).sum(axis=1), np.float64)
+
+
+def labels(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def heights(line: Line2D) -> NDArray[np.float64]:
+    return np.asarray(line.get_ydata(), np.float64)
+
+
+def boxes(figure: Figure) -> tuple[Bbox, list[Bbox]]:
+    """Where the legend is, and where the panels with all their words are."""
+    render_figure(figure)
+    panels = [axes.get_tightbbox() for axes in figure.axes]
+    return figure.legends[0].get_window_extent(), [box for box in panels if box is not None]
+
+
+class TestMeasured:
+    def test_the_closest_so_far(self, pong: Episode) -> None:
+        shown = measure_episode(pong, away(pong, 7), source=7)
+        found = shown.find_closest_so_far(30)
+        for step in range(len(pong)):
+            past = [each for each in range(step + 1) if abs(each - 7) >= 30]
+            slow = min(past, key=lambda each: (shown.distances[each], each), default=-1)
+            assert found[step] == slow
+
+    def test_both_ends_keep_apart(self, pong: Episode) -> None:
+        shown = measure_episode(pong, away(pong))
+        nearest, furthest = shown.find_extremes(4, 25)
+        assert len(nearest) == len(furthest) == 4
+        assert furthest[0] == int(np.argmax(shown.distances))
+        assert nearest[0] == 25 + int(np.argmin(shown.distances[25:]))
+        for frames in ([0, *nearest], furthest):
+            assert np.diff(sorted(frames)).min() >= 25
+        assert (np.diff(shown.distances[nearest]) >= 0).all()
+        assert (np.diff(shown.distances[furthest]) <= 0).all()
+
+    def test_no_screen_twice(self, invaders: Episode) -> None:
+        """The second game is the first one once more, frame by frame."""
+        first, second = (invaders.screens[invaders.episode == game] for game in range(2))
+        assert (first[100] == second[100]).all()
+        for frames in measure_episode(invaders, away(invaders)).find_extremes(6):
+            assert len(frames) == 6
+            assert len(np.unique(invaders.screens[frames], axis=0)) == 6
+
+    def test_scores_start_again_with_a_game(self, invaders: Episode) -> None:
+        score = measure_episode(invaders, away(invaders)).compute_score()
+        for game in range(2):
+            of = invaders.episode == game
+            before = np.cumsum(invaders.rewards[of]) - invaders.rewards[of]
+            np.testing.assert_array_equal(score[of], before)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"distances": np.zeros(299)}, r"distances have shape \(299,\) .* has 300 frames"),
+            ({"distances": np.zeros((300, 1))}, r"distances have shape \(300, 1\)"),
+            ({"distances": np.full(300, np.nan)}, "distance of frame 0 is nan .* diverge"),
+            ({"distances": np.where(np.arange(300) == 17, np.inf, 0)}, "of frame 17 is inf"),
+            ({"distances": np.where(np.arange(300) == 5, -1.0, 0)}, "frame 5 is -1 and must be"),
+            ({"values": np.zeros(3)}, r"values have shape \(3,\)"),
+            ({"source": 300}, "source is frame 300 and the episode has frames 0 to 299"),
+            ({"source": -1}, "source is -1"),
+        ],
+    )
+    def test_bad_numbers_are_refused(
+        self, pong: Episode, change: dict[str, NDArray[np.float64]], words: str
+    ) -> None:
+        arguments = {"distances": away(pong), **change}
+        distances = arguments.pop("distances")
+        with pytest.raises(InputError, match=words):
+            games.plot_episode_curve(pong, distances, **arguments)  # type: ignore[arg-type]
+
+    def test_a_single_frame_is_no_picture(self, pong: Episode) -> None:
+        rows: dict[str, Any] = {
+            field.name: value[:1]
+            for field in dataclasses.fields(pong)
+            if isinstance(value := getattr(pong, field.name), np.ndarray) and len(value) == 300
+        }
+        with pytest.raises(InputError, match="the episode has 1 frame and a picture"):
+            games.plot_extremes(dataclasses.replace(pong, **rows), [0.0])
+
+
+class TestCurve:
+    def test_black_distances_and_blue_values_on_one_axis(self, pong: Episode) -> None:
+        values = 3 - away(pong) / 2
+        figure = games.plot_episode_curve(pong, away(pong), values=values, title="Two curves")
+        blue, black = figure.axes[0].lines[:2]
+        np.testing.assert_array_equal(black.get_ydata(), away(pong))
+        np.testing.assert_allclose(heights(blue), away(pong) / 2, rtol=1e-6)
+        assert black.get_color() == "black"
+        assert len(figure.axes) == 2
+        assert figure.get_suptitle() == "Two curves"
+        assert games.plot_episode_curve(pong, away(pong)).get_suptitle() == "Pong"
+
+    def test_values_of_another_size_get_an_axis_of_their_own(self, pong: Episode) -> None:
+        figure = games.plot_episode_curve(pong, away(pong), values=1000 * pong.values)
+        assert [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()] == [
+            "distance to the source",
+            "difference of values",
+        ]
+        assert "difference of values (right)" in labels(figure)
+
+    def test_values_all_alike_stay_on_the_axis(self, pong: Episode) -> None:
+        assert len(games.plot_episode_curve(pong, away(pong), values=np.zeros(300)).axes) == 2
+
+    def test_all_that_happens_is_marked(self, invaders: Episode) -> None:
+        found = {mark.name: mark.frames for mark in find_events(invaders)}
+        assert found["game starts"].tolist() == invaders.starts.tolist()
+        assert len(found["game starts"]) == 2
+        # Three lives a game.
+        assert found["life lost"].tolist() == invaders.life_losses.tolist()
+        assert len(found["life lost"]) == 6
+        assert "points lost" not in found
+        levels = dataclasses.replace(invaders, level_starts=np.array([70, 90]))
+        assert "level starts (2)" in labels(games.plot_episode_curve(levels, away(levels)))
+
+    def test_points_by_their_sign(self, pong: Episode) -> None:
+        played = dataclasses.replace(pong, rewards=np.zeros(300) + (np.arange(300) == 5) * 1.0)
+        assert [mark.format_label() for mark in find_events(played)] == [
+            "game starts (1)",
+            "points won (1)",
+        ]
+        found = {mark.name: mark.frames for mark in find_events(pong)}
+        assert found["points lost"].tolist() == np.flatnonzero(pong.rewards < 0).tolist()
+
+    def test_the_legend_explains_everything_and_covers_nothing(self, invaders: Episode) -> None:
+        figure = games.plot_episode_curve(invaders, away(invaders), source=10)
+        assert labels(figure)[:3] == [
+            "distance to the source",
+            "difference of values",
+            "the source, step 10",
+        ]
+        assert set(labels(figure)[3:]) == {mark.format_label() for mark in find_events(invaders)}
+        legend, panels = boxes(figure)
+        assert not any(legend.overlaps(panel) for panel in panels)
+
+
+class TestExtremes:
+    def test_frames_and_what_they_are(self, pong: Episode) -> None:
+        distances = away(pong, 3)
+        figure = games.plot_extremes(pong, distances, source=3, num_frames=3, min_gap=25)
+        nearest, furthest = measure_episode(pong, distances, source=3).find_extremes(3, 25)
+        pictures = [axes for axes in figure.axes if axes.images]
+        assert len(pictures) == 7
+        for axes, frame in zip(pictures, [3, *nearest, *furthest], strict=True):
+            np.testing.assert_array_equal(axes.images[0].get_array(), pong.render(frame))
+            assert f"step {frame}" in axes.get_title()
+        (bars,) = [axes for axes in figure.axes if axes.patches]
+        assert sum(bar.get_height() for bar in bars.patches) == 300  # type: ignore[attr-defined]
+
+    def test_a_short_episode_shows_what_there_is(self, pong: Episode) -> None:
+        figure = games.plot_extremes(pong, away(pong), num_frames=4, min_gap=290)
+        assert len([axes for axes in figure.axes if axes.images]) == 3
+
+    def test_count_must_be_whole(self, pong: Episode) -> None:
+        with pytest.raises(InputError, match="extremes: count is 0"):
+            games.plot_extremes(pong, away(pong), num_frames=0)
+        with pytest.raises(InputError, match="extremes: apart is 0"):
+            games.plot_extremes(pong, away(pong), min_gap=0)
+
+
+class TestTraining:
+    def test_scores_and_losses_by_game(self) -> None:
+        steps = np.arange(1, 6) * 1000
+        history: dict[str, Any] = {
+            "step": steps,
+            "score": [np.nan, 1, 2, 3, 4],
+            "loss": np.ones(5),
+            "games": steps,
+        }
+        figure = games.plot_agent_curve(
+            {"Pong": history, "Asterix": history}, target_scores={"Pong": 18}
+        )
+        assert [axes.get_title() for axes in figure.axes] == ["Pong", "Asterix", "", ""]
+        line, aim = figure.axes[0].lines
+        assert np.asarray(line.get_data()).tolist() == [steps[1:].tolist(), [1, 2, 3, 4]]
+        assert list(np.asarray(aim.get_ydata())) == [18, 18]
+        assert figure.axes[2].get_ylabel() == "loss"
+        assert len(figure.axes[1].lines) == 1
+
+    def test_seeds_have_a_mean_and_an_interval(self) -> None:
+        history: dict[str, Any] = {"step": [1, 2], "loss": [[9.0, 1.0], [7.0, np.nan]]}
+        figure = games.plot_metric_curve({"Pong": history})
+        (axes,) = figure.axes
+        assert np.asarray(axes.lines[0].get_ydata()).tolist() == [8.0, 1.0]
+        corners = np.asarray(axes.collections[0].get_paths()[0].vertices)
+        assert corners[:, 1].max() == pytest.approx(8 + 12.706, abs=0.01)
+        assert corners[:, 0].max() == 1
+
+    def test_a_game_without_a_measure_has_no_panel(self) -> None:
+        figure = games.plot_metric_curve(
+            {
+                "Pong": {"step": [1, 2], "loss": [1.0, 2.0]},
+                "Asterix": {"step": [1, 2], "distance": [1.0, 2.0]},
+            }
+        )
+        render_figure(figure)
+        assert [(axes.get_title(), axes.get_ylabel()) for axes in figure.axes] == [
+            ("Pong", "loss"),
+            ("Asterix", "mean distance"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("history", "words"),
+        [
+            ({"loss": [1.0]}, "agent_curve: the history of 'Pong' needs a 'step'"),
+            ({"step": [2, 1], "loss": [1.0, 2.0]}, "rising numbers"),
+            ({"step": [1, 2], "loss": [1.0]}, r"'loss' of 'Pong' has shape \(1,\)"),
+            ({"step": [1, 2], "loss": [np.nan, np.nan]}, "nothing to draw; give .* score or loss"),
+            ({"step": [1, 2]}, "nothing to draw"),
+        ],
+    )
+    def test_bad_histories(self, history: dict[str, list[float]], words: str) -> None:
+        with pytest.raises(InputError, match=words):
+            games.plot_agent_curve({"Pong": history})
+
+    def test_no_game_at_all(self) -> None:
+        with pytest.raises(InputError, match="nothing to draw"):
+            games.plot_metric_curve({})
+
+
+PANELS = {
+    "batch": {"4": [0.1, 0.3], "8": [0.5, np.nan]},
+    "layers": {"1": [0.2], "2": [0.4], "3": [np.nan]},
+}
+
+
+class TestSweep:
+    def test_means_intervals_and_runs_that_came_to_nothing(self) -> None:
+        figure = games.plot_sweep(PANELS, chosen={"batch": "8"}, label="fit", title="All")
+        batch, layers = figure.axes
+        np.testing.assert_allclose(heights(batch.lines[0]), [0.2, 0.5])
+        np.testing.assert_allclose(heights(layers.lines[0]), [0.2, 0.4, np.nan])
+        assert [tick.get_text() for tick in layers.get_xticklabels()] == ["1", "2", "3"]
+        assert (batch.get_xlabel(), batch.get_ylabel(), layers.get_ylabel()) == ("batch", "fit", "")
+        # Only one value has two seeds, and so an interval: 12.7 times 0.1.
+        (bar,) = [each for panel in figure.axes for each in panel.containers]
+        segment = np.asarray(bar[2][0].get_segments()[0])
+        assert np.diff(segment[:, 1])[0] == pytest.approx(2 * 12.706 * 0.1, rel=1e-3)
+        assert labels(figure) == [
+            "mean, 95% interval",
+            "one seed",
+            "chosen",
+            "seeds that came to nothing",
+        ]
+        legend, panels = boxes(figure)
+        assert not any(legend.overlaps(panel) for panel in panels)
+
+    def test_the_axis_spans_the_seeds(self) -> None:
+        low, high = games.plot_sweep(PANELS).axes[0].get_ylim()
+        assert -0.2 < low < 0.1
+        assert 0.5 < high < 0.8
+
+    @pytest.mark.parametrize(
+        ("panels", "marked", "words"),
+        [
+            ({}, {}, "nothing to draw"),
+            ({"batch": {}}, {}, "nothing to draw"),
+            ({"batch": {"4": []}}, {}, r"'batch' at 4 have shape \(0,\)"),
+            ({"batch": {"4": [np.inf]}}, {}, "must be a row of numbers"),
+            ({"batch": {"4": [1.0]}}, {"batch": "5"}, "'5' is marked .* none of its values, 4"),
+        ],
+    )
+    def test_bad_input(
+        self, panels: dict[str, dict[str, list[float]]], marked: dict[str, str], words: str
+    ) -> None:
+        with pytest.raises(InputError, match=words):
+            games.plot_sweep(panels, chosen=marked)
