@@ -293,10 +293,10 @@ TrainingSource = StateSource | TransitionSource
 jax.tree_util.register_dataclass(
     StateSource,
     data_fields=["points", "successor", "reward"],
-    meta_fields=["scale", "noise", "most"],
+    meta_fields=["scaling", "noise", "noise_clip"],
 )
 jax.tree_util.register_dataclass(
     TransitionSource,
-    data_fields=["x", "action", "reward", "x_next", "growing", "stored"],
-    meta_fields=["scale", "finite"],
+    data_fields=["x", "action", "reward", "x_next", "growth", "num_stored"],
+    meta_fields=["scaling", "enumerable"],
 )
