@@ -170,13 +170,12 @@ class Castro2020Config:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", validate_network(self.network))
-        validate_fields(self, {"batch": 2, "period": 1}, ("learning_rate", "epsilon"))
-        object.__setattr__(
-            self, "rate", validate_number("rate", self.horizon_growth, positive=False)
-        )
+        validate_fields(self, {"batch": 2, "target_update_period": 1}, ("learning_rate", "epsilon"))
+        growth = validate_number("horizon_growth", self.horizon_growth, positive=False)
+        object.__setattr__(self, "horizon_growth", growth)
         if self.horizon_growth >= 1:
             raise InputError(
-                f"Settings: rate is {self.horizon_growth!r} and must be below 1, or beta never grows."
+                f"Castro2020Config: horizon_growth is {self.horizon_growth!r} and must be below 1, or beta never grows."
             )
 
     def build_network(

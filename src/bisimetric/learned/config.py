@@ -102,7 +102,13 @@ class PairQConfig:
                 f"Settings: network is {self.network!r} and must be a MetricNetwork or a "
                 "FreeNetwork; learned.paper.Settings takes other ones."
             )
-        least = {"batch": 2, "warm_up": 0, "period": 1, "ahead": 1, "copies": 1}
+        least = {
+            "batch": 2,
+            "warm_up": 0,
+            "target_update_period": 1,
+            "lookahead": 1,
+            "num_networks": 1,
+        }
         validate_fields(self, least, ("learning_rate", "epsilon"))
 
     def build_network(

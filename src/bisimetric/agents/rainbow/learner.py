@@ -61,9 +61,18 @@ class RainbowConfig:
     epsilon_decay_steps: int = 250_000
 
     def __post_init__(self) -> None:
-        for name in ("count", "batch", "reuse", "ahead", "capacity", "start", "period", "settle"):
+        for name in (
+            "num_games",
+            "batch",
+            "samples_per_insert",
+            "lookahead",
+            "capacity",
+            "min_replay_size",
+            "target_update_period",
+            "epsilon_decay_steps",
+        ):
             require_integer("Settings", name, getattr(self, name), 1)
-        for name in ("learning_rate", "epsilon", "discount", "explore"):
+        for name in ("learning_rate", "adam_epsilon", "discount", "final_epsilon"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(
                     f"Settings: {name} is {getattr(self, name)!r} and must be between 0 and 1."

@@ -253,9 +253,7 @@ def store_row(config: RainbowConfig, replay: ReplayBuffer, row: ReplayRow) -> Re
     return append_row(replay, row, config.lookahead)
 
 
-@functools.partial(
-    jit, static_argnames=("network", "config"), donate_argnames=("state", "replay")
-)
+@functools.partial(jit, static_argnames=("network", "config"), donate_argnames=("state", "replay"))
 def store_and_update(
     network: RainbowNetwork,
     config: RainbowConfig,
