@@ -1,8 +1,8 @@
-"""How alike are two states of a Markov decision process, by how they behave?
+"""Bisimulation metrics: how alike are two states of a Markov decision process, by behaviour?
 
 >>> import bisimetric
 >>> mdp = bisimetric.worlds.load("pessimism", discount=0.9)
->>> d = bisimetric.exact._bisimulation(mdp)
+>>> d = bisimetric.exact.bisimulation(mdp)
 >>> round(d("s", "t"), 6)
 10.0
 """
@@ -36,33 +36,6 @@ if TYPE_CHECKING:
     from bisimetric.mdp import MDP
     from bisimetric.transitions import Transitions
 
-# Names are imported when they are first used, so that `bisimetric --help` stays quick.
-_CLASS_MODULES = {
-    "MDP": "mdp",
-    "Coverage": "distance",
-    "Distance": "distance",
-    "InputError": "errors",
-    "NotConverged": "errors",
-    "TableTooLarge": "errors",
-    "Successors": "successors",
-    "Transitions": "transitions",
-}
-_SUBPACKAGES = (
-    "agents",
-    "datasets",
-    "exact",
-    "explorer",
-    "games",
-    "learned",
-    "paper",
-    "planning",
-    "relation",
-    "sampled",
-    "uses",
-    "views",
-    "worlds",
-)
-
 __all__ = [
     "MDP",
     "Coverage",
@@ -87,14 +60,27 @@ __all__ = [
     "worlds",
 ]
 
+# Names are imported at first use, so that `bisimetric --help` stays quick.
+_DEFINING_MODULES = {
+    "MDP": "mdp",
+    "Coverage": "distance",
+    "Distance": "distance",
+    "ImplicitMDP": "implicit_mdp",
+    "InputError": "errors",
+    "InsufficientMemory": "errors",
+    "NotConverged": "errors",
+    "Transitions": "transitions",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
+    if name in _DEFINING_MODULES:
+        module = importlib.import_module(f"bisimetric.{_DEFINING_MODULES[name]}")
+        return getattr(module, name)
+    if name in __all__:
         return importlib.import_module(f"bisimetric.{name}")
-    if name in _CLASS_MODULES:
-        return getattr(importlib.import_module(f"bisimetric.{_CLASS_MODULES[name]}"), name)
     raise AttributeError(f"module 'bisimetric' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

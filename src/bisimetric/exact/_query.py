@@ -66,7 +66,7 @@ class QueryResult:
         places: dict[tuple[Hashable, Hashable], int] = {}
         for i, (s, t) in enumerate(self.pairs):
             places[self._state(s), self._state(t)] = places[self._state(t), self._state(s)] = i
-        object.__setattr__(self, "_places", places)
+        object.__setattr__(self, "_indices", places)
 
     def __call__(self, s: Any, t: Any) -> float:
         place = self._indices.get((self._state(s), self._state(t)))

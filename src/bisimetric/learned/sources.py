@@ -81,7 +81,7 @@ class FeatureScaling:
             raise InputError(
                 "Scale: shift must be (k,) finite numbers and width (k,) numbers above 0."
             )
-        fields = {"shift": by, "width": over, "ends": has_terminal, "shape": shape}
+        fields = {"shift": by, "width": over, "has_terminal": has_terminal, "shape": shape}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 

@@ -81,7 +81,7 @@ class MetricNetwork:
             raise InputError(
                 f"MetricNetwork: finest is {self.highest_frequency!r} and must be a number, above 0."
             )
-        for name in ("groups", "size"):
+        for name in ("num_groups", "group_size"):
             object.__setattr__(
                 self, name, require_integer("MetricNetwork", name, getattr(self, name), 1)
             )
@@ -208,7 +208,7 @@ class PairQEnsemble:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "taken", tuple(self.observed_actions) or tuple(range(self.num_actions))
+            self, "observed_actions", tuple(self.observed_actions) or tuple(range(self.num_actions))
         )
 
     @property
