@@ -1,7 +1,4 @@
-"""What goes wrong, by name: bad input, no convergence, a table too large for the memory.
-
-And what is worth a note: an import that had to translate what it found.
-"""
+"""Errors and warnings of the library."""
 
 from __future__ import annotations
 
@@ -18,7 +15,39 @@ if TYPE_CHECKING:
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the message says what was found, where, and what to do."""
+    """Input that cannot be used.
+
+    The message says what was found, where, and what to do. Python names the argument, the command
+    line its flag: where `argument` is given, `problem` continues the sentence that it begins.
+
+    Args:
+        problem: the whole message, or what follows the argument's name.
+        caller: the function that raises it, such as "exact.bisimulation".
+        argument: the name of the Python argument at fault.
+        remedy: what to do, in Python's terms.
+
+    >>> str(InputError("is -1 and must be above 0", caller="exact.lax", argument="tol"))
+    'exact.lax: tol is -1 and must be above 0.'
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        caller: str | None = None,
+        argument: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem, self.caller, self.argument, self.remedy = problem, caller, argument, remedy
+        super().__init__(self.describe(caller, argument, remedy))
+
+    def describe(self, caller: str | None, argument: str | None, remedy: str | None) -> str:
+        """Return the message with these in place of the names that Python uses."""
+        if not (caller or argument or remedy):
+            return self.problem
+        before = f"{caller}: " if caller else ""
+        subject = f"{argument} " if argument else ""
+        return f"{before}{subject}{self.problem}{f'; {remedy}' if remedy else ''}."
 
 
 class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like StopIteration
@@ -41,6 +70,14 @@ class InsufficientMemory(MemoryError):  # noqa: N818
     """The table of distances would not fit into memory; nothing was allocated."""
 
 
+class StochasticDataWarning(UserWarning):
+    """Recorded transitions of one state and action differ; the distance takes them as they come."""
+
+
+class HorizonWarning(UserWarning):
+    """A learned distance does not cover the whole horizon yet: more updates are needed."""
+
+
 class ExpectedRewardWarning(UserWarning):
     """An imported world paid by successor; R(s, a) is the expectation of what it pays."""
 
@@ -52,7 +89,7 @@ class MissingActionsWarning(UserWarning):
 def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> int:
     """A whole number that is large enough, or a clear error.
 
-    >>> whole("FrozenLake-v1", "steps", 0, 1)
+    >>> require_integer("FrozenLake-v1", "steps", 0, 1)
     Traceback (most recent call last):
     ...
     bisimetric.errors.InputError: FrozenLake-v1: steps is 0 and must be a whole number, at least 1.
@@ -63,7 +100,9 @@ def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> 
         number = minimum - 1
     if number < minimum:
         raise InputError(
-            f"{caller}: {name} is {value!r} and must be a whole number, at least {minimum}."
+            f"is {value!r} and must be a whole number, at least {minimum}",
+            caller=caller,
+            argument=name,
         )
     return number
 
@@ -71,7 +110,7 @@ def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> 
 def suggest_names(name: str, candidates: Iterable[str]) -> str:
     """The clause `; did you mean 'a' or 'b'?` for a misspelt name, or nothing.
 
-    >>> near_names("miror-rooms", ["mirrored-rooms", "pessimism"])
+    >>> suggest_names("miror-rooms", ["mirrored-rooms", "pessimism"])
     "; did you mean 'mirrored-rooms'?"
     """
     close = difflib.get_close_matches(name, list(candidates), n=3, cutoff=0.5)
