@@ -209,7 +209,7 @@ def build_recorder(
         ("steps", limits.steps, 1),
         ("episodes", limits.episodes, 1),
         ("max_episode_steps", max_episode_steps, 1),
-        ("key", seed, 0),
+        ("seed", seed, 0),
         ("seed", seed if environment_seed is None else environment_seed, 0),
     ):
         if value is not None:
@@ -260,8 +260,8 @@ def build_recorder(
                 "environment": where,
                 "options": make_options or None,
                 "policy": chooser.name,
-                "key": seed,
-                "seed": start,
+                "seed": seed,
+                "environment_seed": start,
                 "same_start": alike,
                 "max_episode_steps": max_episode_steps,
                 "gymnasium": import_optional("gymnasium", where).__version__,
