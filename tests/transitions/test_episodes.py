@@ -147,7 +147,9 @@ class TestConcatenate:
     def test_how_they_were_made(self) -> None:
         one, other = steps(metadata={"seed": 1}), steps(metadata={"seed": 2})
         assert Transitions.concatenate([one, one]).metadata == {"seed": 1}
-        assert Transitions.concatenate([one, other]).metadata == {"parts": [{"seed": 1}, {"seed": 2}]}
+        assert Transitions.concatenate([one, other]).metadata == {
+            "parts": [{"seed": 1}, {"seed": 2}]
+        }
 
     def test_actions_are_named_by_any_part(self) -> None:
         named = steps(action_names=("x", "y"))

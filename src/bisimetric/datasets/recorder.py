@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bisimetric._optional import import_optional
 from bisimetric.datasets.actions import ActionEncoder, ActionSelector
 from bisimetric.datasets.observations import (
     EncodedObservation,
@@ -32,7 +33,7 @@ from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import Transitions
 from bisimetric.transitions._validation import collect_metadata
 from bisimetric.worlds import gymnasium_envs, minigrid_states
-from bisimetric.worlds.gymnasium_envs import import_optional, is_minigrid, make_environment
+from bisimetric.worlds.gymnasium_envs import is_minigrid, make_environment
 
 
 class EnvironmentStep(NamedTuple):
@@ -264,7 +265,7 @@ def build_recorder(
                 "environment_seed": start,
                 "same_start": alike,
                 "max_episode_steps": max_episode_steps,
-                "gymnasium": import_optional("gymnasium", where).__version__,
+                "gymnasium": import_optional("gymnasium", where, "worlds").__version__,
             }
         ),
     )

@@ -122,7 +122,9 @@ def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
         "names": names,
         "action_names": _merge_action_names(parts),
         "positions": _merge_positions(parts, numbers, num_states),
-        "metadata": metadata[0] if all(each == metadata[0] for each in metadata) else {"parts": metadata},
+        "metadata": metadata[0]
+        if all(each == metadata[0] for each in metadata)
+        else {"parts": metadata},
     }
 
 
