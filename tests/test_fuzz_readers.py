@@ -112,7 +112,7 @@ def transitions(folder: Path) -> Mutate:
     def read() -> None:
         found = Transitions.load(path)
         repr(found)
-        worlds.load(path, unseen="lacking")
+        worlds.load(path, unseen="missing")
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
         path.write_bytes(mutate_zip(rng, raw))

@@ -111,12 +111,12 @@ class TestRecord:
     def test_end_is_a_name_only_where_no_step_terminated(self) -> None:
         names = ("a", "b", "end")
         assert steps(names=names, terminated=np.zeros(4, bool)).names == names
-        with pytest.raises(InputError, match="state 2 is named 'end', which is the name of the"):
+        with pytest.raises(InputError, match="state 2 is named 'end', the name of the terminal"):
             steps(names=names)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"rewards": [0.0] * 3}, "rewards have 3 steps and observations 4; give one a step"),
+    ({"rewards": [0.0] * 3}, "rewards have 3 steps and observations 4; give one per step"),
     ({"actions": [0] * 5}, "actions have 5 steps and observations 4"),
     ({"next_observations": [0] * 5}, "next_observations have 5 steps and observations 4"),
     ({"terminated": False}, "terminated have one number and observations 4"),
@@ -125,7 +125,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"observations": [], "next_observations": []}, "there are no steps; give at least one"),
     ({"rewards": [0, np.nan, 0, 0]}, r"rewards\[1\] is nan and must be finite"),
     ({"rewards": [0, 0, 0, -np.inf]}, r"rewards\[3\] is -inf and must be finite"),
-    ({"rewards": [[0]] * 4}, r"rewards have shape \(4, 1\) and must be \(4,\), one a step"),
+    ({"rewards": [[0]] * 4}, r"rewards have shape \(4, 1\) and must be \(4,\), one per step"),
     ({"rewards": ["a"] * 4}, "rewards are <U1 and must be numbers"),
     ({"rewards": [[0], [0, 1], [0], [0]]}, "rewards must be an array of numbers"),
     (
@@ -226,13 +226,13 @@ class TestIndexing:
     @pytest.mark.parametrize(
         ("which", "message"),
         [
-            (2, "chosen by a slice, a mask or an array of indices; 2 is none"),
-            ("rewards", "'rewards' is none"),
-            (np.zeros((2, 2), int), "is none"),
+            (2, "2 selects no steps; give a slice, a mask or"),
+            ("rewards", "'rewards' selects no steps"),
+            (np.zeros((2, 2), int), "selects no steps"),
             (np.array([4]), "there are 4 steps, and index 4 is out of bounds"),
             (np.array([True]), "there are 4 steps, and boolean index"),
-            (slice(2, 2), "none of the 4 steps is chosen"),
-            (np.zeros(4, bool), "none of the 4 steps is chosen"),
+            (slice(2, 2), "none of the 4 steps is selected"),
+            (np.zeros(4, bool), "none of the 4 steps is selected"),
         ],
     )
     def test_bad_choices(self, which: Any, message: str) -> None:

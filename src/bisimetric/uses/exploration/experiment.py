@@ -136,7 +136,7 @@ class OnlineDistance:
             num_states=states,
             num_actions=actions,
         )
-        mdp = data.to_mdp(discount=DISTANCE_DISCOUNT, unseen="lacking")
+        mdp = data.to_mdp(discount=DISTANCE_DISCOUNT, unseen="missing")
         return exact.bisimulation(mdp, tol=RELATIVE_TOLERANCE * max(mdp.diameter_bound, 1.0))
 
 
