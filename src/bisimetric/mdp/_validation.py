@@ -88,8 +88,8 @@ def _reject_unavailable_actions(mdp: MDP, taken: NDArray[np.bool_]) -> None:
     if len(wrong):
         s, a = map(int, wrong[0])
         raise InputError(
-            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} lacks; "
-            "take an available one."
+            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} "
+            "lacks; take an available one."
         )
 
 
@@ -180,7 +180,8 @@ def stack_transition_matrices(P: Any, num_states: int, num_actions: int) -> spar
             return sparse.csr_array(dense.reshape(num_states * num_actions, num_states))
         found = dense.shape
     raise InputError(
-        f"MDP: P has shape {tuple(found)} and R {(num_states, num_actions)}; P must have shape {shape}"
+        f"MDP: P has shape {tuple(found)} and R {(num_states, num_actions)}; P must have shape "
+        f"{shape}"
         + ("; worlds.from_matrices reads (actions, states, states)." if len(found) == 3 else ".")
     )
 
@@ -270,8 +271,8 @@ def require_finite(name: str, array: NDArray[np.float64], caller: str | None = "
     if len(wrong):
         index = ", ".join(map(str, wrong[0]))
         raise InputError(
-            f"{f'{caller}: ' if caller else ''}{name}[{index}] is {array[tuple(wrong[0])]} and must "
-            "be finite."
+            f"{f'{caller}: ' if caller else ''}{name}[{index}] is {array[tuple(wrong[0])]} and "
+            "must be finite."
         )
 
 

@@ -177,8 +177,8 @@ class Transitions:
             rows = np.asarray(indices)
             if rows.ndim != 1 or rows.dtype.kind not in "biu":
                 raise InputError(
-                    f"Transitions: {indices!r} selects no steps; give a slice, a mask or an array of "
-                    "indices."
+                    f"Transitions: {indices!r} selects no steps; give a slice, a mask or an "
+                    "array of indices."
                 )
         try:
             columns = {name: getattr(self, name) for name in COLUMNS}

@@ -53,7 +53,8 @@ def validate_column(name: str, values: Any, num_steps: int) -> NDArray[Any]:
     require_length(name, array, num_steps)
     if array.ndim != 1:
         raise InputError(
-            f"Transitions: {name} have shape {array.shape} and must be ({num_steps},), one per step."
+            f"Transitions: {name} have shape {array.shape} and must be ({num_steps},), one per "
+            "step."
         )
     return array
 

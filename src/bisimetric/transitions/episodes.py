@@ -80,8 +80,8 @@ def sample_indices(num_steps: int, n: Any, seed: Any, replacement: bool) -> NDAr
     size = require_integer("Transitions.sample", "n", n, 1)
     if size > num_steps and not replacement:
         raise InputError(
-            f"Transitions.sample: n is {size:,} and there are {num_steps:,} steps; draw fewer, or pass "
-            "replacement=True."
+            f"Transitions.sample: n is {size:,} and there are {num_steps:,} steps; draw fewer, "
+            "or pass replacement=True."
         )
     rng = np.random.default_rng(require_integer("Transitions.sample", "seed", seed))
     return rng.choice(num_steps, size, replace=replacement)
@@ -246,8 +246,8 @@ def _merge_positions(
             s = int(np.argmax(moved))
             raise InputError(
                 f"Transitions: part {index} puts state {part.names[s] if part.names else s} at "
-                f"{part.positions[s].tolist()} and a part before it at {positions[ids[s]].tolist()}; "
-                "give all of them the same positions."
+                f"{part.positions[s].tolist()} and a part before it at "
+                f"{positions[ids[s]].tolist()}; give all of them the same positions."
             )
         positions[ids] = part.positions
     return None if np.isnan(positions).any() else freeze(positions)
