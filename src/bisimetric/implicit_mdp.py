@@ -169,7 +169,7 @@ class ImplicitMDP:
         for action in weights:
             if action not in available:
                 raise InputError(
-                    f"ImplicitMDP: {name} takes {action!r}, which the state lacks; it available "
+                    f"ImplicitMDP: {name} takes {action!r}, which the state lacks; it has "
                     f"{_format_actions(available)}."
                 )
         return weights

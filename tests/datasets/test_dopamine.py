@@ -136,13 +136,17 @@ def save(folder: Path, ring: Ring, number: int) -> None:
 @pytest.mark.parametrize("max_transitions", [None, 7])
 def test_a_folder_is_read(tmp_path: Path, steps: int, max_transitions: int | None) -> None:
     ring = Ring(60, 4)
-    told = expected(played(np.random.default_rng(0), ring, steps, cuts=False), ring)[:max_transitions]
+    told = expected(played(np.random.default_rng(0), ring, steps, cuts=False), ring)[
+        :max_transitions
+    ]
     save(tmp_path, Ring(60, 4), 9)
     save(tmp_path, ring, 10)
     found = datasets.from_dopamine(tmp_path, max_transitions=max_transitions, num_actions=6)
     agrees(found, told)
     assert found.num_actions == 6
-    agrees(datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=max_transitions), told)
+    agrees(
+        datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=max_transitions), told
+    )
     with pytest.raises(InputError, match="checkpoint 9: the memory is empty"):
         datasets.from_dopamine(tmp_path, checkpoint=9)
 

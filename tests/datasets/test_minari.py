@@ -210,9 +210,7 @@ def test_an_unknown_id_names_those_that_are_there() -> None:
         datasets.from_minari("lake/random-v1")
     environment = gymnasium.make("FrozenLake-v1")
     stored(environment, played(environment, 5), "lake/random-v0")
-    with pytest.raises(
-        InputError, match=r"local data set 'lake/rand-v1'.*there are lake/random-v0"
-    ):
+    with pytest.raises(InputError, match=r"local dataset 'lake/rand-v1'.*there are lake/random-v0"):
         datasets.from_minari("lake/rand-v1")
 
 

@@ -84,7 +84,9 @@ def test_each_is_the_single_environment(make: Any, policy: Any, limit: str, mode
     assert steps.names == singles[0].names
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
+)
 def test_they_may_be_in_other_processes(mode: Any) -> None:
     here = SyncVectorEnv([cart_pole] * 2, autoreset_mode=mode)
     there = AsyncVectorEnv([cart_pole] * 2, autoreset_mode=mode, context="spawn")

@@ -2,8 +2,8 @@
 
 from bisimetric._optional import import_optional
 
-for package in ("jax", "optax", "safetensors"):
-    import_optional(package, "learned", "learn")
+for _package in ("jax", "optax", "safetensors"):
+    import_optional(_package, "learned", "learn")
 
 from bisimetric.learned import castro2020
 from bisimetric.learned._fit import FitResult, fit
