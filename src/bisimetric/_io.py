@@ -367,7 +367,7 @@ def resolve_target(path: str | os.PathLike[str]) -> Path:
             "are replaced; name a file."
         )
     if not folder.is_dir():
-        raise FileNotFoundError(f"cannot write {original}: create the folder {folder} first.")
+        raise FileNotFoundError(f"cannot write {original}: make the folder {folder} first.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"cannot write {original}: the folder {folder} is not writable.")
     return target

@@ -118,7 +118,7 @@ def _load_dataset(name: str) -> Any:
     minari = import_optional("minari", name, "worlds")
     try:
         dataset = minari.load_dataset(name, download=False)
-        _check_declared_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")
+        _require_plausible_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")
         return dataset
     except InsufficientMemory:
         raise
@@ -139,7 +139,7 @@ def _load_dataset(name: str) -> Any:
         ) from None
 
 
-def _check_declared_sizes(name: str, path: Path) -> None:
+def _require_plausible_sizes(name: str, path: Path) -> None:
     """Raise if an HDF5 file declares arrays larger than itself or than the memory.
 
     HDF5 allocates what a damaged header declares.

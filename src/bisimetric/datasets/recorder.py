@@ -64,8 +64,8 @@ class RolloutLimits:
 
         return RolloutLimits(part(self.steps), part(self.episodes))
 
-    def is_reached(self, steps: int, episodes: int) -> bool:
-        """Whether either limit is reached."""
+    def should_stop(self, steps: int, episodes: int) -> bool:
+        """Whether a limit is reached."""
         return steps == self.steps or episodes == self.episodes
 
 
@@ -75,7 +75,7 @@ class EnvironmentProgress:
     def __init__(self, limits: RolloutLimits) -> None:
         self._limits = limits
         self._num_steps = self._num_episodes = self._episode_length = 0
-        self.active = not limits.is_reached(0, 0)
+        self.active = not limits.should_stop(0, 0)
 
     def record_step(self, result: StepResult, max_episode_steps: int | None) -> bool:
         """Count a step and return whether its episode is over."""
@@ -84,7 +84,7 @@ class EnvironmentProgress:
         self._num_steps += 1
         self._num_episodes += over
         self._episode_length *= not over
-        self.active = self.active and not self._limits.is_reached(
+        self.active = self.active and not self._limits.should_stop(
             self._num_steps, self._num_episodes
         )
         return over
@@ -137,7 +137,7 @@ def iterate_steps(
                 )
         if not any(env_progress.active for env_progress in progress):
             return
-        environments.reset_finished(finished)
+        environments.start_next_episodes(finished)
         for index, env_progress in enumerate(progress):
             restarted = was_reset[index] or (finished[index] and not environments.resetting[index])
             if restarted and env_progress.active:

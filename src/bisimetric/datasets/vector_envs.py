@@ -49,7 +49,7 @@ class EnvironmentBatch(Protocol):
     def step(self, actions: list[Any]) -> list[StepResult | None]:
         """Take the actions; the result is None for environments that were reset."""
 
-    def reset_finished(self, finished: list[bool]) -> None:
+    def start_next_episodes(self, finished: list[bool]) -> None:
         """Start the next episode of the environments whose episode is over."""
 
 
@@ -82,7 +82,7 @@ class SingleEnvironment:
         self.observations = [observation]
         return [StepResult(observation, float(reward), bool(terminated), bool(truncated))]
 
-    def reset_finished(self, finished: list[bool]) -> None:
+    def start_next_episodes(self, finished: list[bool]) -> None:
         if not finished[0]:
             return
         bare = self._environment.unwrapped
@@ -147,7 +147,7 @@ class VectorEnvironment:
         self.resetting = [False] * self._num_envs
         return results
 
-    def reset_finished(self, finished: list[bool]) -> None:
+    def start_next_episodes(self, finished: list[bool]) -> None:
         if self._mode == NEXT_STEP:
             self.resetting = finished
         elif self._mode == DISABLED and any(finished):

@@ -46,10 +46,10 @@ __all__ = [
 
 
 DEFAULT_DISCOUNT = 0.99
-"""The discount of sources that have none of their own: recorded data and environments."""
+"""The discount of sources without one: recorded data and environments."""
 
 TERMINAL = "end"
-"""The name of the absorbing terminal state where the source has none of its own."""
+"""The name of the absorbing terminal state of sources that do not name theirs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
