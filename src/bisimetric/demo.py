@@ -16,6 +16,8 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.planning import ValueFunction
 
+__all__ = ["run"]
+
 INTRODUCTION = """\
 Two rooms and a hallway: 31 cells, four moves, discount 0.99; a goal pays 1, a wall -1.
 How similar are two cells? d~ compares them action by action, d_lax matches each action with the

@@ -42,7 +42,13 @@ class InputError(ValueError):
         super().__init__(self.describe(caller, argument, remedy))
 
     def describe(self, caller: str | None, argument: str | None, remedy: str | None) -> str:
-        """Return the message with these in place of the names that Python uses."""
+        """Return the message with other names, such as those of the command line.
+
+        Args:
+            caller: in place of the caller.
+            argument: in place of the argument.
+            remedy: in place of the remedy.
+        """
         if not (caller or argument or remedy):
             return self.problem
         before = f"{caller}: " if caller else ""
@@ -97,7 +103,16 @@ class MissingActionsWarning(UserWarning):
 
 
 def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> int:
-    """Return an integer that is at least `minimum`; raise InputError otherwise.
+    """Return an integer that is at least `minimum`.
+
+    Args:
+        caller: begins the message.
+        name: of the argument.
+        value: of the argument.
+        minimum: the smallest value to accept.
+
+    Raises:
+        InputError: the value is no integer, or too small.
 
     >>> require_integer("FrozenLake-v1", "steps", 0, 1)
     Traceback (most recent call last):
@@ -119,6 +134,10 @@ def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> 
 
 def suggest_names(name: str, candidates: Iterable[str]) -> str:
     """Return the clause `; did you mean 'a' or 'b'?` for a misspelt name, or "".
+
+    Args:
+        name: the misspelt name.
+        candidates: the known names.
 
     >>> suggest_names("miror-rooms", ["mirrored-rooms", "pessimism"])
     "; did you mean 'mirrored-rooms'?"

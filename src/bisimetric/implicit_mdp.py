@@ -12,6 +12,8 @@ from bisimetric._text import pluralise
 from bisimetric.errors import InputError
 from bisimetric.mdp import PROBABILITY_TOL, validate_discount
 
+__all__ = ["ImplicitMDP"]
+
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 PolicyFunction = Callable[[Any], Any]
 Number = float | Fraction
@@ -201,6 +203,9 @@ class ImplicitMDP:
 def normalise(values: Iterable[Number]) -> list[Fraction]:
     """Divide positive numbers by their exact sum.
 
+    Args:
+        values: floats or fractions.
+
     >>> normalise([0.5, 0.25])
     [Fraction(2, 3), Fraction(1, 3)]
     """
@@ -210,7 +215,11 @@ def normalise(values: Iterable[Number]) -> list[Fraction]:
 
 
 def to_integer_weights(values: Iterable[Number]) -> list[int]:
-    """Return integers in exactly the proportion of the numbers."""
+    """Return integers in exactly the proportion of the numbers.
+
+    Args:
+        values: floats or fractions.
+    """
     ratios = [mass.as_integer_ratio() for mass in values]
     common = math.lcm(*(denominator for _, denominator in ratios))
     return [numerator * (common // denominator) for numerator, denominator in ratios]

@@ -56,9 +56,9 @@ def from_dopamine(
 
     Args:
         source: a folder with `$store$_observation_ckpt.N.gz` and the other arrays of checkpoint N;
-            or a mapping of arrays: observation (capacity, ...), action, reward, terminal, and
-            add_count, which determines the write position (without it the arrays are in
-            chronological order).
+            or a mapping with the arrays observation (capacity, ...), action, reward, terminal,
+            and optionally add_count, which determines the write position; without it the arrays
+            are in chronological order.
         checkpoint: the number N; None is the newest.
         stack_size: frames per observation.
         max_transitions: reads only the oldest transitions; None reads all.

@@ -273,11 +273,19 @@ class MDP:
         )
 
     def state_name(self, state: int) -> str:
-        """Return the name of a state, or its id where states have no names."""
+        """Return the name of a state, or its id where states have no names.
+
+        Args:
+            state: an id.
+        """
         return self.names[state] if self.names is not None else str(state)
 
     def action_name(self, action: int) -> str:
-        """Return the name of an action, or its id where actions have no names."""
+        """Return the name of an action, or its id where actions have no names.
+
+        Args:
+            action: an id.
+        """
         return self.actions[action] if self.actions is not None else str(action)
 
     def replace(self, **changes: Any) -> MDP:

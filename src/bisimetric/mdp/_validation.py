@@ -19,7 +19,14 @@ PROBABILITY_TOL = 1e-8
 
 
 def validate_discount(discount: float) -> float:
-    """Return the discount as a float; raise InputError unless it lies in [0, 1)."""
+    """Return the discount as a float.
+
+    Args:
+        discount: in [0, 1).
+
+    Raises:
+        InputError: it is no number, or outside of [0, 1).
+    """
     try:
         value = float(discount)
     except (TypeError, ValueError):

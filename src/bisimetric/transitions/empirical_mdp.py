@@ -10,8 +10,7 @@ from scipy import sparse
 
 from bisimetric._memory import require_memory
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
-from bisimetric.transitions._validation import TERMINAL
+from bisimetric.mdp import MDP, TERMINAL
 
 if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
