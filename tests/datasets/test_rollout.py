@@ -106,7 +106,7 @@ def test_cart_pole_step_by_step_and_its_limit_of_time() -> None:
     assert steps.num_actions == 2
 
 
-def test_continuous_actions_are_kept_as_floats() -> None:
+def test_continuous_actions_become_floats() -> None:
     def policy(seen: Any) -> Any:
         return [2 * float(seen[0])]
 
@@ -161,14 +161,14 @@ def test_numbers_that_start_elsewhere() -> None:
     assert (steps.num_states, steps.num_actions) == (4, 2)
 
 
-def test_the_last_step_is_a_cut_unless_the_episode_ends_there() -> None:
+def test_the_last_step_is_truncated_unless_the_episode_terminates() -> None:
     assert datasets.rollout(Corridor(), right, steps=4).truncated.tolist() == [False] * 3 + [True]
     whole = datasets.rollout(Corridor(), right, steps=3)
     assert whole.truncated.tolist() == [False] * 3
     assert whole.terminated.tolist() == [False, False, True]
 
 
-def test_an_end_beats_a_cut() -> None:
+def test_termination_has_precedence_over_truncation() -> None:
     steps = datasets.rollout(Corridor("both"), right, episodes=1)
     assert steps.terminated.tolist() == [False, False, True]
     assert not steps.truncated.any()
@@ -191,7 +191,7 @@ def test_the_limit_of_time_can_be_set(longest: int) -> None:
     assert np.flatnonzero(steps.truncated)[0] == min(longest, 100) - 1
 
 
-def test_a_table_of_actions_is_followed() -> None:
+def test_a_table_of_actions_is_the_policy() -> None:
     table = np.arange(16) % 4
     steps = datasets.rollout("FrozenLake-v1", table, steps=300)
     np.testing.assert_array_equal(steps.actions, table[steps.observations])
@@ -199,7 +199,7 @@ def test_a_table_of_actions_is_followed() -> None:
     assert steps.observations.tolist() == [0, 1, 2]
 
 
-def test_a_table_of_probabilities_is_drawn_from() -> None:
+def test_a_table_of_probabilities_is_sampled() -> None:
     table = np.tile([0.0, 0.25, 0.75, 0.0], (16, 1))
     steps = datasets.rollout("FrozenLake-v1", table, steps=4000)
     shares = np.bincount(steps.actions, minlength=4) / len(steps)
@@ -345,7 +345,7 @@ def test_metadata_describe_the_rollout() -> None:
         (Corridor("", "none"), None, {}, "its space is 'none' and must be one of Gymnasium's"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(
+def test_bad_input_raises_in_one_sentence(
     environment: Any, policy: Any, options: dict[str, Any], message: str
 ) -> None:
     given = {"steps": 10, **options}

@@ -87,7 +87,7 @@ def test_each_is_the_single_environment(make: Any, policy: Any, limit: str, mode
 @pytest.mark.parametrize(
     "mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
 )
-def test_they_may_be_in_other_processes(mode: Any) -> None:
+def test_environments_may_be_in_other_processes(mode: Any) -> None:
     here = SyncVectorEnv([cart_pole] * 2, autoreset_mode=mode)
     there = AsyncVectorEnv([cart_pole] * 2, autoreset_mode=mode, context="spawn")
     try:
@@ -148,11 +148,11 @@ def test_a_stream_holds_the_steps_of_the_rollout(mode: Any) -> None:
         for episode in part.episodes():
             np.testing.assert_array_equal(episode.observations[1:], episode.next_observations[:-1])
 
-    def counted(steps: Transitions) -> list[tuple[Any, ...]]:
+    def count_steps(steps: Transitions) -> list[tuple[Any, ...]]:
         names = ("states", "actions", "rewards", "next_states", "terminated")
         return sorted(zip(*(getattr(steps, name).tolist() for name in names), strict=True))
 
-    assert counted(Transitions.concatenate(parts)) == counted(whole)
+    assert count_steps(Transitions.concatenate(parts)) == count_steps(whole)
     assert sum(len(part) for part in parts) == 300
 
 
@@ -162,7 +162,7 @@ def test_a_table_is_followed() -> None:
     np.testing.assert_array_equal(steps.actions, table[steps.observations])
 
 
-def test_made_by_gymnasium_with_steps_of_its_own() -> None:
+def test_environments_of_gymnasium_make_vec() -> None:
     vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
     steps = datasets.rollout(vector, steps=200)
     for episode in steps.episodes():
@@ -191,13 +191,13 @@ def test_rooms_side_by_side_keep_their_images() -> None:
         (None, {"max_episode_steps": 9}, "pass max_episode_steps to gymnasium.make_vec"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(policy: Any, options: Any, message: str) -> None:
+def test_bad_input_raises_in_one_sentence(policy: Any, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
         datasets.rollout(SyncVectorEnv([frozen_lake] * 2), policy, steps=9, **options)
     assert "\n" not in str(refused.value)
 
 
-def test_an_unknown_way_to_reset_is_refused() -> None:
+def test_an_unknown_autoreset_mode_raises() -> None:
     vector = SyncVectorEnv([frozen_lake] * 2)
     vector.metadata["autoreset_mode"] = "Never"
     with pytest.raises(InputError, match="autoreset_mode is 'Never' and must be NextStep"):

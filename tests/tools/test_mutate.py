@@ -128,7 +128,7 @@ def test_tests_kill_some_mutants_and_spare_others(
 
 
 @pytest.mark.slow
-def test_tests_that_fail_without_a_mutant_are_refused(toy: Path) -> None:
+def test_tests_that_fail_without_a_mutant_raise(toy: Path) -> None:
     (toy / "tests/test_toy.py").write_text("def test(): assert False\n")
     with pytest.raises(SystemExit, match=r"without a mutant, tests/test_toy\.py failed"):
         mutate.mutate(toy, mutate.list_line_mutants(toy, "toy.py:2"), limit=20)
@@ -143,6 +143,6 @@ def test_samples_are_seeded() -> None:
 
 
 @pytest.mark.parametrize("where", ["exact/_mico.py", "nowhere.py:3", "exact/_mico.py:x"])
-def test_a_line_that_is_not_there_is_refused(where: str) -> None:
+def test_a_line_that_is_not_there_raises(where: str) -> None:
     with pytest.raises(SystemExit, match="must be file:line"):
         mutate.list_line_mutants(mutate.ROOT, where)

@@ -34,7 +34,7 @@ class TestModel:
 
     @settings(deadline=None, max_examples=100)
     @given(recordings(max_steps=30), st.integers(0, 99))
-    def test_shares_and_means(self, t: Transitions, key: int) -> None:
+    def test_frequencies_and_means(self, t: Transitions, key: int) -> None:
         if t.states is None or t.num_states is None or t.num_actions is None:
             with pytest.raises(InputError, match=r"ids of states|actions are continuous"):
                 t.to_mdp()
@@ -57,14 +57,14 @@ class TestModel:
         shuffled = t[np.random.default_rng(key).permutation(len(t))].to_mdp(unseen="missing")
         same_mdp(shuffled, mdp)
 
-    def test_a_common_reward_is_kept_to_the_bit(self) -> None:
+    def test_a_common_reward_is_exact(self) -> None:
         same_spot = np.zeros(3, int)
         for reward in (0.1, 1 / 3, 1e300, -0.7):
             t = Transitions(same_spot, same_spot, np.full(3, reward), same_spot, same_spot)
             assert t.to_mdp().R.tolist() == [[reward]]
             assert t[:1].to_mdp().R.tolist() == [[reward]]
 
-    def test_the_end_is_absorbing_and_named(self) -> None:
+    def test_the_terminal_state_is_absorbing_and_has_a_name(self) -> None:
         t = walk(worlds.load("random", states=5, actions=2), 0, 0, np.arange(5) == 3)
         mdp = t.to_mdp(discount=0.5)
         assert mdp.names == ("0", "1", "2", "3", "4", "end")
@@ -150,7 +150,7 @@ class TestModel:
         )
         assert mine("end", int(np.flatnonzero(holes)[0])) <= mine.error
 
-    def test_ids_that_were_never_met_claim_nothing(self) -> None:
+    def test_unvisited_ids_are_absorbing(self) -> None:
         t = walk(worlds.load("random", states=4), 0, 0)
         mdp = dataclasses.replace(t, num_states=6).to_mdp()
         assert (mdp.next_state[4:] == [[4], [5]]).all()
@@ -165,7 +165,7 @@ class TestModel:
             ),
         ],
     )
-    def test_what_has_no_table(self, t: Transitions, message: str) -> None:
+    def test_data_without_an_mdp(self, t: Transitions, message: str) -> None:
         with pytest.raises(InputError, match=message):
             t.to_mdp()
 
@@ -175,7 +175,7 @@ class TestModel:
         with pytest.raises(InputError, match="discount is 1 and must be"):
             steps().to_mdp(discount=1, unseen="missing")
 
-    def test_scattered_ids_are_refused_before_memory_is_taken(self) -> None:
+    def test_scattered_ids_raise_before_memory_is_taken(self) -> None:
         far = np.array([0, 10**15, 0, 0])
         with pytest.raises(InsufficientMemory, match="number the states from 0 without gaps"):
             steps(observations=far).to_mdp()
@@ -216,11 +216,11 @@ class TestMeanRewards:
 
 
 class TestWorlds:
-    def test_load_tells_recordings_from_matrices(self, tmp_path: Path) -> None:
+    def test_load_distinguishes_recordings_from_matrices(self, tmp_path: Path) -> None:
         path = tmp_path / "data.npz"
-        truth = worlds.load("random", states=6)
-        walk(truth, 3, 0).save(path)
-        same_mdp(worlds.load(path), truth)
+        reference = worlds.load("random", states=6)
+        walk(reference, 3, 0).save(path)
+        same_mdp(worlds.load(path), reference)
         assert worlds.load(path, discount=0.5).discount == 0.5
         with pytest.raises(InputError, match=r"file of transitions .*no option 'first'; .* unseen"):
             worlds.load(path, first="states")
@@ -254,10 +254,10 @@ class TestCommandLine:
         done = run("exact", "bisimulation", "data.npz", "--discount", "0.9", "-o", "d.npz")
         assert done.code == 0
         d = Distance.load(tmp_path / "d.npz")
-        truth = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
-        np.testing.assert_allclose(d.values, truth.values, atol=d.error + truth.error)
+        reference = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
+        np.testing.assert_allclose(d.values, reference.values, atol=d.error + reference.error)
 
-    def test_gaps_are_said(self, run: Run, tmp_path: Path) -> None:
+    def test_gaps_are_reported(self, run: Run, tmp_path: Path) -> None:
         steps().save(tmp_path / "data.npz")
         refused = run("exact", "bisimulation", "data.npz")
         assert refused.code != 0

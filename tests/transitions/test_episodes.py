@@ -18,7 +18,7 @@ from tests.recordings import images, recordings, same, steps
 class TestEpisodes:
     @settings(deadline=None, max_examples=60)
     @given(recordings())
-    def test_are_the_recording_cut_after_each_end(self, t: Transitions) -> None:
+    def test_episodes_partition_the_recording(self, t: Transitions) -> None:
         episodes = list(t.episodes())
         for episode in episodes:
             ended = episode.terminated | episode.truncated
@@ -84,7 +84,7 @@ class TestEpisodes:
         for key in range(5):
             assert [len(part) for part in t.split(*fractions, seed=key)] == sizes
 
-    def test_another_key_is_another_split(self) -> None:
+    def test_another_seed_gives_another_split(self) -> None:
         t = images(100, terminated=np.ones(100, bool))
         drawn = {tuple(t.split(0.5, 0.5, seed=key)[0].rewards) for key in range(5)}
         assert len(drawn) == 5
@@ -148,7 +148,7 @@ class TestConcatenate:
         assert both.num_states == both.terminal_state == 9
         assert both.names is None
 
-    def test_how_they_were_made(self) -> None:
+    def test_metadata_of_the_parts(self) -> None:
         one, other = steps(metadata={"seed": 1}), steps(metadata={"seed": 2})
         assert Transitions.concatenate([one, one]).metadata == {"seed": 1}
         assert Transitions.concatenate([one, other]).metadata == {
@@ -159,7 +159,7 @@ class TestConcatenate:
         named = steps(action_names=("x", "y"))
         assert Transitions.concatenate([steps(), named]).action_names == ("x", "y")
 
-    def test_an_open_part_goes_on_or_is_cut(self) -> None:
+    def test_an_open_part_continues_or_is_truncated(self) -> None:
         t = images(6)
         same(Transitions.concatenate([t[:2], t[2:]]), t)
         assert len(list(Transitions.concatenate([t[:2], t[3:]]).episodes())) == 2

@@ -28,7 +28,7 @@ class TestRecord:
         assert found is not None
         assert found.tolist() == [1, 2, 2, 0]
 
-    def test_without_a_terminated_step_there_is_no_end(self) -> None:
+    def test_without_a_terminated_step_there_is_no_terminal_state(self) -> None:
         alive = steps(terminated=np.zeros(4, bool))
         assert alive.terminal_state is None
         assert alive.successors.tolist() == [1, 2, 2, 0]
@@ -102,13 +102,13 @@ class TestRecord:
         again = images(observations=t.observations)
         assert again.observations is t.observations
 
-    def test_made_is_kept_as_json_has_it(self) -> None:
-        made = {"environment": "x", "sizes": (1, 2)}
-        t = steps(metadata=made)
-        made["environment"] = "y"
+    def test_metadata_are_stored_as_json(self) -> None:
+        metadata = {"environment": "x", "sizes": (1, 2)}
+        t = steps(metadata=metadata)
+        metadata["environment"] = "y"
         assert t.metadata == {"environment": "x", "sizes": [1, 2]}
 
-    def test_end_is_a_name_only_where_no_step_terminated(self) -> None:
+    def test_end_names_a_state_only_without_terminated_steps(self) -> None:
         names = ("a", "b", "end")
         assert steps(names=names, terminated=np.zeros(4, bool)).names == names
         with pytest.raises(InputError, match="state 2 is named 'end', the name of the terminal"):
@@ -184,7 +184,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_bad_input_is_refused_in_one_sentence(changes: dict[str, Any], message: str) -> None:
+def test_bad_input_raises_in_one_sentence(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         steps(**changes)
     said = str(caught.value)
@@ -194,7 +194,7 @@ def test_bad_input_is_refused_in_one_sentence(changes: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize("field", ["num_states", "names", "positions"])
-def test_what_needs_ids_is_refused_without(field: str) -> None:
+def test_what_needs_ids_raises_without(field: str) -> None:
     value: Any = {"num_states": 3, "names": ("a",), "positions": np.zeros((1, 2))}[field]
     with pytest.raises(InputError, match=r"needs? ids of states"):
         images(**{field: value})
@@ -243,14 +243,14 @@ class TestIndexing:
 class TestFiles:
     @settings(deadline=None, max_examples=40)
     @given(recordings())
-    def test_what_is_saved_comes_back(self, t: Transitions) -> None:
+    def test_saved_files_are_read_back(self, t: Transitions) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "data.npz")
             t.save(path)
             same(Transitions.load(path), t)
             assert [file.name for file in path.parent.iterdir()] == ["data.npz"]
 
-    def test_everything_that_can_be_given(self, tmp_path: Path) -> None:
+    def test_all_fields_are_read_back(self, tmp_path: Path) -> None:
         t = steps(
             states=np.array([3, 1, 0, 2]),
             next_states=np.array([1, 2, 2, 0]),
@@ -292,17 +292,17 @@ class TestFiles:
         steps().save(path)
         before = path.read_bytes()
 
-        def interrupted(file: Any, **_: Any) -> None:
+        def interrupt(file: Any, **_: Any) -> None:
             file.write(b"half")
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(np, "savez", interrupted)
+        monkeypatch.setattr(np, "savez", interrupt)
         with pytest.raises(KeyboardInterrupt):
             images().save(path)
         assert path.read_bytes() == before
         assert [file.name for file in tmp_path.iterdir()] == ["data.npz"]
 
-    def test_every_truncation_is_refused(self, tmp_path: Path) -> None:
+    def test_every_truncation_raises(self, tmp_path: Path) -> None:
         path = tmp_path / "data.npz"
         steps().save(path)
         whole = path.read_bytes()
@@ -329,7 +329,7 @@ class TestFiles:
             ({"rewards": np.array([{}] * 4)}, "cut short or no file of transitions"),
         ],
     )
-    def test_foreign_files_are_refused(
+    def test_foreign_files_raise(
         self, tmp_path: Path, change: dict[str, Any], complaint: str
     ) -> None:
         path = tmp_path / "data.npz"
