@@ -35,10 +35,9 @@ ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError
 """Exceptions of reading a damaged archive, besides OSError."""
 
 METADATA_ERRORS = (
-    KeyError,
+    LookupError,
     TypeError,
     ValueError,
-    IndexError,
     AttributeError,
     OverflowError,
     RecursionError,
@@ -303,6 +302,10 @@ def name_input_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         message = str(error)
         if os.fspath(path) in message:
             raise
+        if error.caller == "MDP":
+            raise InputError(
+                error.problem, caller=str(path), argument=error.argument, remedy=error.remedy
+            ) from None
         raise InputError(f"{path}: {message.removeprefix('MDP: ')}") from None
 
 

@@ -32,7 +32,9 @@ def validate_discount(discount: float) -> float:
     except (TypeError, ValueError):
         value = np.nan
     if not 0 <= value < 1:
-        raise InputError(f"MDP: discount is {discount!r} and must be at least 0 and below 1.")
+        raise InputError(
+            f"is {discount!r} and must be at least 0 and below 1", caller="MDP", argument="discount"
+        )
     return value
 
 
