@@ -46,9 +46,9 @@ def replace_member(path: Path, name: str, content: bytes, kind: int = zipfile.ZI
     """Replace a member of an archive."""
     with zipfile.ZipFile(path) as old:
         members = {each: old.read(each) for each in old.namelist()}
-    with zipfile.ZipFile(path, "w", kind) as metadata:
+    with zipfile.ZipFile(path, "w", kind) as archive:
         for each, raw in {**members, name: content}.items():
-            metadata.writestr(each, raw)
+            archive.writestr(each, raw)
 
 
 @pytest.fixture
