@@ -20,7 +20,7 @@ QUICK = [
     "exact.lax",
     "exact.mico",
     "pairs bisimulation",
-    "Successors on_policy",
+    "ImplicitMDP on_policy",
     "relation.bisimulation",
     "uses.aggregate bisimulation",
     "planning.optimal_values",
@@ -59,11 +59,11 @@ def test_an_entry_that_is_ten_errors_off_is_noticed(kind: Any) -> None:
     stay = [[{0: 1.0}], [{1: 1.0}], [{0: 0.5, 1: 0.5}]]
     subject.case = Case(stay, [[1.0], [0.25], [0.0]], 0.5, None, [0, 0, 0])
     d = dataclasses.replace(subject.distance(kind, tol=1e-12), error=1e-9)
-    assert not list(check_table(d, subject.truth(kind)))
+    assert not list(check_table(d, subject.reference(kind)))
     values = np.array(d.values)
     values[0, 1] += 1e-8
     values[1, 0] += 1e-8
-    found = list(check_table(dataclasses.replace(d, values=values), subject.truth(kind)))
+    found = list(check_table(dataclasses.replace(d, values=values), subject.reference(kind)))
     assert found
     assert ": 10 times" in found[0]
     assert "bounds" in found[1]

@@ -31,10 +31,10 @@ def random_policy(mdp: MDP, key: int) -> np.ndarray:
     return np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
 
 
-def in_large_style(mdp: MDP, **options: Any) -> Distance:
-    """`exact.bisimulation` by sweep, leap and push, however small the MDP."""
+def solve_as_large(mdp: MDP, **options: Any) -> Distance:
+    """Return `exact.bisimulation` of the solver for large MDPs, however small this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_solver, "LARGE", 0)
+        patch.setattr(pair_solver, "MAX_SERIAL_STATES", 0)
         d = exact.bisimulation(mdp, **options)
         assert isinstance(d, Distance)
         return d
@@ -49,7 +49,7 @@ def in_large_style(mdp: MDP, **options: Any) -> Distance:
 def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
     truth, slack = bisimulation_by_programme(mdp)
     assert slack <= 1e-7 * max(1.0, truth.max())
-    for d in (exact.bisimulation(mdp), in_large_style(mdp)):
+    for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
 
 
@@ -64,7 +64,7 @@ def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) ->
         worth = gaps + mdp.discount * truth[ahead[:, None], ahead[None]]
         most = np.where(mdp.action_mask[:, None], worth, 0.0).max(axis=2)
         truth = np.where(differ, mdp.diameter_bound, most)
-    for d in (exact.bisimulation(mdp), in_large_style(mdp), in_large_style(mdp, dtype="float32")):
+    for d in (exact.bisimulation(mdp), solve_as_large(mdp), solve_as_large(mdp, dtype="float32")):
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-12)
         assert d.metadata["method"] != "policy iteration over couplings"
         if mdp.discount > 0:
@@ -92,7 +92,7 @@ def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> 
 @quick
 @given(deterministic_mdps())
 def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
-    for d in (exact.bisimulation(mdp), in_large_style(mdp)):
+    for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
         residual = np.abs(bisimulation_once(mdp, d.values) - d.values).max()
         assert residual <= d.error * (1 + mdp.discount)
         assert d.error <= 1e-6
@@ -134,7 +134,7 @@ def test_larger_worlds_put_back_into_their_equations(
     world: str, options: dict[str, int], discount: float
 ) -> None:
     mdp = worlds.load(world, discount=discount, **options)
-    tilde = in_large_style(mdp)
+    tilde = solve_as_large(mdp)
     assert tilde.error <= 1e-6
     image = bisimulation_everywhere(mdp, tilde.values)
     assert np.abs(image - tilde.values).max() <= tilde.error * (1 + discount)
@@ -177,7 +177,7 @@ def shaped_worlds() -> dict[str, MDP]:
 @pytest.mark.parametrize("shape", list(shaped_worlds()))
 def test_worlds_of_awkward_shape(shape: str) -> None:
     mdp = shaped_worlds()[shape]
-    d = in_large_style(mdp)
+    d = solve_as_large(mdp)
     assert d.error <= 1e-6
     image = bisimulation_everywhere(mdp, d.values)
     assert np.abs(image - d.values).max() <= d.error * (1 + mdp.discount)
@@ -188,7 +188,7 @@ def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
     n = np.random.default_rng(5).integers(150, size=(150, 3))
     R = np.random.default_rng(6).choice([0.0, 1.0], size=(150, 3))
     mdp = MDP.deterministic(n, R, discount=0.995)
-    small, large = exact.bisimulation(mdp), in_large_style(mdp)
+    small, large = exact.bisimulation(mdp), solve_as_large(mdp)
     assert small.metadata["method"] != large.metadata["method"]
     assert np.abs(small.values - large.values).max() <= small.error + large.error
 
@@ -228,7 +228,7 @@ def test_zero_set_is_the_relation(mdp: MDP, key: int) -> None:
     policy = random_policy(mdp, key)
     for d, labels in (
         (exact.bisimulation(mdp), relation.bisimulation(mdp)),
-        (in_large_style(mdp), relation.bisimulation(mdp)),
+        (solve_as_large(mdp), relation.bisimulation(mdp)),
         (exact.lax(mdp), relation.lax(mdp)),
         (exact.on_policy(mdp, policy), relation.on_policy(mdp, policy)),
     ):
@@ -316,8 +316,8 @@ def test_tol_below_rounding_raises_with_the_true_bound() -> None:
 @pytest.mark.parametrize("tol", [1e-2, 1e-6, 1e-9])
 def test_tol_bounds_the_true_error(tol: float) -> None:
     mdp = worlds.load("random", states=300, discount=0.95)
-    best = in_large_style(mdp, tol=1e-10)
-    d = in_large_style(mdp, tol=tol)
+    best = solve_as_large(mdp, tol=1e-10)
+    d = solve_as_large(mdp, tol=tol)
     assert d.error <= tol
     assert np.abs(d.values - best.values).max() <= d.error + best.error
 
@@ -355,7 +355,7 @@ def test_distances_too_large_for_their_numbers_are_refused() -> None:
             distance(mdp, dtype="float32")
 
 
-def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
+def test_a_matrix_too_large_raises_before_it_is_allocated() -> None:
     states = 2_000_000
     n = np.zeros((states, 1), dtype=int)
     mdp = MDP.deterministic(n, np.zeros((states, 1)), discount=0.9)
@@ -363,14 +363,14 @@ def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
         exact.bisimulation(mdp)
 
 
-def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     lax_solver = importlib.import_module("bisimetric.exact.deterministic.lax_solver")
 
-    def astray(d: np.ndarray, *_: object) -> None:
+    def diverge(d: np.ndarray, *_: object) -> None:
         d[:] = 1e9
         np.fill_diagonal(d, 0)
 
-    monkeypatch.setattr(lax_solver.paths, "evaluate", astray)
+    monkeypatch.setattr(lax_solver.pair_kernels, "evaluate_policy", diverge)
     mdp = worlds.load("random", states=12, discount=0.9)
     problem = DeterministicProblem(
         np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
@@ -379,9 +379,9 @@ def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatc
         1e-10,
         np.dtype(np.float64),
     )
-    table = lax_solver.solve(problem)
-    assert table.how["leaps"] > 1
-    np.testing.assert_allclose(table.values, lax_fixed_point(mdp), rtol=0, atol=1e-8)
+    solution = lax_solver.solve(problem)
+    assert solution.details["evaluations"] > 1
+    np.testing.assert_allclose(solution.values, lax_fixed_point(mdp), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])

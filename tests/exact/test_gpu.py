@@ -15,7 +15,7 @@ from bisimetric.exact._request import SolverResult, bound_error
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import bisimulation, cuda, on_policy, workspace
 from bisimetric.mdp import MDP
-from tests.cuda_here import COMPILER, Device
+from tests.cuda_here import COMPILER, EmulatedDevice
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
 
@@ -26,13 +26,13 @@ def problem(
     dtype: str = "float64",
     *,
     discount: float = 0.9,
-    least: float = 1e-9,
+    tolerance: float = 1e-9,
     seed: int = 0,
 ) -> DeterministicProblem:
     rng = np.random.default_rng(seed)
     successor = rng.integers(0, states, (actions, states)).astype(np.uint32)
     reward = rng.integers(0, 8, (actions, states)) / 4
-    return DeterministicProblem(successor, reward, discount, least, np.dtype(dtype))
+    return DeterministicProblem(successor, reward, discount, tolerance, np.dtype(dtype))
 
 
 def truth(p: DeterministicProblem) -> NDArray[np.float64]:
@@ -67,20 +67,20 @@ def off(found: SolverResult, p: DeterministicProblem) -> float:
 @pytest.mark.parametrize("actions", [1, 2, 3])
 def test_tables_are_the_fixed_point(states: int, actions: int) -> None:
     p = problem(states, actions, seed=states)
-    assert off(bisimulation.solve(p, Device()), p) <= 1e-7
+    assert off(bisimulation.solve(p, EmulatedDevice()), p) <= 1e-7
 
 
 @pytest.mark.parametrize("actions", [1, 3])
 def test_float32_proves_what_its_roundings_allow(actions: int) -> None:
-    p = problem(65, actions, "float32", least=1e-6)
-    found = bisimulation.solve(p, Device())
+    p = problem(65, actions, "float32", tolerance=1e-6)
+    found = bisimulation.solve(p, EmulatedDevice())
     assert off(found, p) <= 2e-5
     assert bound_error(found.residual, found.largest, p.discount) <= 2e-5
 
 
 def test_a_discount_of_zero_leaves_one_step() -> None:
     p = problem(5, 2, discount=0.0)
-    assert off(bisimulation.solve(p, Device()), p) == 0
+    assert off(bisimulation.solve(p, EmulatedDevice()), p) == 0
 
 
 @pytest.mark.slow
@@ -88,36 +88,39 @@ def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     p = problem(67, 2)
-    small, large = Device(), Device(shared=4096)
-    large.processors = 8
+    small, large = EmulatedDevice(), EmulatedDevice(shared_bytes=4096)
+    large.num_multiprocessors = 8
     expected = bisimulation.solve(p, small).values
     np.testing.assert_array_equal(bisimulation.solve(p, large).values, expected)
     # Rows in two parts, and the numbers of states in 32 bits.
-    monkeypatch.setattr(workspace, "REGISTERS", 2)
-    monkeypatch.setattr(workspace, "SHORT", 0)
+    monkeypatch.setattr(workspace, "PAIR_REGISTERS", 2)
+    monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
     np.testing.assert_array_equal(bisimulation.solve(p, small).values, expected)
     chain = problem(67, 1)
     monkeypatch.undo()
     expected = on_policy.solve(chain, small).values
-    monkeypatch.setattr(workspace, "SHORT", 0)
+    monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
     np.testing.assert_array_equal(on_policy.solve(chain, large).values, expected)
 
 
 @pytest.mark.slow
 def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem(20, 2)
-    run, true = bisimulation.BisimulationIteration(workspace.GpuWorkspace(Device(), p)), truth(p)
+    run, true = (
+        bisimulation.BisimulationIteration(workspace.GpuWorkspace(EmulatedDevice(), p)),
+        truth(p),
+    )
     for _ in range(2):
         run.sweep()
         run.evaluate_policy()
         assert (run.d[:, :20] <= true * (1 + 1e-12)).all()
         np.testing.assert_array_equal(run.d[:, :20], run.d[:, :20].T)
-    found = bisimulation.solve(p, Device())
+    found = bisimulation.solve(p, EmulatedDevice())
     # Where the memory does not hold the steps of all pairs, sweeps do it alone.
-    monkeypatch.setattr(bisimulation.BisimulationIteration, "has_room", False)
-    alone = bisimulation.solve(p, Device())
+    monkeypatch.setattr(bisimulation.BisimulationIteration, "can_evaluate_policy", False)
+    alone = bisimulation.solve(p, EmulatedDevice())
     assert found.details["sweeps"] < alone.details["sweeps"] / 4
-    assert alone.details["policies"] == 0
+    assert alone.details["evaluations"] == 0
     assert off(alone, p) <= 1e-7
 
 
@@ -139,15 +142,15 @@ def test_a_long_path_and_a_large_cycle() -> None:
     reward = np.random.default_rng(0).random((1, states))
     for successor in (line, ring):
         p = DeterministicProblem(successor, reward, 0.9, 1e-12, np.dtype("float64"))
-        found = on_policy.solve(p, Device())
+        found = on_policy.solve(p, EmulatedDevice())
         assert off(found, p) <= 1e-10
     assert found.details["levels"] == 0
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
-    device = Device()
-    monkeypatch.setattr(cuda, "found", lambda: device)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
+    device = EmulatedDevice()
+    monkeypatch.setattr(cuda, "find_device", lambda: device)
     return device
 
 
@@ -157,7 +160,7 @@ def test_the_same_answers_as_the_processor() -> None:
     here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
     assert abs(here.values - there.values).max() <= here.error + there.error
     assert there.error <= 1e-6
-    assert there.metadata["device"] == "a processor"
+    assert there.metadata["device"] == "emulated"
     mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
     here, there = exact.on_policy(mdp), exact.on_policy(mdp, device="gpu", dtype="float32")
     assert abs(here.values - there.values).max() <= here.error + there.error
@@ -204,9 +207,9 @@ def test_mdps_that_the_gpu_does_not_take() -> None:
         exact.on_policy(branching, device="gpu")
 
 
-def test_a_table_that_does_not_fit(gpu: Device) -> None:
-    gpu.free = 1000.0
-    with pytest.raises(InsufficientMemory, match=r"3 states need on a processor .*exact.sharded"):
+def test_a_table_that_does_not_fit(gpu: EmulatedDevice) -> None:
+    gpu.free_bytes = 1000.0
+    with pytest.raises(InsufficientMemory, match=r"3 states need on emulated .*exact.sharded"):
         exact.bisimulation(worlds.load("pessimism"), device="gpu")
 
 

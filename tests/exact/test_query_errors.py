@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bisimetric import MDP, ImplicitMDP, InputError, NotConverged
-from bisimetric.exact._query import QueryResult, query
+from bisimetric.exact import QueryResult, query
 from bisimetric.exact.queries import pair_search, row_source
 
 TINY, UNIT = 2.0**-1074, 2.0**-53
@@ -149,7 +149,7 @@ def fans(draw: st.DrawFn) -> Fan:
 def found(kind: Kind, source: MDP | ImplicitMDP, pair: Any, policy: Any = None) -> QueryResult:
     """The answer with the error that it has, whatever was asked for."""
     try:
-        return query(kind, source, [pair], policy=policy)
+        return query(source, [pair], kind=kind, policy=policy)
     except NotConverged as caught:
         partial: Any = caught.partial
         assert isinstance(partial, QueryResult)
@@ -242,7 +242,7 @@ def test_rounded_shares_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> Non
         scaled = mdp.P.data / np.repeat(totals, np.diff(mdp.P.indptr))
         return sparse.csr_array((scaled, mdp.P.indices, mdp.P.indptr), mdp.P.shape)
 
-    monkeypatch.setattr(MDP, "shares", property(shares))
+    monkeypatch.setattr(MDP, "normalised_probabilities", property(shares))
     n = 300
     small = (math.floor(0.5 / n / UNIT) + 0.49) * UNIT
     row = [0.5, *[small] * n, 0.0]
@@ -315,7 +315,7 @@ def test_pairs_beyond_the_search_are_in_the_error() -> None:
         discount=0.5,
         reward_range=(0, 1),
     )
-    answer = query("bisimulation", source, [(1, -1)], tol=0.01)
+    answer = query(source, [(1, -1)], tol=0.01)
     assert not answer.metadata["complete"]
     assert answer.error / 2 < abs(answer(1, -1) - 2.0) <= answer.error
 
@@ -342,7 +342,7 @@ def test_a_tolerance_far_below_the_distances() -> None:
         discount=0.5,
         reward_range=(0, 1e300),
     )
-    answer = query("bisimulation", walk, [(2, 3)], tol=1e-300)
+    answer = query(walk, [(2, 3)], tol=1e-300)
     assert (answer.num_explored, answer.metadata["complete"]) == (1, True)
 
 
@@ -352,7 +352,7 @@ def test_rewards_that_no_distance_can_hold() -> None:
             lambda x, a: (1.7e308 * x, x), actions=["on"], discount=0.5, reward_range=reward_range
         )
         with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
-            query("bisimulation", source, [(1, -1)])
+            query(source, [(1, -1)])
     mdp = MDP.deterministic([[0], [1]], [[1.7e308], [-1.7e308]], discount=0.5)
     with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
-        query("bisimulation", mdp, [(0, 1)])
+        query(mdp, [(0, 1)])

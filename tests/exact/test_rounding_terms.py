@@ -192,7 +192,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     )
     pair = 7 * 6 // 2 + 6
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_transport, "improve", potentials_only)
+        patch.setattr(_transport, "optimise_tree", potentials_only)
         compute: Any = coupling_kernels._evaluate_move
         value, doubt, computed_anew = compute.py_func(
             model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0, 0.0, True,

@@ -264,14 +264,14 @@ def test_a_range_in_parts_is_whole_and_in_order(monkeypatch: pytest.MonkeyPatch)
     assert map_chunks(lambda low, high: (low, high), 99, min_parallel_size=25) == [(0, 99)]
 
 
-def test_evaluations_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     mdp = random_mdp(10, 2, 3, key=5, discount=0.7)
     truth = exact.bisimulation(mdp)
 
-    def astray(gap: np.ndarray, *_: object) -> np.ndarray:
+    def diverge(gap: np.ndarray, *_: object) -> np.ndarray:
         return np.full_like(gap, 1e6)
 
-    monkeypatch.setattr(policy_iteration, "_worth_for_ever", astray)
+    monkeypatch.setattr(policy_iteration, "_evaluate_policy", diverge)
     table = policy_iteration.solve(mdp, 1e-8)
     assert table.details["rounds"] > 2 * policy_iteration.MIN_FALLBACK_SWEEPS
     assert np.abs(table.values - truth.values).max() <= truth.error + table.residual / 0.3
