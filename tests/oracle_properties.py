@@ -130,8 +130,10 @@ def check_table(d: Any, reference: Enclosure) -> Violations:
     ids = np.arange(states)
     low, high = d.bounds(ids[:, None], ids[None])
     for pair in excess:
-        if not (reference.above(pair, float(low[pair])) and reference.below(pair, float(high[pair]))):
-            yield f"bounds{pair} = [{low[pair]!r}, {high[pair]!r}], true {truth[pair]!r}"
+        if not (
+            reference.above(pair, float(low[pair])) and reference.below(pair, float(high[pair]))
+        ):
+            yield f"bounds{pair} = [{low[pair]!r}, {high[pair]!r}], true {reference[pair]!r}"
             return
 
 
@@ -139,7 +141,7 @@ def check_values(V: Any, reference: Enclosure, what: str) -> Violations:
     for s, value in enumerate(V.values):
         excess = reference.excess((s,), float(value), float(V.error))
         if excess > 0:
-            yield f"{what}({s}) = {value!r}, error {V.error!r}, true {truth[s]!r}: {excess:.3g}"
+            yield f"{what}({s}) = {value!r}, error {V.error!r}, true {reference[s]!r}: {excess:.3g}"
             return
 
 
@@ -176,7 +178,7 @@ def _check_query(answer: Any, reference: Enclosure) -> Violations:
         excess = reference.excess(tuple(pair), float(value), float(answer.error))
         if excess > 0:
             yield (
-                f"d{pair} = {value!r}, error {answer.error!r}, true {truth[tuple(pair)]!r}: "
+                f"d{pair} = {value!r}, error {answer.error!r}, true {reference[tuple(pair)]!r}: "
                 f"{excess:.3g} times"
             )
             return
@@ -255,7 +257,7 @@ def relations(subject: Subject, kind: Kind) -> Violations:
     for s in range(subject.case.num_states):
         for t in range(s):
             if labels[s] == labels[t] and reference.centres[s, t] > slack + reference.radius:
-                yield f"{s} and {t} are in one class, at distance {truth[s, t]!r}"
+                yield f"{s} and {t} are in one class, at distance {reference[s, t]!r}"
                 return
             apart = labels[s] != labels[t] and not reference.is_positive((s, t))
             if apart and separates and kind != "on_policy" and subject.case.discount >= 0.5:
@@ -278,12 +280,13 @@ def relations(subject: Subject, kind: Kind) -> Violations:
         for t in range(s):
             distance = reduced.centres[int(labels[s]), int(labels[t])]
             if abs(distance - reference.centres[s, t]) > slack + reference.radius + reduced.radius:
-                yield f"the quotient has {as_float(distance)!r} for {s} and {t}, not {truth[s, t]!r}"
+                true = reference[s, t]
+                yield f"the quotient has {as_float(distance)!r} for {s} and {t}, not {true!r}"
                 return
 
 
 def _slack(subject: Subject) -> int:
-    """Bound the effect of the tolerance 1e-13 of probabilities and the rounding of R^pi and rows."""
+    """Bound the effect of the tolerance 1e-13 of probabilities and of rounding R^pi and rows."""
     if subject.case.is_deterministic and isinstance(subject.case.policy[0], int):
         return 0
     rewards = [abs(r) for row in subject.model.rewards for r in row if r is not None]
@@ -390,7 +393,7 @@ def sampled_tables(subject: Subject, kind: Kind, *, recorded: bool) -> Violation
                 continue
             low, high = d.bounds(s, t)
             if not (reference.above((s, t), float(low)) and reference.below((s, t), float(high))):
-                yield f"bounds({s}, {t}) = [{low!r}, {high!r}], true {truth[s, t]!r}"
+                yield f"bounds({s}, {t}) = [{low!r}, {high!r}], true {reference[s, t]!r}"
                 return
 
 
@@ -448,4 +451,4 @@ def wide_rows(subject: Subject, kind: Kind, width: int, discount: float) -> Viol
     reference = Enclosure({(0, 1): oracle.rounded(true)}, 1)
     excess = reference.excess((0, 1), float(d.values[0, 1]), d.error)
     if excess > 0:
-        yield f"d(0, 1) = {d.values[0, 1]!r}, error {d.error!r}, true {truth[0, 1]!r}: {excess:.3g}"
+        yield f"d(0, 1) = {d.values[0, 1]!r}, error {d.error!r}, true {reference[0, 1]!r}: {excess:.3g}"

@@ -1,4 +1,4 @@
-"""Every proven bound of the library against the oracle: a sample here, the rest by the campaign."""
+"""Proven bounds of the library against the oracle: a sample here, the rest in the campaign."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import oracle_campaign, oracle_properties
 from tests.adversarial_mdps import Case
 from tests.oracle_properties import Subject, check_table
 
-# Those that compile little or nothing that other tests do not; all others are in the slow ones.
+# Those that compile little that other tests do not; all others are slow.
 QUICK = [
     "exact.bisimulation",
     "exact.on_policy",
@@ -36,8 +36,8 @@ def test_a_sample_of_cases(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_campaign() -> None:
-    """Hangs are ended and counted, so that this ends."""
-    report = oracle_campaign.campaign(60, 1, seconds=900.0, tell=False)
+    """Hangs are killed and counted, so that this terminates."""
+    report = oracle_campaign.campaign(60, 1, seconds=900.0, verbose=False)
     report.print()
     assert not report.findings, "\n".join(map(str, report.findings))
     # Every property was checked.
@@ -106,7 +106,7 @@ def test_a_wrong_error_a_warning_and_an_exception_are_findings(
 
 
 @pytest.mark.slow
-def test_a_hang_is_ended_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_is_killed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = oracle_campaign.Worker(limit=0.0)
     try:
         (found,) = worker.check("exact.bisimulation", 1)

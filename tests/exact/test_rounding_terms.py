@@ -165,7 +165,7 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
 def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     costs: list[int],
 ) -> None:
-    """`improve` only computes potentials here, as if its pivots had run out."""
+    """`optimise_tree` only computes potentials here, as if its pivots had run out."""
 
     def potentials_only(room: Any, n: int, m: int, _: float) -> tuple[float, float]:
         _transport._compute_potentials(room, n, m)
@@ -195,8 +195,8 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
         patch.setattr(_transport, "optimise_tree", potentials_only)
         compute: Any = coupling_kernels._evaluate_move
         value, doubt, computed_anew = compute.py_func(
-            model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0, 0.0, True,
-            -1.0,
+            model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0,
+            0.0, True, -1.0,
         )  # fmt: skip
     third = Fraction(1, 3)
     exactly = [[Fraction(float(entry)) for entry in row] for row in table]
