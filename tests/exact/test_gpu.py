@@ -1,4 +1,4 @@
-"""Tables on a GPU, with the real kernels: compiled for the processor, which plays a small one."""
+"""Distances on a GPU, with the real kernels compiled for the CPU, which emulates a small one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def problem(
     return DeterministicProblem(successor, reward, discount, tolerance, np.dtype(dtype))
 
 
-def truth(p: DeterministicProblem) -> NDArray[np.float64]:
+def solve_reference(p: DeterministicProblem) -> NDArray[np.float64]:
     """Plain value iteration, until nothing changes."""
     d = np.zeros((p.num_states, p.num_states))
     while True:
@@ -52,10 +52,10 @@ def truth(p: DeterministicProblem) -> NDArray[np.float64]:
 
 
 def off(found: SolverResult, p: DeterministicProblem) -> float:
-    """How far off a table is; that must be within its proven error."""
-    true = truth(p)
+    """Return the true error, which must be within the proven one."""
+    true = solve_reference(p)
     error = float(abs(found.values - true).max())
-    # Classes are apart by at least the smallest number, also where problems have alike states.
+    # Distinct rows are at least the smallest normal number apart, even if states are bisimilar.
     assert error <= bound_error(found.residual, found.largest, p.discount) + 1e-13
     np.testing.assert_array_equal(found.values, found.values.T)
     assert not found.values.diagonal().any()
@@ -63,9 +63,9 @@ def off(found: SolverResult, p: DeterministicProblem) -> float:
     return error
 
 
-@pytest.mark.parametrize("states", [1, 2, 3, 67, 130])
+@pytest.mark.parametrize("states", [1, 2, 3, 67, pytest.param(130, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("actions", [1, 2, 3])
-def test_tables_are_the_fixed_point(states: int, actions: int) -> None:
+def test_the_solution_is_the_fixed_point(states: int, actions: int) -> None:
     p = problem(states, actions, seed=states)
     assert off(bisimulation.solve(p, EmulatedDevice()), p) <= 1e-7
 
@@ -84,7 +84,7 @@ def test_a_discount_of_zero_leaves_one_step() -> None:
 
 
 @pytest.mark.slow
-def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
+def test_the_result_is_independent_of_the_device_and_the_layout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     p = problem(67, 2)
@@ -92,7 +92,7 @@ def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
     large.num_multiprocessors = 8
     expected = bisimulation.solve(p, small).values
     np.testing.assert_array_equal(bisimulation.solve(p, large).values, expected)
-    # Rows in two parts, and the numbers of states in 32 bits.
+    # Rows in two parts, and 32-bit state ids.
     monkeypatch.setattr(workspace, "PAIR_REGISTERS", 2)
     monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
     np.testing.assert_array_equal(bisimulation.solve(p, small).values, expected)
@@ -104,11 +104,11 @@ def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
 
 
 @pytest.mark.slow
-def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluations_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem(20, 2)
     run, true = (
         bisimulation.BisimulationIteration(workspace.GpuWorkspace(EmulatedDevice(), p)),
-        truth(p),
+        solve_reference(p),
     )
     for _ in range(2):
         run.sweep()
@@ -116,7 +116,7 @@ def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) ->
         assert (run.d[:, :20] <= true * (1 + 1e-12)).all()
         np.testing.assert_array_equal(run.d[:, :20], run.d[:, :20].T)
     found = bisimulation.solve(p, EmulatedDevice())
-    # Where the memory does not hold the steps of all pairs, sweeps do it alone.
+    # Sweeps alone, where the steps of all pairs do not fit into memory.
     monkeypatch.setattr(bisimulation.BisimulationIteration, "can_evaluate_policy", False)
     alone = bisimulation.solve(p, EmulatedDevice())
     assert found.details["sweeps"] < alone.details["sweeps"] / 4
@@ -125,7 +125,7 @@ def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_steps_to_cycle(seed: int) -> None:
+def test_cycle_depths(seed: int) -> None:
     states = 30
     successor = np.random.default_rng(seed).integers(0, states, states).astype(np.uint32)
     for s, steps in enumerate(on_policy.compute_cycle_depths(successor)):
@@ -155,7 +155,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_same_answers_as_the_processor() -> None:
+def test_the_same_distances_as_the_cpu() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
     assert abs(here.values - there.values).max() <= here.error + there.error
@@ -179,17 +179,16 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     ("given", "message"),
     [
         ({"device": "tpu"}, "device is 'tpu' and must be 'cpu' or 'gpu'"),
-        ({"device": "gpu", "samples": 3}, "whole tables; leave samples out, or the device"),
-        ({"device": "gpu", "pairs": [(0, 1)]}, "whole tables; leave pairs out, or the device"),
+        ({"device": "gpu", "samples": 3}, "leave samples out, or the device"),
     ],
 )
-def test_what_a_device_is_not_for(given: dict[str, Any], message: str) -> None:
+def test_unsupported_options_of_a_device(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         exact.bisimulation(worlds.load("pessimism"), **given)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_states_that_lack_actions() -> None:
+def test_missing_actions() -> None:
     mdp = worlds.load("random", states=40, actions=3, discount=0.9)
     has = np.random.default_rng(0).random((40, 3)) < 0.7
     mdp = mdp.replace(available=has | (np.arange(3) == 0))
@@ -199,15 +198,15 @@ def test_states_that_lack_actions() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_mdps_that_the_gpu_does_not_take() -> None:
-    branching = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
-    with pytest.raises(InputError, match=r"states of this MDP branch.* leave device out"):
-        exact.bisimulation(branching, device="gpu")
-    with pytest.raises(InputError, match=r"exact.on_policy: states of this MDP branch"):
-        exact.on_policy(branching, device="gpu")
+def test_stochastic_mdps_are_not_supported() -> None:
+    stochastic = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    with pytest.raises(InputError, match=r"several successors.* leave device out"):
+        exact.bisimulation(stochastic, device="gpu")
+    with pytest.raises(InputError, match=r"exact.on_policy: .*several successors"):
+        exact.on_policy(stochastic, device="gpu")
 
 
-def test_a_table_that_does_not_fit(gpu: EmulatedDevice) -> None:
+def test_insufficient_memory(gpu: EmulatedDevice) -> None:
     gpu.free_bytes = 1000.0
     with pytest.raises(InsufficientMemory, match=r"3 states need on emulated .*exact.sharded"):
         exact.bisimulation(worlds.load("pessimism"), device="gpu")
