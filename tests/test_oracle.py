@@ -54,7 +54,7 @@ def test_wide_rows(kind: str, width: int, discount: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy", "lax", "mico"])
-def test_an_entry_that_is_ten_errors_off_is_noticed(kind: Any) -> None:
+def test_an_entry_that_is_ten_errors_off_is_detected(kind: Any) -> None:
     subject = Subject(0)
     stay = [[{0: 1.0}], [{1: 1.0}], [{0: 0.5, 1: 0.5}]]
     subject.case = Case(stay, [[1.0], [0.25], [0.0]], 0.5, None, [0, 0, 0])

@@ -44,16 +44,16 @@ def extreme_mdps(draw: st.DrawFn, max_states: int = 4, max_actions: int = 3) -> 
 
 
 def solve(distance: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """The distance, or what was reached where the tolerance was not."""
+    """Return the distance, or the partial one where `tol` was not proven."""
     try:
         return distance(*given, **options)
     except NotConverged as failed:
         return failed.partial
 
 
-def holds(d: Distance, truth: list[list[Fraction]]) -> bool:
-    """Whether no entry is farther from the truth than `error` says."""
-    return math.isinf(d.error) or largest_error(d.values, truth) <= Fraction(d.error)
+def holds(d: Distance, reference: list[list[Fraction]]) -> bool:
+    """Return whether every entry is within `error` of the reference."""
+    return math.isinf(d.error) or largest_error(d.values, reference) <= Fraction(d.error)
 
 
 def solve_as_large(mdp: MDP, **options: Any) -> Distance:
@@ -71,28 +71,28 @@ def solve_as_large(mdp: MDP, **options: Any) -> Distance:
 @quick
 @given(extreme_mdps(), TOLERANCES)
 def test_bisimulation_ends_after_few_rounds(mdp: MDP, tol: float) -> None:
-    truth = solve_deterministic(mdp, "bisimulation")
+    reference = solve_deterministic(mdp, "bisimulation")
     d = solve(exact.bisimulation, mdp, tol=tol)
     # One action is solved by doubling: 59 times where the discount is almost 1.
     assert d.metadata["rounds"] <= (20 if mdp.num_actions > 1 else 60)
-    assert holds(d, truth)
+    assert holds(d, reference)
     large = solve_as_large(mdp, tol=tol)
     assert large.metadata.get("sweeps", 0) <= 40
-    assert holds(large, truth)
+    assert holds(large, reference)
 
 
 @quick
 @given(extreme_mdps(), TOLERANCES)
 def test_lax_ends_after_few_sweeps(mdp: MDP, tol: float) -> None:
-    truth = solve_deterministic(mdp, "lax")
+    reference = solve_deterministic(mdp, "lax")
     d = solve(exact.lax, mdp, tol=tol)
     assert d.metadata["sweeps"] <= 1024
-    assert holds(d, truth)
+    assert holds(d, reference)
     pairs = [(s, t) for s in range(mdp.num_states) for t in range(s)]
     if pairs:
         answer = solve(exact.query, mdp, pairs, kind="lax", tol=tol)
         assert answer.metadata.get("sweeps", 0) <= 2048
-        lines = [[truth[s][t] for s, t in pairs]]
+        lines = [[reference[s][t] for s, t in pairs]]
         assert math.isinf(answer.error) or (
             largest_error([answer.values], lines) <= Fraction(float(answer.error))
         )

@@ -27,8 +27,8 @@ pair_solver = importlib.import_module("bisimetric.exact.deterministic.policy_ite
 quick = settings(deadline=None, max_examples=60)
 
 
-def random_policy(mdp: MDP, key: int) -> np.ndarray:
-    return np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
+def random_policy(mdp: MDP, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(mdp.num_actions, size=mdp.num_states)
 
 
 def solve_as_large(mdp: MDP, **options: Any) -> Distance:
@@ -91,7 +91,7 @@ def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> 
 
 @quick
 @given(deterministic_mdps())
-def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
+def test_bisimulation_satisfies_its_equation(mdp: MDP) -> None:
     for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
         residual = np.abs(bisimulation_once(mdp, d.values) - d.values).max()
         assert residual <= d.error * (1 + mdp.discount)
@@ -109,8 +109,8 @@ def test_lax_solves_the_slow_iteration(mdp: MDP) -> None:
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, key: int) -> None:
-    policy = random_policy(mdp, key)
+def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, seed: int) -> None:
+    policy = random_policy(mdp, seed)
     d = exact.on_policy(mdp, policy)
     truth, slack = bisimulation_by_programme(mdp.apply_policy(policy))
     np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
@@ -123,14 +123,14 @@ def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, key: int) -> None:
 @pytest.mark.parametrize(
     ("world", "options"),
     [
-        ("random", {"states": 300, "key": 3}),
+        ("random", {"states": 300, "seed": 3}),
         ("random", {"states": 300, "actions": 1}),
         ("open-grid", {"rows": 16, "columns": 17}),
         ("mirrored-rooms", {}),
     ],
 )
 @pytest.mark.parametrize("discount", [0.0, 0.5, 0.99, 0.999])
-def test_larger_worlds_put_back_into_their_equations(
+def test_larger_mdps_satisfy_their_equations(
     world: str, options: dict[str, int], discount: float
 ) -> None:
     mdp = worlds.load(world, discount=discount, **options)
@@ -150,7 +150,7 @@ def test_larger_worlds_put_back_into_their_equations(
     assert (gap <= lax.values + lax.error + 2 * V.error).all()
 
 
-def shaped_worlds() -> dict[str, MDP]:
+def make_shaped_worlds() -> dict[str, MDP]:
     """Worlds on whose shape one or the other move of the solver works badly."""
     rng = np.random.default_rng(0)
     size = 300
@@ -174,9 +174,9 @@ def shaped_worlds() -> dict[str, MDP]:
     return {name: MDP.deterministic(n, R, discount=0.98) for name, (n, R) in shapes.items()}
 
 
-@pytest.mark.parametrize("shape", list(shaped_worlds()))
+@pytest.mark.parametrize("shape", list(make_shaped_worlds()))
 def test_worlds_of_awkward_shape(shape: str) -> None:
-    mdp = shaped_worlds()[shape]
+    mdp = make_shaped_worlds()[shape]
     d = solve_as_large(mdp)
     assert d.error <= 1e-6
     image = bisimulation_everywhere(mdp, d.values)
@@ -198,8 +198,8 @@ def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_every_distance_is_a_pseudometric(mdp: MDP, key: int) -> None:
-    policy = random_policy(mdp, key)
+def test_every_distance_is_a_pseudometric(mdp: MDP, seed: int) -> None:
+    policy = random_policy(mdp, seed)
     for d in (exact.bisimulation(mdp), exact.lax(mdp), exact.on_policy(mdp, policy)):
         assert (d.values >= 0).all()
         assert (d.values == d.values.T).all()
@@ -210,13 +210,13 @@ def test_every_distance_is_a_pseudometric(mdp: MDP, key: int) -> None:
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_distances_bound_values(mdp: MDP, key: int) -> None:
+def test_distances_bound_values(mdp: MDP, seed: int) -> None:
     tilde, lax = exact.bisimulation(mdp), exact.lax(mdp)
     V = planning.optimal_values(mdp)
     gap = np.abs(V.values[:, None] - V.values[None, :])
     assert (gap <= lax.values + lax.error + 2 * V.error).all()
     assert (lax.values <= tilde.values + lax.error + tilde.error).all()
-    policy = random_policy(mdp, key)
+    policy = random_policy(mdp, seed)
     on_policy, V = exact.on_policy(mdp, policy), planning.policy_values(mdp, policy)
     gap = np.abs(V.values[:, None] - V.values[None, :])
     assert (gap <= on_policy.values + on_policy.error + 2 * V.error).all()
@@ -224,8 +224,8 @@ def test_distances_bound_values(mdp: MDP, key: int) -> None:
 
 @quick
 @given(deterministic_mdps(discounts=[0.3, 0.9, 0.99]), st.integers(0, 9))
-def test_zero_set_is_the_relation(mdp: MDP, key: int) -> None:
-    policy = random_policy(mdp, key)
+def test_zero_set_is_the_relation(mdp: MDP, seed: int) -> None:
+    policy = random_policy(mdp, seed)
     for d, labels in (
         (exact.bisimulation(mdp), relation.bisimulation(mdp)),
         (solve_as_large(mdp), relation.bisimulation(mdp)),
@@ -322,8 +322,8 @@ def test_tol_bounds_the_true_error(tol: float) -> None:
     assert np.abs(d.values - best.values).max() <= d.error + best.error
 
 
-def test_quotient_is_solved_and_copied_out() -> None:
-    small = worlds.load("random", states=40, key=2)
+def test_the_quotient_is_solved_and_expanded() -> None:
+    small = worlds.load("random", states=40, seed=2)
     copies = np.random.default_rng(0).integers(40, size=500)
     copies[:40] = np.arange(40)
     n = small.next_state[copies]
@@ -347,7 +347,7 @@ def test_dtype_must_be_a_float() -> None:
         exact.lax(worlds.load("pessimism"), dtype="int32")
 
 
-def test_distances_too_large_for_their_numbers_are_refused() -> None:
+def test_distances_beyond_the_dtype_raise() -> None:
     mdp = MDP.deterministic([[0], [1]], [[0.0], [1e37]], discount=0.99)
     assert exact.bisimulation(mdp, tol=1e30).values.max() == pytest.approx(1e39)
     for distance in (exact.bisimulation, exact.on_policy, exact.lax):

@@ -22,9 +22,7 @@ KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax")
 
 @quick
 @given(stochastic_mdps(), st.booleans(), st.data())
-def test_exactly_the_pairs_that_are_reached_are_explored(
-    mdp: MDP, lax: bool, data: st.DataObject
-) -> None:
+def test_exactly_the_reachable_pairs_are_explored(mdp: MDP, lax: bool, data: st.DataObject) -> None:
     ids = st.integers(0, mdp.num_states - 1)
     start = data.draw(st.tuples(ids, ids))
     P = mdp.P.toarray() / mdp.P.sum(axis=1)[:, None]
@@ -59,7 +57,7 @@ def test_the_other_component_is_never_touched() -> None:
         assert (answer.num_explored, answer.metadata["complete"]) == (3, True)
 
 
-def test_shared_mass_leads_nowhere() -> None:
+def test_common_mass_stays_in_place() -> None:
     """Both states may go on to 2, 3 or 4; only what they do not share is coupled."""
     P = np.zeros((7, 1, 7))
     P[0, 0, [2, 3, 4]] = [1 / 3, 1 / 3, 1 / 3]
@@ -71,7 +69,7 @@ def test_shared_mass_leads_nowhere() -> None:
     assert answer(0, 1) == pytest.approx(0.5 * 7 / 3, abs=answer.error)
 
 
-def test_only_what_is_reached_is_asked_for_and_only_once() -> None:
+def test_step_is_called_once_per_reachable_state() -> None:
     calls: Counter[tuple[int, str]] = Counter()
 
     def step(x: int, action: str) -> tuple[float, int]:
@@ -93,7 +91,7 @@ def test_only_what_is_reached_is_asked_for_and_only_once() -> None:
     assert up.num_explored == 3
 
 
-def test_a_depth_is_not_exceeded() -> None:
+def test_the_depth_is_bounded() -> None:
     asked: set[int] = set()
 
     def step(x: int, _: str) -> tuple[float, int]:
@@ -142,7 +140,7 @@ def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
             assert abs(d(s, t) - value) <= d.error + answer.error
 
 
-def test_an_infinite_walk_has_the_distance_that_can_be_worked_out() -> None:
+def test_an_infinite_walk_has_its_closed_form() -> None:
     """Rewards x % 2 and equal steps: the gap is 1 in every step."""
     walk = ImplicitMDP(
         lambda x, a: (x % 2, {x + 2: 0.25, x - 2: 0.75}),
@@ -156,7 +154,7 @@ def test_an_infinite_walk_has_the_distance_that_can_be_worked_out() -> None:
     assert same(0, 2) <= same.error <= 1e-3
 
 
-def test_many_states_and_a_small_reach() -> None:
+def test_many_states_and_few_reachable_pairs() -> None:
     """200,000 states in rings of 40, each in a random order: a table would take 298 GiB."""
     random = np.random.default_rng(0)
     states = 200_000
@@ -175,8 +173,8 @@ def test_many_states_and_a_small_reach() -> None:
     assert abs(answer(7, 8) - d(7, 8)) <= answer.error + d.error
 
 
-def test_a_reach_beyond_the_first_room() -> None:
-    """Random successors: nearly all pairs are reached, and the room for them grows."""
+def test_the_search_grows_beyond_its_initial_capacity() -> None:
+    """Random successors: nearly all pairs are reachable, and the capacity grows."""
     random = np.random.default_rng(1)
     n, R = random.integers(300, size=(300, 2)), random.random((300, 2))
     mdp = MDP.deterministic(n, R, discount=0.9)

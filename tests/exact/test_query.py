@@ -27,9 +27,9 @@ def all_pairs(mdp: MDP) -> list[tuple[int, int]]:
     return [(s, t) for s in range(mdp.num_states) for t in range(s + 1)]
 
 
-def random_policy(mdp: MDP, key: int) -> NDArray[np.float64]:
+def random_policy(mdp: MDP, seed: int) -> NDArray[np.float64]:
     """Probabilities, some of them 0, over the actions that each state has."""
-    random = np.random.default_rng(key)
+    random = np.random.default_rng(seed)
     weights = random.integers(0, 3, mdp.R.shape) + 0.0
     if mdp.available is not None:
         weights = np.where(mdp.available, weights + 1, 0.0)
@@ -37,8 +37,8 @@ def random_policy(mdp: MDP, key: int) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def policy_for(kind: Kind, mdp: MDP, key: int = 0) -> NDArray[np.float64] | None:
-    return random_policy(mdp, key) if kind == "on_policy" else None
+def policy_for(kind: Kind, mdp: MDP, seed: int = 0) -> NDArray[np.float64] | None:
+    return random_policy(mdp, seed) if kind == "on_policy" else None
 
 
 def table_of(answer: QueryResult, mdp: MDP) -> NDArray[np.float64]:
@@ -130,8 +130,8 @@ def test_pairs_of_a_deterministic_mdp_are_those_of_its_table(
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 99))
-def test_pairs_on_policy_are_those_of_the_table(mdp: MDP, key: int) -> None:
-    policy = np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
+def test_pairs_on_policy_agree_with_the_matrix(mdp: MDP, seed: int) -> None:
+    policy = np.random.default_rng(seed).integers(mdp.num_actions, size=mdp.num_states)
     d = exact.on_policy(mdp, policy)
     answer = query(mdp, all_pairs(mdp), kind="on_policy", policy=policy)
     np.testing.assert_allclose(table_of(answer, mdp), d.values, rtol=0, atol=2e-6)
@@ -142,7 +142,7 @@ def test_pairs_on_policy_are_those_of_the_table(mdp: MDP, key: int) -> None:
 @given(
     stochastic_mdps(max_states=4, discounts=[0.0, 0.3, 0.9], available=True), st.sampled_from(KINDS)
 )
-def test_all_pairs_put_back_into_the_equation(mdp: MDP, kind: Kind) -> None:
+def test_all_pairs_satisfy_the_equation(mdp: MDP, kind: Kind) -> None:
     policy = policy_for(kind, mdp)
     answer = query(mdp, all_pairs(mdp), kind=kind, policy=policy)
     d = table_of(answer, mdp)
@@ -241,14 +241,14 @@ def test_states_with_different_actions_are_as_far_apart_as_can_be() -> None:
 # The answer.
 
 
-def named() -> MDP:
+def make_named_mdp() -> MDP:
     return MDP.deterministic(
         [[1], [1], [2]], [[0], [1], [3]], discount=0.5, names=["a", "b", "c"], policy=[0, 0, 0]
     )
 
 
 def test_a_result_takes_names_and_ids_in_either_order() -> None:
-    answer = query(named(), [("a", "b"), (2, "b"), ("c", "c")])
+    answer = query(make_named_mdp(), [("a", "b"), (2, "b"), ("c", "c")])
     assert answer.pairs == (("a", "b"), (2, "b"), ("c", "c"))
     assert answer("b", "a") == answer(0, "b") == answer(0, 1) == answer.values[0]
     assert answer("c", 1) == answer.values[1] == pytest.approx(4, abs=answer.error)
@@ -263,16 +263,18 @@ def test_a_result_takes_names_and_ids_in_either_order() -> None:
 
 
 def test_the_policy_of_the_world_is_the_default() -> None:
-    assert query(named(), [("a", "b")], kind="on_policy")(0, 1) == pytest.approx(1, abs=1e-6)
+    assert query(make_named_mdp(), [("a", "b")], kind="on_policy")(0, 1) == pytest.approx(
+        1, abs=1e-6
+    )
 
 
 def test_pairs_as_an_array() -> None:
-    assert query(named(), np.array([[0, 1], [1, 2]]), kind="lax").pairs == ((0, 1), (1, 2))
+    assert query(make_named_mdp(), np.array([[0, 1], [1, 2]]), kind="lax").pairs == ((0, 1), (1, 2))
 
 
 def test_the_exception_holds_the_partial_result() -> None:
     with pytest.raises(NotConverged, match="pass a larger tol") as caught:
-        query(named(), [(0, 1)], tol=1e-20)
+        query(make_named_mdp(), [(0, 1)], tol=1e-20)
     partial: Any = caught.value.partial
     assert partial(0, 1) == pytest.approx(1, abs=partial.error)
 
@@ -288,7 +290,7 @@ def test_the_exception_holds_the_partial_result() -> None:
 )
 def test_invalid_pairs(pairs: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        query(named(), pairs)
+        query(make_named_mdp(), pairs)
 
 
 two_actions = MDP.deterministic([[0, 1], [1, 0]], [[0, 0], [1, 1]], discount=0.5)
@@ -301,14 +303,14 @@ def endless() -> ImplicitMDP:
 @pytest.mark.parametrize(
     ("request_", "complaint"),
     [
-        (lambda: query(named(), [(0, 1)], kind="mico"), "kind is 'mico'"),  # type: ignore[arg-type]
+        (lambda: query(make_named_mdp(), [(0, 1)], kind="mico"), "kind is 'mico'"),  # type: ignore[arg-type]
         (lambda: query(3, [(0, 1)], kind="lax"), "mdp is of type int and must be an MDP"),  # type: ignore[arg-type]
-        (lambda: query(named(), [(0, 1)], kind="lax", tol=0), "tol is 0"),
+        (lambda: query(make_named_mdp(), [(0, 1)], kind="lax", tol=0), "tol is 0"),
         (
-            lambda: query(named(), [(0, 1)], kind="lax", policy=[0, 0, 0]),
+            lambda: query(make_named_mdp(), [(0, 1)], kind="lax", policy=[0, 0, 0]),
             "policy is given, but kind is 'lax'",
         ),
-        (lambda: query(named(), [(0, 1)], kind="lax", max_pairs=0), "max_pairs is 0"),
+        (lambda: query(make_named_mdp(), [(0, 1)], kind="lax", max_pairs=0), "max_pairs is 0"),
         (
             lambda: query(two_actions, [(0, 1)], kind="on_policy"),
             "no policy; pass one",
