@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bisimetric import ImplicitMDP, InputError
-from bisimetric.exact._query import query
+from bisimetric.exact import query
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from bisimetric.exact._query import query
 def test_a_bad_step_names_state_and_action(outcome: Any, complaint: str) -> None:
     source = ImplicitMDP(lambda x, a: outcome, actions=["go"], discount=0.5, reward_range=(0, 1))
     with pytest.raises(InputError, match=complaint):
-        query("bisimulation", source, [(7, 8)])
+        query(source, [(7, 8)])
 
 
 def test_forms_of_an_outcome() -> None:
@@ -80,4 +80,4 @@ def test_a_policy_is_checked_where_it_is_followed() -> None:
 def test_no_actions_in_some_state() -> None:
     source = ImplicitMDP(lambda x, a: (0, x), actions=lambda x: [], discount=0.5)
     with pytest.raises(InputError, match=r"actions\(3\) returned \[\]"):
-        query("lax", source, [(3, 4)])
+        query(source, [(3, 4)], kind="lax")

@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP, InducedChain, induce_chain
+from bisimetric.mdp._validation import require_mdp
 
 __all__ = [
     "ValueFunction",
@@ -71,6 +72,7 @@ def optimal_values(mdp: MDP, *, tol: float = 1e-6) -> ValueFunction:
     >>> optimal_values(mdp).values
     array([4., 5.])
     """
+    require_mdp("planning.optimal_values", mdp)
     _require_representable_values("optimal_values", mdp)
     # Evaluation of a deterministic chain is cheap, so it needs no warm start.
     _, V = _policy_iteration(
@@ -101,6 +103,7 @@ def policy_values(mdp: MDP, policy: ArrayLike, *, tol: float = 1e-6) -> ValueFun
     >>> policy_values(mdp, [0, 0]).values
     array([1., 2.])
     """
+    require_mdp("planning.policy_values", mdp)
     _require_representable_values("policy_values", mdp)
     chain = induce_chain(mdp, policy)
     V = _evaluate_chain(chain.mdp)
@@ -129,6 +132,7 @@ def greedy_policy(
     >>> greedy_policy(mdp)
     array([1, 1])
     """
+    require_mdp("planning.greedy_policy", mdp)
     if values is not None:
         return np.asarray(action_values(mdp, values).argmax(axis=1))
     _require_representable_values("greedy_policy", mdp)
@@ -158,6 +162,7 @@ def action_values(mdp: MDP, values: ArrayLike | ValueFunction) -> NDArray[np.flo
     array([[2.5, 4. ],
            [3.5, 5. ]])
     """
+    require_mdp("planning.action_values", mdp)
     Q = mdp.R + mdp.discount * (mdp.normalised_probabilities @ np.asarray(values)).reshape(
         mdp.R.shape
     )

@@ -186,7 +186,7 @@ def _game(mdp: Model, options: dict[Pair, list[Option]], fixed: dict[Pair, int])
             break
         found.evaluate()
         taken, residual = found.sweep()
-    # Both at once may go astray: Hoffman & Karp hold the maximiser until the minimiser is at rest.
+    # Both at once may diverge: Hoffman & Karp hold the maximiser until the minimiser has converged.
     for _ in range(HELD_ROUNDS):
         if residual <= REST:
             break

@@ -69,7 +69,7 @@ def test_a_coin() -> None:
 
 
 def test_the_pessimism_of_bisimulation() -> None:
-    # s and t have the same two actions with the names exchanged; u pays nothing for ever.
+    # s and t have the same two actions with the names exchanged; u is absorbing with reward 0.
     stay = [[{0: 1.0}, {2: 1.0}], [{2: 1.0}, {1: 1.0}], [{2: 1.0}, {2: 1.0}]]
     mdp = oracle.model(stay, [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], 0.5)
     assert near(oracle.bisimulation(mdp), (0, 1), 2)
@@ -82,7 +82,7 @@ def test_states_that_lack_actions() -> None:
     P = [[{0: 1.0}, {0: 1.0}], [{1: 1.0}, {1: 1.0}]]
     mdp = oracle.model(P, [[3.0, 99.0], [1.0, 0.0]], 0.5, [[True, False], [True, True]])
     assert near(oracle.bisimulation(mdp), (0, 1), 6)
-    # 3 against 1 and 0: the Hausdorff distance pays 3 for ever.
+    # 3 against 1 and 0: the Hausdorff distance is 3 per step.
     assert near(oracle.lax(mdp), (0, 1), 6)
     assert near(oracle.optimal_values(mdp), 0, 6)
     assert near(oracle.action_values(mdp, oracle.optimal_values(mdp)), (1, 1), 1)
@@ -168,7 +168,7 @@ def test_wasserstein_of_a_line() -> None:
     assert distances.wasserstein(d, p, q) == 1 << BITS
 
 
-def test_strategies_that_go_astray_are_held() -> None:
+def test_diverging_strategies_are_held() -> None:
     # Both players at once lead to negative tables here.
     successors = [[3, 2], [4, 2], [1, 2], [0, 3], [3, 2]]
     P = [[{x: 1.0} for x in row] for row in successors]
@@ -179,7 +179,7 @@ def test_strategies_that_go_astray_are_held() -> None:
     assert found.is_positive((0, 1))
 
 
-def test_a_claim_that_lies_is_noticed() -> None:
+def test_a_wrong_claim_is_detected() -> None:
     truth = Enclosure({(0, 1): oracle.rounded(1.0)}, 5)
     assert truth.excess((0, 1), 1.0, 0.0) == 0
     assert truth.excess((0, 1), 1 + 1e-9, 2e-9) == 0

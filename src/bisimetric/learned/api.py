@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 import bisimetric
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.exact._request import resolve_policy
 from bisimetric.learned import build_sources, evaluation, files
 from bisimetric.learned._fit import fit
 from bisimetric.learned.config import PairQConfig
@@ -27,6 +26,7 @@ from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.sources import StateSource, TrainingSource
 from bisimetric.learned.training import Algorithm
 from bisimetric.mdp import MDP, validate_discount
+from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
 
 

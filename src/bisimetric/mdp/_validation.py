@@ -289,3 +289,45 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
     """Make an array read-only and return it."""
     array.flags.writeable = False
     return array
+
+
+def resolve_policy(
+    kind: str, mdp: MDP, policy: ArrayLike | None, *, caller: str = "exact"
+) -> NDArray[Any]:
+    """Validate a policy; without one, take the MDP's own, or the only one of a single action."""
+    if policy is None:
+        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
+    if policy is None:
+        raise InputError(
+            f"{caller}.{kind}: this MDP comes with no policy; pass one, such as "
+            "planning.greedy_policy(mdp)."
+        )
+    return validate_policy(mdp, policy)
+
+
+def require_mdp(caller: str, value: object) -> None:
+    """Raise InputError for anything but an MDP, with the call that makes one of it.
+
+    >>> require_mdp("exact.lax", "pessimism")
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: exact.lax: mdp is 'pessimism' and must be an MDP; pass
+    worlds.load('pessimism').
+    """
+    from bisimetric.mdp import MDP
+
+    if isinstance(value, MDP):
+        return
+    found = f"of type {type(value).__name__}"
+    remedy = "make one, such as worlds.load('mirrored-rooms')"
+    if isinstance(value, str):
+        found, remedy = repr(value), f"pass worlds.load({value!r})"
+    elif hasattr(value, "to_mdp"):
+        remedy = "pass its .to_mdp(discount=...)"
+    elif hasattr(value, "exact_outcome"):
+        remedy = "use exact.query(mdp, pairs), which explores an implicit MDP from some pairs"
+    elif hasattr(value, "step") and hasattr(value, "reset"):
+        remedy = "pass worlds.from_gymnasium(env, discount=...)"
+    elif isinstance(value, np.ndarray | list | tuple) or sparse.issparse(value):
+        remedy = "pass MDP.from_matrices(P, R, discount=...)"
+    raise InputError(f"is {found} and must be an MDP", caller=caller, argument="mdp", remedy=remedy)

@@ -18,6 +18,7 @@ from scipy import sparse
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.mdp._validation import require_mdp
 from bisimetric.relation.api import quotient, representatives
 from bisimetric.relation.lumping import FIXED_POINT_ONE, group_by_successor, lump
 from bisimetric.relation.refinement import refine
@@ -50,6 +51,7 @@ def bisimulation(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     >>> bisimulation(mdp)
     array([0, 0, 1])
     """
+    require_mdp("relation.bisimulation", mdp)
     R = mdp.R
     if mdp.available is not None:
         R = np.where(mdp.available, R, np.nan)  # a label of its own: all NaN have one rank
@@ -74,6 +76,7 @@ def on_policy(mdp: MDP, policy: ArrayLike, *, tol: float = RELATION_TOL) -> NDAr
     >>> on_policy(mdp, [0, 1, 0])
     array([0, 0, 1])
     """
+    require_mdp("relation.on_policy", mdp)
     return bisimulation(mdp.apply_policy(policy), tol=tol)
 
 
@@ -93,6 +96,7 @@ def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     >>> lax(mdp), bisimulation(mdp)
     (array([0, 0, 1]), array([0, 1, 2]))
     """
+    require_mdp("relation.lax", mdp)
     reject_label_actions("relation.lax", mdp)
     P, R = mdp.P, mdp.R
     if mdp.available is not None:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.exact._request import resolve_policy
 from bisimetric.mdp import MDP, induce_chain, validate_discount
+from bisimetric.mdp._validation import resolve_policy
 from bisimetric.sampled.ingest import (
     DistinctTransitions,
     ingest_transitions,

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
-from bisimetric.exact._request import build_request, resolve_policy
+from bisimetric.exact._request import build_request
 from bisimetric.exact.sharded.cluster import require_jax
 from bisimetric.mdp import MDP, induce_chain
+from bisimetric.mdp._validation import resolve_policy
 
 
 def bisimulation(
