@@ -13,9 +13,9 @@ from bisimetric import MDP, Distance
 from bisimetric.distance import Coverage
 
 
-def some(mdp: MDP, key: int, sweeps: int = 200) -> Distance:
+def some(mdp: MDP, seed: int, sweeps: int = 200) -> Distance:
     """A table of d~ from a random part of the transitions, by sweeps from 0 over that part."""
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     known = rng.random(mdp.R.shape) < rng.choice([0.4, 0.9, 1.0])
     known[rng.random(mdp.num_states) < 0.2] = False
     return half_known(mdp, known, sweeps)
