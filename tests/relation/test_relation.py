@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from bisimetric import relation
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.relation import refinement
-from bisimetric.relation import refinement as partition
+from bisimetric.relation import api, refinement
 
 Labels = NDArray[np.int64]
 Signature = Callable[[MDP, Any, int], Hashable]
@@ -261,10 +260,10 @@ def test_work_grows_like_edges_times_their_logarithm(
         marks += len(elements)
         mark(parts, elements)
 
-    mark = partition.mark
+    mark = refinement.mark
     monkeypatch.setattr(refinement, "mark", counted)
     monkeypatch.setattr(refinement, "split_by_cord", refinement.split_by_cord.py_func)
-    monkeypatch.setattr(relation, "refined", refinement.refine.py_func)
+    monkeypatch.setattr(api, "refine", refinement.refine.py_func)
     compute(mdp)
     m, S = mdp.R.size, mdp.num_states
     assert m / 2 < marks <= m * (2 * (np.log2(m) + 1) + np.log2(S))
