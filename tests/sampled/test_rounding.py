@@ -151,10 +151,11 @@ def test_what_data_leaves_open_does_not_count_against_tol() -> None:
 
 
 @pytest.mark.parametrize(
-    "lived", [np.ones(4, bool), np.ones((3, 1), bool), np.ones(3), np.ones(3, int), np.array(True)]
+    "visited",
+    [np.ones(4, bool), np.ones((3, 1), bool), np.ones(3), np.ones(3, int), np.array(True)],
 )
-def test_lived_states_are_one_boolean_per_state(lived: NDArray[Any]) -> None:
+def test_visited_states_are_one_boolean_per_state(visited: NDArray[Any]) -> None:
     whole = np.ones((3, 2), bool), np.ones((3, 3), bool)
     assert Coverage(*whole, 0.0, 0.0, 0, 0, np.ones(3, bool)).complete
-    with pytest.raises(InputError, match=r"Coverage: lived is .* and must be bool, "):
-        Coverage(*whole, 0.0, 0.0, 0, 0, lived)
+    with pytest.raises(InputError, match=r"Coverage: visited is .* and must be bool, "):
+        Coverage(*whole, 0.0, 0.0, 0, 0, visited)
