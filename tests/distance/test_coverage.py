@@ -1,4 +1,4 @@
-"""Tables from experience: what was seen, what that proves, and what is only a lower bound."""
+"""Distances from data: what was seen, what that proves, and what is only a lower bound."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from bisimetric.distance import Coverage
 from tests.half_known import corridor, corridor_half_seen, half_known, some, two_rooms
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-KEYS = st.integers(0, 2**16)
+SEEDS = st.integers(0, 2**16)
 
 
 # What is proven.
 
 
 @settings(deadline=None, max_examples=80)
-@given(deterministic_mdps(), KEYS, st.sampled_from([1, 3, 400]))
-def test_the_truth_lies_within_the_bounds(mdp: MDP, seed: int, sweeps: int) -> None:
+@given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
+def test_the_exact_distance_lies_within_the_bounds(mdp: MDP, seed: int, sweeps: int) -> None:
     d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
     assert d.coverage is not None
     everyone = np.arange(mdp.num_states)
@@ -43,7 +43,7 @@ def test_the_truth_lies_within_the_bounds(mdp: MDP, seed: int, sweeps: int) -> N
     assert math.isfinite(d.error) == d.coverage.complete
 
 
-def test_bounds_of_an_exact_table() -> None:
+def test_bounds_of_an_exact_distance() -> None:
     d = dataclasses.replace(exact.bisimulation(worlds.load("pessimism")), error=0.25)
     assert d.bounds("s", "t") == (d("s", "t") - 0.25, d("s", "t") + 0.25)
     assert d.bounds("s", "s") == (0.0, 0.0)
@@ -148,12 +148,12 @@ LOPSIDED = np.array([[True, True, True], [True, True, False], [True, True, True]
         ({"num_transition_pairs": -1}, "num_transition_pairs is -1 and must be a whole number"),
     ],
 )
-def test_bad_coverage_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_invalid_coverage_raises(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         a_coverage(**change)
 
 
-def test_coverage_must_fit_the_table() -> None:
+def test_coverage_must_fit_the_matrix() -> None:
     d = corridor_half_seen()
     with pytest.raises(InputError, match=r"has shape \(3, 2\) and must be \(4, 2\)"):
         dataclasses.replace(d, coverage=a_coverage())
@@ -166,7 +166,7 @@ def test_coverage_must_fit_the_table() -> None:
 # Words.
 
 
-def test_the_words_of_half_a_corridor() -> None:
+def test_the_report_of_a_partly_seen_corridor() -> None:
     d = corridor_half_seen()
     assert d.coverage is not None
     assert (
@@ -192,7 +192,7 @@ def test_the_words_of_half_a_corridor() -> None:
         assert not [line for line in lines if line.startswith(("classes", "estimate"))]
 
 
-def test_the_words_where_some_pairs_are_proven() -> None:
+def test_the_report_where_some_pairs_are_proven() -> None:
     d = two_rooms()
     assert d.coverage is not None
     assert repr(d) == (
@@ -208,7 +208,7 @@ def test_the_words_where_some_pairs_are_proven() -> None:
     assert "inf" not in str(two_rooms(math.inf).coverage) + repr(two_rooms(math.inf))
 
 
-def test_the_words_where_all_is_seen() -> None:
+def test_the_report_where_everything_is_seen() -> None:
     d = half_known(corridor(), np.ones((4, 2), bool), 3)
     assert d.coverage is not None
     assert "error <= " in repr(d)
@@ -234,8 +234,8 @@ def test_many_unseen_states_are_counted() -> None:
 
 
 @settings(deadline=None, max_examples=80)
-@given(deterministic_mdps(), KEYS, st.sampled_from([1, 3, 400]))
-def test_the_steps_of_a_half_known_table(mdp: MDP, seed: int, sweeps: int) -> None:
+@given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
+def test_the_steps_of_a_partly_known_distance(mdp: MDP, seed: int, sweeps: int) -> None:
     d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
     assert d.coverage is not None
     within = d.error if d.coverage.complete else d.estimate
@@ -290,7 +290,7 @@ def test_the_reasons_of_a_pair_that_is_determined() -> None:
     assert text[-1] == "so their values under the optimal policy differ by at most 1.00099"
 
 
-def test_a_table_that_has_not_converged_says_so() -> None:
+def test_a_distance_that_has_not_converged_says_so() -> None:
     whole = half_known(corridor(), np.ones((4, 2), bool), 2)
     text = str(whole.explain(0, 3)).splitlines()
     assert text[-2] == "the matrix has 1.5000 instead of 1.6250: it has not converged"
@@ -333,8 +333,8 @@ def test_a_policy_that_was_half_seen_is_explained() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax"]), KEYS)
-def test_branches_that_were_half_seen_are_explained(mdp: MDP, kind: Any, seed: int) -> None:
+@given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax"]), SEEDS)
+def test_partly_seen_stochastic_mdps_are_explained(mdp: MDP, kind: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     known = rng.random(mdp.R.shape) < 0.6
     coverage = Coverage(known, np.eye(mdp.num_states, dtype=bool), 0.0, 0.0, 0, 0)

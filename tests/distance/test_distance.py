@@ -1,4 +1,4 @@
-"""The answer: its calls, its reasons, its neighbours and its file."""
+"""Distance: calls, explanations, neighbours, arrays and files."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_nearest_leaves_out_the_state_and_is_sorted(rooms: Distance) -> None:
         rooms.nearest(0, k=0)
 
 
-def test_the_table_is_read_only(rooms: Distance) -> None:
+def test_the_values_are_read_only(rooms: Distance) -> None:
     with pytest.raises(ValueError, match="read-only"):
         rooms.values[0, 0] = 1
 
 
-def test_a_table_of_another_size_is_refused(rooms: Distance) -> None:
+def test_values_of_another_size_raise(rooms: Distance) -> None:
     with pytest.raises(InputError, match=r"must be \(31, 31\)"):
         dataclasses.replace(rooms, values=np.zeros((3, 3)))
 
@@ -70,9 +70,7 @@ def test_a_table_of_another_size_is_refused(rooms: Distance) -> None:
         ({"error": float("nan")}, "error is nan"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(
-    rooms: Distance, change: dict[str, Any], complaint: str
-) -> None:
+def test_invalid_fields_raise(rooms: Distance, change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         dataclasses.replace(rooms, **change)
 
@@ -115,7 +113,7 @@ def test_steps_follow_the_mdp(mdp: MDP, seed: int) -> None:
             assert pair == why.steps[why.loop_start].states
 
 
-def test_the_text_tells_the_pessimism_example() -> None:
+def test_the_text_of_the_pessimism_example() -> None:
     d = exact.bisimulation(worlds.load("pessimism"))
     text = str(d.explain("s", "t"))
     assert text.startswith("d~(s; t) = 10, proven to")
@@ -190,7 +188,7 @@ def test_a_failed_save_keeps_the_old_file(
     assert [file.name for file in tmp_path.iterdir()] == ["d.npz"]
 
 
-def test_every_truncation_is_refused(rooms: Distance, tmp_path: Path) -> None:
+def test_every_truncated_file_raises(rooms: Distance, tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     rooms.save(path)
     whole = path.read_bytes()
@@ -215,7 +213,7 @@ def test_every_truncation_is_refused(rooms: Distance, tmp_path: Path) -> None:
         ({"successors": np.full(124, 77)}, "columns of its sparse matrix"),
     ],
 )
-def test_foreign_files_are_refused(
+def test_foreign_files_raise(
     rooms: Distance, tmp_path: Path, change: dict[str, Any], complaint: str
 ) -> None:
     path = tmp_path / "d.npz"
@@ -232,7 +230,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Distance.load(tmp_path / "none.npz")
 
 
-def test_every_way_of_damaging_a_byte_of_the_directory_is_refused_or_harmless(
+def test_every_damaged_byte_of_the_directory_raises_or_is_harmless(
     tmp_path: Path,
 ) -> None:
     d = exact.bisimulation(worlds.load("pessimism"))
@@ -250,7 +248,7 @@ def test_every_way_of_damaging_a_byte_of_the_directory_is_refused_or_harmless(
     assert refused > 5
 
 
-def test_coverage_is_saved_with_the_table(tmp_path: Path) -> None:
+def test_coverage_is_saved_with_the_distance(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     for d in (
         corridor_half_seen(),
@@ -307,7 +305,7 @@ def test_files_without_coverage_have_none(tmp_path: Path) -> None:
         ({"determined": np.zeros((4, 4), bool)}, {}, "must be True"),
     ],
 )
-def test_damaged_coverage_is_refused(
+def test_damaged_coverage_raises(
     tmp_path: Path, arrays: dict[str, Any], numbers: dict[str, Any] | None, complaint: str
 ) -> None:
     path = tmp_path / "d.npz"

@@ -1,4 +1,4 @@
-"""Why two states differ where successors branch: couplings that add up, and their text."""
+"""Explanations of stochastic MDPs: couplings that add up, and their text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bisimetric import MDP, Distance, NotConverged, exact, relation, worlds
 from bisimetric.distance import Match, PairStep, pair_path
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-KEYS = st.integers(0, 2**16)
+SEEDS = st.integers(0, 2**16)
 
 
 def a_metric(mdp: MDP, kind: Any, seed: int) -> Distance:
@@ -39,7 +39,7 @@ def an_exact(mdp: MDP, kind: str, seed: int) -> Distance:
 
 
 def cheapest(first: NDArray[Any], second: NDArray[Any], d: NDArray[Any]) -> float:
-    """W1 by the whole linear programme, with nothing taken out of it."""
+    """Compute W1 by the full linear programme."""
     n = len(first)
     sums = np.vstack([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
     found = optimize.linprog(d.ravel(), A_eq=sums, b_eq=np.concatenate([first, second]))
@@ -73,7 +73,7 @@ def adds_up_to(step: PairStep) -> float:
 
 
 @settings(deadline=None, max_examples=80)
-@given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "lax"]), KEYS)
+@given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "lax"]), SEEDS)
 def test_every_step_is_the_equation(mdp: MDP, kind: str, seed: int) -> None:
     d = a_metric(mdp, kind, seed)
     for s in range(mdp.num_states):
@@ -84,7 +84,7 @@ def test_every_step_is_the_equation(mdp: MDP, kind: str, seed: int) -> None:
 
 
 @settings(deadline=None, max_examples=80)
-@given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax", "on_policy"]), KEYS)
+@given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax", "on_policy"]), SEEDS)
 def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, seed: int) -> None:
     d, dynamics = a_metric(mdp, kind, seed), mdp
     if kind == "on_policy":
@@ -108,7 +108,9 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, seed:
 
 
 @settings(deadline=None, max_examples=60)
-@given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "on_policy", "lax"]), KEYS)
+@given(
+    stochastic_mdps(available=True), st.sampled_from(["bisimulation", "on_policy", "lax"]), SEEDS
+)
 def test_every_step_adds_up_to_the_distance_of_its_pair(mdp: MDP, kind: str, seed: int) -> None:
     d = an_exact(mdp, kind, seed)
     for s in range(mdp.num_states):
@@ -122,7 +124,7 @@ def test_every_step_adds_up_to_the_distance_of_its_pair(mdp: MDP, kind: str, see
 
 
 @settings(deadline=None, max_examples=60)
-@given(stochastic_mdps(), KEYS)
+@given(stochastic_mdps(), SEEDS)
 def test_the_steps_of_mico_add_up_to_the_distance(mdp: MDP, seed: int) -> None:
     rng = np.random.default_rng(seed)
     policy = rng.dirichlet(np.ones(mdp.num_actions), size=mdp.num_states)
@@ -144,7 +146,7 @@ Kinds = st.sampled_from(["bisimulation", "lax", "on_policy", "mico"])
 
 
 def whatever_is_proven(mdp: MDP, kind: str, seed: int, tol: float) -> Distance:
-    """A table with the error that it has; the policy of one that has one takes single actions."""
+    """Return a distance with its proven error, for a deterministic policy if it has one."""
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
     chosen = np.where(has, np.random.default_rng(seed).random(mdp.R.shape), -1.0).argmax(axis=1)
     try:
@@ -167,7 +169,7 @@ def whatever_is_proven(mdp: MDP, kind: str, seed: int, tol: float) -> Distance:
     st.sampled_from([0.0, 0.9, 0.9999]),
     st.sampled_from([(1.0, 0.0), (1e-12, 0.0), (1e9, 0.0), (1.0, 1e9), (1e-3, 1e9)]),
     st.sampled_from([1e-9, 1e-6, 1.0, 1e3]),
-    KEYS,
+    SEEDS,
 )
 def test_the_total_is_within_twice_the_error(
     mdp: MDP, kind: str, discount: float, scale: tuple[float, float], tol: float, seed: int
@@ -198,7 +200,7 @@ def test_the_total_is_within_twice_the_error(
 
 
 def test_states_of_different_classes_are_not_called_bisimilar() -> None:
-    """Their distance is below the error, and so 0 in the table."""
+    """Their distance is below the error, and so 0 in the matrix."""
     mdp = MDP.deterministic([[0], [1], [2]], [[0.0], [1e-9], [1.0]], discount=0.5)
     d = exact.bisimulation(mdp, tol=1.0)
     flat = dataclasses.replace(d, values=np.where(d.values < 1e-3, 0.0, d.values))
@@ -217,7 +219,7 @@ def test_states_of_different_classes_are_not_called_bisimilar() -> None:
     assert "bisimilar" not in str(myopic.explain(0, 1))
 
 
-def test_a_path_that_is_cut_ends_in_no_claim() -> None:
+def test_a_truncated_path_claims_nothing() -> None:
     """After 10,000 steps of a loop of 101 * 103 what is left is tiny, and the states differ."""
     n = [*((np.arange(101) + 1) % 101), *(101 + (np.arange(103) + 1) % 103)]
     R = np.zeros((204, 1))
@@ -229,7 +231,7 @@ def test_a_path_that_is_cut_ends_in_no_claim() -> None:
     assert "contribute nothing, up to the error" in str(why)
 
 
-def test_bisimilar_states_are_told_where_the_path_ends() -> None:
+def test_bisimilar_states_are_reported_at_the_end_of_the_path() -> None:
     P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.25, 0.75]], [[0, 0, 0.3, 0.7]], [[0, 0, 1, 0]]]
     mdp = MDP.from_matrices(P, [[0.0], [1.0], [0.0], [0.0]], discount=0.5)
     why = exact.bisimulation(mdp).explain(2, 3)
@@ -257,7 +259,7 @@ def test_values_are_as_exact_as_they_can_be() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(stochastic_mdps(max_states=6), st.sampled_from(["bisimulation", "lax"]), KEYS)
+@given(stochastic_mdps(max_states=6), st.sampled_from(["bisimulation", "lax"]), SEEDS)
 def test_steps_follow_what_adds_most(mdp: MDP, kind: str, seed: int) -> None:
     d = a_metric(mdp, kind, seed)
     why = d.explain(0, mdp.num_states - 1)
@@ -309,7 +311,7 @@ def test_the_rows_of_a_large_problem_are_matched_at_the_least_cost() -> None:
 
 
 def two_coins(**about: Any) -> MDP:
-    """Coins s and t that show heads, for 1 a step from then on, in 1/2 and 3/4 of all cases."""
+    """Coins s and t that show heads, with reward 1 per step afterwards, with 1/2 and 3/4."""
     heads, tails = [[0, 0, 1, 0]], [[0, 0, 0, 1]]
     P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.75, 0.25]], heads, tails]
     return MDP.from_matrices(

@@ -276,7 +276,9 @@ def test_the_quotient_of_chosen_states() -> None:
             relation.quotient(mdp, labels, states=wrong)
 
 
-def test_probabilities_below_the_smallest_weight_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_below_the_smallest_weight_count_as_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     P = np.zeros((5, 1, 5))
     P[:, 0, 0], P[1:, 0, 3:] = 1, 1e-30
     mdp = MDP.from_matrices(P, [[0], [0], [0], [1], [1]], discount=0.9)
@@ -285,7 +287,7 @@ def test_probabilities_below_the_smallest_weight_are_none(monkeypatch: pytest.Mo
 
 
 def random_mdp(seed: int, states: int, actions: int) -> MDP:
-    """Three successors a row, in eighths, and so few rewards that parting takes many rounds."""
+    """Three successors per row, in eighths, and so few rewards that splitting takes many rounds."""
     rng = np.random.default_rng(seed)
     rows = states * actions
     shares = np.array([(4, 2, 2), (6, 1, 1), (3, 3, 2)])[rng.integers(3, size=rows)] / 8
@@ -340,7 +342,7 @@ def test_planted_classes_come_out(compute: Compute, classes: int, states: int) -
 
 
 def lazy_chain(states: int, at_the_end: float) -> MDP:
-    """Only the end pays, so each round of plain refinement would part one state from the rest."""
+    """Only the last state pays, so each round of plain refinement would split off one state."""
     P = (sparse.eye_array(states) + sparse.eye_array(states, k=1)).tolil()
     P[-1, -1] = 2
     rewards = np.zeros((states, 1))

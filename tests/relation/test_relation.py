@@ -82,7 +82,7 @@ def random_mdp(seed: int, states: int, actions: int, rewards: int) -> MDP:
 
 @st.composite
 def mdps(draw: st.DrawFn, max_states: int = 7, max_actions: int = 3) -> MDP:
-    """Deterministic MDPs with so few rewards that many states are alike."""
+    """Deterministic MDPs with so few rewards that many states are bisimilar."""
     shape = draw(st.integers(1, max_states)), draw(st.integers(1, max_actions))
     size = shape[0] * shape[1]
     successors = draw(st.lists(st.integers(0, shape[0] - 1), min_size=size, max_size=size))
@@ -234,7 +234,7 @@ def test_a_deterministic_mdp_from_matrices(
 
 
 def chain(states: int, at_the_end: float) -> MDP:
-    """Only the end pays, so each round of plain refinement would part one state from the rest."""
+    """Only the last state pays, so each round of plain refinement would split off one state."""
     place = np.arange(states)[:, None]
     rewards = np.where(place == states - 1, at_the_end, 0)
     return MDP.deterministic(np.minimum(place + 1, states - 1), rewards, discount=0.9)
@@ -318,14 +318,14 @@ def test_a_planted_lax_quotient_comes_out(classes: int, states: int) -> None:
     assert relation.lax(mdp).tolist() == first_appearance(expected)
 
 
-def test_a_policy_of_a_wrong_shape_is_refused() -> None:
+def test_a_policy_of_a_wrong_shape_raises() -> None:
     mdp = MDP.deterministic([[0, 1], [1, 1]], np.zeros((2, 2)), discount=0.9)
     with pytest.raises(InputError, match="policy has shape"):
         relation.on_policy(mdp, [0, 1, 0])
 
 
 @pytest.mark.parametrize("tol", [-1e-20, np.nan, np.inf, 1.0])
-def test_a_bad_tol_is_refused(tol: float) -> None:
+def test_an_invalid_tol_raises(tol: float) -> None:
     mdp = MDP.deterministic([[0], [1]], np.zeros((2, 1)), discount=0.9)
     with pytest.raises(InputError, match=f"tol is {tol} and must be at least 0 and below 1"):
         relation.bisimulation(mdp, tol=tol)

@@ -52,8 +52,8 @@ def plain_loop(run: SampledRun, pairs: list[tuple[int, int]]) -> np.ndarray[Any,
     return d
 
 
-def drawn_by(run: SampledRun, steps: int) -> list[tuple[int, int]]:
-    """The pairs that a run will draw next; the run itself stays where it is."""
+def sample_next(run: SampledRun, steps: int) -> list[tuple[int, int]]:
+    """Return the pairs that a run will sample next, without advancing it."""
     updater: Any = SampledRun(run.kind, run.source, sampler=run.sampler, seed=run.seed)._updater
     pairs = []
     for first in range(0, steps, PAIRS_PER_BLOCK):
@@ -68,7 +68,7 @@ def drawn_by(run: SampledRun, steps: int) -> list[tuple[int, int]]:
 def test_the_kernels_do_what_equation_3_says(sampler: Any, kind: Any) -> None:
     mdp, _ = grid(kind)
     run = SampledRun(kind, mdp, sampler=sampler, seed=3)
-    pairs = drawn_by(run, 20_000)
+    pairs = sample_next(run, 20_000)
     run.advance(20_000)
     assert np.array_equal(run.values, plain_loop(run, pairs))
     rows = run.source.table.rows
@@ -81,7 +81,7 @@ def test_the_kernels_do_what_equation_3_says(sampler: Any, kind: Any) -> None:
 
 @each_sampler
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
-def test_the_grid_converges_for_ten_keys_and_never_exceeds_the_metric(
+def test_the_grid_converges_for_ten_seeds_and_never_exceeds_the_metric(
     sampler: Any, kind: Any
 ) -> None:
     mdp, truth = grid(kind)
@@ -176,7 +176,7 @@ def test_one_state_has_nothing_to_learn() -> None:
 
 
 @each_sampler
-def test_a_run_does_not_depend_on_how_it_is_cut(sampler: Any, tmp_path: Path) -> None:
+def test_a_run_does_not_depend_on_how_it_is_split(sampler: Any, tmp_path: Path) -> None:
     mdp = worlds.load("random", states=40, actions=3, seed=5)
     whole = SampledRun("bisimulation", mdp, sampler=sampler, seed=7)
     whole.advance(50_000)
@@ -194,7 +194,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut(sampler: Any, tmp_path: Path) ->
     assert not np.array_equal(other.values, whole.values)
 
 
-def test_verbs_resume_to_the_same_table(tmp_path: Path) -> None:
+def test_resumed_runs_reach_the_same_values(tmp_path: Path) -> None:
     mdp, _ = grid("bisimulation")
     file = tmp_path / "run.npz"
     sampled.bisimulation(mdp, steps=30_000, checkpoint=file)
@@ -203,7 +203,7 @@ def test_verbs_resume_to_the_same_table(tmp_path: Path) -> None:
     assert d.metadata["steps"] == 90_000
 
 
-def test_an_interrupt_leaves_the_table_and_its_count_together() -> None:
+def test_an_interrupt_leaves_values_and_steps_consistent() -> None:
     mdp = worlds.load("random", states=300, seed=1)
     run = SampledRun("bisimulation", mdp, sampler=Trajectories(), seed=2)
     run.advance(10)
@@ -234,7 +234,7 @@ def test_rules_to_stop() -> None:
     assert np.abs(partial.values - truth.values).max() <= partial.error + truth.error
 
 
-def test_a_run_ends_where_rounding_or_the_sampler_leaves_tol_out_of_reach() -> None:
+def test_a_run_stops_where_tol_cannot_be_reached() -> None:
     large = MDP.deterministic([[0], [1]], [[0.0], [1e9]], discount=0.99)
     with pytest.raises(NotConverged, match="a larger tol"):
         sampled.bisimulation(large)
@@ -246,7 +246,7 @@ def test_a_run_ends_where_rounding_or_the_sampler_leaves_tol_out_of_reach() -> N
             sampled.bisimulation(two, sampler=sampler)
         d = sampled.bisimulation(two, sampler=sampler, steps=1000)
         assert d(0, 1) == 0
-        assert d.bounds(0, 1)[1] >= 20  # the truth, though nobody looked
+        assert d.bounds(0, 1)[1] >= 20  # the exact distance
     vast = MDP.deterministic([[0], [1]], [[0.0], [1e308]], discount=0.9)
     with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
         sampled.bisimulation(vast)
@@ -300,8 +300,8 @@ def test_random_numbers_are_even_and_without_memory() -> None:
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.03
 
 
-def test_priorities_are_those_of_the_table() -> None:
-    """What makes a ranked run go on from its table alone."""
+def test_priorities_are_the_increases_of_the_values() -> None:
+    """A prioritised run can be resumed from its values alone."""
     mdp = worlds.load("random", states=25, actions=3, seed=2)
     run = SampledRun("bisimulation", mdp, sampler=Prioritised(), seed=1)
     run.advance(3_000)
@@ -351,13 +351,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "complaint"), REFUSED)
-def test_bad_options_are_refused(options: dict[str, Any], complaint: str) -> None:
+def test_invalid_options_raise(options: dict[str, Any], complaint: str) -> None:
     mdp, _ = grid("bisimulation")
     with pytest.raises((InputError, OSError), match=complaint):
         sampled.bisimulation(mdp, **options)
 
 
-def test_what_is_no_deterministic_mdp_is_refused() -> None:
+def test_stochastic_mdps_raise() -> None:
     slippery = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
     with pytest.raises(InputError, match=r"state 0 and action 0 have several .* exact.bisimulat"):
         sampled.bisimulation(slippery)
@@ -374,7 +374,7 @@ def test_what_is_no_deterministic_mdp_is_refused() -> None:
         sampled.on_policy(mixed, [0, 0], sampler=Trajectories(policy=[0, 0]))
 
 
-def test_files_of_other_runs_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_other_runs_raise(tmp_path: Path) -> None:
     mdp, truth = grid("bisimulation")
     file = tmp_path / "run.npz"
     run = SampledRun("bisimulation", mdp, seed=1)

@@ -31,7 +31,7 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda each: typ
 
 
 def steps_of(mdp: MDP, state: Any, action: Any, **more: Any) -> Transitions:
-    """What an MDP does in some states with some actions, one step each."""
+    """Return one step per known state and action of an MDP."""
     s, a = np.asarray(state), np.asarray(action)
     about = {"num_states": mdp.num_states, "num_actions": mdp.num_actions, **more}
     ended = np.zeros(len(s), np.bool_)
@@ -108,8 +108,8 @@ def test_data_that_covers_all_reaches_the_metric_and_says_so(mdp: MDP, seed: int
         assert d.estimate is None
 
 
-def test_the_end_is_a_state_and_truncation_is_none() -> None:
-    # 0 -> 1 -> the end, paying 1; 2 walks on the spot and is cut there.
+def test_termination_is_a_state_and_truncation_is_not() -> None:
+    # 0 -> 1 -> terminal, with reward 1; 2 has a self-loop and is truncated there.
     data = Transitions(
         [0, 1, 2], [0, 0, 0], [0, 1, 0], [1, 1, 2], [False, True, False], [False, False, True]
     )
@@ -125,7 +125,7 @@ def test_the_end_is_a_state_and_truncation_is_none() -> None:
     assert np.abs(truth.values - d.values).max() <= truth.error + d.error
 
 
-def test_all_that_is_different_is_drawn_alike_unless_weighed() -> None:
+def test_distinct_transitions_are_sampled_alike_without_weights() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     often = np.repeat(np.arange(31), 4), np.tile(np.arange(4), 31)
     s, a = (np.concatenate([column, *[column[:4]] * 500]) for column in often)
@@ -158,7 +158,7 @@ def test_on_policy_data() -> None:
 
 
 @each_sampler
-def test_a_stream_ends_where_a_data_set_does(sampler: Any) -> None:
+def test_a_stream_converges_to_the_values_of_a_data_set(sampler: Any) -> None:
     mdp = worlds.load("random", states=12, actions=2, discount=0.9, seed=4)
     random = np.random.default_rng(0)
     s, a = random.integers(12, size=600), random.integers(2, size=600)
@@ -180,7 +180,7 @@ def test_a_stream_ends_where_a_data_set_does(sampler: Any) -> None:
     assert d.error < 0.1
 
 
-def test_a_stream_may_find_its_end_late_and_more_states_after_it() -> None:
+def test_a_stream_may_terminate_late_and_add_states_afterwards() -> None:
     parts = [
         Transitions([0], [0], [0.0], [1], [False], num_states=2, num_actions=1),
         Transitions([1], [0], [1.0], [1], [True], num_states=2, num_actions=1),
@@ -198,7 +198,7 @@ def test_a_stream_may_find_its_end_late_and_more_states_after_it() -> None:
         assert d.mdp.names[-1] == "end"
 
 
-def test_a_stream_goes_on_from_a_file(tmp_path: Path) -> None:
+def test_a_stream_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     mdp = worlds.load("random", states=12, actions=2, discount=0.9, seed=4)
     data = everything(mdp)
     parts = [data[low : low + 4] for low in range(0, 24, 4)]
@@ -270,7 +270,7 @@ def test_a_part_that_is_too_large_loses_nothing(tmp_path: Path) -> None:
         sampled.bisimulation(Transitions([0, 10**12], [0, 0], [0, 1], [0, 1], [False] * 2))
 
 
-def test_a_stream_of_another_policy_is_refused(tmp_path: Path) -> None:
+def test_a_stream_of_another_policy_raises(tmp_path: Path) -> None:
     data = Transitions([0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 2, 3], [0, 1, 0, 1], [False] * 4)
     file = tmp_path / "run.npz"
     sampled.on_policy(iter([data]), [0, 0], checkpoint=file)
@@ -285,7 +285,7 @@ def test_actions_are_called_the_same_in_all_parts() -> None:
         sampled.bisimulation(iter([one, two]))
 
 
-def test_ids_that_only_end_episodes_do_not_count() -> None:
+def test_ids_that_only_terminate_episodes_are_not_visited() -> None:
     # 0 -> 1 -> the end, seen as id 2; id 3 never occurs.
     data = Transitions([0, 1], [0, 0], [0, 1], [1, 2], [False, True], num_states=4)
     d = sampled.bisimulation(data, discount=0.5, tol=1e-9)
@@ -360,7 +360,7 @@ CONTRADICTIONS: list[tuple[Transitions, str]] = [
 
 
 @pytest.mark.parametrize(("data", "complaint"), CONTRADICTIONS)
-def test_contradictions_are_shown_and_refused(data: Transitions, complaint: str) -> None:
+def test_contradictions_raise(data: Transitions, complaint: str) -> None:
     offer = r"use exact.bisimulation\(transitions.to_mdp\(\)\)"
     with pytest.raises(InputError, match=f"{complaint}.*{offer}"):
         sampled.bisimulation(data)
@@ -378,7 +378,7 @@ def test_a_contradiction_in_a_stream_loses_nothing(tmp_path: Path) -> None:
     assert kept.metadata["steps"] == 150
 
 
-def test_policies_that_draw_their_actions_are_refused() -> None:
+def test_stochastic_policies_raise() -> None:
     data = Transitions([0, 1, 0], [0, 0, 1], [0, 0, 5], [1, 1, 0], [False] * 3)
     with pytest.raises(InputError, match=r"takes action 0 \(step 0\) and action 1 \(step 2\).*pol"):
         sampled.on_policy(data)
@@ -390,7 +390,7 @@ def test_policies_that_draw_their_actions_are_refused() -> None:
         sampled.on_policy(data, [3, 3])
 
 
-def test_data_that_cannot_be_compared_is_refused() -> None:
+def test_data_without_comparable_states_raise() -> None:
     on = [False] * 2
     apart = Transitions([0, 1], [0, 1], [0, 0], [1, 1], on)
     with pytest.raises(InputError, match="no two states took the same action"):

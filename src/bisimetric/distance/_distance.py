@@ -250,7 +250,11 @@ class Distance:
         return explain(self.mdp, self.values, self.kind, self.policy, pair, proof)
 
     def to_distance(self) -> Distance:
-        """Return this distance itself; see `StateDistance`."""
+        """Return this distance itself, for code that accepts any `StateDistance`.
+
+        Returns:
+            This object.
+        """
         return self
 
     def to_frame(self) -> Any:
