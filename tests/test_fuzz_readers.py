@@ -146,11 +146,11 @@ def sampled_run(folder: Path) -> Mutate:
                 name.removesuffix(".npy"): np.load(io.BytesIO(raw)) for name, raw in members.items()
             }
             told = str(arrays.pop("about"))
-            arrays.pop("seal")
+            arrays.pop("checksum")
             seal = compute_checksum(told, arrays)
         except Exception:
             return members
-        return {**members, "seal.npy": fuzzing.npy_bytes(np.array(seal))}
+        return {**members, "checksum.npy": fuzzing.npy_bytes(np.array(seal))}
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
         raw, start = rng.choice(made)

@@ -223,9 +223,9 @@ def test_discounts_in_matrix_files(tmp_path: Path, discount: Any, complaint: str
 def test_metadata_of_another_type_raise(saved: Path, metadata: Any) -> None:
     with np.load(saved) as file:
         arrays = dict(file)
-    about = {**json.loads(str(arrays["about"])), "made": metadata}
+    about = {**json.loads(str(arrays["about"])), "metadata": metadata}
     np.savez(saved, **{**arrays, "about": np.array(json.dumps(about))})
-    with pytest.raises(InputError, match=r"d\.npz is no distance file .*its 'made' is"):
+    with pytest.raises(InputError, match=r"d\.npz is no distance file .*its metadata is"):
         Distance.load(saved)
 
 

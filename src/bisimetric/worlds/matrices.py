@@ -187,7 +187,7 @@ def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
     try:
         with open_archive(path) as opened:
             names = set(opened.files)
-            if {"values", "met", "about"} <= names:
+            if {"values", "paired", "about"} <= names:
                 raise InputError(
                     f"{path}: is a saved run, not an MDP; give its world or data, and this "
                     "with --resume."
