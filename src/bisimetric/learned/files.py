@@ -38,14 +38,12 @@ DAMAGE_ERRORS = (AttributeError, KeyError, OverflowError, RecursionError, TypeEr
 
 VERSION_1_FORMAT = "bisimetric learned distance, version 1"
 VERSION_1_KEYS = {
-    "made": "metadata",
-    "ends": "has_terminal",
     "keys": "seeds",
     "period": "target_update_period",
     "rate": "horizon_growth",
     "steps": "updates",
 }
-"""Names in the networks of the paper's figures, which are tracked in git in this format."""
+"""Names in the metadata of the paper's networks, which are tracked in git in this format."""
 
 ENSEMBLE_FIELDS = ("num_actions", "unit", "diameter_bound", "num_networks", "observed_actions")
 NETWORK_FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
@@ -367,11 +365,13 @@ def read_tensors(
 
 def _rename_version_1_keys(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata of a file of version 1, all of which are of Castro (2020)."""
-    renamed = {VERSION_1_KEYS.get(name, name): value for name, value in metadata.items()}
-    details = renamed["metadata"].items()
-    renamed["metadata"] = {VERSION_1_KEYS.get(name, name): value for name, value in details}
-    renamed["metadata"]["algorithm"] = "castro2020"
-    return renamed
+    details = {VERSION_1_KEYS.get(name, name): each for name, each in metadata["made"].items()}
+    others = {name: each for name, each in metadata.items() if name not in ("made", "ends")}
+    return {
+        **others,
+        "has_terminal": metadata["ends"],
+        "metadata": {**details, "algorithm": "castro2020"},
+    }
 
 
 def _validate_history(history: dict[str, NDArray[Any]]) -> None:
