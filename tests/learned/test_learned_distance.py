@@ -28,7 +28,7 @@ from tests.twins import (  # noqa: F401 - a fixture
     TABULAR,
     TRIANGLE,
     Table,
-    compiled_in_a_hurry,
+    compile_quickly,
     mask_of,
     table_of,
     targets_of,
@@ -46,10 +46,10 @@ def ours(key: int = 0, **changes: Any) -> LearnedDistance:
         "discount": 0.5,
         "network": NETWORK,
         "parameters": weights(key, NETWORK, 2),
-        "scale": FeatureScaling(np.array([1.0, 0.0]), np.array([2.0, 1.0])),
+        "scaling": FeatureScaling(np.array([1.0, 0.0]), np.array([2.0, 1.0])),
         "mdp": TRIANGLE,
         "points": np.array([[1, 0], [3, 1], [-1, 2]], np.float32),
-        "made": {"method": "learned", "steps": 7},
+        "metadata": {"method": "learned", "updates": 7},
         "history": {"step": np.array([5.0, 7.0]), "loss": np.array([2.0, 1.0])},
         "names": TRIANGLE.names,
     }
@@ -182,7 +182,7 @@ def test_a_saved_network_says_the_same(tmp_path: Path, ends: bool) -> None:
     changes: dict[str, Any] = {}
     if ends:
         changes = {
-            "scale": FeatureScaling(np.array([1.0]), np.array([2.0]), True, ()),
+            "scaling": FeatureScaling(np.array([1.0]), np.array([2.0]), True, ()),
             "mdp": None,
             "points": None,
             "names": None,
@@ -220,24 +220,29 @@ def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> 
     assert np.abs(ours().values - d.values).max() > 0.01
 
 
-# From the verbs.
+# From the exported functions.
 
 
-def test_a_verb_learns_from_a_world_and_tells_how() -> None:
+def test_learning_from_an_mdp_records_metadata_and_errors() -> None:
     truth = exact.bisimulation(TRIANGLE)
     d = learned.castro2020.bisimulation(
-        TRIANGLE, updates=6, every=3, key=1, config=QUICK, truth=truth
+        TRIANGLE,
+        updates=6,
+        seed=1,
+        config=QUICK,
+        reference=truth,
+        options=learned.RunOptions(log_every=3),
     )
     assert (d.kind, d.discount, d.mdp) == ("bisimulation", 0.5, d.mdp)
     assert set(d.history) == {"step", "loss", "error", "normalised", "correlation"}
     assert {each.shape for each in d.history.values()} == {(2,)}
     assert d.history["error"][-1] == pytest.approx(np.abs(d.values - truth.values).max(), rel=1e-5)
-    assert (d.metadata["method"], d.metadata["steps"], d.metadata["keys"]) == ("learned", 6, [1])
+    assert (d.metadata["method"], d.metadata["updates"], d.metadata["seeds"]) == ("learned", 6, [1])
     assert d.metadata["device"] == jax.devices()[0].platform
     assert d("one", "two") == pytest.approx(d.values[0, 1])
 
 
-def test_the_discount_asked_for_is_that_of_the_table() -> None:
+def test_the_given_discount_is_that_of_the_matrix() -> None:
     d = learned.castro2020.on_policy(TRIANGLE, updates=2, discount=0.25, config=QUICK)
     table = d.to_distance()
     assert d.discount == table.mdp.discount == 0.25
@@ -279,7 +284,7 @@ def test_the_errors_of_the_paper() -> None:
     }
 
 
-def test_a_network_of_ones_own_answers_too() -> None:
+def test_a_functional_network_is_evaluated() -> None:
     def apply(scale: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return scale * jnp.abs(x - y).sum()
 
@@ -289,7 +294,7 @@ def test_a_network_of_ones_own_answers_too() -> None:
     assert d([1, 0], [3, 1]) == pytest.approx(2 * (1 + 1))
 
 
-def test_a_world_without_features_has_one_a_state_and_with_them_has_those() -> None:
+def test_an_mdp_has_features_or_positions_or_one_hot_vectors() -> None:
     assert source_from_mdp("bisimulation", TRIANGLE).points.tolist() == np.eye(3).tolist()
     there = TRIANGLE.replace(positions=[[0, 0], [0, 1], [1, 0]])
     assert source_from_mdp("bisimulation", there).points.tolist() == [[0, 0], [0, 1], [1, 0]]

@@ -13,15 +13,13 @@ from jax.flatten_util import ravel_pytree
 
 from bisimetric import MDP
 from bisimetric.learned import FeatureScaling, source_from_mdp
-from bisimetric.learned.castro2020 import (
-    PairNetwork,
-    build_all_pairs_objective,
-    build_batch_objective,
-)
+from bisimetric.learned.castro2020 import PairNetwork
 from bisimetric.learned.losses import (
     LOSSES,
     LearnedKind,
     build_action_mask,
+    build_all_pairs_objective,
+    build_batch_objective,
     compute_beta,
     compute_mean_squared_error,
     fits_in_batch,
@@ -33,7 +31,7 @@ from tests.twins import (  # noqa: F401 - a fixture
     PLAIN,
     TRIANGLE,
     Table,
-    compiled_in_a_hurry,
+    compile_quickly,
     loss_of,
     mask_of,
     record,
