@@ -19,7 +19,7 @@ PATHS = {"at once": 2**19, "row by row": 0}
 @pytest.fixture(params=PATHS)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute it, as on a processor."""
-    monkeypatch.setattr(module, "platform", lambda: "cpu")
+    monkeypatch.setattr(module, "get_platform", lambda: "cpu")
     monkeypatch.setattr(module, "MAX_UNCHUNKED", PATHS[request.param])
     return str(request.param)
 
@@ -143,8 +143,8 @@ def test_a_processor_takes_row_after_row_of_much_and_others_all_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     little, much = jnp.zeros((8, 4, 64)), jnp.zeros((256, 4, 64))
-    monkeypatch.setattr(module, "platform", lambda: "cpu")
+    monkeypatch.setattr(module, "get_platform", lambda: "cpu")
     assert module._fits_at_once(little, little)
     assert not module._fits_at_once(much, much)
-    monkeypatch.setattr(module, "platform", lambda: "gpu")
+    monkeypatch.setattr(module, "get_platform", lambda: "gpu")
     assert module._fits_at_once(much, much)

@@ -41,7 +41,7 @@ def plain(ends: bool = True) -> FeatureScaling:
 
 
 def source(**options: Any) -> TransitionSource:
-    options = {"scale": plain(), "half": True, **options}
+    options = {"scaling": plain(), "half_precision": True, **options}
     return source_from_transitions("on_policy", steps(), **options)
 
 
@@ -87,7 +87,7 @@ def test_features_too_large_for_half_precision_are_refused() -> None:
     data = Transitions(
         np.full((9, 3), 1e5), np.zeros(9, int), np.zeros(9), np.zeros((9, 3)), [0] * 9
     )
-    with pytest.raises(InputError, match="too large for half precision; leave out half"):
+    with pytest.raises(InputError, match="too large for half precision; leave out half_precision"):
         source_from_transitions("on_policy", data, scaling=plain(False), half_precision=True)
 
 
