@@ -60,7 +60,7 @@ def test_errors_are_those_of_the_exact_metric(tiny: None, tmp_path: Path) -> Non
     _, source, truth = algorithms.build_task(algorithms.TASKS["rooms"])
     assert truth.shape == (31, 31)
     done = learned.fit(
-        "bisimulation", source, discount=0.99, updates=10, config=TINY["ours"], log_every=10
+        "bisimulation", source, discount=0.99, updates=10, config=TINY["ours"]
     )
     network = learned.LearnedDistance(
         "bisimulation", 0.99, done.network, done.parameters(0), source.scaling
@@ -75,7 +75,7 @@ def test_a_recipe_that_dies_is_a_result(
     fit = learned.fit
 
     def dying(*given: Any, **options: Any) -> learned.FitResult:
-        raise Diverged("it died.", fit(*given, **{**options, "steps": 10}))
+        raise Diverged("it died.", fit(*given, **{**options, "updates": 10}))
 
     monkeypatch.setattr(learned, "fit", dying)
     found = algorithms.measure(

@@ -141,7 +141,7 @@ class TestResume:
         fit = learned.fit
 
         def counted(kind: Any, source: Any, **options: Any) -> Any:
-            trained.append(Path(options["checkpoint"]).name)
+            trained.append(Path(options["options"].checkpoint).name)
             return fit(kind, source, **options)
 
         monkeypatch.setattr(learned, "fit", counted)
@@ -156,7 +156,7 @@ class TestResume:
         fit = learned.fit
 
         def broken(kind: Any, source: Any, **options: Any) -> Any:
-            fit(kind, source, **options | {"steps": 20})
+            fit(kind, source, **options | {"updates": 20})
             raise KeyboardInterrupt
 
         monkeypatch.setattr(learned, "fit", broken)

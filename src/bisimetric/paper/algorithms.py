@@ -239,7 +239,7 @@ def _train(
     log_every: int,
 ) -> AlgorithmCurves:
     kind = TASKS[task].kind
-    network = config.network_of(source, kind, DISCOUNT)
+    network = config.build_network(source, kind, DISCOUNT)
     began, ended = time.perf_counter(), {}
     try:
         done = learned.fit(
@@ -249,8 +249,8 @@ def _train(
             updates=updates,
             seeds=range(num_seeds),
             config=config,
-            log_every=log_every,
             measure=build_reference_measure(reference, network, source.compute_features()),
+            options=learned.RunOptions(log_every=log_every),
         )
     except Diverged as error:
         # A recipe that fails is a result.
