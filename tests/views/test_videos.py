@@ -159,10 +159,10 @@ class TestFilms:
     def test_an_interrupt_from_the_keyboard(self, tmp_path: Path) -> None:
         text = (
             "import itertools, signal, sys, numpy as np\n"
-            "from bisimetric.views.games import films\n"
+            "from bisimetric.views.games import mp4\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "frames = (np.zeros((32, 48, 3), np.uint8) for _ in itertools.count())\n"
-            "films.write(sys.argv[1], frames, 10**9, fps=10)\n"
+            "mp4.write_mp4(sys.argv[1], frames, 10**9, fps=10)\n"
         )
         with subprocess.Popen(
             [sys.executable, "-c", text, str(tmp_path / "a.mp4")], stderr=subprocess.PIPE

@@ -220,7 +220,7 @@ class TestAllMaps:
             r"distances_from",
         ):
             views.plot_all_maps(zeros(101, positions=square[:101]))
-        monkeypatch.setattr(maps, "MOST_MAPS", 3)
+        monkeypatch.setattr(maps, "MAX_MAPS", 3)
         assert len(views.plot_all_maps(zeros(3, positions=square[:3])).axes) == 3 + 1
         with pytest.raises(InputError, match=r"there are 4 states"):
             views.plot_all_maps(zeros(4, positions=square[:4]))
@@ -248,7 +248,7 @@ class TestHeatmap:
 
     @pytest.mark.parametrize("limit", [1000, 10])
     def test_groups_stay_together(self, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heatmap, "MOST_OPTIMAL", limit)
+        monkeypatch.setattr(heatmap, "MAX_OPTIMALLY_ORDERED", limit)
         group = np.random.default_rng(1).integers(5, size=80)
         order = heatmap.order_by_similarity((group[:, None] != group).astype(float))
         assert sorted(order.tolist()) == list(range(80))
@@ -270,7 +270,7 @@ class TestHeatmap:
         axes = views.plot_heatmap(d).axes[0]
         assert len(axes.get_xticks()) == 0
         assert axes.get_title() == "100 states, discount 0.99"
-        monkeypatch.setattr(heatmap, "MOST_DRAWN", 40)
+        monkeypatch.setattr(heatmap, "MAX_DRAWN_STATES", 40)
         thinned = views.plot_heatmap(d)
         assert drawn(thinned).shape == (34, 34)
         assert thinned.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"

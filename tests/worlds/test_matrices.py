@@ -158,20 +158,22 @@ class TestFiles:
         np.savez(tmp_path / "s.npz", P=P3.swapaxes(0, 1), R=R3)
         for name in ("a.npz", "s.npz"):
             same(worlds.load(tmp_path / name), self.expected)
-        same(worlds.load(tmp_path / "a.npz", first="actions"), self.expected)
+        same(worlds.load(tmp_path / "a.npz", first_axis="actions"), self.expected)
         with pytest.raises(InputError, match=r"P has shape \(2, 3, 3\) .* with states first"):
-            worlds.load(tmp_path / "a.npz", first="states")
+            worlds.load(tmp_path / "a.npz", first_axis="states")
 
     def test_as_many_actions_as_states_need_a_word(self, tmp_path: Path) -> None:
         P, R = np.array([[[0.5, 0.5], [0.0, 1.0]], np.eye(2)]), np.eye(2)
         path = tmp_path / "square.npz"
         np.savez(path, P=P, R=R)
-        with pytest.raises(InputError, match=r"does not tell .* say first=actions or first=states"):
+        with pytest.raises(
+            InputError, match=r"does not tell .* say first_axis=actions or first_axis=states"
+        ):
             worlds.load(path)
-        same(worlds.load(path, first="actions"), worlds.from_matrices(P, R, discount=0.99))
-        same(worlds.load(path, first="states"), MDP.from_matrices(P, R, discount=0.99))
-        with pytest.raises(InputError, match="option first is 'rows' and must be actions or"):
-            worlds.load(path, first="rows")
+        same(worlds.load(path, first_axis="actions"), worlds.from_matrices(P, R, discount=0.99))
+        same(worlds.load(path, first_axis="states"), MDP.from_matrices(P, R, discount=0.99))
+        with pytest.raises(InputError, match="first_axis is 'rows' and must be actions or"):
+            worlds.load(path, first_axis="rows")
 
     def test_rewards_by_transition_follow_the_order_of_p(self, tmp_path: Path) -> None:
         R = np.arange(18.0).reshape(P3.shape)
@@ -193,7 +195,7 @@ class TestFiles:
         ):
             parts = {part: getattr(stack, part) for part in ("data", "indices", "indptr")}
             np.savez(tmp_path / name, **parts, R=R3)
-            same(worlds.load(tmp_path / name, first=first), self.expected)
+            same(worlds.load(tmp_path / name, first_axis=first), self.expected)
 
     def test_what_else_a_file_may_hold(self, tmp_path: Path) -> None:
         path = tmp_path / "m.npz"
@@ -243,5 +245,5 @@ class TestFiles:
         refused("cannot read")
 
     def test_options(self) -> None:
-        with pytest.raises(InputError, match=r"no option 'order'; its options are first\."):
+        with pytest.raises(InputError, match=r"no option 'order'; its options are first_axis\."):
             worlds.load("m.npz", order="states")

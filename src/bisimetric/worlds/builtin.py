@@ -140,7 +140,7 @@ def open_grid(
     12
     """
     _require_at_least(1, world="open-grid", rows=rows, columns=columns)
-    _require_at_least(0, world="open-grid", key=seed)
+    _require_at_least(0, world="open-grid", seed=seed)
     if not 0 <= obstacles < 1:
         raise InputError(
             f"world 'open-grid': option obstacles is {obstacles} and must be a fraction, "
@@ -184,7 +184,7 @@ def random_mdp(
     MDP(5 states, 2 actions, 30 transitions, discount 0.99)
     """
     _require_at_least(1, world="random", states=states, actions=actions, successors=successors)
-    _require_at_least(0, world="random", key=seed)
+    _require_at_least(0, world="random", seed=seed)
     if successors > states:
         raise InputError(
             f"world 'random': option successors is {successors} and must be at most the "

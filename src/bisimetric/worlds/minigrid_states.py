@@ -194,7 +194,7 @@ def _describe_changes(initial_room: tuple[Any, ...], room: tuple[Any, ...]) -> l
     gone[carrying.kind if carrying is not None else None] -= 1
     kinds = Counter(thing.kind for thing in things)
     for thing in (after - before).elements():
-        where = "{},{}".format(*thing.place)
+        where = "{},{}".format(*thing.position)
         if thing.kind.endswith("door"):
             which = thing.kind if kinds[thing.kind] == 1 else f"{thing.kind} {where}"
             words.append(f"{which} {DOOR_STATES[thing.state]}")
