@@ -328,9 +328,9 @@ def _draw_aggregation_panel(
         style["drawstyle"] = "steps-post"
         marker = "o" if len(found) <= MANY_STATES else None
         axes.plot(
-            counts, _select_finite(found, "loss", floor), lw=1.8, marker=marker, ms=3.0, **style
+            counts, _select_finite(found, "regret", floor), lw=1.8, marker=marker, ms=3.0, **style
         )
-        promised = _select_finite(found, "promised", floor)
+        promised = _select_finite(found, "regret_bound", floor)
         if np.isfinite(promised).any():
             axes.plot(counts, promised, lw=1.4, ls=(0, (4, 2)), **style)
     if most > 0:
