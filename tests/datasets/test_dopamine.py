@@ -204,6 +204,6 @@ def test_bad_folders_are_refused(tmp_path: Path) -> None:
 def test_what_the_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(40, 4)
     played(np.random.default_rng(0), ring, 30, cuts=False)
-    monkeypatch.setattr("bisimetric._memory.fits", lambda needed: False)
+    monkeypatch.setattr("bisimetric._memory.fits_in_memory", lambda needed: False)
     with pytest.raises(InsufficientMemory, match=r"transitions need .* are free; give a limit"):
         datasets.from_dopamine(ring.arrays)

@@ -94,7 +94,7 @@ class TestEpisodes:
         with pytest.raises(InputError, match=r"split: the shares are .* must be positive and sum"):
             steps().split(*shares, seed=0)
 
-    @pytest.mark.parametrize("key", [-1, 0.5, None])
+    @pytest.mark.parametrize("seed", [-1, 0.5, None])
     def test_bad_keys(self, key: Any) -> None:
         with pytest.raises(InputError, match=r"split: key is .* and must be a whole number"):
             steps().split(0.5, 0.5, seed=key)
@@ -145,9 +145,11 @@ class TestConcatenate:
         assert both.names is None
 
     def test_how_they_were_made(self) -> None:
-        one, other = steps(made={"key": 1}), steps(made={"key": 2})
-        assert Transitions.concatenate([one, one]).metadata == {"key": 1}
-        assert Transitions.concatenate([one, other]).metadata == {"parts": [{"key": 1}, {"key": 2}]}
+        one, other = steps(metadata={"seed": 1}), steps(metadata={"seed": 2})
+        assert Transitions.concatenate([one, one]).metadata == {"seed": 1}
+        assert Transitions.concatenate([one, other]).metadata == {
+            "parts": [{"seed": 1}, {"seed": 2}]
+        }
 
     def test_actions_are_named_by_any_part(self) -> None:
         named = steps(action_names=("x", "y"))

@@ -7,7 +7,6 @@ How well an agent plays: the scores of whole games, as the game counts them.
 
 from __future__ import annotations
 
-import importlib
 import os
 import zipfile
 from pathlib import Path
@@ -16,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._optional import import_optional
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
 from bisimetric.games.agent import EPSILON, Agent, EpsilonGreedyPolicy, validate_agent
-from bisimetric.games.environments import INSTALL, AtariGames, Game, find_game
+from bisimetric.games.environments import AtariGames, Game, find_game
 
 WEIGHTS_FOLDER = Path(__file__).parent / "trained"
 """One file a game: `<game>.safetensors`."""
@@ -103,13 +103,8 @@ def _resolve(spec: str | None, played: Game) -> Agent:
 
 
 def _import_loader(name: str, caller: str) -> Any:
-    """A module beside this one; what it needs may not be installed."""
-    try:
-        return importlib.import_module(f"bisimetric.agents.{name}")
-    except ImportError as error:
-        if error.name is None or error.name.startswith("bisimetric"):
-            raise
-        raise InputError(f"{caller}: {error.name} is not installed; {INSTALL}.") from None
+    """Import a loader of this package; the packages that it needs may not be installed."""
+    return import_optional(f"bisimetric.agents.{name}", caller, "atari")
 
 
 def evaluate(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bisimetric._io import name_input_errors
 from bisimetric._memory import require_memory
+from bisimetric._optional import import_optional
 from bisimetric._progress import show_progress
 from bisimetric.datasets.actions import ActionEncoder
 from bisimetric.datasets.observations import (
@@ -26,7 +27,7 @@ from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import Transitions
 from bisimetric.transitions._validation import collect_metadata
 from bisimetric.worlds import gymnasium_envs
-from bisimetric.worlds.gymnasium_envs import import_optional, make_environment
+from bisimetric.worlds.gymnasium_envs import make_environment
 
 TOY_TEXT = "gymnasium.envs.toy_text"
 """Where the environments are that `worlds.toy_text` knows the states of."""
@@ -103,7 +104,7 @@ def _iterate_episodes(dataset_name: str, dataset: Any) -> Iterator[Any]:
 
 
 def _load_dataset(name: str) -> Any:
-    minari = import_optional("minari", name)
+    minari = import_optional("minari", name, "worlds")
     try:
         dataset = minari.load_dataset(name, download=False)
         _check_declared_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError
-from bisimetric.worlds.gymnasium_envs import import_optional
 
 StateOf = Callable[[Any, Any], Hashable]
 StateDescriber = Callable[[list[Any]], dict[str, Any]]
@@ -169,7 +169,7 @@ def build_array_reader(space: Any, environment_name: str) -> ArrayReader | None:
     >>> reader(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))), "example")((1, 0)).tolist()
     [0, 1, 0, 1, 0]
     """
-    spaces = import_optional("gymnasium", environment_name).spaces
+    spaces = import_optional("gymnasium", environment_name, "worlds").spaces
     if not isinstance(space, spaces.Space):
         raise InputError(
             f"{environment_name}: its space is {space!r} and must be one of Gymnasium's."

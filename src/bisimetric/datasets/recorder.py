@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bisimetric._optional import import_optional
 from bisimetric.datasets.actions import ActionEncoder, ActionSelector
 from bisimetric.datasets.observations import (
     EncodedObservation,
@@ -32,7 +33,7 @@ from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import Transitions
 from bisimetric.transitions._validation import collect_metadata
 from bisimetric.worlds import gymnasium_envs, minigrid_states
-from bisimetric.worlds.gymnasium_envs import import_optional, is_minigrid, make_environment
+from bisimetric.worlds.gymnasium_envs import is_minigrid, make_environment
 
 
 class EnvironmentStep(NamedTuple):
@@ -209,7 +210,7 @@ def build_recorder(
         ("steps", limits.steps, 1),
         ("episodes", limits.episodes, 1),
         ("max_episode_steps", max_episode_steps, 1),
-        ("key", seed, 0),
+        ("seed", seed, 0),
         ("seed", seed if environment_seed is None else environment_seed, 0),
     ):
         if value is not None:
@@ -260,11 +261,11 @@ def build_recorder(
                 "environment": where,
                 "options": make_options or None,
                 "policy": chooser.name,
-                "key": seed,
-                "seed": start,
+                "seed": seed,
+                "environment_seed": start,
                 "same_start": alike,
                 "max_episode_steps": max_episode_steps,
-                "gymnasium": import_optional("gymnasium", where).__version__,
+                "gymnasium": import_optional("gymnasium", where, "worlds").__version__,
             }
         ),
     )

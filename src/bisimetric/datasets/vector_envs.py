@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError
-from bisimetric.worlds.gymnasium_envs import import_optional, is_minigrid
+from bisimetric.worlds.gymnasium_envs import is_minigrid
 from bisimetric.worlds.minigrid_states import reset_step_count
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
@@ -105,7 +106,7 @@ class VectorEnvironment:
                 f"{DISABLED}."
             )
         self._environment, self._environment_name, self._seed = environment, environment_name, seed
-        self._vector_utils = import_optional("gymnasium.vector.utils", environment_name)
+        self._vector_utils = import_optional("gymnasium.vector.utils", environment_name, "worlds")
         self._num_envs = environment.num_envs
         # Theirs may be in other processes, and a step ahead.
         self.environments: list[Any] = [None] * self._num_envs

@@ -24,7 +24,7 @@ from bisimetric.games.environments import (
     Game,
     VectorStep,
     find_game,
-    import_optional,
+    import_game_package,
 )
 from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import Transitions
@@ -123,7 +123,7 @@ def collect(
         "key": seed,
         "clip": clip_rewards,
         "longest": max_episode_steps,
-        "ale_py": import_optional("ale_py").__version__,
+        "ale_py": import_game_package("ale_py").__version__,
     }
     return Transitions(
         **store.get_columns(),

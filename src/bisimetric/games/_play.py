@@ -20,7 +20,7 @@ from bisimetric.games.environments import (
     AtariGames,
     Game,
     create_emulator,
-    import_optional,
+    import_game_package,
 )
 from bisimetric.games.episode import Episode
 from bisimetric.mdp._validation import freeze
@@ -159,7 +159,7 @@ def play(
             if paid != moves.rewards[0] or screens.lives != moves.lives[0]:
                 raise RuntimeError(
                     f"{game.name}: the screens left the game after {len(rows)} steps; report this "
-                    f"with the version of ale_py, {import_optional('ale_py').__version__}."
+                    f"with the version of ale_py, {import_game_package('ale_py').__version__}."
                 )
             rows.append(
                 {
@@ -185,7 +185,7 @@ def play(
         "noops": max_noops,
         "key": seed,
         "longest": max_episode_steps,
-        "ale_py": import_optional("ale_py").__version__,
+        "ale_py": import_game_package("ale_py").__version__,
     }
     return Episode(
         game=game.name,

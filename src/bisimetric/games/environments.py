@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError, require_integer, suggest_names
-
-INSTALL = "pip install 'bisimetric[atari]'"
 
 MULTIPLAYER_ROMS = ("combat", "joust", "maze_craze", "warlords")
 """ROMs without a game for one player; ALE ends the process when it loads one."""
@@ -63,19 +61,15 @@ def list_games() -> list[str]:
     return [name for name, _ in _list_roms().values()]
 
 
-def import_optional(package: str) -> Any:
-    """A package that games need, or one sentence that says how to install it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        missing = error.name or package
-        raise InputError(f"games: {missing} is not installed; {INSTALL}.") from None
+def import_game_package(package: str) -> Any:
+    """Import a package that games need, or raise an error that says how to install it."""
+    return import_optional(package, "games", "atari")
 
 
 @functools.cache
 def _list_roms() -> dict[str, tuple[str, str]]:
     """Names and ROMs, by the plain name."""
-    ids = sorted(set(import_optional("ale_py.roms").get_all_rom_ids()) - {*MULTIPLAYER_ROMS})
+    ids = sorted(set(import_game_package("ale_py.roms").get_all_rom_ids()) - {*MULTIPLAYER_ROMS})
     return {_normalise_name(rom): (rom.title().replace("_", ""), rom) for rom in ids}
 
 
@@ -88,12 +82,12 @@ def _load_game(name: str, rom: str) -> Game:
 
 def create_emulator(rom: str, seed: int) -> Any:
     """ALE itself with a ROM in it, silent, without sticky actions; not reset."""
-    ale_py = import_optional("ale_py")
+    ale_py = import_game_package("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     console = ale_py.ALEInterface()
     console.setInt("random_seed", seed)
     console.setFloat("repeat_action_probability", 0.0)
-    console.loadROM(import_optional("ale_py.roms").get_rom_path(rom))
+    console.loadROM(import_game_package("ale_py.roms").get_rom_path(rom))
     return console
 
 
@@ -170,7 +164,7 @@ class AtariGames:
             require_integer(where, "first", first_index),
         )
         self._finished = np.zeros(self.num_games, np.bool_)
-        self._vector = import_optional("ale_py.vector_env").AtariVectorEnv(
+        self._vector = import_game_package("ale_py.vector_env").AtariVectorEnv(
             self.game.rom,
             self.num_games,
             num_threads=require_integer(where, "threads", num_threads),

@@ -333,7 +333,7 @@ def _format_divergence(curves: AlgorithmCurves) -> str:
 
 def format_table(found: Sequence[AlgorithmCurves]) -> Iterator[str]:
     """A table to be printed: the errors at the last step, means and 95% intervals."""
-    from bisimetric.views.error_curves import compute_confidence_interval
+    from bisimetric._statistics import compute_confidence_interval
 
     heads = ("largest error", "normalised error", "correlation")
     yield (f"{'world':<32}{'recipe':<24}" + "".join(f"{head:<22}" for head in heads)).rstrip()

@@ -108,7 +108,7 @@ class GridworldCurves:
     def to_json(self) -> dict[str, Any]:
         """The curves as means and half the widths of their 95% intervals, for a JSON file."""
         # Where networks are trained there may be no Matplotlib, which views need.
-        from bisimetric.views.error_curves import compute_confidence_interval
+        from bisimetric._statistics import compute_confidence_interval
 
         found: dict[str, Any] = {"made": self.metadata, "steps": self.updates.tolist()}
         for name in ("loss", *ERRORS):
@@ -150,7 +150,7 @@ def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]
     Rows are the steps of the paper's text, those of the smallest mean error where it rose again,
     and the last.
     """
-    from bisimetric.views.error_curves import compute_confidence_interval
+    from bisimetric._statistics import compute_confidence_interval
 
     heads = ("absolute error", "normalised error", "correlation")
     yield (f"{'variant':<16}{'steps':>9}" + "".join(f"  {head:<21}" for head in heads)).rstrip()

@@ -47,7 +47,7 @@ def assign_episodes(
             f"Transitions: {episodes} episodes cannot be split into {parts} parts, which get whole "
             "ones; collect more, or ask for fewer parts."
         )
-    rng = np.random.default_rng(require_integer("split", "key", seed))
+    rng = np.random.default_rng(require_integer("Transitions.split", "seed", seed))
     total = lengths.sum()
     targets = np.minimum(np.cumsum(wanted) * total, total)
     nearest, least = np.zeros(episodes, np.int64), np.inf
@@ -78,13 +78,13 @@ def _place_cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArr
 
 def sample_indices(num_steps: int, n: Any, seed: Any, replacement: bool) -> NDArray[np.int64]:
     """Indices (n,) of random steps."""
-    size = require_integer("sample", "n", n, 1)
+    size = require_integer("Transitions.sample", "n", n, 1)
     if size > num_steps and not replacement:
         raise InputError(
             f"sample: n is {size:,} and there are {num_steps:,} steps; take at most so many, or say "
             "replacement=True."
         )
-    rng = np.random.default_rng(require_integer("sample", "key", seed))
+    rng = np.random.default_rng(require_integer("Transitions.sample", "seed", seed))
     return rng.choice(num_steps, size, replace=replacement)
 
 
@@ -113,7 +113,7 @@ def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
     }
     counted = [part.num_states for part in parts if part.num_states is not None]
     num_states = len(names) if names is not None else max(counted, default=None)
-    made = [part.metadata for part in parts]
+    metadata = [part.metadata for part in parts]
     return {
         **fields,
         "truncated": _mark_truncations(parts, columns),
@@ -122,7 +122,9 @@ def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
         "names": names,
         "action_names": _merge_action_names(parts),
         "positions": _merge_positions(parts, numbers, num_states),
-        "made": made[0] if all(each == made[0] for each in made) else {"parts": made},
+        "metadata": metadata[0]
+        if all(each == metadata[0] for each in metadata)
+        else {"parts": metadata},
     }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
 
 FORMAT = "bisimetric transitions, version 1"
-HEADER_FIELDS = ("num_states", "num_actions", "made")
+HEADER_FIELDS = ("num_states", "num_actions", "metadata")
 OBSERVATION_FIELDS = ("observations", "next_observations")
 REQUIRED_FIELDS = (*OBSERVATION_FIELDS, "actions", "rewards", "terminated", "truncated")
 ID_FIELDS = ("states", "next_states")
