@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, views, worlds
 from bisimetric.errors import InputError
-from bisimetric.views.clusters import PALETTE
+from bisimetric.views._figure import PALETTE
 
 STEPS = np.array([500, 1000, 1500])
 ERRORS = np.array([[9.0, 4.0, 5.0], [7.0, 2.0, 5.0]])
