@@ -244,7 +244,7 @@ class TestTraining:
         ("history", "words"),
         [
             ({"loss": [1.0]}, "agent_curve: the history of 'Pong' needs a 'step'"),
-            ({"step": [2, 1], "loss": [1.0, 2.0]}, "rising numbers"),
+            ({"step": [2, 1], "loss": [1.0, 2.0]}, "increasing numbers"),
             ({"step": [1, 2], "loss": [1.0]}, r"'loss' of 'Pong' has shape \(1,\)"),
             ({"step": [1, 2], "loss": [np.nan, np.nan]}, "nothing to draw; give .* score or loss"),
             ({"step": [1, 2]}, "nothing to draw"),
@@ -266,7 +266,7 @@ PANELS = {
 
 
 class TestSweep:
-    def test_means_intervals_and_runs_that_came_to_nothing(self) -> None:
+    def test_means_intervals_and_failed_runs(self) -> None:
         figure = games.plot_sweep(PANELS, chosen={"batch": "8"}, label="fit", title="All")
         batch, layers = figure.axes
         np.testing.assert_allclose(heights(batch.lines[0]), [0.2, 0.5])
@@ -278,10 +278,10 @@ class TestSweep:
         segment = np.asarray(bar[2][0].get_segments()[0])
         assert np.diff(segment[:, 1])[0] == pytest.approx(2 * 12.706 * 0.1, rel=1e-3)
         assert labels(figure) == [
-            "mean, 95% interval",
+            "mean, 95% confidence interval",
             "one seed",
             "chosen",
-            "seeds that came to nothing",
+            "failed seeds",
         ]
         legend, panels = boxes(figure)
         assert not any(legend.overlaps(panel) for panel in panels)
@@ -297,8 +297,8 @@ class TestSweep:
             ({}, {}, "nothing to draw"),
             ({"batch": {}}, {}, "nothing to draw"),
             ({"batch": {"4": []}}, {}, r"'batch' at 4 have shape \(0,\)"),
-            ({"batch": {"4": [np.inf]}}, {}, "must be a row of numbers"),
-            ({"batch": {"4": [1.0]}}, {"batch": "5"}, "'5' is marked .* none of its values, 4"),
+            ({"batch": {"4": [np.inf]}}, {}, "must be one number per seed"),
+            ({"batch": {"4": [1.0]}}, {"batch": "5"}, "chosen is '5' .* one of its values, 4"),
         ],
     )
     def test_bad_input(

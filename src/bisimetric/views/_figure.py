@@ -109,6 +109,7 @@ def draw_mean(
     upper: float = np.inf,
     log_floor: float | None = None,
     partial: bool = False,
+    gaps: bool = False,
     alpha: float = 0.2,
 ) -> None:
     """Draw the mean of samples (seeds, n) over x (n,), shaded by its 95% confidence interval.
@@ -124,6 +125,7 @@ def draw_mean(
         log_floor: on a logarithmic axis, the least value of the shade. Where the interval reaches
             0, the shade ends at the smallest sample.
         partial: whether to draw the mean where only some seeds have a sample.
+        gaps: whether to interrupt the line where there is no mean; otherwise it is connected.
         alpha: opacity of the shade; 0 draws none.
     """
     positions, known = np.asarray(x), np.isfinite(samples)
@@ -138,8 +140,10 @@ def draw_mean(
         high = np.minimum(mean + half_width, upper)
         axes.fill_between(positions[complete], low, high, color=style["color"], alpha=alpha, lw=0)
     drawn = known.any(axis=0) if partial else complete
-    mean = np.mean(samples[:, drawn], axis=0, where=known[:, drawn])
-    axes.plot(positions[drawn], mean, label=label, **style)
+    mean = np.full(drawn.shape, np.nan)
+    mean[drawn] = np.mean(samples[:, drawn], axis=0, where=known[:, drawn])
+    shown = np.ones_like(drawn) if gaps else drawn
+    axes.plot(positions[shown], mean[shown], label=label, **style)
 
 
 def annotate_last(axes: Axes, text: str, point: tuple[float, float], *, offset: int = 5) -> None:

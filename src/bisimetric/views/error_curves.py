@@ -85,8 +85,8 @@ def plot_convergence(
     axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for panel, (name, rows) in zip(axes, errors_by_panel.items(), strict=True):
         for label, errors in rows.items():
-            _draw_seeds(panel, counts, errors, floor, styles[label]["color"])
             draw_mean(panel, counts, errors, label, styles[label], log_floor=floor / 10)
+            _draw_seeds(panel, counts, errors, floor, styles[label]["color"])
         draw_level(panel, target_error, f"error {target_error:g}", label="_goal")
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_xlabel("sampled pairs of transitions")

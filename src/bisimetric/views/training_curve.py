@@ -98,10 +98,11 @@ def _validate_measure(
 def _draw_measure(axes: Axes, updates: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     for row in values if len(values) > 1 else ():
         axes.plot(updates, row, color=LINE_COLOUR, lw=0.7, alpha=0.5, label="_seed")
-    draw_mean(axes, updates, values, "_mean", {"color": LINE_COLOUR, "lw": 2.0}, alpha=0)
-    x, mean = (np.asarray(data, np.float64) for data in axes.lines[-1].get_data())
-    if len(mean):
-        last = (float(x[-1]), float(mean[-1]))
+    style = {"color": LINE_COLOUR, "lw": 2.0}
+    draw_mean(axes, updates, values, "_mean", style, gaps=True, alpha=0)
+    drawn = np.flatnonzero(np.isfinite(values).all(axis=0))
+    if len(drawn):
+        last = (float(updates[drawn[-1]]), float(values[:, drawn[-1]].mean()))
         axes.plot(
             *last, marker="o", ms=5, color=ACCENT_COLOUR, label="_last", zorder=3, clip_on=False
         )
