@@ -116,7 +116,7 @@ class TestMeasured:
             for field in dataclasses.fields(pong)
             if isinstance(value := getattr(pong, field.name), np.ndarray) and len(value) == 300
         }
-        with pytest.raises(InputError, match="the episode has 1 frame and a picture"):
+        with pytest.raises(InputError, match="the episode has 1 frame and a figure"):
             games.plot_extremes(dataclasses.replace(pong, **rows), [0.0])
 
 
@@ -136,9 +136,9 @@ class TestCurve:
         figure = games.plot_episode_curve(pong, away(pong), values=1000 * pong.values)
         assert [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()] == [
             "distance to the source",
-            "difference of values",
+            "value difference",
         ]
-        assert "difference of values (right)" in labels(figure)
+        assert "value difference (right)" in labels(figure)
 
     def test_values_all_alike_stay_on_the_axis(self, pong: Episode) -> None:
         assert len(games.plot_episode_curve(pong, away(pong), values=np.zeros(300)).axes) == 2
@@ -167,7 +167,7 @@ class TestCurve:
         figure = games.plot_episode_curve(invaders, away(invaders), source=10)
         assert labels(figure)[:3] == [
             "distance to the source",
-            "difference of values",
+            "value difference",
             "the source, step 10",
         ]
         assert set(labels(figure)[3:]) == {mark.format_label() for mark in find_events(invaders)}
@@ -192,10 +192,10 @@ class TestExtremes:
         figure = games.plot_extremes(pong, away(pong), num_frames=4, min_gap=290)
         assert len([axes for axes in figure.axes if axes.images]) == 3
 
-    def test_count_must_be_whole(self, pong: Episode) -> None:
-        with pytest.raises(InputError, match="extremes: count is 0"):
+    def test_bad_counts_raise(self, pong: Episode) -> None:
+        with pytest.raises(InputError, match="num_frames is 0"):
             games.plot_extremes(pong, away(pong), num_frames=0)
-        with pytest.raises(InputError, match="extremes: apart is 0"):
+        with pytest.raises(InputError, match="min_gap is 0"):
             games.plot_extremes(pong, away(pong), min_gap=0)
 
 

@@ -207,7 +207,7 @@ class TestFilms:
         with pytest.raises(InputError, match=r"has no ffmpeg .* IMAGEIO_FFMPEG_EXE"):
             mp4.require_writable_mp4(tmp_path / "a.mp4", 10)
 
-    def test_bad_input_is_refused_before_any_work(
+    def test_bad_input_raises_before_any_work(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
         for film in (write_video, write_sorted_video):
@@ -221,5 +221,5 @@ class TestFilms:
                 film(pong, distances * np.nan, tmp_path / "a.mp4")
             with pytest.raises(InputError, match=r"shape \(59,\) and the episode has 60 frames"):
                 film(pong, distances[1:], tmp_path / "a.mp4")
-        with pytest.raises(InputError, match="video: apart is 0"):
+        with pytest.raises(InputError, match="min_gap is 0"):
             write_video(pong, distances, tmp_path / "a.mp4", min_gap=0)

@@ -182,7 +182,7 @@ def set_ticks(axes: Axes, mdp: MDP, cells: Cells, *, max_ticks: int = 12) -> Non
         axes.set(xticks=[], yticks=[])
         return
     for axis, count, low in zip((axes.yaxis, axes.xaxis), cells.shape, cells.corner, strict=True):
-        # A grid that begins at 0 has no walls of its own: those around it belong to the map.
+        # A grid that begins at 0 has no outer walls: those around it belong to the map.
         first, last = (low, low + count - 1) if low >= 0 else (0, low + count - 2)
         ticks = MaxNLocator(nbins=min(count, max_ticks), integer=True).tick_values(first, last)
         axis.set_ticks([tick for tick in ticks if first <= tick <= last])

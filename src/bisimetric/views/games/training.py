@@ -40,6 +40,17 @@ MAX_COLUMNS = 3
 AXIS_MARGIN = 0.4
 """How far the axis of a sweep extends beyond the seeds, as a fraction of their range."""
 
+MEAN_STYLE: dict[str, Any] = {"color": LINE_COLOUR, "lw": 1.0, "marker": "o", "ms": 5}
+SEED_STYLE: dict[str, Any] = {"color": GREY, "ls": "none", "marker": "o", "ms": 3.2, "mec": "none"}
+FAILED_STYLE: dict[str, Any] = {
+    "color": "#d55e00",
+    "ls": "none",
+    "marker": "x",
+    "ms": 6,
+    "mew": 1.6,
+}
+CHOSEN_STYLE: dict[str, Any] = {"color": ACCENT_COLOUR, "alpha": 0.12, "lw": 0, "zorder": 0}
+
 History = Mapping[str, ArrayLike]
 
 
@@ -304,20 +315,20 @@ def _draw_sweep_panel(
 ) -> None:
     known = [results[np.isfinite(results)] for results in results_by_value.values()]
     means = [float(each.mean()) if len(each) else np.nan for each in known]
-    axes.plot(np.arange(len(results_by_value)), means, **_mean_style(), zorder=3)
+    axes.plot(np.arange(len(results_by_value)), means, **MEAN_STYLE, zorder=3)
     for index, (each, results) in enumerate(zip(known, results_by_value.values(), strict=True)):
         # Beside the mean, so that its bar hides none of them.
-        axes.plot(np.full(len(each), index + 0.17), each, **_seed_style())
+        axes.plot(np.full(len(each), index + 0.17), each, **SEED_STYLE)
         if len(each) > 1:
             half_width = float(compute_confidence_interval(each)[1])
             axes.errorbar(
                 index, means[index], half_width, color=LINE_COLOUR, lw=1.4, capsize=3, zorder=2
             )
         if len(each) < len(results):
-            axes.plot(index, 0.03, transform=axes.get_xaxis_transform(), **_failed_style())
+            axes.plot(index, 0.03, transform=axes.get_xaxis_transform(), **FAILED_STYLE)
     if chosen is not None:
         index = list(results_by_value).index(chosen)
-        axes.axvspan(index - 0.4, index + 0.4, **_chosen_style())
+        axes.axvspan(index - 0.4, index + 0.4, **CHOSEN_STYLE)
     axes.set_xticks(range(len(results_by_value)), list(results_by_value))
     axes.set_xlim(-0.5, len(results_by_value) - 0.5)
     if max(map(len, results_by_value)) * len(results_by_value) > 30:
@@ -327,35 +338,17 @@ def _draw_sweep_panel(
     axes.set_axisbelow(True)
 
 
-def _mean_style() -> dict[str, Any]:
-    return {"color": LINE_COLOUR, "lw": 1.0, "marker": "o", "ms": 5}
-
-
-def _seed_style() -> dict[str, Any]:
-    return {"color": GREY, "ls": "none", "marker": "o", "ms": 3.2, "mec": "none"}
-
-
-def _failed_style() -> dict[str, Any]:
-    return {"color": "#d55e00", "ls": "none", "marker": "x", "ms": 6, "mew": 1.6}
-
-
-def _chosen_style() -> dict[str, Any]:
-    return {"color": ACCENT_COLOUR, "alpha": 0.12, "lw": 0, "zorder": 0}
-
-
 def _add_sweep_legend(figure: Figure, results: list[NDArray[np.float64]], chosen: bool) -> None:
     """Add the entries that occur in the figure, below it."""
     several = any(np.isfinite(each).sum() > 1 for each in results)
     handles: list[Artist] = [
-        Line2D(
-            [], [], **_mean_style(), label="mean, 95% confidence interval" if several else "mean"
-        ),
-        Line2D([], [], **_seed_style(), label="one seed"),
+        Line2D([], [], **MEAN_STYLE, label="mean, 95% confidence interval" if several else "mean"),
+        Line2D([], [], **SEED_STYLE, label="one seed"),
     ]
     if chosen:
-        handles.append(Patch(**_chosen_style(), label="chosen"))
+        handles.append(Patch(**CHOSEN_STYLE, label="chosen"))
     if any(np.isnan(each).any() for each in results):
-        handles.append(Line2D([], [], **_failed_style(), label="failed seeds"))
+        handles.append(Line2D([], [], **FAILED_STYLE, label="failed seeds"))
     figure.legend(
         handles=handles,
         loc="outside lower center",
