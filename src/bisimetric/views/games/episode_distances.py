@@ -49,7 +49,7 @@ class EpisodeDistances:
         return np.maximum.accumulate(np.where(counted < before, steps, -1))
 
     def find_extremes(self, num_frames: int, min_gap: int = MIN_GAP) -> tuple[list[int], list[int]]:
-        """Return the nearest and the furthest frames, at most `num_frames` each, extreme ones first.
+        """Return the nearest and the furthest frames, at most `num_frames` each, ordered.
 
         Any two differ and are at least `min_gap` steps apart. The nearest are also that far from
         the source in time; they may show the same screen, in another game.

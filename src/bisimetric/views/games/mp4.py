@@ -123,7 +123,7 @@ def _encoder_options(size: tuple[int, int], fps: int, quality: int) -> list[str]
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps}"]
     # Browsers need yuv420p, which halves the resolution of colours. Screen pixels are drawn 2x2,
     # so that nothing is lost.
-    encoding = [
+    codec = [
         "-vcodec",
         "libx264",
         "-pix_fmt",
@@ -135,7 +135,7 @@ def _encoder_options(size: tuple[int, int], fps: int, quality: int) -> list[str]
     ]
     # The index comes first, so that playback can start early. Without dates and versions, equal
     # frames give equal files.
-    container = [
+    output = [
         "-f",
         "mp4",
         "-movflags",

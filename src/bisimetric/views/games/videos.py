@@ -144,7 +144,7 @@ def render_video_frames(
                 right,
                 below,
             )
-            found = (
+            closest_picture = (
                 np.full_like(frame, EMPTY_GREY)
                 if near < 0
                 else enlarge(measured.episode.render(near))
