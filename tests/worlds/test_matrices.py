@@ -91,7 +91,7 @@ def as_objects(matrices: list[Any]) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_both_is_one_mdp(form: str) -> None:
-    expected = MDP.from_matrices(P3.swapaxes(0, 1), R3, discount=0.9)
+    expected = MDP(P3.swapaxes(0, 1), R3, discount=0.9)
     same(worlds.from_matrices(FORMS[form](P3), R3, discount=0.9), expected)
     same(worlds.from_matrices(FORMS[form](P3), sparse.csr_array(R3), discount=0.9), expected)
     by_transition = np.broadcast_to(R3.T[:, :, None], (2, 3, 3))
@@ -116,7 +116,7 @@ def test_expected_rewards_and_either_order(actions: int, states: int, key: int) 
         for a in range(actions):
             slow = sum(P[a, s, t] * R[a, s, t] for t in range(states))
             assert mdp.R[s, a] == pytest.approx(slow)
-    other = MDP.from_matrices(P.swapaxes(0, 1), mdp.R, discount=0.9)
+    other = MDP(P.swapaxes(0, 1), mdp.R, discount=0.9)
     np.testing.assert_allclose(mdp.P.toarray(), other.P.toarray())
 
 
@@ -151,7 +151,7 @@ def test_bad_matrices(P: Any, R: Any, message: str) -> None:
 
 
 class TestFiles:
-    expected = MDP.from_matrices(P3.swapaxes(0, 1), R3, discount=0.99)
+    expected = MDP(P3.swapaxes(0, 1), R3, discount=0.99)
 
     def test_either_order_is_told_by_the_sizes(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", P=P3, R=R3)
@@ -171,7 +171,7 @@ class TestFiles:
         ):
             worlds.load(path)
         same(worlds.load(path, first_axis="actions"), worlds.from_matrices(P, R, discount=0.99))
-        same(worlds.load(path, first_axis="states"), MDP.from_matrices(P, R, discount=0.99))
+        same(worlds.load(path, first_axis="states"), MDP(P, R, discount=0.99))
         with pytest.raises(InputError, match="first_axis is 'rows' and must be actions or"):
             worlds.load(path, first_axis="rows")
 

@@ -356,7 +356,7 @@ def models(draw: st.DrawFn) -> tuple[MDP, list[list[str]]]:
     trew = [f"{s} {a} {t} {R[s, a]}" for s, a, t in np.argwhere(P)]
     counts = f"{states} {states * actions} {len(tra)}"
     tra = [line.replace("np.float64(", "").replace(")", "") for line in tra]
-    return MDP.from_matrices(P, R, discount=0.9), [[counts, *tra], [counts, *trew]]
+    return MDP(P, R, discount=0.9), [[counts, *tra], [counts, *trew]]
 
 
 @settings(deadline=None, max_examples=60)
