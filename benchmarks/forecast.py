@@ -17,8 +17,7 @@ from matplotlib.patheffects import withStroke
 
 from bisimetric import views
 from bisimetric.exact.sharded.cost import Cost, bound_sweeps, estimate_cost, estimate_grid_rows
-from bisimetric.views._figure import build_colormap
-from bisimetric.views.error_curves import GREY, add_legend_below
+from bisimetric.views._figure import GREY, add_legend_below, build_colormap
 
 STATES = (300_000, 1_000_000)
 DEVICES = (8, 16, 32, 64)

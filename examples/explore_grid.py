@@ -22,7 +22,8 @@ from bisimetric.uses.exploration.experiment import (
     compare,
 )
 from bisimetric.views import save_figure
-from bisimetric.views.exploration import format_comparison, plot_exploration
+from bisimetric.views.exploration import plot_exploration
+from bisimetric.views.terminal import format_comparison
 from bisimetric.worlds.grids import grid
 
 ROOMS = """\

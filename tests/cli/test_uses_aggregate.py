@@ -149,7 +149,7 @@ class TestClasses:
             views.plot_classes(self.mdp, labels)
 
     def test_no_map(self) -> None:
-        with pytest.raises(InputError, match="classes: the states have no map"):
+        with pytest.raises(InputError, match="plot_classes: the states have no map"):
             views.plot_classes(worlds.load("pessimism"), [0, 0, 1])
 
 

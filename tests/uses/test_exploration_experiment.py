@@ -23,7 +23,8 @@ from bisimetric.uses.exploration.experiment import (
     run_arm,
     run_q_learning,
 )
-from bisimetric.views.exploration import format_comparison, plot_exploration
+from bisimetric.views.exploration import plot_exploration
+from bisimetric.views.terminal import format_comparison
 from tests.commands import Run, refused
 
 

@@ -43,16 +43,16 @@ def read_matrices(
 ) -> MDP:
     """The MDP in a .npz file with the arrays `P` and `R`.
 
-    P is (A, S, S) or (S, A, S); the sizes tell which, and `first`, "actions" or "states", has to
+    P is (A, S, S) or (S, A, S); the sizes tell which, and `first_axis`, "actions" or "states", has to
     where there are as many actions as states. R is (S,), (S, A), or in the order of P, one
     reward a transition. In place of P there may be `data`, `indices` and `indptr` of a sparse
-    matrix (CSR) with S * A rows, row s * A + a for action a in state s; with `first="actions"`
+    matrix (CSR) with S * A rows, row s * A + a for action a in state s; with `first_axis="actions"`
     it is row a * S + s. The file may also hold `discount` (else 0.99), `names`, `actions`,
     `positions`, `features`, `policy` and `available`.
     """
     where = os.fspath(path)
     if first_axis not in (None, *AXIS_ORDERS):
-        raise InputError(f"{where}: option first is {first_axis!r} and must be actions or states.")
+        raise InputError(f"{where}: first_axis is {first_axis!r} and must be actions or states.")
     with name_input_errors(where):
         return _build_from_arrays(where, _load_arrays(where), discount, first_axis)
 
@@ -251,7 +251,7 @@ def _infer_axis_order(caller: str, shape: tuple[int, ...], first_axis: str | Non
     if first_axis is None and len(fits) == 2:
         raise InputError(
             f"{caller}: P has shape {shape}, which does not tell whether its first axis counts "
-            "actions or states; say first=actions or first=states."
+            "actions or states; say first_axis=actions or first_axis=states."
         )
     return first_axis or fits[0]
 

@@ -139,7 +139,7 @@ def _validate_map(distance: Distance, path: Path) -> None:
     try:
         require_class_map(distance.mdp)
     except InputError as error:
-        raise InputError(str(error).replace("classes:", f"cannot draw {path}:")) from None
+        raise InputError(str(error).replace("plot_classes:", f"cannot draw {path}:")) from None
 
 
 def _describe(distance: Distance, merged: Aggregation) -> Iterator[str]:

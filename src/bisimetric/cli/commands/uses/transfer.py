@@ -74,7 +74,7 @@ def transfer(
             require_transfer_maps(*mdps)
         except InputError as error:
             raise InputError(
-                str(error).replace("transferred", f"cannot draw {plot_policy}")
+                str(error).replace("plot_transfer", f"cannot draw {plot_policy}")
             ) from None
     from bisimetric import exact, uses
     from bisimetric.cli import report
