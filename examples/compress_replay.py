@@ -90,7 +90,7 @@ WORLDS = {
 
 def losses(truth: MDP, data: Transitions, shares: tuple[float, ...], key: int) -> Array:
     """What is lost of V*, as a share of what random actions lose, (kinds, shares)."""
-    d = exact.bisimulation(data.to_mdp(discount=DISCOUNT, unseen="lacking"))
+    d = exact.bisimulation(data.to_mdp(discount=DISCOUNT, unseen="missing"))
     V = planning.optimal_values(truth).values
     uniform = np.full(truth.R.shape, 1 / truth.num_actions)
     assert data.states is not None

@@ -59,7 +59,7 @@ def noisy(mdp: MDP, screens: int) -> MDP:
     """The same world with a screen in every state that shows noise: after a step, any picture."""
     anywhere = sparse.hstack([mdp.P] * screens) / screens
     P = sparse.csr_array(sparse.vstack([anywhere] * screens))
-    return MDP.from_matrices(P, np.tile(mdp.R, (screens, 1)), discount=mdp.discount)
+    return MDP(P, np.tile(mdp.R, (screens, 1)), discount=mdp.discount)
 
 
 def arms(mdp: MDP) -> dict[str, ExplorationArm]:

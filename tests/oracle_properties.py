@@ -103,7 +103,7 @@ def library_mdp(case: Case) -> MDP:
         successors = [[next(iter(row)) for row in rows] for rows in case.P]
         return MDP.deterministic(successors, case.R, discount=case.discount)
     available = None if case.available is None else np.array(case.available)
-    return MDP.from_matrices(case.dense(), case.R, discount=case.discount, available=available)
+    return MDP(case.dense(), case.R, discount=case.discount, available=available)
 
 
 def proven(compute: Callable[[], Any]) -> Any:

@@ -112,7 +112,7 @@ def transitions(folder: Path) -> Mutate:
     def read() -> None:
         found = Transitions.load(path)
         repr(found)
-        worlds.load(path, unseen="lacking")
+        worlds.load(path, unseen="missing")
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
         path.write_bytes(mutate_zip(rng, raw))
@@ -176,7 +176,7 @@ def matrices(folder: Path) -> Mutate:
         "positions": np.zeros((3, 2)), "features": np.zeros((3, 4)), "policy": [0, 1, 0],
         "available": np.ones((3, 2), bool),
     }  # fmt: skip
-    stack = MDP.from_matrices(P, R, discount=0.9).P
+    stack = MDP(P, R, discount=0.9).P
     np.savez(folder / "dense.npz", P=P, R=R, **about)
     sparse: dict[str, Any] = {"data": stack.data, "indices": stack.indices, "indptr": stack.indptr}
     np.savez(folder / "sparse.npz", R=R, **sparse, **about)

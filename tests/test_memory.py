@@ -128,19 +128,19 @@ def test_numbers_beyond_any_float_are_refused() -> None:
 
 LIMITED = """
 import resource
-from bisimetric import exact, memory, worlds
-from bisimetric.errors import TableTooLarge
-before = memory.available_memory()
+from bisimetric import _memory, exact, worlds
+from bisimetric.errors import InsufficientMemory
+before = _memory.available_memory()
 space = resource.getrlimit(resource.RLIMIT_AS)
 import psutil
 limit = psutil.Process().memory_info().vms + 400 * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, space[1]))
-after = memory.available_memory()
+after = _memory.available_memory()
 assert after <= 400 * 2**20 < before, (before, after)
 mdp = worlds.load("random", states=12_000, actions=1)
 try:
     exact.bisimulation(mdp)
-except TableTooLarge as error:
+except InsufficientMemory as error:
     print(error)
 """
 

@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 def shown_while_working(
     patience: float, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    monkeypatch.setattr(_progress, "PATIENCE", patience)
+    monkeypatch.setattr(_progress, "DELAY_SECONDS", patience)
     monkeypatch.setattr(sys, "stderr", screen)
     with _progress.show_progress(10, "work") as bar:
         for position in (2, 5, 4):
@@ -49,7 +49,7 @@ def test_long_compilation_is_announced(
     patience: float, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Terminal()
-    monkeypatch.setattr(_progress, "PATIENCE", patience)
+    monkeypatch.setattr(_progress, "DELAY_SECONDS", patience)
     monkeypatch.setattr(sys, "stderr", screen)
     with _progress.announce_compilation("the kernels"):
         time.sleep(0.1)

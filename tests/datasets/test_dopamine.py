@@ -80,7 +80,7 @@ def played(random: np.random.Generator, ring: Ring, steps: int, cuts: bool) -> l
 
 
 def expected(told: list[Entry], ring: Ring) -> list[Entry]:
-    """Those whose stack is still there, and whose next frame was ever stored, or needs none."""
+    """The transitions whose stack is complete, and whose next frame is stored or not needed."""
     oldest = max(0, ring.added - ring.capacity)
     return [
         entry
@@ -133,16 +133,20 @@ def save(folder: Path, ring: Ring, number: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [20, 200])
-@pytest.mark.parametrize("limit", [None, 7])
-def test_a_folder_is_read(tmp_path: Path, steps: int, limit: int | None) -> None:
+@pytest.mark.parametrize("max_transitions", [None, 7])
+def test_a_folder_is_read(tmp_path: Path, steps: int, max_transitions: int | None) -> None:
     ring = Ring(60, 4)
-    told = expected(played(np.random.default_rng(0), ring, steps, cuts=False), ring)[:limit]
+    told = expected(played(np.random.default_rng(0), ring, steps, cuts=False), ring)[
+        :max_transitions
+    ]
     save(tmp_path, Ring(60, 4), 9)
     save(tmp_path, ring, 10)
-    found = datasets.from_dopamine(tmp_path, max_transitions=limit, num_actions=6)
+    found = datasets.from_dopamine(tmp_path, max_transitions=max_transitions, num_actions=6)
     agrees(found, told)
     assert found.num_actions == 6
-    agrees(datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=limit), told)
+    agrees(
+        datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=max_transitions), told
+    )
     with pytest.raises(InputError, match="checkpoint 9: the memory is empty"):
         datasets.from_dopamine(tmp_path, checkpoint=9)
 
@@ -169,8 +173,12 @@ def test_a_limit_reads_only_the_frames_that_it_needs(tmp_path: Path) -> None:
         ({"add_count": -3}, {}, "add_count is -3 and must be a whole number, at least 0"),
         ({"action": [0]}, {}, "its arrays have different lengths"),
         ({"add_count": 3}, {}, "none of its 3 entries has 4 frames and a next one"),
-        ({}, {"stack": 0}, "stack is 0 and must be a whole number, at least 1"),
-        ({}, {"limit": -1}, "limit is -1 and must be a whole number, at least 1"),
+        ({}, {"stack_size": 0}, "stack_size is 0 and must be a whole number, at least 1"),
+        (
+            {},
+            {"max_transitions": -1},
+            "max_transitions is -1 and must be a whole number, at least 1",
+        ),
         ({}, {"num_actions": 1}, r"actions\[\d+\] is \d and must be from 0 to 0"),
     ],
 )
@@ -204,6 +212,8 @@ def test_bad_folders_are_refused(tmp_path: Path) -> None:
 def test_what_the_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(40, 4)
     played(np.random.default_rng(0), ring, 30, cuts=False)
-    monkeypatch.setattr("bisimetric._memory.fits", lambda needed: False)
-    with pytest.raises(InsufficientMemory, match=r"transitions need .* are free; give a limit"):
+    monkeypatch.setattr("bisimetric._memory.fits_in_memory", lambda needed: False)
+    with pytest.raises(
+        InsufficientMemory, match=r"transitions need .* are free; pass max_transitions"
+    ):
         datasets.from_dopamine(ring.arrays)

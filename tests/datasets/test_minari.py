@@ -206,13 +206,11 @@ def test_what_minari_recorded_itself(name: str) -> None:
 
 
 def test_an_unknown_id_names_those_that_are_there() -> None:
-    with pytest.raises(InputError, match="no local data set 'lake/random-v1'; there are none"):
+    with pytest.raises(InputError, match="no local dataset 'lake/random-v1'; there are none"):
         datasets.from_minari("lake/random-v1")
     environment = gymnasium.make("FrozenLake-v1")
     stored(environment, played(environment, 5), "lake/random-v0")
-    with pytest.raises(
-        InputError, match=r"local data set 'lake/rand-v1'.*there are lake/random-v0"
-    ):
+    with pytest.raises(InputError, match=r"local dataset 'lake/rand-v1'.*there are lake/random-v0"):
         datasets.from_minari("lake/rand-v1")
 
 
@@ -225,7 +223,7 @@ def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data_set_is_refused() -> None:
-    with pytest.raises(InputError, match="list is no Minari data set; give one, or the id of a"):
+    with pytest.raises(InputError, match="list is no Minari dataset; give one, or the id of a"):
         datasets.from_minari([])
 
 

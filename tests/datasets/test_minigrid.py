@@ -17,8 +17,8 @@ assert minigrid
 @pytest.mark.parametrize(
     "name", ["MiniGrid-Empty-5x5-v0", "MiniGrid-FourRooms-v0", "MiniGrid-DoorKey-5x5-v0"]
 )
-def test_rooms_have_the_names_of_the_enumerated_world(name: str) -> None:
-    steps = datasets.rollout(name, steps=4000, seed=7, environment_seed=2)
+def test_states_have_the_names_of_the_enumerated_mdp(name: str) -> None:
+    steps = datasets.rollout(name, steps=2000, seed=7, environment_seed=2)
     world = worlds.enumerate_environment(name, seed=2)
     assert steps.names is not None
     assert steps.states is not None

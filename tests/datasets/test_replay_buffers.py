@@ -181,7 +181,7 @@ def test_ids_by_first_appearance_and_by_state_of() -> None:
 
 def test_an_empty_buffer_is_refused() -> None:
     buffer = ReplayBuffer(4, spaces.Discrete(3), spaces.Discrete(2), 1)
-    with pytest.raises(InputError, match="ReplayBuffer is empty; let the model learn first"):
+    with pytest.raises(InputError, match="ReplayBuffer is empty; train the model first"):
         datasets.from_stable_baselines(buffer)
 
 

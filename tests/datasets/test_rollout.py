@@ -281,12 +281,12 @@ def test_chance_goes_on_where_the_start_is_the_same() -> None:
     assert second != third
 
 
-def test_how_it_was_made_is_told() -> None:
-    made = datasets.rollout("FrozenLake-v1", right, steps=3, seed=8, desc=["SF", "FG"]).metadata
-    assert made["environment"] == "FrozenLake-v1"
-    assert made["options"] == {"desc": ["SF", "FG"]}
-    assert (made["policy"], made["key"], made["seed"]) == ("right", 8, 8)
-    assert made["gymnasium"] == gymnasium.__version__
+def test_metadata_describe_the_rollout() -> None:
+    metadata = datasets.rollout("FrozenLake-v1", right, steps=3, seed=8, desc=["SF", "FG"]).metadata
+    assert metadata["environment"] == "FrozenLake-v1"
+    assert metadata["options"] == {"desc": ["SF", "FG"]}
+    assert (metadata["policy"], metadata["seed"], metadata["environment_seed"]) == ("right", 8, 8)
+    assert metadata["gymnasium"] == gymnasium.__version__
     assert datasets.rollout(Corridor(), steps=1).metadata["policy"] == "random"
 
 
@@ -299,8 +299,13 @@ def test_how_it_was_made_is_told() -> None:
         ("FrozenLake-v1", None, {"steps": 0}, "steps is 0 and must be a whole number, at least 1"),
         ("FrozenLake-v1", None, {"episodes": -2}, "episodes is -2 and must be a whole number, at"),
         ("FrozenLake-v1", None, {"steps": 1.5}, "steps is 1.5 and must be a whole number"),
-        ("FrozenLake-v1", None, {"key": -1}, "key is -1 and must be a whole number, at least 0"),
-        ("FrozenLake-v1", None, {"seed": "a"}, "seed is 'a' and must be a whole number, at least"),
+        ("FrozenLake-v1", None, {"seed": -1}, "seed is -1 and must be a whole number, at least 0"),
+        (
+            "FrozenLake-v1",
+            None,
+            {"environment_seed": "a"},
+            "environment_seed is 'a' and must be a whole number, at least",
+        ),
         ("FrozenLake-v1", None, {"max_episode_steps": 0}, "max_episode_steps is 0 and must be"),
         ("FrozenLake-v1", None, {"state_of": 3}, "state_of is 3 and must be a function"),
         ("FrozenLake-v1", None, {"state_of": lambda *_: [1]}, "state_of returned list, which can"),
@@ -322,13 +327,13 @@ def test_how_it_was_made_is_told() -> None:
             Corridor("", spaces.Sequence(spaces.Discrete(2)), lambda cell: ()),
             None,
             {},
-            "cannot be made arrays; give a state_of that tells states apart",
+            "cannot become arrays; give a state_of that identifies states",
         ),
         (
             Corridor("", spaces.Box(0, 9, (2,)), lambda cell: np.zeros(2 + cell // 2)),
             right,
             {},
-            r"an observation has shape \(3,\) and the first one \(2,\); observations must keep",
+            r"an observation has shape \(3,\) and the first one \(2,\); all must have",
         ),
         (Corridor("", None, lambda cell: 9 + cell), None, {}, "an observation is 9, outside of"),
         (

@@ -18,10 +18,10 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from bisimetric import views, worlds
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Coverage, Distance
 from bisimetric.errors import InputError
 from bisimetric.views import heatmap, layout, maps
-from bisimetric.views.error_curves import compute_confidence_interval
 from tests.tables import a_distance, everywhere_apart, zeros
 
 

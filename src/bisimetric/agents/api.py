@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import zipfile
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._optional import import_optional
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
 from bisimetric.games.agent import EPSILON, Agent, EpsilonGreedyPolicy, validate_agent
-from bisimetric.games.environments import INSTALL, AtariGames, Game, find_game
+from bisimetric.games.environments import AtariGames, Game, find_game
 
 WEIGHTS_FOLDER = Path(__file__).parent / "trained"
 """One file per game: `<game>.safetensors`."""
@@ -118,12 +118,7 @@ def _resolve(spec: str | None, game: Game) -> Agent:
 
 def _import_loader(name: str, caller: str) -> Any:
     """Import a module of this package; an InputError names a missing dependency of it."""
-    try:
-        return importlib.import_module(f"bisimetric.agents.{name}")
-    except ImportError as error:
-        if error.name is None or error.name.startswith("bisimetric"):
-            raise
-        raise InputError(f"{caller}: {error.name} is not installed; {INSTALL}.") from None
+    return import_optional(f"bisimetric.agents.{name}", caller, "atari")
 
 
 def evaluate(

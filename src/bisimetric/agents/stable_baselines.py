@@ -8,7 +8,6 @@ of the file is executed, and only PyTorch is required.
 
 from __future__ import annotations
 
-import importlib
 import io
 import math
 import os
@@ -21,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric._io import ARCHIVE_ERRORS, METADATA_ERRORS, open_member, open_zip, parse_object
+from bisimetric._optional import import_optional
 from bisimetric.agents.safe_pickle import validate_opcodes
 from bisimetric.errors import InputError
 from bisimetric.games.agent import AgentOutput
-
-INSTALL = "pip install 'bisimetric[sb3]'"
 
 KNOWN_PACKAGES = ("stable_baselines3.", "sb3_contrib.")
 NATURE_CNN = "stable_baselines3.common.torch_layers.NatureCNN"
@@ -341,7 +339,4 @@ def _build_hidden_layers(
 
 def _import_torch(caller: str) -> Any:
     """Import PyTorch; an InputError says how to install it."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError:
-        raise InputError(f"{caller}: torch is not installed; {INSTALL}.") from None
+    return import_optional("torch", caller, "sb3")

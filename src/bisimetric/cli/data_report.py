@@ -86,7 +86,7 @@ def _build_model(kind: Kind, source: MDP | Transitions, discount: float | None) 
     if isinstance(source, MDP):
         return source, True
     given = {} if discount is None else {"discount": discount}
-    mdp = source.to_mdp(unseen="refuse" if kind == "bisimulation" else "lacking", **given)
+    mdp = source.to_mdp(unseen="raise" if kind == "bisimulation" else "missing", **given)
     return mdp, len(np.unique(np.asarray(source.states))) == source.num_states
 
 
@@ -157,7 +157,7 @@ def suggest_for_data(
         return
     words = list(command)
     if has_unseen_actions(source):
-        yield f"next: collect more; or {shlex.join([*words, '--set', 'unseen=lacking'])}"
+        yield f"next: collect more; or {shlex.join([*words, '--set', 'unseen=missing'])}"
     else:
         yield f"next: {shlex.join(words)}"
 
@@ -209,7 +209,7 @@ def suggest_for_rollout(data: Transitions, output: Path, program: str) -> Iterat
     kind = "on-policy" if alone else "bisimulation"
     if is_deterministic(data):
         yield "next: " + shlex.join([program, "sampled", kind, str(output), "-o", "d.npz"])
-    lacking = ["--set", "unseen=lacking"] if has_unseen_actions(data) else []
+    lacking = ["--set", "unseen=missing"] if has_unseen_actions(data) else []
     yield "next: " + shlex.join([program, "exact", kind, str(output), *lacking, "-o", "d.npz"])
 
 

@@ -57,7 +57,7 @@ model.npz: arrays P (actions, states, states) or (states, actions, states), and 
     --set first=actions tells the order where there are as many actions as states.
 data.npz: transitions, as `bisimetric rollout FrozenLake-v1 -o data.npz` collects them or
     Transitions.save writes them. `bisimetric sampled` draws from them; the others take the model
-    that they tell of, and with --set unseen=lacking states lack actions that were not seen.
+    that they tell of, and with --set unseen=missing states lack actions that were not seen.
 rooms.txt: a grid, drawn as text:
 
     *******

@@ -128,4 +128,4 @@ def build_state_space(source: MDP | Transitions) -> MDP:
     same = dataclasses.replace(
         source, actions=np.zeros(len(source), np.int64), num_actions=1, action_names=None
     )
-    return same.to_mdp(unseen="lacking")
+    return same.to_mdp(unseen="missing")

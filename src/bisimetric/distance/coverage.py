@@ -97,7 +97,11 @@ class Coverage:
         put(self, "error", _validate_bound("error", self.error))
         put(self, "rounding", _validate_bound("rounding", self.rounding, finite=True))
         put(self, "num_paired", require_integer("Coverage", "met", self.num_paired))
-        put(self, "num_transition_pairs", require_integer("Coverage", "pairs", self.num_transition_pairs))
+        put(
+            self,
+            "num_transition_pairs",
+            require_integer("Coverage", "pairs", self.num_transition_pairs),
+        )
         if self.num_paired > self.num_transition_pairs:
             raise InputError(
                 f"Coverage: met is {self.num_paired} and must be at most pairs, which is {self.num_transition_pairs}."

@@ -74,6 +74,7 @@ def _collect_arrays(distance: Distance) -> dict[str, Any]:
         "world_policy": mdp.policy,
         "available": mdp.available,
         "label_actions": mdp.label_actions or None,
+        "is_empirical": mdp.is_empirical or None,
         "policy": distance.policy,
     }
     if coverage is not None:
@@ -188,6 +189,7 @@ def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
         policy=found.get("world_policy"),
         available=found.get("available"),
         label_actions=tuple(found.get("label_actions", np.empty(0)).tolist()),
+        is_empirical=bool(found.get("is_empirical", False)),
     )
 
 

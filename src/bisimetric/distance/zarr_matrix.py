@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bisimetric._io import parse_object
 from bisimetric._memory import require_memory
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
@@ -223,11 +224,5 @@ def _validate_metadata(path: Path) -> None:
 
 
 def require_zarr() -> Any:
-    """Zarr, or one sentence that says how to install it."""
-    try:
-        import zarr
-    except ImportError:
-        raise InputError(
-            "sharded tables: zarr is not installed; pip install 'bisimetric[scale]'."
-        ) from None
-    return zarr
+    """Import Zarr, or raise an error that says how to install it."""
+    return import_optional("zarr", "Zarr distance matrices", "scale")

@@ -54,7 +54,7 @@ def mico(
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the table, float64 or float32.
 
-    >>> coin = MDP.from_matrices([[[0, 0.5, 0.5]], [[0, 1, 0]], [[0, 0, 1]]], [[0], [0], [1]],
+    >>> coin = MDP([[[0, 0.5, 0.5]], [[0, 1, 0]], [[0, 0, 1]]], [[0], [0], [1]],
     ...                          discount=0.5)
     >>> mico(coin).values
     array([[0.5, 0.5, 1.5],

@@ -171,7 +171,7 @@ def _warm_up_deterministic(
 @functools.cache
 def _warm_up_stochastic() -> None:
     """Solves a toy MDP, likewise."""
-    toy = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    toy = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
     with announce_compilation("the kernels"):
         policy_iteration.solve(toy, 1e-6)
 

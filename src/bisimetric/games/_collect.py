@@ -24,7 +24,7 @@ from bisimetric.games.environments import (
     Game,
     VectorStep,
     find_game,
-    import_optional,
+    import_game_package,
 )
 from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import Transitions
@@ -140,7 +140,7 @@ def collect(
         "seed": seed,
         "clip_rewards": clip_rewards,
         "max_episode_steps": max_episode_steps,
-        "ale_py": import_optional("ale_py").__version__,
+        "ale_py": import_game_package("ale_py").__version__,
     }
     return Transitions(
         **buffer.get_columns(),

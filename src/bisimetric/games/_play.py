@@ -17,7 +17,7 @@ from bisimetric.games.environments import (
     AtariGames,
     Game,
     create_emulator,
-    import_optional,
+    import_game_package,
 )
 from bisimetric.games.episode import Episode
 from bisimetric.mdp._validation import freeze
@@ -173,7 +173,7 @@ def play(
                 raise RuntimeError(
                     f"{game.name}: the screens are out of sync with the game after {len(rows)} "
                     "steps; report this with the version of ale_py, "
-                    f"{import_optional('ale_py').__version__}."
+                    f"{import_game_package('ale_py').__version__}."
                 )
             rows.append(
                 {
@@ -199,7 +199,7 @@ def play(
         "max_noops": max_noops,
         "seed": seed,
         "max_episode_steps": max_episode_steps,
-        "ale_py": import_optional("ale_py").__version__,
+        "ale_py": import_game_package("ale_py").__version__,
     }
     return Episode(
         game=game.name,

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError, require_integer, suggest_names
-
-INSTALL = "pip install 'bisimetric[atari]'"
 
 MULTIPLAYER_ROMS = ("combat", "joust", "maze_craze", "warlords")
 """ROMs without a single-player mode; loading one makes ALE end the process."""
@@ -82,19 +80,15 @@ def list_games() -> list[str]:
     return [name for name, _ in _list_roms().values()]
 
 
-def import_optional(package: str) -> Any:
+def import_game_package(package: str) -> Any:
     """Import a package of the `atari` extra; an InputError says how to install it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        missing = error.name or package
-        raise InputError(f"games: {missing} is not installed; {INSTALL}.") from None
+    return import_optional(package, "games", "atari")
 
 
 @functools.cache
 def _list_roms() -> dict[str, tuple[str, str]]:
     """Return names and ROMs by normalised name."""
-    ids = sorted(set(import_optional("ale_py.roms").get_all_rom_ids()) - {*MULTIPLAYER_ROMS})
+    ids = sorted(set(import_game_package("ale_py.roms").get_all_rom_ids()) - {*MULTIPLAYER_ROMS})
     return {_normalise_name(rom): (rom.title().replace("_", ""), rom) for rom in ids}
 
 
@@ -106,12 +100,12 @@ def _load_game(name: str, rom: str) -> Game:
 
 def create_emulator(rom: str, seed: int) -> Any:
     """Create an ALE emulator with a loaded ROM, without sticky actions or logging; not reset."""
-    ale_py = import_optional("ale_py")
+    ale_py = import_game_package("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     console = ale_py.ALEInterface()
     console.setInt("random_seed", seed)
     console.setFloat("repeat_action_probability", 0.0)
-    console.loadROM(import_optional("ale_py.roms").get_rom_path(rom))
+    console.loadROM(import_game_package("ale_py.roms").get_rom_path(rom))
     return console
 
 
@@ -203,7 +197,7 @@ class AtariGames:
         self.seeds = derive_seeds(seed, self.num_games, first_index)
         steps = require_integer(caller, "max_episode_steps", max_episode_steps, 1)
         self._finished = np.zeros(self.num_games, np.bool_)
-        self._vector = import_optional("ale_py.vector_env").AtariVectorEnv(
+        self._vector = import_game_package("ale_py.vector_env").AtariVectorEnv(
             self.game.rom,
             self.num_games,
             num_threads=require_integer(caller, "num_threads", num_threads),

@@ -1,15 +1,9 @@
 """Distances that a network learns from experience, also of states never seen."""
 
-from bisimetric.errors import InputError
+from bisimetric._optional import import_optional
 
-try:
-    import jax  # noqa: F401
-    import optax  # noqa: F401
-    import safetensors  # noqa: F401
-except ImportError as error:
-    raise InputError(
-        f"learned: {error.name} is not installed; pip install 'bisimetric[learn]'."
-    ) from None
+for _package in ("jax", "optax", "safetensors"):
+    import_optional(_package, "learned", "learn")
 
 from bisimetric.learned import castro2020
 from bisimetric.learned._fit import FitResult, fit

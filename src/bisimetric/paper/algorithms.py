@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric import datasets, exact, learned, worlds
 from bisimetric._io import read_record, write_record
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import Diverged, InputError
 from bisimetric.learned.evaluation import build_reference_measure
 from bisimetric.learned.learned_distance import LearnedDistance
@@ -431,8 +432,6 @@ def format_table(curves: Sequence[AlgorithmCurves]) -> Iterator[str]:
     Yields:
         The lines.
     """
-    from bisimetric.views.error_curves import compute_confidence_interval
-
     heads = ("largest error", "normalised error", "correlation")
     yield (f"{'task':<32}{'algorithm':<26}" + "".join(f"{head:<22}" for head in heads)).rstrip()
     for run in curves:

@@ -25,11 +25,11 @@ import bisimetric
 from bisimetric import exact, sampled, views, worlds
 from bisimetric._io import require_writable, write_atomically
 from bisimetric._progress import convergence_fraction, show_progress
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, validate_discount
 from bisimetric.sampled.samplers import SAMPLERS
-from bisimetric.views.error_curves import compute_confidence_interval
 
 __all__ = ["ConvergenceCurves", "ConvergenceResults", "format_table", "measure", "reproduce"]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric._io import read_record, write_record
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError, suggest_names
 
 
@@ -116,9 +117,6 @@ class GridworldCurves:
 
     def to_json(self) -> dict[str, Any]:
         """Return means and half-widths of 95% intervals, for a JSON file."""
-        # The training machine may lack Matplotlib, which views import.
-        from bisimetric.views.error_curves import compute_confidence_interval
-
         record: dict[str, Any] = {"metadata": self.metadata, "updates": self.updates.tolist()}
         for name in ("loss", *ERRORS):
             mean, half = compute_confidence_interval(getattr(self, name))
@@ -163,8 +161,6 @@ def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]
 
     Rows are the updates of the paper's text, those of the smallest mean error, and the last.
     """
-    from bisimetric.views.error_curves import compute_confidence_interval
-
     heads = ("absolute error", "normalised error", "correlation")
     yield (f"{'variant':<16}{'updates':>9}" + "".join(f"  {head:<21}" for head in heads)).rstrip()
     for curves in curves_by_part.values():

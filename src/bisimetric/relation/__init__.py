@@ -46,7 +46,7 @@ def bisimulation(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
     with `tol=0` it is. In a deterministic MDP `tol` has no say.
 
     >>> P = [[[0, 0.3, 0.7]], [[0.1, 0.2, 0.7]], [[0, 0, 1]]]
-    >>> mdp = MDP.from_matrices(P, [[1], [1], [0]], discount=0.9)
+    >>> mdp = MDP(P, [[1], [1], [0]], discount=0.9)
     >>> bisimulation(mdp)
     array([0, 0, 1])
     """

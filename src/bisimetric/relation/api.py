@@ -34,7 +34,7 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
     `bisimulation` or `lax`, V*(s) is the optimal value of the class of s, `V_small[labels]`.
 
     >>> P = [[[0, 0.2, 0.8]], [[0, 0.4, 0.6]], [[0, 0, 1]]]
-    >>> mdp = MDP.from_matrices(P, [[1], [1], [1]], discount=0.9, names="xyz")
+    >>> mdp = MDP(P, [[1], [1], [1]], discount=0.9, names="xyz")
     >>> small = quotient(mdp, [0, 1, 1])
     >>> small.names, small.P.toarray()
     (('x', 'y'), array([[0., 1.], [0., 1.]]))

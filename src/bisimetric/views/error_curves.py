@@ -19,41 +19,14 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError
 from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, build_colormap
 
-CONFIDENCE = 0.95
 GREY = "0.45"
 MAX_LEGEND_COLUMNS = 5
 """Of a legend below a figure, at most."""
-
-
-def compute_confidence_interval(
-    samples: ArrayLike,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The mean over the first axis, and half the width of its 95% interval (Student's t).
-
-    mean +- t * s / sqrt(k), with s the standard deviation of k samples (divided by k - 1) and t
-    the 97.5% quantile of Student's distribution with k - 1 degrees of freedom.
-
-    >>> mean, half = interval([1.0, 3.0])
-    >>> float(mean), round(float(half), 3)
-    (2.0, 12.706)
-    """
-    found = np.asarray(samples, dtype=np.float64)
-    count = len(found) if found.ndim else 0
-    if count < 2:
-        raise InputError(
-            f"interval: there are {count} samples and the interval of a mean needs at least 2; "
-            "use more keys."
-        )
-    quantile = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
-    # Where a sample is infinite so is the mean, and its spread is not a number.
-    with np.errstate(invalid="ignore"):
-        half = quantile * found.std(axis=0, ddof=1) / np.sqrt(count)
-    return found.mean(axis=0), half
 
 
 def draw_mean(

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError
 from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, build_colormap
-from bisimetric.views.error_curves import GREY, compute_confidence_interval, draw_mean
+from bisimetric.views.error_curves import GREY, draw_mean
 
 if TYPE_CHECKING:
     from bisimetric.uses.exploration.experiment import ExplorationComparison

@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError
 from bisimetric.views.clusters import PALETTE
-from bisimetric.views.error_curves import add_legend_below, compute_confidence_interval
+from bisimetric.views.error_curves import add_legend_below
 
 MARKERS = "osD^vP"
 PANEL_HEIGHT = 2.9

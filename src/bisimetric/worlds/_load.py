@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from bisimetric.errors import InputError, suggest_names
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
 from bisimetric.transitions import Transitions
 from bisimetric.transitions.files import is_transitions_file
 from bisimetric.worlds._warnings import warn_missing_actions
@@ -32,7 +32,7 @@ from bisimetric.worlds.gymnasium_envs import (
     is_environment_id,
     list_registered_ids,
 )
-from bisimetric.worlds.matrices import DEFAULT_DISCOUNT, read_matrices
+from bisimetric.worlds.matrices import read_matrices
 from bisimetric.worlds.prism import from_prism
 
 _WORLDS: dict[str, Callable[..., MDP]] = {
@@ -141,7 +141,7 @@ def _read_transitions(
     path: str,
     *,
     discount: float = DEFAULT_DISCOUNT,
-    unseen: Literal["refuse", "lacking"] = "refuse",
+    unseen: Literal["raise", "missing"] = "raise",
 ) -> MDP:
     """The MDP that a file of transitions tells of."""
     steps = Transitions.load(path, observations=False)

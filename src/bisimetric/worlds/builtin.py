@@ -86,7 +86,7 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
     beside = column + (np.ptp(column) + 3)
     level = np.repeat([0.0, 1.0], one.num_states)
     both_levels = sparse.hstack([one.P, one.P]) * 0.5
-    return MDP.from_matrices(
+    return MDP(
         sparse.vstack([both_levels, both_levels]),
         np.tile(one.R, (2, 1)),
         discount=discount,

@@ -10,11 +10,9 @@ import numpy as np
 
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.worlds import minigrid_states
 from bisimetric.worlds.gymnasium_envs import (
-    DEFAULT_DISCOUNT,
-    TERMINAL,
     is_minigrid,
     make_environment,
     read_actions,

@@ -7,8 +7,6 @@ Gymnasium's toy-text environments: their own transition tables, read as they sta
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,21 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError, suggest_names
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.worlds._warnings import compute_expected_rewards, warn_missing_actions
 
 ID_PATTERN = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.:-]+-v\d+")
 MINIGRID_PREFIXES = ("MiniGrid-", "BabyAI-")
 """How the ids of MiniGrid's environments start."""
-
-DEFAULT_DISCOUNT = 0.99
-"""The discount of an environment: Gymnasium's have none of their own."""
-
-TERMINAL = "end"
-"""The name of the state that episodes end in, where the environment has none of its own."""
-
-INSTALL_HINT = "pip install 'bisimetric[worlds]'"
 
 
 def is_environment_id(name: str) -> bool:
@@ -64,9 +55,9 @@ def make_environment(
                 "it to gymnasium.make."
             )
         return environment, where
-    gymnasium = import_optional("gymnasium", environment)
+    gymnasium = import_optional("gymnasium", environment, "worlds")
     if environment.lower().startswith(tuple(map(str.lower, MINIGRID_PREFIXES))):
-        import_optional("minigrid", environment)
+        import_optional("minigrid", environment, "worlds")
     if environment not in gymnasium.registry and ":" not in environment:
         raise InputError(_describe_unknown_id(gymnasium, environment))
     try:
@@ -80,8 +71,8 @@ def make_environment(
 def list_registered_ids() -> list[str]:
     """The ids that Gymnasium and MiniGrid know, or none where they are not installed."""
     try:
-        import_optional("minigrid", "worlds")
-        return list(import_optional("gymnasium", "worlds").registry)
+        import_optional("minigrid", "worlds", "worlds")
+        return list(import_optional("gymnasium", "worlds", "worlds").registry)
     except InputError:
         return []
 
@@ -100,16 +91,6 @@ def read_actions(environment: Any, caller: str) -> range:
             f"{caller}: its actions are {space} and must be Discrete, finitely many and numbered."
         )
     return range(int(start), int(start) + int(count))
-
-
-def import_optional(package: str, caller: str) -> Any:
-    """An optional package, or one sentence that says what needs it and how to install it."""
-    # Pygame greets on standard output when MiniGrid imports it.
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise InputError(f"{caller}: {package} is not installed; {INSTALL_HINT}.") from None
 
 
 def _describe_unknown_id(gymnasium: Any, environment_id: str) -> str:

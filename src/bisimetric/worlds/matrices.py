@@ -12,10 +12,9 @@ from scipy import sparse
 
 from bisimetric._io import ARCHIVE_ERRORS, name_input_errors, open_archive, validate_csr
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
 from bisimetric.worlds._warnings import compute_expected_rewards
 
-DEFAULT_DISCOUNT = 0.99
 AXIS_ORDERS = ("actions", "states")
 OPTIONAL_ARRAYS = ("names", "actions", "positions", "features", "policy", "available")
 CSR_ARRAYS = ("data", "indices", "indptr")
@@ -30,7 +29,7 @@ def from_matrices(P: Any, R: Any, *, discount: float, **attributes: Any) -> MDP:
     `ExpectedReward` warning says so, once, where it depends on t. `about` are `names`,
     `actions`, `positions`, `features`, `policy` and `available`.
 
-    Beware of the order: `MDP.from_matrices` takes P as (S, A, S), states first.
+    `MDP` takes P as (S, A, S), states first.
 
     >>> stay, go = np.eye(2), np.eye(2)[::-1]
     >>> from_matrices([stay, go], [0.0, 1.0], discount=0.9).next_state.tolist()
@@ -101,7 +100,7 @@ def _build_mdp(
                 f"as P[0], {P[0].shape}."
             )
     rewards = _convert_rewards(caller, R, P, states, actions)
-    return MDP.from_matrices(P, rewards, discount=discount, **attributes)
+    return MDP(P, rewards, discount=discount, **attributes)
 
 
 def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.worlds.gymnasium_envs import TERMINAL
+from bisimetric.mdp import TERMINAL
 
 STATIC_OBJECTS = ("wall", "goal", "lava", "floor")
 """What never moves or changes."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._optional import import_optional
 from bisimetric._progress import announce_compilation
 from bisimetric.errors import InputError
 
@@ -136,13 +137,7 @@ class CudaDevice:
 @functools.cache
 def find_device() -> GpuDevice:
     """The GPU of this machine, or one sentence that says what is missing."""
-    try:
-        import cupy
-    except ImportError:
-        raise InputError(
-            "exact: CuPy is not installed, and device='gpu' needs it; pip install "
-            "'bisimetric[gpu]', or leave device out."
-        ) from None
+    cupy = import_optional("cupy", "exact, device='gpu'", "gpu")
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

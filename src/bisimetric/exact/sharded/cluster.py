@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bisimetric._optional import import_optional
 from bisimetric.errors import InputError
 
 COORDINATOR_ADDRESS = "JAX_COORDINATOR_ADDRESS"
@@ -90,14 +91,8 @@ def detect_cluster(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def require_jax() -> Any:
-    """JAX, or one sentence that says how to install it."""
-    try:
-        import jax
-    except ImportError:
-        raise InputError(
-            "exact.sharded: JAX is not installed; pip install 'bisimetric[scale]'."
-        ) from None
-    return jax
+    """Import JAX, or raise an error that says how to install it."""
+    return import_optional("jax", "exact.sharded", "scale")
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bisimetric._optional import import_optional
 from bisimetric.datasets.observations import StateOf
 from bisimetric.errors import InputError
 from bisimetric.uses.exploration.state_lookup import ObservationArray, build_state_lookup
@@ -15,7 +16,7 @@ from bisimetric.uses.exploration.visit_counts import (
     VisitCounts,
     validate_nonnegative,
 )
-from bisimetric.worlds.gymnasium_envs import import_optional, make_environment
+from bisimetric.worlds.gymnasium_envs import make_environment
 
 if TYPE_CHECKING:
     from bisimetric.uses.exploration.environments import BonusWrapper
@@ -71,7 +72,7 @@ def bonus(
     >>> round(reward, 4), info["reward"], round(info["bonus"], 4)
     (0.0887, 0.0, 0.0887)
     """
-    gymnasium = import_optional("gymnasium", CALLER)
+    gymnasium = import_optional("gymnasium", CALLER, "worlds")
     amount = validate_nonnegative("scale", scale)
     found, where = make_environment(environment, make_options, unwrap=False)
     if not isinstance(found, gymnasium.Env):

@@ -19,13 +19,13 @@ from scipy.sparse import csgraph
 
 from bisimetric import exact, relation
 from bisimetric._io import read_record, write_record
+from bisimetric._optional import import_optional
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 from bisimetric.uses.exploration._bonus import bonus
 from bisimetric.uses.exploration.visit_counts import CALLER, BonusRule
-from bisimetric.worlds.gymnasium_envs import import_optional
 
 RANDOM_BLOCK = 4096
 """Random numbers that are drawn together."""
@@ -136,7 +136,7 @@ class OnlineDistance:
             num_states=states,
             num_actions=actions,
         )
-        mdp = data.to_mdp(discount=DISTANCE_DISCOUNT, unseen="lacking")
+        mdp = data.to_mdp(discount=DISTANCE_DISCOUNT, unseen="missing")
         return exact.bisimulation(mdp, tol=RELATIVE_TOLERANCE * max(mdp.diameter_bound, 1.0))
 
 
@@ -234,7 +234,7 @@ def compare(
     >>> found.visited.shape, found.reachable
     ((2, 2, 100), 31)
     """
-    import_optional("gymnasium", CALLER)
+    import_optional("gymnasium", CALLER, "worlds")
     count, several = (
         require_integer(CALLER, "steps", steps, 1),
         require_integer(CALLER, "keys", num_seeds, 1),

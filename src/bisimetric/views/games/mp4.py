@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bisimetric._io import require_writable, write_atomically
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
-from bisimetric.games.environments import import_optional
+from bisimetric.games.environments import import_game_package
 
 CONSTANT_RATE_FACTOR = 27
 """The constant rate factor of x264: larger is smaller and worse; the lines of plots stay crisp."""
@@ -97,7 +97,7 @@ def require_writable_mp4(path: str | os.PathLike[str], fps: int) -> None:
 
 def find_ffmpeg() -> str:
     """Where ffmpeg is, or one sentence that says how to install it."""
-    package = import_optional("imageio_ffmpeg")
+    package = import_game_package("imageio_ffmpeg")
     try:
         return str(package.get_ffmpeg_exe())
     except RuntimeError:

@@ -17,9 +17,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError
 from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR
-from bisimetric.views.error_curves import GREY, compute_confidence_interval, draw_level
+from bisimetric.views.error_curves import GREY, draw_level
 
 AGENT_MEASURES = {"score": "score of a game", "loss": "loss"}
 METRIC_MEASURES = {

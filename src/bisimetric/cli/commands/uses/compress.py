@@ -124,5 +124,5 @@ def _suggest_next(output: Path | None) -> Iterator[str]:
     if output is None:
         yield "next: add -o thinned.npz to keep the steps"
     else:
-        words = [program_name(), "exact", "bisimulation", str(output), "--set", "unseen=lacking"]
+        words = [program_name(), "exact", "bisimulation", str(output), "--set", "unseen=missing"]
         yield f"next: {shlex.join(words)}"
