@@ -340,8 +340,8 @@ def _train(
             updates=updates,
             seeds=range(num_seeds),
             config=config,
-            log_every=log_every,
             measure=build_reference_measure(reference, network, source.compute_features()),
+            options=learned.RunOptions(log_every=log_every),
         )
     except Diverged as error:
         # Divergence of an algorithm is a result.

@@ -259,12 +259,14 @@ def _train_part(
         source,
         discount=DISCOUNT,
         updates=metadata["steps"],
-        seeds=metadata["keys"],
+        seeds=metadata["seeds"],
         config=config,
-        log_every=metadata["every"],
         measure=build_reference_measure(truth, network, source.compute_features()),
-        checkpoint=run,
-        resume=run if resume and run.exists() else None,
+        options=learned.RunOptions(
+            log_every=metadata["every"],
+            checkpoint=run,
+            resume=run if resume and run.exists() else None,
+        ),
     )
     metadata = metadata | {
         "seconds": round(time.perf_counter() - start_time, 3),

@@ -30,14 +30,14 @@ from bisimetric.learned import (
     source_from_transitions,
 )
 from bisimetric.learned._fit import FitResult
-from bisimetric.learned.api import select_device
 from bisimetric.learned.castro2020 import Castro2020Config
-from bisimetric.learned.evaluation import MIN_NORM
+from bisimetric.learned.config import RunOptions
+from bisimetric.learned.evaluation import MIN_NORM, compute_distances
 from bisimetric.learned.files import describe_run
-from bisimetric.learned.learned_distance import compute_distances
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import TransitionSource
+from bisimetric.learned.training import select_device
 from bisimetric.paper.atari import exact_returns
 from bisimetric.transitions import Transitions
 
@@ -217,10 +217,8 @@ def fit_networks(
         seeds=seeds,
         learning_rates=learning_rates,
         config=config,
-        log_every=every,
         measure=measure,
-        checkpoint=checkpoint,
-        resume=resume,
+        options=RunOptions(log_every=every, checkpoint=checkpoint, resume=resume),
     )
 
 
@@ -284,7 +282,7 @@ def build_distance(result: FitResult, index: int, metadata: dict[str, Any]) -> L
     header = {
         "method": "learned",
         **describe_run(KIND, result.discount, config, result.seeds[index : index + 1]),
-        "steps": int(result.state.step),
+        "updates": int(result.state.step),
         **metadata,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,

@@ -22,10 +22,10 @@ import numpy as np
 import bisimetric
 from bisimetric.errors import Diverged, InputError, require_integer
 from bisimetric.learned import files
-from bisimetric.learned.api import select_device
 from bisimetric.learned.castro2020 import Castro2020Config
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import TransitionSource
+from bisimetric.learned.training import select_device
 from bisimetric.paper.atari import learning
 from bisimetric.paper.atari.learning import (
     INITIAL_STEPS,
