@@ -14,6 +14,7 @@ from bisimetric.errors import Diverged
 from bisimetric.paper import algorithms
 from tests.commands import Run
 
+ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
     "pair-q-learning": learned.PairQConfig(
         learned.MetricNetwork((8,), num_groups=2, group_size=2), batch=32, warm_up=2
@@ -61,21 +62,22 @@ def test_errors_are_those_of_the_exact_metric(tiny: None, tmp_path: Path) -> Non
     )[0]
     _, source, reference = algorithms.build_task(algorithms.TASKS["rooms"])
     assert reference.shape == (31, 31)
-    done = learned.fit(
+    result = learned.fit(
         "bisimulation",
         source,
         discount=0.99,
         updates=10,
         config=TINY["pair-q-learning"],
-        log_every=10,
+        options=learned.RunOptions(log_every=10),
     )
     network = learned.LearnedDistance(
-        "bisimulation", 0.99, done.network, done.parameters(0), source.scaling
+        "bisimulation", 0.99, result.network, result.parameters(0), source.scaling
     )
     table = network.table(np.asarray(source.points))
     assert found.error[0, -1] == pytest.approx(np.abs(table - reference).max(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_divergence_is_a_result(
     tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,8 +119,16 @@ def test_unknown_names_and_other_files_raise(tmp_path: Path) -> None:
 
 
 def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
-    words = ["reproduce", "recipes", "--trials", "policy", "--steps", "10", "--seeds", "2"]
-    code, out, _ = run(*words, "-o", str(tmp_path))
+    words = ["algorithms", "--worlds", "policy", "--updates", "10", "--seeds", "2"]
+    code, out, _ = run("reproduce", *words, "-o", str(tmp_path))
     assert code == 0
     assert "31 states, d^pi" in out
     assert (tmp_path / "policy.png").exists()
+
+
+def test_the_documented_curves_can_be_read() -> None:
+    (path,) = ROOT.glob("docs/*/rooms.ours.npz")
+    curves = algorithms.load_curves(path.parent)
+    assert {each.algorithm for each in curves} == {*algorithms.ALGORITHMS, *algorithms.ABLATIONS}
+    assert {each.task for each in curves} == {*algorithms.TASKS}
+    assert all(each.error.shape == (10, len(each.updates)) for each in curves)

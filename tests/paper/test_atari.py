@@ -136,7 +136,9 @@ def test_a_metric_of_features_is_learned() -> None:
 
 
 def test_a_metric_is_saved_and_loaded(tmp_path: Path) -> None:
-    found = learning.learn(make_game(120), config=QUICK, updates=20, discount=0.8)
+    found = learning.learn(make_game(120), config=QUICK, discount=0.8)
+    # By default, one update per four steps.
+    assert found.metadata["updates"] == 30
     found.save(tmp_path / "metric.safetensors")
     again = LearnedDistance.load(tmp_path / "metric.safetensors")
     x = make_game(120).observations[:9]
@@ -158,11 +160,6 @@ def test_terminations_can_be_ignored() -> None:
     np.testing.assert_array_equal(after, make_game().next_observations)
 
 
-def test_there_is_one_update_per_four_steps() -> None:
-    found = learning.learn(make_game(100), config=QUICK, discount=0.8)
-    assert found.metadata["steps"] == 25
-
-
 def test_the_paper_configuration_is_the_default() -> None:
     config = learning.PAPER_CONFIG
     assert config.network == PairNetwork((16, 16), output="relu")
@@ -176,7 +173,7 @@ def test_the_paper_configuration_is_the_default() -> None:
 
 
 def test_features_larger_than_memory_raise_first(monkeypatch: Any) -> None:
-    monkeypatch.setattr("bisimetric._memory.fits", lambda needed: False)
+    monkeypatch.setattr("bisimetric._memory.fits_in_memory", lambda needed: False)
     with pytest.raises(
         InsufficientMemory, match="the features of 600 steps, 6 numbers per step, need"
     ):

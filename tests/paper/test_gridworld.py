@@ -61,7 +61,11 @@ class TestMeasure:
             for field in ("loss", "error", "normalised", "correlation"):
                 assert getattr(curves, field).shape == (2, 2)
             metadata = curves.metadata
-            assert (metadata["steps"], metadata["keys"], metadata["network"]) == (40, [0, 1], [8])
+            assert (metadata["updates"], metadata["seeds"], metadata["network"]) == (
+                40,
+                [0, 1],
+                [8],
+            )
             assert metadata["noise"] == (0.1 if "noise" in name.replace("no-noise", "") else 0.0)
             assert metadata["seconds"] > 0
             assert {"device", "jax", "numpy", "python", "bisimetric", "command"} <= metadata.keys()
@@ -121,7 +125,7 @@ class TestMeasure:
         runs: list[tuple[int, int, int]] = []
 
         def record(folder: Any, name: str, metadata: Any, config: Any, resume: bool) -> Any:
-            runs.append((metadata["steps"], len(metadata["keys"]), config.batch))
+            runs.append((metadata["updates"], len(metadata["seeds"]), config.batch))
             raise InputError("enough")
 
         monkeypatch.setattr(gridworld, "_train_part", record)
@@ -170,7 +174,9 @@ class TestResume:
         np.testing.assert_array_equal(found.error, whole.error)
 
     def test_another_run_raises(self, copy: Path) -> None:
-        with pytest.raises(InputError, match=r"noise\.npz is of another run: its steps is 40 and"):
+        with pytest.raises(
+            InputError, match=r"noise\.npz is of another run: its updates is 40 and"
+        ):
             gridworld.measure(copy, ["noise"], resume=True, **SMALL | {"updates": 41})
 
 
@@ -206,7 +212,7 @@ class TestDrawFigures:
     def test_titles_give_updates_seeds_and_batches(self, folder: Path) -> None:
         off, on = (GridworldCurves.load(folder / f"{name}.npz") for name in ("no-noise", "noise"))
         assert gridworld_curves.format_extent([off, on]) == "40 updates, 2 seeds, batches of 16"
-        longer = dataclasses.replace(on, metadata=on.metadata | {"steps": 9_000})
+        longer = dataclasses.replace(on, metadata=on.metadata | {"updates": 9_000})
         assert gridworld_curves.format_extent([off, longer]) == (
             "40 (noise off) and 9,000 (noise on) updates, 2 seeds, batches of 16"
         )
@@ -325,6 +331,16 @@ class TestFiles:
             InputError, match=r"noise\.npz .* no curves of the GridWorld experiment"
         ):
             GridworldCurves.load(tmp_path / "noise.npz")
+
+    def test_the_documented_curves_can_be_read(self) -> None:
+        folder = Path(__file__).parents[2] / "docs" / "gridworld"
+        curves = gridworld.load_curves(folder)
+        assert list(curves) == list(gridworld.PARTS)
+        for name, part in curves.items():
+            assert part.metadata["updates"] == part.updates[-1] == 240_000
+            assert part.metadata["seeds"] == list(range(10))
+            network = LearnedDistance.load(folder / f"{name}.safetensors")
+            assert network.metadata["updates"] == 240_000
 
     def test_a_missing_file_raises(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"cannot read .*none\.npz"):

@@ -333,7 +333,7 @@ def _train(
     network = config.build_network(source, kind, DISCOUNT)
     start_time, failure = time.perf_counter(), {}
     try:
-        done = learned.fit(
+        result = learned.fit(
             kind,
             source,
             discount=DISCOUNT,
@@ -345,16 +345,16 @@ def _train(
         )
     except Diverged as error:
         # Divergence of an algorithm is a result.
-        done, failure = error.partial, {"diverged": str(error)}
+        result, failure = error.partial, {"diverged": str(error)}
     metadata: dict[str, Any] = failure | {
         "seconds": round(time.perf_counter() - start_time, 3),
         "device": jax.devices()[0].device_kind,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
-    first = LearnedDistance(kind, DISCOUNT, network, done.parameters(0), source.scaling)
+    first = LearnedDistance(kind, DISCOUNT, network, result.parameters(0), source.scaling)
     metadata["quality"] = first.quality(source)._asdict()
-    history = done.history
+    history = result.history
     return AlgorithmCurves(
         task,
         algorithm,

@@ -213,9 +213,9 @@ def _describe_run(
         "command": command,
         "world": part.world,
         "noise": part.noise,
-        "most": NOISE_CLIP if part.noise else 0.0,
-        "steps": updates,
-        "every": log_every,
+        "noise_clip": NOISE_CLIP if part.noise else 0.0,
+        "updates": updates,
+        "log_every": log_every,
         **describe_run(part.kind, DISCOUNT, config, seeds),
     }
 
@@ -243,27 +243,27 @@ def _train_part(
     part = PARTS[name]
     mdp = worlds.load(part.world, discount=DISCOUNT)
     points = cell_centres(mdp)
-    truth = getattr(exact, part.kind)(mdp, tol=TOLERANCE).values
+    reference = getattr(exact, part.kind)(mdp, tol=TOLERANCE).values
     source = learned.source_from_mdp(
         part.kind,
         mdp,
         points=points,
         scaling=SCALING,
         noise=part.noise,
-        noise_clip=metadata["most"],
+        noise_clip=metadata["noise_clip"],
     )
     network = config.build_network(source, part.kind, DISCOUNT)
     start_time, run = time.perf_counter(), folder / f"{name}.run.safetensors"
-    done = learned.fit(
+    result = learned.fit(
         part.kind,
         source,
         discount=DISCOUNT,
-        updates=metadata["steps"],
+        updates=metadata["updates"],
         seeds=metadata["seeds"],
         config=config,
-        measure=build_reference_measure(truth, network, source.compute_features()),
+        measure=build_reference_measure(reference, network, source.compute_features()),
         options=learned.RunOptions(
-            log_every=metadata["every"],
+            log_every=metadata["log_every"],
             checkpoint=run,
             resume=run if resume and run.exists() else None,
         ),
@@ -278,15 +278,15 @@ def _train_part(
     }
     networks = [
         LearnedDistance(
-            part.kind, DISCOUNT, network, done.parameters(seed), SCALING, metadata=metadata
+            part.kind, DISCOUNT, network, result.parameters(seed), SCALING, metadata=metadata
         )
-        for seed in range(len(done.seeds))
+        for seed in range(len(result.seeds))
     ]
-    history = dict(done.history)
+    history = dict(result.history)
     updates = history.pop("step").astype(np.int64)
     matrices = np.stack([network.table(points) for network in networks])
     curves = GridworldCurves(
-        name, updates, **history, learned=matrices, exact=truth, metadata=metadata
+        name, updates, **history, learned=matrices, exact=reference, metadata=metadata
     )
     networks[0].save(folder / f"{name}.safetensors")
     curves.save(folder / f"{name}.npz")
@@ -399,7 +399,7 @@ def _plot_aggregation(network: LearnedDistance, mdp: MDP) -> tuple[Figure, list[
         samples.points - 0.5,
         panels,
         title=f"{SAMPLES_PER_CELL} samples per cell, clustered by the learned distance (noise on, "
-        f"{metadata['steps']:,} updates, batches of {metadata['batch']}, seed 0)\n"
+        f"{metadata['updates']:,} updates, batches of {metadata['batch']}, seed 0)\n"
         "thresholds relative to the largest distance; colours repeat after eight clusters",
     )
     return figure, record

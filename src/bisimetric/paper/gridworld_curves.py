@@ -45,6 +45,16 @@ def validate_counts(caller: str, updates: Any, num_seeds: Any) -> None:
 
 
 FORMAT = "bisimetric gridworld curves, version 1"
+METADATA_NAMES = {
+    "keys": "seeds",
+    "steps": "updates",
+    "every": "log_every",
+    "most": "noise_clip",
+    "period": "target_update_period",
+    "rate": "horizon_growth",
+}
+"""Names in the metadata of the files in docs/gridworld, and their present names."""
+
 PAPER_TEXT_UPDATES = 2_500
 """Number of updates in the paper's text."""
 
@@ -135,7 +145,8 @@ class GridworldCurves:
         """Read a file that `save` wrote."""
 
         def build(made: Any, steps: Any, **fields: Any) -> GridworldCurves:
-            return cls(metadata=made, updates=steps, **fields)
+            metadata = {METADATA_NAMES.get(name, name): value for name, value in made.items()}
+            return cls(metadata=metadata, updates=steps, **fields)
 
         otherwise = "no curves of the GridWorld experiment ({}); measure them again."
         curves = read_record(path, FORMAT, build, otherwise)
@@ -193,7 +204,7 @@ def format_extent(runs: Sequence[GridworldCurves]) -> str:
     """
     return ", ".join(
         (
-            f"{_format_counts(runs, [curves.metadata['steps'] for curves in runs])} updates",
+            f"{_format_counts(runs, [curves.metadata['updates'] for curves in runs])} updates",
             f"{_format_counts(runs, [curves.num_seeds for curves in runs])} seeds",
             f"batches of {_format_counts(runs, [curves.metadata['batch'] for curves in runs])}",
         )
