@@ -16,7 +16,6 @@ from bisimetric import agents
 from bisimetric._io import require_writable, write_atomically
 from bisimetric.errors import InputError, require_integer
 from bisimetric.games import Agent, Episode, Game, collect, find_game, play
-from bisimetric.games._collect import NUM_GAMES
 from bisimetric.games._play import MIN_STEPS
 from bisimetric.games.agent import EPSILON
 from bisimetric.learned import LearnedDistance
@@ -27,6 +26,9 @@ from bisimetric.transitions import Transitions
 
 METRICS_FOLDER = Path(__file__).parent / "metrics"
 """Included metrics, one file per game: `<game>.safetensors`."""
+
+NUM_GAMES = 32
+"""Parallel games: few enough that the first 10,000 steps are of one game, as in the paper."""
 
 NUM_EPISODES, MAX_STEPS = 5, 2_000
 FIGURES = ("distances.png", "frames.png", "learning.png", "training.png")
