@@ -54,7 +54,7 @@ def test_bounds_of_an_exact_distance() -> None:
 
 
 def test_bounds_of_a_state_that_is_not_at_distance_zero_from_itself() -> None:
-    pair = MDP.from_matrices(np.full((2, 1, 2), 0.5), [[0.0], [0.0]], discount=0.5)
+    pair = MDP(np.full((2, 1, 2), 0.5), [[0.0], [0.0]], discount=0.5)
     d = Distance(np.array([[2.0, 1.0], [1.0, 0.0]]), 0.5, "mico", pair)
     assert d.bounds(0, 0) == (1.5, 2.5)
     assert d.bounds(1, 1) == (0.0, 0.5)

@@ -233,7 +233,7 @@ def test_a_truncated_path_claims_nothing() -> None:
 
 def test_bisimilar_states_are_reported_at_the_end_of_the_path() -> None:
     P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.25, 0.75]], [[0, 0, 0.3, 0.7]], [[0, 0, 1, 0]]]
-    mdp = MDP.from_matrices(P, [[0.0], [1.0], [0.0], [0.0]], discount=0.5)
+    mdp = MDP(P, [[0.0], [1.0], [0.0], [0.0]], discount=0.5)
     why = exact.bisimulation(mdp).explain(2, 3)
     assert why.bisimilar
     assert "they are bisimilar" in str(why)
@@ -241,7 +241,7 @@ def test_bisimilar_states_are_reported_at_the_end_of_the_path() -> None:
     Q = np.zeros((4, 1, 4))
     Q[0, 0, 2:], Q[1, 0, 2:] = [0.1 + 0.2, 0.7], [0.3, 0.7]
     Q[2:, 0, 2:] = np.eye(2)
-    near = exact.bisimulation(MDP.from_matrices(Q, [[0.0], [0.0], [0.0], [1.0]], discount=0.5))
+    near = exact.bisimulation(MDP(Q, [[0.0], [0.0], [0.0], [1.0]], discount=0.5))
     assert near(0, 1) == 0
     assert not near.explain(0, 1).bisimilar
     assert "bisimilar" not in str(near.explain(0, 1))
@@ -251,7 +251,7 @@ def test_values_are_as_exact_as_they_can_be() -> None:
     """Huge rewards at discount 0.9999: the gap of the values has an error, and is reported."""
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.ones(6), size=(6, 2))
-    mdp = MDP.from_matrices(P, 1e9 + rng.random((6, 2)), discount=0.9999)
+    mdp = MDP(P, 1e9 + rng.random((6, 2)), discount=0.9999)
     why = whatever_is_proven(mdp, "bisimulation", 0, 1.0).explain(0, 1)
     assert why.value_gap is not None
     assert 0 < why.value_gap_error < math.inf
@@ -314,7 +314,7 @@ def two_coins(**about: Any) -> MDP:
     """Coins s and t that show heads, with reward 1 per step afterwards, with 1/2 and 3/4."""
     heads, tails = [[0, 0, 1, 0]], [[0, 0, 0, 1]]
     P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.75, 0.25]], heads, tails]
-    return MDP.from_matrices(
+    return MDP(
         P,
         [[0.0], [0.5], [1.0], [0.0]],
         discount=0.5,
@@ -399,9 +399,7 @@ def test_an_estimate_is_never_called_proven() -> None:
 def test_different_actions_are_the_whole_reason(successors: Any) -> None:
     have = np.array([[True, True], [True, False]])
     P = np.eye(2)[:, None].repeat(2, axis=1) if successors == [0, 1] else np.full((2, 2, 2), 0.5)
-    mdp = MDP.from_matrices(
-        P, [[1, 0], [0, 0]], discount=0.5, names="xy", actions=["go", "stay"], available=have
-    )
+    mdp = MDP(P, [[1, 0], [0, 0]], discount=0.5, names="xy", actions=["go", "stay"], available=have)
     d = Distance(np.array([[0.0, 2.0], [2.0, 0.0]]), 0.0, "bisimulation", mdp)
     why = d.explain("x", "y")
     assert (why.steps, why.mismatched_pair, why.total) == ((), (0, 1), 2.0)
@@ -438,7 +436,7 @@ def test_many_matches_are_cut_in_the_text_only() -> None:
     states = 30
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.ones(states), size=(states, 1))
-    mdp = MDP.from_matrices(P, rng.normal(size=(states, 1)), discount=0.9)
+    mdp = MDP(P, rng.normal(size=(states, 1)), discount=0.9)
     why = exact.mico(mdp).explain(0, 1)
     assert len(why.steps[0].coupling) == states**2
     table = str(why).split("\n\n")[1].splitlines()

@@ -200,7 +200,7 @@ def extreme_chains(draw: st.DrawFn) -> MDP:
     counts = np.array(draw(st.lists(weights, min_size=states, max_size=states)), float)
     P = (counts / counts.sum(axis=1, keepdims=True))[:, None]
     R = np.array(draw(st.lists(REWARDS, min_size=states, max_size=states)))[:, None]
-    return MDP.from_matrices(P, R, discount=draw(st.sampled_from(DISCOUNTS)))
+    return MDP(P, R, discount=draw(st.sampled_from(DISCOUNTS)))
 
 
 DTYPES = ["float64", "float32"]
@@ -219,7 +219,7 @@ def test_mico_ends_after_few_sweeps(mdp: MDP, tol: float, dtype: str) -> None:
 def test_mico_of_a_periodic_chain_at_the_largest_discount(dtype: str) -> None:
     # Nothing mixes here, so that sweeps gain one factor of the discount each.
     P = np.roll(np.eye(3), 1, axis=1)[:, None]
-    mdp = MDP.from_matrices(P, [[0.02], [0.26], [0.48]], discount=ALMOST_ONE)
+    mdp = MDP(P, [[0.02], [0.26], [0.48]], discount=ALMOST_ONE)
     d = solve(exact.mico, mdp, dtype=dtype)
     assert d.metadata["sweeps"] <= 512
     assert holds(d, solve_mico(mdp))

@@ -199,7 +199,7 @@ def test_missing_actions() -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_stochastic_mdps_are_not_supported() -> None:
-    stochastic = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    stochastic = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
     with pytest.raises(InputError, match=r"several successors.* leave device out"):
         exact.bisimulation(stochastic, device="gpu")
     with pytest.raises(InputError, match=r"exact.on_policy: .*several successors"):

@@ -129,7 +129,7 @@ def test_is_at_least_the_on_policy_metric(mdp: MDP, seed: int) -> None:
 
 def test_probabilities_are_divided_by_their_sum() -> None:
     P = np.array([[[0.5, 0.5 + 9e-9]], [[0.3, 0.7 - 9e-9]]])
-    mdp = MDP.from_matrices(P, [[0.0], [1.0]], discount=0.999)
+    mdp = MDP(P, [[0.0], [1.0]], discount=0.999)
     d = exact.mico(mdp, tol=1e-8)
     expected = by_linear_solve(mdp, np.zeros(2, dtype=int))
     np.testing.assert_allclose(d.values, expected, rtol=0, atol=d.error)
@@ -154,7 +154,7 @@ def test_larger_chains_of_every_shape(shape: str, discount: float) -> None:
         P[i, np.minimum(i + 1, states - 1)] += 0.9
     else:
         P[i, (i + 1) % states] = 1
-    mdp = MDP.from_matrices(P[:, None], rng.normal(size=(states, 1)), discount=discount)
+    mdp = MDP(P[:, None], rng.normal(size=(states, 1)), discount=discount)
     d = exact.mico(mdp)
     expected = by_linear_solve(mdp, np.zeros(states, dtype=int))
     np.testing.assert_allclose(d.values, expected, rtol=0, atol=d.error + 1e-9)
@@ -166,7 +166,7 @@ def test_larger_chains_of_every_shape(shape: str, discount: float) -> None:
 def test_a_chain_that_mixes_needs_few_steps() -> None:
     rng = np.random.default_rng(1)
     P = rng.dirichlet(np.ones(40), size=(40, 1))
-    mdp = MDP.from_matrices(P, rng.normal(size=(40, 1)), discount=0.999)
+    mdp = MDP(P, rng.normal(size=(40, 1)), discount=0.999)
     made = exact.mico(mdp).metadata
     assert made["doublings"] + made["sweeps"] <= 12  # 18,000 sweeps without the bounds
 
@@ -175,8 +175,8 @@ def test_relabelling_the_states_changes_nothing() -> None:
     rng = np.random.default_rng(0)
     P, R = rng.dirichlet(np.ones(7), size=(7, 2)), rng.normal(size=(7, 2))
     order = rng.permutation(7)
-    d = exact.mico(MDP.from_matrices(P, R, discount=0.9), np.zeros(7, dtype=int))
-    moved = MDP.from_matrices(P[order][:, :, order], R[order], discount=0.9)
+    d = exact.mico(MDP(P, R, discount=0.9), np.zeros(7, dtype=int))
+    moved = MDP(P[order][:, :, order], R[order], discount=0.9)
     again = exact.mico(moved, np.zeros(7, dtype=int))
     np.testing.assert_allclose(
         again.values, d.values[np.ix_(order, order)], atol=d.error + again.error

@@ -64,7 +64,7 @@ def test_common_mass_stays_in_place() -> None:
     P[1, 0, [3, 4, 5]] = [1 / 3, 1 / 3, 1 / 3]
     P[2:, 0] = np.eye(7)[6]
     R = np.array([[0], [0], [1], [2], [4], [8], [0]])
-    answer = query(MDP.from_matrices(P, R, discount=0.5), [(0, 1)])
+    answer = query(MDP(P, R, discount=0.5), [(0, 1)])
     assert answer.num_explored == 2  # the pair itself, and (2, 5)
     assert answer(0, 1) == pytest.approx(0.5 * 7 / 3, abs=answer.error)
 
@@ -132,7 +132,7 @@ def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
                 P[x + far, i, min(x + a, far) + far] += 2 / 3
                 P[x + far, i, max(x - 1, -far) + far] += 1 / 3
                 R[x + far] = reward(x)
-        mdp = MDP.from_matrices(P, R, discount=0.7)
+        mdp = MDP(P, R, discount=0.7)
         finite = [(s + far, t + far) for s, t in pairs]
         assert query(mdp, finite, kind=kind, tol=0.05).num_explored == answer.num_explored
         d = table(mdp)
@@ -194,7 +194,7 @@ def test_almost_equal_probabilities_count_as_equal() -> None:
     assert P[0, 0, 3] < P[1, 0, 3]
     P[2:, 0] = np.eye(6)[5]
     R = np.array([[0], [1], [3], [5], [9], [9]])
-    answer = query(MDP.from_matrices(P, R, discount=0.9), [(0, 1)])
+    answer = query(MDP(P, R, discount=0.9), [(0, 1)])
     assert answer.num_explored == 1
     assert 0 < abs(answer.error) < 1e-9
     assert answer(0, 1) == pytest.approx(1, abs=answer.error)

@@ -107,7 +107,7 @@ class Fan:
         P[:2, :, 2:] = self.rows
         P[2:, :, 2:] = np.eye(count)[:, None]
         ends = np.repeat(np.array(self.ends)[:, None], self.num_actions, axis=1)
-        return MDP.from_matrices(P, np.vstack([self.rewards, ends]), discount=self.discount)
+        return MDP(P, np.vstack([self.rewards, ends]), discount=self.discount)
 
 
 ZERO = Fraction(0)
@@ -286,9 +286,7 @@ def test_the_rounding_of_a_chain_is_in_the_error(
 ) -> None:
     """Two absorbing states, moved together by as much as is allowed."""
     stay, low = 1.0 - mass_error, reward_error
-    mdp = MDP.from_matrices(
-        [[[stay, mass_error]], [[mass_error, stay]]], [[low], [1.0 - low]], discount=0.5
-    )
+    mdp = MDP([[[stay, mass_error]], [[mass_error, stay]]], [[low], [1.0 - low]], discount=0.5)
     errors = {"reward_error": reward_error, "mass_error": mass_error}
     monkeypatch.setattr(row_source.MDPRowSource.__init__, "__kwdefaults__", errors)
     answer = run_query("bisimulation", mdp, (0, 1))

@@ -61,7 +61,7 @@ def mdp_with_lost_masses(masses: int, *, reward: float) -> tuple[MDP, Fraction]:
     mass = [Fraction(1)] + [Fraction(LOST)] * masses
     products = [m * Fraction(float(r)) for m, r in zip(mass, R[: masses + 1, 0], strict=True)]
     mean = sum(products, Fraction(0)) / sum(mass, Fraction(0))
-    return MDP.from_matrices(P, R, discount=0.2), mean
+    return MDP(P, R, discount=0.2), mean
 
 
 @pytest.mark.parametrize("solve", [exact.bisimulation, exact.lax, exact.mico])
@@ -98,7 +98,7 @@ def test_probabilities_of_a_class_round_once_per_state(solve: Callable[..., Dist
     P[-2, 0, -3] = 0.5
     R = np.zeros((copies + 4, 1))
     R[: copies + 1] = 1.0
-    mdp = MDP.from_matrices(P, R, discount=0.3)
+    mdp = MDP(P, R, discount=0.3)
     d = compute(solve, mdp)
     assert d.metadata["classes"] == 3
     half, lost, discount = Fraction(1, 2), copies * Fraction(LOST), Fraction(mdp.discount)
@@ -121,7 +121,7 @@ def test_two_states_of_a_class_may_both_differ_from_its_first(
     P[:3, 0, 3] = [0.5, 0.5 + width, 0.5 - width]
     P[:3, 0, 4] = 1 - P[:3, 0, 3]
     P[3, 0, 3] = P[4, 0, 4] = 1.0
-    mdp = MDP.from_matrices(P, [[0.0], [0.0], [0.0], [0.0], [1.0]], discount=0.2)
+    mdp = MDP(P, [[0.0], [0.0], [0.0], [0.0], [1.0]], discount=0.2)
     assert relation.bisimulation(mdp).tolist() == [0, 0, 0, 1, 2]
     d = compute(solve, mdp)
     discount = Fraction(mdp.discount)
@@ -152,7 +152,7 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
     R[1:4], R[4:7], R[7:] = 0.5 - 0.5 * np.eye(3), costs, 0.5
     P = np.zeros((9, 3, 9))
     P[:7, :, 0], P[7, :, 4:7], P[8, :, 1:4] = 1.0, 1 / 3, 1 / 3
-    mdp = MDP.from_matrices(P, R, discount=0.3)
+    mdp = MDP(P, R, discount=0.3)
     d = compute(exact.bisimulation, mdp)
     off = deviation(d, 7, 8, Fraction(mdp.discount) * Fraction(1 - 63 * UNIT))
     largest = float(d.values.max())
@@ -181,7 +181,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     P = np.zeros((8, 1, 8))
     P[:6, 0, :6] = np.eye(6)
     P[6, 0, :3] = P[7, 0, 3:6] = 1 / 3
-    mdp = MDP.from_matrices(P, np.zeros((8, 1)), discount=0.5)
+    mdp = MDP(P, np.zeros((8, 1)), discount=0.5)
     table = np.zeros((8, 8))
     table[:3, 3:6] = np.array(costs).reshape(3, 3) / 64
     table += table.T

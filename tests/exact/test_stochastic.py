@@ -76,7 +76,7 @@ def test_rewards_that_float64_cannot_separate_raise() -> None:
 
 def test_rows_that_sum_to_1_only_nearly_mean_the_same_for_values_and_distances() -> None:
     P = np.array([[[0.5, 0.5 + 9e-9]], [[0.5 - 9e-9, 0.5]]])
-    mdp = MDP.from_matrices(P, [[1.0], [1.0]], discount=0.999)
+    mdp = MDP(P, [[1.0], [1.0]], discount=0.999)
     V = planning.optimal_values(mdp)
     assert exact.bisimulation(mdp)(0, 1) == 0.0
     assert abs(V.values[0] - V.values[1]) <= 2 * V.error
@@ -86,7 +86,7 @@ def test_rows_that_sum_to_1_only_nearly_mean_the_same_for_values_and_distances()
 
 def test_rewards_of_actions_that_states_lack_do_not_count() -> None:
     rng = np.random.default_rng(0)
-    mdp = MDP.from_matrices(
+    mdp = MDP(
         rng.dirichlet(np.ones(4), (4, 2)),
         1e8 + rng.random((4, 2)),
         discount=0.99,
@@ -217,7 +217,7 @@ def test_a_support_of_hundreds() -> None:
     P[:num_stochastic] = 0.0
     P[:num_stochastic, num_stochastic:] = rng.dirichlet(np.ones(ends), num_stochastic)
     R = np.concatenate([np.zeros(num_stochastic), rng.random(ends)])
-    mdp = MDP.from_matrices(P[:, None, :], R[:, None], discount=0.9)
+    mdp = MDP(P[:, None, :], R[:, None], discount=0.9)
     d = exact.bisimulation(mdp)
     # The ends are |R(x) - R(y)| / (1 - discount) apart, so W1 is that of distributions on a line.
     order = np.argsort(R[num_stochastic:])
@@ -278,9 +278,9 @@ def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.M
 
 
 def test_one_state_and_no_difference() -> None:
-    one = MDP.from_matrices([[[1.0]]], [[3.0]], discount=0.9)
+    one = MDP([[[1.0]]], [[3.0]], discount=0.9)
     assert exact.bisimulation(one).values.tolist() == [[0.0]]
-    same = MDP.from_matrices([[[0.5, 0.5]], [[0.5, 0.5]]], [[1.0], [1.0]], discount=0.9)
+    same = MDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[1.0], [1.0]], discount=0.9)
     for kind in (exact.bisimulation, exact.lax, exact.on_policy):
         d = kind(same)
         assert d.values.tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -362,8 +362,6 @@ def test_small_rewards_beside_huge_ones(discount: float) -> None:
     unit = 2.0 ** math.frexp(1e300 / (1 - discount))[1]
     small = 3.4 * (2.0**-1074 * unit)
     assert small / unit * unit < small
-    mdp = MDP.from_matrices(
-        np.full((2, 2, 2), 0.5), [[1e300, 0.0], [1e300, small]], discount=discount
-    )
+    mdp = MDP(np.full((2, 2, 2), 0.5), [[1e300, 0.0], [1e300, small]], discount=discount)
     d = exact.bisimulation(mdp, tol=1e-6)
     assert abs(Fraction(d(0, 1)) - Fraction(small)) <= Fraction(d.error)

@@ -157,7 +157,7 @@ def test_a_checkpoint_needs_its_folder() -> None:
 
 def stochastic() -> MDP:
     P = [[[0.5, 0.5]], [[0.0, 1.0]]]
-    return MDP.from_matrices(P, [[0.0], [1.0]], discount=0.9, names=["here", "there"])
+    return MDP(P, [[0.0], [1.0]], discount=0.9, names=["here", "there"])
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def towards(chances: list[float], tol: float) -> list[int]:
     P[count, 0, count] = P[count + 1, 0, count + 1] = 1
     R = np.zeros((count + 2, 1))
     R[count] = 1
-    mdp = MDP.from_matrices(P, R, discount=0.9)
+    mdp = MDP(P, R, discount=0.9)
     labels: list[int] = relation.bisimulation(mdp, tol=tol).tolist()
     assert relation.lax(mdp, tol=tol).tolist() == labels
     assert relation.on_policy(mdp, [0] * len(P), tol=tol).tolist() == labels
@@ -241,7 +241,7 @@ def test_a_class_reached_in_many_ways_is_reached_for_certain(count: int) -> None
     P = np.zeros((count + 1, 1, count + 1))
     P[:count, 0, :count] = 1 / count
     P[count, 0, 0] = 1
-    mdp = MDP.from_matrices(P, np.zeros((count + 1, 1)), discount=0.9)
+    mdp = MDP(P, np.zeros((count + 1, 1)), discount=0.9)
     assert relation.bisimulation(mdp, tol=1e-15).tolist() == [0] * (count + 1)
     R = np.zeros((count + 1, 1))
     R[count] = 1
@@ -256,7 +256,7 @@ def test_rows_that_sum_to_1_only_nearly_are_scaled() -> None:
     P[:3, 0, :3] = P[3, 0, :3] = third
     P[4, 0, 2] = P[5, 0, 5] = 1
     P[6:, 0, 5] = 1
-    mdp = MDP.from_matrices(P, np.arange(9)[:, None] < 3, discount=0.9)
+    mdp = MDP(P, np.arange(9)[:, None] < 3, discount=0.9)
     labels = relation.bisimulation(mdp)
     assert labels.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert relation.quotient(mdp, labels).next_state.tolist() == [[0], [0], [2]]
@@ -281,7 +281,7 @@ def test_probabilities_below_the_smallest_weight_count_as_zero(
 ) -> None:
     P = np.zeros((5, 1, 5))
     P[:, 0, 0], P[1:, 0, 3:] = 1, 1e-30
-    mdp = MDP.from_matrices(P, [[0], [0], [0], [1], [1]], discount=0.9)
+    mdp = MDP(P, [[0], [0], [0], [1], [1]], discount=0.9)
     monkeypatch.setattr(api, "lump", lumping.lump.py_func)  # which checks its indices
     assert relation.bisimulation(mdp, tol=0).tolist() == [0, 0, 0, 1, 1]
 

@@ -50,7 +50,7 @@ def test_the_quotient_sums_the_successors_and_keeps_the_rest() -> None:
         [[0.5, 0.0, 0.5], [0, 1, 0]],
         [[0.125, 0.125, 0.75], [0, 0, 1]],
     ]
-    mdp = MDP.from_matrices(
+    mdp = MDP(
         P,
         [[1, 5], [1, 5], [0, 7]],
         discount=0.9,

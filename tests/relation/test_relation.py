@@ -229,7 +229,7 @@ def test_a_deterministic_mdp_from_matrices(
     compute: Callable[[MDP], Labels], signature: Signature
 ) -> None:
     mdp = random_mdp(0, 30, 2, 2)
-    dense = MDP.from_matrices(mdp.P.toarray().reshape(30, 2, 30), mdp.R, discount=0.9)
+    dense = MDP(mdp.P.toarray().reshape(30, 2, 30), mdp.R, discount=0.9)
     assert compute(dense).tolist() == by_rounds(mdp, signature)
 
 

@@ -358,7 +358,7 @@ def test_invalid_options_raise(options: dict[str, Any], complaint: str) -> None:
 
 
 def test_stochastic_mdps_raise() -> None:
-    slippery = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
+    slippery = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
     with pytest.raises(InputError, match=r"state 0 and action 0 have several .* exact.bisimulat"):
         sampled.bisimulation(slippery)
     mixed = MDP.deterministic([[0, 1], [1, 0]], [[0, 0], [1, 1]], discount=0.9)

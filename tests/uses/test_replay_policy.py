@@ -116,7 +116,7 @@ def test_what_the_steps_miss_of_a_state_is_in_the_promise() -> None:
     P = np.zeros((3, 2, 3))
     P[0, 0, 2], P[0, 1, 1], P[0, 1, 2], P[1, :, 1], P[2, :, 2] = 1, 0.5, 0.5, 1, 1
     R = [[0.5, 0.0], [1.0, 1.0], [0.0, 0.0]]
-    mdp = MDP.from_matrices(P, R, discount=0.9)
+    mdp = MDP(P, R, discount=0.9)
     steps = Transitions(
         [0, 0, 1, 1, 2, 2], [0, 1] * 3, np.ravel(R), [2, 2, 1, 1, 2, 2], [False] * 6
     )

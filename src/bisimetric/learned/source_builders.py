@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric._memory import require_memory
 from bisimetric.errors import InputError, require_integer
-from bisimetric.mdp._validation import resolve_policy
 from bisimetric.learned.losses import LOSSES, LearnedKind
 from bisimetric.learned.sources import FeatureScaling, StateSource, TrainingSource, TransitionSource
 from bisimetric.mdp import MDP
+from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import Transitions
 
 FLOAT16_INFINITY_BITS = 0x7C00

@@ -329,5 +329,5 @@ def require_mdp(caller: str, value: object) -> None:
     elif hasattr(value, "step") and hasattr(value, "reset"):
         remedy = "pass worlds.from_gymnasium(env, discount=...)"
     elif isinstance(value, np.ndarray | list | tuple) or sparse.issparse(value):
-        remedy = "pass MDP.from_matrices(P, R, discount=...)"
+        remedy = "pass MDP(P, R, discount=...)"
     raise InputError(f"is {found} and must be an MDP", caller=caller, argument="mdp", remedy=remedy)

@@ -53,7 +53,7 @@ def bisimulation(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
         InputError: if `tol` is out of range.
 
     >>> P = [[[0, 0.3, 0.7]], [[0.1, 0.2, 0.7]], [[0, 0, 1]]]
-    >>> mdp = MDP.from_matrices(P, [[1], [1], [0]], discount=0.9)
+    >>> mdp = MDP(P, [[1], [1], [0]], discount=0.9)
     >>> bisimulation(mdp)
     array([0, 0, 1])
     """
@@ -172,7 +172,7 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         InputError: if the labels or the representatives do not fit the MDP.
 
     >>> P = [[[0, 0.2, 0.8]], [[0, 0.4, 0.6]], [[0, 0, 1]]]
-    >>> mdp = MDP.from_matrices(P, [[1], [1], [1]], discount=0.9, names="xyz")
+    >>> mdp = MDP(P, [[1], [1], [1]], discount=0.9, names="xyz")
     >>> small = quotient(mdp, [0, 1, 1])
     >>> small.names, small.P.toarray()
     (('x', 'y'), array([[0., 1.], [0., 1.]]))

@@ -300,7 +300,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
-    lake = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    lake = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
     with pytest.raises(InputError, match="has several successors, and sharding needs"):
         sharded.bisimulation(lake)
     steep = MDP.deterministic([[0], [1]], [[0.0], [1e38]], discount=0.9)

@@ -98,9 +98,7 @@ def on_policy(
     from bisimetric import exact
 
     if pairs:
-        query = exact.query(
-            mdp, pairs, kind="on_policy", policy=actions, tol=accuracy.tol
-        )
+        query = exact.query(mdp, pairs, kind="on_policy", policy=actions, tol=accuracy.tol)
         print_query(mdp, query, world, policy=name)
         return
     distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, device=device)
