@@ -149,7 +149,7 @@ def exceeds(units: int, radius: int, bound: float) -> bool:
     """Whether a number in units, known to `radius`, is certainly above the bound."""
     if math.isnan(bound):
         return True
-    return not math.isinf(bound) and units - radius > oracle.rounded(bound)
+    return not math.isinf(bound) and units - radius > oracle.round_to_units(bound)
 
 
 def tables(subject: Subject, kind: Kind, **options: Any) -> Violations:
@@ -294,7 +294,7 @@ def _slack(subject: Subject) -> int:
     cost = (subject.model.discount * moved + max(rewards) * Fraction(1e-14)) / (
         1 - subject.model.discount
     )
-    return oracle.rounded(cost) + oracle.rounded(1e-322) * (1 << 53)
+    return oracle.round_to_units(cost) + oracle.round_to_units(1e-322) * (1 << 53)
 
 
 def aggregate(subject: Subject, kind: Kind, tol: float | None) -> Violations:
@@ -310,8 +310,8 @@ def aggregate(subject: Subject, kind: Kind, tol: float | None) -> Violations:
     for sentence in _check_regret(subject, found.policy, V, bounds):
         yield f"{sentence} ({clusters} clusters, {rule})"
     for s, label in enumerate(found.labels):
-        gap = abs(V.centres[s,] - oracle.rounded(float(found.values.values[label])))
-        allowed = V.radius + oracle.rounded(min(found.values.error, 1e308))
+        gap = abs(V.centres[s,] - oracle.round_to_units(float(found.values.values[label])))
+        allowed = V.radius + oracle.round_to_units(min(found.values.error, 1e308))
         if exceeds(gap, allowed, found.value_bound):
             yield f"gap of {s} is {as_float(gap)!r}, bound {found.value_bound!r}"
             return
@@ -448,7 +448,8 @@ def wide_rows(subject: Subject, kind: Kind, width: int, discount: float) -> Viol
     solve: Any = getattr(exact, kind)
     tol = float(subject.rng.choice([1e-6, 1e-12, 1e-15]))
     d: Distance = proven(lambda: solve(mdp, tol=tol))
-    reference = Enclosure({(0, 1): oracle.rounded(true)}, 1)
+    reference = Enclosure({(0, 1): oracle.round_to_units(true)}, 1)
     excess = reference.excess((0, 1), float(d.values[0, 1]), d.error)
     if excess > 0:
-        yield f"d(0, 1) = {d.values[0, 1]!r}, error {d.error!r}, true {reference[0, 1]!r}: {excess:.3g}"
+        value, true_value = d.values[0, 1], reference[0, 1]
+        yield f"d(0, 1) = {value!r}, error {d.error!r}, true {true_value!r}: {excess:.3g}"

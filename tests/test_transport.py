@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bisimetric import _transport
-from tests.oracles import transport as by_programme
+from tests.oracles import transport as solve_by_linear_programme
 
 
 def solve(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def problems(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 def test_cost_is_that_of_the_linear_programme(problem: Any) -> None:
     d, p, q = problem
     found = solve(d, p, q)
-    truth = by_programme(d[np.ix_(p > 0, q > 0)], p[p > 0], q[q > 0])
+    truth = solve_by_linear_programme(d[np.ix_(p > 0, q > 0)], p[p > 0], q[q > 0])
     assert found["cost"] == pytest.approx(truth, abs=1e-9 * max(1.0, d.max()))
 
 
@@ -130,5 +130,5 @@ def test_hundreds_of_successors() -> None:
     d = np.abs(spot[:, None] - spot[None, :]).sum(axis=2)
     p, q = np.zeros(500), np.zeros(500)
     p[:250], q[250:] = rng.dirichlet(np.ones(250)), rng.dirichlet(np.ones(250))
-    truth = by_programme(d[:250, 250:], p[:250], q[250:])
+    truth = solve_by_linear_programme(d[:250, 250:], p[:250], q[250:])
     assert solve(d, p, q)["cost"] == pytest.approx(truth, rel=1e-8)

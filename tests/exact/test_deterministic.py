@@ -14,12 +14,12 @@ from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning,
 from bisimetric._rounding import UNIT
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 from tests.oracles import (
-    bisimulation_by_programme,
-    bisimulation_everywhere,
-    bisimulation_once,
-    lax_everywhere,
-    lax_fixed_point,
-    lax_once,
+    apply_bisimulation_operator,
+    apply_bisimulation_operator_vectorised,
+    apply_lax_operator,
+    apply_lax_operator_vectorised,
+    solve_bisimulation_by_linear_programme,
+    solve_lax_fixed_point,
 )
 from tests.strategies import deterministic_mdps
 
@@ -47,7 +47,7 @@ def solve_as_large(mdp: MDP, **options: Any) -> Distance:
 @quick
 @given(deterministic_mdps())
 def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
-    truth, slack = bisimulation_by_programme(mdp)
+    truth, slack = solve_bisimulation_by_linear_programme(mdp)
     assert slack <= 1e-7 * max(1.0, truth.max())
     for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
@@ -93,7 +93,7 @@ def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> 
 @given(deterministic_mdps())
 def test_bisimulation_satisfies_its_equation(mdp: MDP) -> None:
     for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
-        residual = np.abs(bisimulation_once(mdp, d.values) - d.values).max()
+        residual = np.abs(apply_bisimulation_operator(mdp, d.values) - d.values).max()
         assert residual <= d.error * (1 + mdp.discount)
         assert d.error <= 1e-6
 
@@ -102,8 +102,10 @@ def test_bisimulation_satisfies_its_equation(mdp: MDP) -> None:
 @given(deterministic_mdps(max_actions=3))
 def test_lax_solves_the_slow_iteration(mdp: MDP) -> None:
     d = exact.lax(mdp)
-    np.testing.assert_allclose(d.values, lax_fixed_point(mdp), rtol=0, atol=d.error + 1e-9)
-    assert np.abs(lax_once(mdp, d.values) - d.values).max() <= d.error * (1 + mdp.discount)
+    np.testing.assert_allclose(d.values, solve_lax_fixed_point(mdp), rtol=0, atol=d.error + 1e-9)
+    assert np.abs(apply_lax_operator(mdp, d.values) - d.values).max() <= d.error * (
+        1 + mdp.discount
+    )
     assert d.error <= 1e-6
 
 
@@ -112,10 +114,10 @@ def test_lax_solves_the_slow_iteration(mdp: MDP) -> None:
 def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, seed: int) -> None:
     policy = random_policy(mdp, seed)
     d = exact.on_policy(mdp, policy)
-    truth, slack = bisimulation_by_programme(mdp.apply_policy(policy))
+    truth, slack = solve_bisimulation_by_linear_programme(mdp.apply_policy(policy))
     np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
     assert (
-        np.abs(bisimulation_once(mdp.apply_policy(policy), d.values) - d.values).max()
+        np.abs(apply_bisimulation_operator(mdp.apply_policy(policy), d.values) - d.values).max()
         <= 2 * d.error
     )
 
@@ -136,12 +138,12 @@ def test_larger_mdps_satisfy_their_equations(
     mdp = worlds.load(world, discount=discount, **options)
     tilde = solve_as_large(mdp)
     assert tilde.error <= 1e-6
-    image = bisimulation_everywhere(mdp, tilde.values)
+    image = apply_bisimulation_operator_vectorised(mdp, tilde.values)
     assert np.abs(image - tilde.values).max() <= tilde.error * (1 + discount)
     lax = exact.lax(mdp)
     assert lax.error <= 1e-6
     if mdp.num_states < 290:
-        image = lax_everywhere(mdp, lax.values)
+        image = apply_lax_operator_vectorised(mdp, lax.values)
         assert np.abs(image - lax.values).max() <= lax.error * (1 + discount)
     slack = tilde.error + lax.error
     assert (lax.values <= tilde.values + slack).all()
@@ -179,7 +181,7 @@ def test_worlds_of_awkward_shape(shape: str) -> None:
     mdp = make_shaped_worlds()[shape]
     d = solve_as_large(mdp)
     assert d.error <= 1e-6
-    image = bisimulation_everywhere(mdp, d.values)
+    image = apply_bisimulation_operator_vectorised(mdp, d.values)
     assert np.abs(image - d.values).max() <= d.error * (1 + mdp.discount)
     assert d.metadata.get("sweeps", 0) <= 60
 
@@ -381,7 +383,7 @@ def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.M
     )
     solution = lax_solver.solve(problem)
     assert solution.details["evaluations"] > 1
-    np.testing.assert_allclose(solution.values, lax_fixed_point(mdp), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(solution.values, solve_lax_fixed_point(mdp), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])

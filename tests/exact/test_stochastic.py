@@ -26,7 +26,7 @@ from bisimetric import (
 )
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import policy_iteration
-from tests.oracles import by_programme, stochastic_image
+from tests.oracles import apply_stochastic_operator, solve_by_linear_programme
 from tests.rationals import residual
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
@@ -50,7 +50,7 @@ def kind_of(d: Distance) -> str:
 @given(stochastic_mdps(max_states=4), st.sampled_from(["bisimulation", "lax"]))
 def test_distances_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
-    reference, own_error = by_programme(mdp, kind)
+    reference, own_error = solve_by_linear_programme(mdp, kind)
     assume(own_error <= 1e-3 * max(1.0, float(reference.max())))
     assert d.error <= 1e-5
     assert np.abs(d.values - reference).max() <= d.error + own_error
@@ -100,7 +100,7 @@ def test_rewards_of_actions_that_states_lack_do_not_count() -> None:
 @given(stochastic_mdps(max_states=4, available=True), st.sampled_from(["bisimulation", "lax"]))
 def test_actions_that_a_state_lacks_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
-    reference, own_error = by_programme(mdp, kind)
+    reference, own_error = solve_by_linear_programme(mdp, kind)
     assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
@@ -113,7 +113,7 @@ def test_on_policy_agrees_with_the_linear_programme(mdp: MDP, data: st.DataObjec
     policy = np.array(weights, float).reshape(mdp.R.shape) + np.eye(mdp.num_actions)[0]
     policy /= policy.sum(axis=1, keepdims=True)
     d = exact.on_policy(mdp, policy, tol=1e-5)
-    reference, own_error = by_programme(mdp.apply_policy(policy), "bisimulation")
+    reference, own_error = solve_by_linear_programme(mdp.apply_policy(policy), "bisimulation")
     assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
@@ -122,7 +122,7 @@ def test_larger_tables_solve_their_equation(kind: str) -> None:
     mdp = random_mdp(12, 2, 5, seed=3)
     d = getattr(exact, kind)(mdp, tol=1e-7)
     # |F(d) - d| <= (1 + discount) |d - d*|, and a linear programme has its own tolerance.
-    image = stochastic_image(mdp, d.values, kind)
+    image = apply_stochastic_operator(mdp, d.values, kind)
     assert np.abs(image - d.values).max() <= 1.9 * d.error + 1e-9
 
 

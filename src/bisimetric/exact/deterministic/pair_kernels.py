@@ -103,20 +103,9 @@ def evaluate_path(
 
 @njit(cache=True)
 def evaluate_cycles(
-    d,
-    starts,
-    num_pairs,
-    stamp,
-    marks,
-    path,
-    successor,
-    reward,
-    discount,
-    tolerance,
-    queue,
-    marked,
+    d, starts, num_pairs, stamp, marks, path, successor, reward, discount, tolerance, queue, marked,
     n,
-):
+):  # fmt: skip
     """Evaluate the cycles that greedy actions lead to from some pairs. Returns the new length of
     the queue, the number of paths, how many of them increased a cycle, and the steps."""
     states = d.shape[0]
@@ -227,35 +216,28 @@ def propagate(
     """
     ends, counts = np.zeros(NUM_CHUNKS, np.int64), np.zeros(NUM_PARTITIONS, np.int64)
 
-    def search(low: int, high: int) -> None:
+    def search_chunk(low: int, high: int) -> None:
         _search_predecessors(
             d, queue, queue_length, marked, candidate_pairs, candidate_values, predecessor_starts,
             predecessors, reward, discount, tolerance, ends, low, high,
         )  # fmt: skip
 
-    def apply(low: int, high: int) -> None:
+    def apply_chunk(low: int, high: int) -> None:
         _apply_candidates(
-            d,
-            next_queue,
-            marked,
-            candidate_pairs,
-            candidate_values,
-            tolerance,
-            floor,
-            ends,
-            counts,
-            low,
-            high,
-        )
+            d, next_queue, marked, candidate_pairs, candidate_values, tolerance, floor, ends,
+            counts, low, high,
+        )  # fmt: skip
 
     map_chunks(
-        search, NUM_CHUNKS, -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors))
+        search_chunk,
+        NUM_CHUNKS,
+        -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors)),
     )
     num_candidates = int(
         (ends - np.arange(NUM_CHUNKS) * (len(candidate_pairs) // NUM_CHUNKS)).sum()
     )
     map_chunks(
-        apply,
+        apply_chunk,
         NUM_PARTITIONS,
         -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, num_candidates)),
     )
@@ -291,16 +273,9 @@ def _search_predecessors(
                         n += 1
                         if n == BATCH_SIZE:
                             at = filter_candidates(
-                                flat,
-                                pair,
-                                value,
-                                n,
-                                tolerance,
-                                candidate_pairs,
-                                candidate_values,
-                                at,
-                                end,
-                            )
+                                flat, pair, value, n, tolerance, candidate_pairs, candidate_values,
+                                at, end,
+                            )  # fmt: skip
                             n = 0
         ends[chunk] = filter_candidates(
             flat, pair, value, n, tolerance, candidate_pairs, candidate_values, at, end
@@ -309,18 +284,9 @@ def _search_predecessors(
 
 @njit(cache=True, nogil=True)
 def _apply_candidates(
-    d,
-    next_queue,
-    marked,
-    candidate_pairs,
-    candidate_values,
-    tolerance,
-    floor,
-    ends,
-    counts,
-    low,
+    d, next_queue, marked, candidate_pairs, candidate_values, tolerance, floor, ends, counts, low,
     high,
-):
+):  # fmt: skip
     """Apply the candidates. Each partition of the rows takes its candidates in the same order,
     whatever the number of threads."""
     states = d.shape[0]

@@ -61,16 +61,10 @@ def _solve_small(problem: DeterministicProblem) -> SolverResult:
     states = problem.num_states
     d = np.zeros((states, states))
     residual, largest, rounds = pair_kernels.solve_by_policy_iteration(
-        d,
-        np.zeros((states, states), np.uint32),
-        np.zeros((states, states), np.uint8),
-        np.empty(max(1, states * (states - 1) // 2), np.int64),
-        problem.successor,
-        problem.reward,
-        problem.discount,
-        problem.residual_tolerance,
-        MAX_ROUNDS,
-    )
+        d, np.zeros((states, states), np.uint32), np.zeros((states, states), np.uint8),
+        np.empty(max(1, states * (states - 1) // 2), np.int64), problem.successor, problem.reward,
+        problem.discount, problem.residual_tolerance, MAX_ROUNDS,
+    )  # fmt: skip
     d += d.T
     values = d.astype(problem.dtype)
     # Rounding the matrix to float32 changes d and F(d) in the residual.

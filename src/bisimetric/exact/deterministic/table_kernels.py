@@ -79,19 +79,9 @@ def sweep_bisimulation_block(
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
 def _sweep_bisimulation_rows(
-    d,
-    backup,
-    start,
-    successor,
-    reward,
-    discount,
-    tolerance,
-    changed,
-    row_stats,
-    find_steepest,
-    low,
-    high,
-):
+    d, backup, start, successor, reward, discount, tolerance, changed, row_stats, find_steepest,
+    low, high,
+):  # fmt: skip
     actions = successor.shape[0]
     for s in range(low, high):
         row = backup[s - start]

@@ -97,18 +97,11 @@ class PairSearch:
         The capacity is the length of `pairs`, or `capacity` if that is less.
         """
         pairs = self.pairs if capacity is None else self.pairs[: max(capacity, self.num_pairs)]
-        return bool(
-            _expand_pairs(
-                rows,
-                lax,
-                pairs,
-                self.slots,
-                self._counters,
-                max_depth,
-                max_expanded,
-                self._max_negligible_mass,
-            )
-        )
+        done = _expand_pairs(
+            rows, lax, pairs, self.slots, self._counters, max_depth, max_expanded,
+            self._max_negligible_mass,
+        )  # fmt: skip
+        return bool(done)
 
     def grow(self) -> None:
         """Double the capacity."""

@@ -83,14 +83,9 @@ def _load_problem(model, cache, workspace, pair, s, t, move, a, b):
     p, q = s * actions + a, t * actions + b
     row_starts = model.row_starts
     n, m = _transport.cancel_common_mass(
-        workspace,
-        model.successors,
-        model.probabilities,
-        row_starts[p],
-        row_starts[p + 1],
-        row_starts[q],
-        row_starts[q + 1],
-    )
+        workspace, model.successors, model.probabilities, row_starts[p], row_starts[p + 1],
+        row_starts[q], row_starts[q + 1],
+    )  # fmt: skip
     if n == 0 or m == 0:
         return 0, 0
     start = _locate_tree(model, cache, pair, s, t, move, a, b)
@@ -112,7 +107,7 @@ def _evaluate_move(
     The last coupling bounds the value from above; a bound of at most `enough` is returned as is.
     """
     n, m = _load_problem(model, cache, workspace, pair, s, t, move, a, b)
-    gap, transport_error = abs(model.reward[s, a] - model.reward[t, b]), 0.0
+    gap, w1_error = abs(model.reward[s, a] - model.reward[t, b]), 0.0
     at = pair * (cache.value.size // cache.choice.size) + move
     value = gap + model.discount * _transport.compute_cost(workspace, costs, n, m)
     if value <= enough:
@@ -125,10 +120,10 @@ def _evaluate_move(
         # largest, or `least` where pivots ran out. In the tree they are 0 but for rounding: each of
         # at most 2 * support pivots rounds the potentials and flows that it changes; 16 more are
         # for computing them.
-        transport_error = (
-            _transport.REDUCED_COST_TOLERANCE + (4 * model.max_support + 16) * UNIT
-        ) * (largest + 2 * max_potential)
-        transport_error = max(transport_error, transport_error - least)
+        w1_error = (_transport.REDUCED_COST_TOLERANCE + (4 * model.max_support + 16) * UNIT) * (
+            largest + 2 * max_potential
+        )
+        w1_error = max(w1_error, w1_error - least)
         # A reduced cost is a sum of at most n + m costs.
         cache.optimal_until[at] = drift + (least / (n + m) - FLOAT32_MARGIN * drift) * (
             1 - FLOAT32_MARGIN
@@ -139,19 +134,19 @@ def _evaluate_move(
             cache.trees[start + v] = workspace.ints[_transport.PARENT, v]
         value = gap + model.discount * _transport.compute_cost(workspace, costs, n, m)
     cache.value[at], cache.value_drift[at] = value, drift
-    return value, transport_error, True
+    return value, w1_error, True
 
 
 @njit(cache=True)
 def _update_bisimulation(
-    model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, transport_error
+    model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, w1_error
 ):
     """Find the best action of a pair: the last choice first, others if they may be better."""
     actions = model.reward.shape[1]
     for a in range(actions):
         if model.available[s, a] != model.available[t, a]:
             cache.choice[pair] = NO_MOVE
-            return model.diameter_bound, transport_error
+            return model.diameter_bound, w1_error
     last = np.int64(cache.choice[pair])
     while not model.available[s, last]:
         last = (last + 1) % actions
@@ -167,29 +162,18 @@ def _update_bisimulation(
         candidate, error, is_optimal = _evaluate_move(
             model, cache, workspace, costs, pair, s, t, a, a, a, drift, recheck_all, value
         )
-        transport_error = max(transport_error, error)
+        w1_error = max(w1_error, error)
         if is_optimal and candidate > value:
             value, best = candidate, a
     cache.choice[pair] = best
-    return value, transport_error
+    return value, w1_error
 
 
 @njit(cache=True)
 def _update_lax(
-    model,
-    cache,
-    workspace,
-    costs,
-    pair,
-    s,
-    t,
-    drift,
-    hold_actions,
-    recheck_all,
-    transport_error,
-    known,
+    model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, w1_error, known,
     evaluated,
-):
+):  # fmt: skip
     """Compute the Hausdorff distance of the two sets of actions, from the moves that may matter.
 
     `known` (A, A) holds the value of each move, or its last cached value.
@@ -224,11 +208,11 @@ def _update_lax(
                 least = candidate
                 break
             known[a, b], evaluated[a, b] = candidate, True
-            transport_error = max(transport_error, error)
+            w1_error = max(w1_error, error)
         if least > value:
             value, choice = least, turn * actions + response
     cache.choice[pair] = choice
-    return value, transport_error
+    return value, w1_error
 
 
 @njit(cache=True)
@@ -262,44 +246,24 @@ def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, low, hi
     actions = model.reward.shape[1]
     workspace = _transport.allocate_workspace(model.max_support)
     known, evaluated = np.empty((actions, actions)), np.empty((actions, actions), np.bool_)
-    residual, largest, transport_error = 0.0, 0.0, 0.0
+    residual, largest, w1_error = 0.0, 0.0, 0.0
     for pair in range(low, high):
         s, t = decode_pair(costs, pair)
         if model.lax:
-            value, transport_error = _update_lax(
-                model,
-                cache,
-                workspace,
-                costs,
-                pair,
-                s,
-                t,
-                drift,
-                hold_actions,
-                recheck_all,
-                transport_error,
-                known,
-                evaluated,
-            )
+            value, w1_error = _update_lax(
+                model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all,
+                w1_error, known, evaluated,
+            )  # fmt: skip
         else:
-            value, transport_error = _update_bisimulation(
-                model,
-                cache,
-                workspace,
-                costs,
-                pair,
-                s,
-                t,
-                drift,
-                hold_actions,
-                recheck_all,
-                transport_error,
-            )
+            value, w1_error = _update_bisimulation(
+                model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all,
+                w1_error,
+            )  # fmt: skip
         backup[pair] = value
         before = _transport.look_up_distance(costs.values, costs.pair_codes, costs.num_states, s, t)
         residual = max(residual, abs(value - before))
         largest = max(largest, value)
-    return residual, largest, transport_error
+    return residual, largest, w1_error
 
 
 @njit(cache=True)
@@ -378,14 +342,9 @@ def apply_operator_at(model, costs, s, t):
             return model.diameter_bound
         p, q = s * actions + a, t * actions + a
         n, m = _transport.cancel_common_mass(
-            workspace,
-            model.successors,
-            model.probabilities,
-            row_starts[p],
-            row_starts[p + 1],
-            row_starts[q],
-            row_starts[q + 1],
-        )
+            workspace, model.successors, model.probabilities, row_starts[p], row_starts[p + 1],
+            row_starts[q], row_starts[q + 1],
+        )  # fmt: skip
         cost = 0.0
         if n > 0 and m > 0:
             _transport.build_northwest_tree(workspace, n, m)

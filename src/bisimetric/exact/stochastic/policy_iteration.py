@@ -301,16 +301,9 @@ def _build_kernel_mdp(mdp: MDP, order: NDArray[np.int64], lax: bool) -> KernelMD
     P = sparse.csr_array((P.data, rank[P.indices], P.indptr), P.shape)
     P.sort_indices()
     return KernelMDP(
-        P.indptr.astype(np.int64),
-        P.indices.astype(np.int32),
-        P.data,
-        mdp.R[order],
-        mdp.action_mask[order],
-        mdp.discount,
-        mdp.diameter_bound,
-        lax,
-        int(np.diff(P.indptr).max()),
-    )
+        P.indptr.astype(np.int64), P.indices.astype(np.int32), P.data, mdp.R[order],
+        mdp.action_mask[order], mdp.discount, mdp.diameter_bound, lax, int(np.diff(P.indptr).max()),
+    )  # fmt: skip
 
 
 class _TreeLayout(NamedTuple):
