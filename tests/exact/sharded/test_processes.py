@@ -80,7 +80,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
 
 @pytest.mark.slow
-def test_processes_that_disagree_all_say_so(killed: Killed) -> None:
+def test_processes_that_disagree_all_raise(killed: Killed) -> None:
     said = [killed.of(index)["said"] for index in range(4)]
     assert said == [said[0]] * 4
     mdp, version, asked, place, elsewhere, room, disk, fine = said[0]
@@ -124,7 +124,7 @@ def test_a_killed_process_stops_the_others(killed: Killed) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_another_number_to_the_same_answer(killed: Killed) -> None:
+def test_a_killed_run_resumes_with_another_number_of_processes(killed: Killed) -> None:
     assert killed.manifest["processes"] == 4
     # As if it had been killed while it wrote the next one.
     (killed.folder / "run" / "matrix-000999").mkdir(exist_ok=True)

@@ -84,7 +84,7 @@ def test_cycle_evaluation_gives_lower_bounds() -> None:
     assert (rough.values <= e.values + e.error).all()
 
 
-def test_rows_in_batches_as_accelerators_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_rows_give_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = sharded.bisimulation(ROOMS), sharded.on_policy(ROOMS, STILL)
     monkeypatch.setattr(
         driver,
@@ -228,7 +228,7 @@ def test_bisimilar_states_share_their_rows_on_disk(tmp_path: Path) -> None:
     assert d(0, 1) == d(2, 3) == pytest.approx(2.0, abs=d.error)
 
 
-def test_a_damaged_store_is_named(tmp_path: Path) -> None:
+def test_a_damaged_matrix_is_named(tmp_path: Path) -> None:
     path = tmp_path / "d.zarr"
     sharded.bisimulation(ROOMS, output=path)
     for piece in (path / "values/c").rglob("*"):
@@ -241,7 +241,7 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
         Distance.load(path)
 
 
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     rough = sharded.bisimulation(ROOMS, tol=20.0, checkpoint=run, checkpoint_every=1e-9)
     manifest = json.loads((run / "manifest.json").read_text())
@@ -253,7 +253,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert list(run.iterdir()) == []
 
 
-def test_a_policys_run_goes_on_too(tmp_path: Path) -> None:
+def test_a_run_on_policy_resumes_too(tmp_path: Path) -> None:
     run = tmp_path / "run"
     straight = sharded.on_policy(ROOMS, STILL)
     sharded.on_policy(ROOMS, STILL, tol=0.1, checkpoint=run, checkpoint_every=1e-9)
@@ -261,7 +261,7 @@ def test_a_policys_run_goes_on_too(tmp_path: Path) -> None:
     assert np.array_equal(d.values, straight.values)
 
 
-def test_a_checkpoint_of_another_run_is_refused(
+def test_a_checkpoint_of_another_run_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
@@ -299,7 +299,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert np.array_equal(d.values, sharded.bisimulation(ROOMS).values)
 
 
-def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_raise(tmp_path: Path) -> None:
     lake = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
     with pytest.raises(InputError, match="has several successors, and sharding needs"):
         sharded.bisimulation(lake)
@@ -316,7 +316,7 @@ def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
         sharded.bisimulation(ROOMS, output=tmp_path / "no" / "d.zarr")
 
 
-def test_a_table_that_does_not_fit_is_refused_with_how_many_would_do() -> None:
+def test_a_matrix_that_does_not_fit_raises_with_the_number_of_devices() -> None:
     mdp = worlds.load("random", states=2000, actions=2, discount=0.9)
     block, limit = 2**16, 2**23
     with pytest.raises(
