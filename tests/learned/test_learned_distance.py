@@ -289,7 +289,7 @@ def test_it_implements_the_protocol_of_distances() -> None:
     found = d.nearest("one", k=9)
     assert [t for t, _ in found] == order
     np.testing.assert_allclose([distance for _, distance in found], row[order], rtol=1e-6)
-    assert d.nearest(0, k=1, names=True)[0][0] == TRIANGLE.names[order[0]]
+    assert d.nearest(0, k=1, names=True)[0][0] == TRIANGLE.state_name(order[0])
     unnamed = ours(names=None, mdp=None)
     assert unnamed.nearest(0, k=1, names=True) == unnamed.nearest(0, k=1)
     with pytest.raises(InputError, match="k is 0"):

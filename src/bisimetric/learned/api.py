@@ -211,8 +211,10 @@ def learn_distance(
             )
         measure = None
         if reference is not None:
-            states = training_source.points if isinstance(training_source, StateSource) else None
-            if states is None or reference.values.shape != (len(states),) * 2:
+            if not isinstance(training_source, StateSource) or reference.values.shape != (
+                len(training_source.points),
+                len(training_source.points),
+            ):
                 raise InputError(
                     "must be a distance between the states of the MDP that is learned from",
                     caller=caller,
