@@ -130,7 +130,7 @@ class PairQConfig:
             elsewhere.
         num_networks: networks trained together; with 2, one selects the action and the other
             evaluates it (double Q-learning). 1 overestimates.
-        decay: whether the learning rate decays to 0 at the last update, as a cosine.
+        decay: whether the learning rate follows a cosine decay to 0 at the last update.
 
     Raises:
         InputError: when a field is out of range, or `network` is of another type.
