@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from bisimetric.cli._main import COMMANDS
+from bisimetric.cli._main import COMMANDS, parse
 from tests.commands import Run
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LAUNCHERS = re.compile(r"^(?:srun|mpirun)\s.*?(?=bisimetric )")
 
 
 def list_commands(text: str) -> Iterator[str]:
     """The command lines in a page: indented or fenced lines, and code spans in the text."""
     for line in text.splitlines():
-        found = re.match(r"^\s*(?:\$ )?((?:srun |mpirun )?.*?\bbisimetric (?!\|).*)$", line)
-        if found and re.match(r"^(?: {4}|\t|\$ |bisimetric |srun |mpirun )", line):
-            yield LAUNCHERS.sub("", found[1]).partition(" #")[0].strip()
+        found = re.match(r"^(?: {4}|\t)?(?:\$ )?(?:(?:srun|mpirun) .*?)?(bisimetric .*)$", line)
+        if found:
+            yield found[1].partition(" #")[0].strip()
     yield from re.findall(r"`(bisimetric [^`]+)`", text.replace("\n", " "))
 
 
@@ -55,7 +54,7 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize(("page", "command"), collect())
-def test_commands_in_the_documentation_parse(run: Run, page: str, command: str) -> None:
+def test_commands_in_the_documentation_parse(page: str, command: str) -> None:
     words = shlex.split(command)[1:]
     if words[0].startswith("--"):
         assert words[0] in ("--help", "--version", "--tyro-write-completion"), page
@@ -68,9 +67,7 @@ def test_commands_in_the_documentation_parse(run: Run, page: str, command: str) 
         if words[0] != "bisimetric":
             return
         words = words[1:]
-    # Help is printed once everything before it is parsed.
-    result = run(*words, "--help")
-    assert result.code == 0, f"{page}: {result.err}"
+    assert callable(parse(words)), page
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_fast_commands_of_the_readme_run(run: Run, command: str) -> None:
     assert (result.code, result.err) == (0, "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_shell_completion_is_written(run: Run, shell: str, tmp_path: Path) -> None:
     assert run("--tyro-write-completion", shell, "completion").code == 0
     text = (tmp_path / "completion").read_text(encoding="utf-8")

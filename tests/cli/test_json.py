@@ -87,7 +87,7 @@ def test_uses(run: Run, tmp_path: Path) -> None:
     d = exact.bisimulation(worlds.grid("   g\n * *\n    ", discount=0.9))
     d.save(tmp_path / "d.npz")
     merged = read_json(run, "uses", "aggregate", "d.npz", "--clusters", "4")
-    assert merged["classes"] == 4
+    assert 1 < merged["classes"] <= 4
     assert merged["regret"] <= merged["regret_bound"] + 1e-9
     curve = read_json(run, "uses", "aggregate", "d.npz", "--plot-regret", "c.png")
     assert len(curve["curves"]["d~"][0]) == 6

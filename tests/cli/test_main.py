@@ -19,7 +19,7 @@ import pytest
 
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
-from bisimetric.cli._main import COMMANDS, GROUP_HELP
+from bisimetric.cli._main import COMMANDS, GROUP_HELP, parse
 from tests.commands import Run, started
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_help_ends_with_examples_that_parse(run: Run, path: tuple[str, ...]) -> 
     for example in examples:
         words = example.split()
         assert tuple(words[: len(path)]) == path
-        assert run(*words, "--help").code == 0
+        assert callable(parse(words))
 
 
 def test_worlds_lists_every_world_with_its_options(run: Run) -> None:

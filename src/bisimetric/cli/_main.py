@@ -170,9 +170,19 @@ def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"bisimetric {__version__}")
         return 0
+    return parse(arguments)() or 0
+
+
+def parse(arguments: Sequence[str]) -> Callable[[], int | None]:
+    """Return the call that a command line requests.
+
+    Raises:
+        ParseError: if it cannot be parsed.
+        SystemExit: after `--help`.
+    """
     try:
         with capture_parse_errors(arguments, COMMANDS):
-            job: Callable[[], int | None] = _build_application().cli(
+            call: Callable[[], int | None] = _build_application().cli(
                 prog="bisimetric", description=DESCRIPTION, args=arguments, config=CONFIG
             )
     except SystemExit as stop:
@@ -180,7 +190,7 @@ def _run(arguments: list[str]) -> int:
             print(_format_examples(arguments))
         sys.stdout.flush()
         raise
-    return job() or 0
+    return call
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -21,6 +21,9 @@ WIDE_COLUMNS = "10000"
 """Width of a terminal in which tyro breaks no line."""
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+UNKNOWN = re.compile(
+    r"Unrecognized (?:or misplaced )?options: (.*?)(?: Arguments are applied to .*)?"
+)
 NUMBER_MESSAGES = {
     r"could not convert string to float: ('.*')": r"\1 is not a number",
     r"invalid literal for int\(\) with base 10: ('.*')": r"\1 is not a whole number",
@@ -103,9 +106,11 @@ def describe_error(box: str, arguments: Sequence[str], commands: Commands) -> st
     command = _find_command(arguments, commands)
     parts = _split_box(box)
     words = _shorten(" ".join(" ".join(parts[0]).split()) if parts else "it cannot be parsed")
-    unknown = re.fullmatch(r"Unrecognized options: (.*)", words)
+    unknown = UNKNOWN.fullmatch(words)
     if unknown is not None:
-        words = f"unknown argument {unknown[1]}{_suggest(parts[1:], unknown[1], command, commands)}"
+        # Flags of other commands are listed with the command that they were given to.
+        names = re.sub(r" \(applied to [^)]*\)", ",", unknown[1]).rstrip(",")
+        words = f"unknown argument {names}{_suggest(parts[1:], names, command, commands)}"
     elif words.startswith("Missing from"):
         # The options are indented once, what they mean is indented twice.
         names = [line.strip() for line in parts[0] if re.match(r" {4}\S", line)]
