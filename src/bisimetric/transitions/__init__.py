@@ -140,7 +140,7 @@ class Transitions:
             names=_validation.validate_names("state", names, num_states, bool(ended.any())),
             action_names=_validation.validate_names("action", action_names, num_actions),
             positions=_validation.validate_positions(positions, num_states),
-            made=_validation.validate_metadata({} if metadata is None else metadata),
+            metadata=_validation.validate_metadata({} if metadata is None else metadata),
         )
 
     def _set_fields(self, **fields: Any) -> None:
