@@ -1,4 +1,4 @@
-"""Aggregated MDPs: what is promised is kept, on thousands of MDPs and on paper."""
+"""Aggregated MDPs: the bounds hold, on thousands of MDPs and on hand-made ones."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_promises_are_kept(kind: str, mdp: MDP, share: float) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(mdp=MDPS, clusters=st.integers(1, 6))
-def test_without_a_measurement_no_less_is_promised(mdp: MDP, clusters: int) -> None:
+def test_without_measurement_the_bound_is_no_smaller(mdp: MDP, clusters: int) -> None:
     d, clusters = exact.lax(mdp), min(clusters, mdp.num_states)
     found = uses.aggregate(mdp, d, clusters=clusters)
     unsolved = uses.aggregate(mdp, d, clusters=clusters, measure=False)
@@ -136,7 +136,7 @@ class TestByHand:
 
     def test_bisimulation(self) -> None:
         # d~(s, t) = 0.3. s stands for both, and action 0 is taken: t loses 0.3. r + delta = 0.6,
-        # and action 0 is the best of s by 0.1: 0.5 is promised, since z has no regret.
+        # and action 0 is the best of s by 0.1: the bound is 0.5, since z has no regret.
         found = uses.aggregate(self.mdp, exact.bisimulation(self.mdp), clusters=2)
         assert found.labels.tolist() == [0, 0, 1]
         assert found.representatives.tolist() == [0, 2]
@@ -270,7 +270,7 @@ class TestWithoutAProof:
         assert (found.kind, found.regret_bound, found.value_bound) == (None, math.inf, math.inf)
         assert found.regret > 0
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
-        assert "nothing is proven of these distances, so nothing is promised" in str(found)
+        assert "there is no regret bound" in str(found)
         assert "no promise" in repr(found)
 
     def test_an_estimate(self) -> None:
@@ -307,7 +307,9 @@ class TestWithoutAProof:
 
     def test_what_knows_how_to_be_a_distance(self) -> None:
         class Network:
-            def distance(self) -> Distance:
+            def table(self, x: Any, y: Any) -> None: ...
+
+            def to_distance(self) -> Distance:
                 return dataclasses.replace(exact.bisimulation(mdp), error=math.inf)
 
         mdp = self.mdp
@@ -324,10 +326,10 @@ class TestWords:
         found = uses.aggregate(self.mdp, self.d, clusters=12, rule="complete")
         assert repr(found) == (
             f"Aggregation(31 states in {len(found)} classes by bisimulation, complete, loss "
-            f"{found.regret:.4g}, at most {found.regret_bound:.4g} promised)"
+            f"{found.regret:.4g}, proven at most {found.regret_bound:.4g})"
         )
         lines = str(found).splitlines()
-        assert [each.split()[0] for each in lines[:4]] == ["classes", "radius", "values", "loss"]
+        assert [each.split()[0] for each in lines[:4]] == ["classes", "radius", "values", "regret"]
         assert lines[3].endswith("what the policy loses of V*")
         for array in (found.labels, found.representatives, found.policy, found.diameters):
             assert not array.flags.writeable
@@ -385,5 +387,5 @@ class TestRefusals:
     def test_a_table_that_is_none(self) -> None:
         bad = self.d.values.copy()
         bad[4, 7] = np.nan
-        with pytest.raises(InputError, match=r"uses.aggregate: the table has nan at \[4, 7\]"):
+        with pytest.raises(InputError, match=r"uses.aggregate: .*matrix has nan at \[4, 7\]"):
             uses.aggregate(self.mdp, bad, clusters=3)

@@ -1,4 +1,4 @@
-"""The records behind `uses.explore`: visits of states, and a memory of observations."""
+"""The records behind `uses.bonus`: visit counts of states and a memory of observations."""
 
 from __future__ import annotations
 
@@ -193,9 +193,9 @@ def test_the_radius_is_the_median_of_what_is_above_0() -> None:
 def test_bad_tables_and_words_are_refused() -> None:
     broken = 1 - np.eye(3)
     broken[0, 1] = np.nan
-    with pytest.raises(InputError, match=r"uses\.explore: the table has nan at \[0, 1\]"):
+    with pytest.raises(InputError, match=r"uses\.bonus: .*matrix has nan at \[0, 1\]"):
         uses.VisitCounts.from_distance(broken)
-    with pytest.raises(InputError, match=r"uses\.explore: the table is float64 of shape \(2, 3\)"):
+    with pytest.raises(InputError, match=r"uses\.bonus: .*matrix is float64 of shape \(2, 3\)"):
         uses.VisitCounts.from_distance(np.ones((2, 3)))
     for radius in (-1.0, math.nan, math.inf, "wide"):
         with pytest.raises(InputError, match=r"radius is .* and must be a number, at least 0"):

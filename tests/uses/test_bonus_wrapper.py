@@ -1,4 +1,4 @@
-"""`uses.explore`: the wrapper around environments of Gymnasium and MiniGrid."""
+"""`uses.bonus`: the wrapper around environments of Gymnasium and MiniGrid."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_what_does_not_fit_is_refused(lake: Distance) -> None:
         with pytest.raises(InputError, match=r"scale is .* and must be a number, at least 0"):
             uses.bonus("FrozenLake-v1", lake, scale=scale)  # type: ignore[arg-type]
     broken = np.full((16, 16), math.nan)
-    with pytest.raises(InputError, match=r"uses\.explore: the table has nan at \[0, 0\]"):
+    with pytest.raises(InputError, match=r"uses\.bonus: .*matrix has nan at \[0, 0\]"):
         uses.bonus("FrozenLake-v1", broken)
     with pytest.raises(InputError, match="there is no environment 'Lake-v1'"):
         uses.bonus("Lake-v1", lake)

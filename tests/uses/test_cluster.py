@@ -259,7 +259,7 @@ class TestRefusals:
         ],
     )
     def test_options(self, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(InputError, match=f"uses.labels: .*{message}"):
+        with pytest.raises(InputError, match=f"uses.cluster: .*{message}"):
             uses.cluster(np.zeros((2, 2)), **options)
 
     @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_what_is_left_goes_to_first_steps_then_to_second_ones_and_so_on() -> Non
 def test_the_kept_steps_say_where_they_come_from() -> None:
     steps = Transitions([0, 1], [0, 0], [0, 0], [1, 0], [True, False], metadata={"key": 3})
     found = uses.compress(steps, [[0, 2.5], [2.5, 0]], 1)
-    assert found.transitions.metadata == {"key": 3, "thinned": {"from": 2, "radius": 2.5}}
+    assert found.transitions.metadata == {"key": 3, "compression": {"original_size": 2, "radius": 2.5}}
     assert found.transitions.num_states == 2
     assert repr(found) == "Compressed(1 of 2 steps, radius 2.5)"
     assert found.metadata["keep"] == 1
@@ -228,7 +228,7 @@ def observed(size: int) -> Transitions:
     return Transitions(x, rng.integers(3, size=size), np.zeros(size), x, [False] * size)
 
 
-def test_a_learned_distance_is_asked_for_observations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learned_distance_compares_observations(monkeypatch: pytest.MonkeyPatch) -> None:
     from bisimetric.uses import _compress
 
     steps, network = observed(400), Network()
@@ -244,7 +244,7 @@ def test_a_learned_distance_is_asked_for_observations(monkeypatch: pytest.Monkey
     assert network.asked == len(found.radii) == 30
     assert (found.value_function, found.value_gap) == (None, None)
     assert math.isinf(found.value_bound)
-    monkeypatch.setattr(_compress, "CHUNK", 7)
+    monkeypatch.setattr(_compress, "CHUNK_SIZE", 7)
     again = uses.compress(steps, Network(), 30)
     assert (again.indices == found.indices).all()
 
@@ -303,10 +303,10 @@ def test_too_much_and_too_little_is_refused(keep: Any, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ([[0, 1], [2, 0]], r"the table has 1 at \[0, 1\] and 2 at \[1, 0\]"),
-        ([[0, -1], [-1, 0]], r"the table has -1 at \[0, 1\]"),
-        ([[0, math.nan], [1, 0]], r"the table has nan at \[0, 1\]"),
-        ([[0, 1], [1, 3]], r"the table has 3 at \[1, 1\]"),
+        ([[0, 1], [2, 0]], r"matrix has 1 at \[0, 1\] and 2 at \[1, 0\]"),
+        ([[0, -1], [-1, 0]], r"matrix has -1 at \[0, 1\]"),
+        ([[0, math.nan], [1, 0]], r"matrix has nan at \[0, 1\]"),
+        ([[0, 1], [1, 3]], r"matrix has 3 at \[1, 1\]"),
         (np.zeros((5, 5)), "the data has 2 states and the distance 5; give that of the same"),
         ([[0]], "the data has 2 states and the distance 1"),
     ],
@@ -362,7 +362,7 @@ def test_an_estimate_is_no_proof() -> None:
     )
 
 
-def test_nothing_is_promised_of_states_that_nobody_lived_in() -> None:
+def test_unvisited_states_have_no_value_bound() -> None:
     mdp = worlds.load("mirrored-rooms")
     d, steps = exact.bisimulation(mdp), steps_of(mdp, 200, key=0)
     everything = np.ones(d.values.shape, np.bool_)

@@ -78,7 +78,7 @@ def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
 def test_own_steps_count_until_they_pay_differently(
     rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "FIRST", 100)
+    monkeypatch.setattr(experiment, "FIRST_UPDATE", 100)
     sparse = rooms.replace(R=np.maximum(rooms.R, 0.0))
     own, counts = (
         taken(sparse, ExplorationArm(source), 1500) for source in ("own steps", "states")
