@@ -251,13 +251,13 @@ class TestTheRooms:
         d = exact.lax(mdp)
         curve = uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[31, 4, 4], rule="medoids")
         assert [len(each) for each in curve.aggregations["d_lax"]] == [4, 31]
-        with pytest.raises(InputError, match="there are no distances"):
+        with pytest.raises(InputError, match="distances is empty"):
             uses.aggregation_curve(mdp, {})
-        with pytest.raises(InputError, match="there are no numbers of clusters"):
+        with pytest.raises(InputError, match="clusters is empty"):
             uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[])
-        with pytest.raises(InputError, match="40 clusters are asked for"):
+        with pytest.raises(InputError, match="clusters is 40 and must be at most"):
             uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[40])
-        with pytest.raises(InputError, match="the states have no map"):
+        with pytest.raises(InputError, match="the MDP has no positions"):
             uses.manhattan_distances(mdp.replace(positions=None))
 
 
@@ -276,9 +276,9 @@ class TestWithoutAProof:
     def test_an_estimate(self) -> None:
         d = exact.bisimulation(self.mdp, samples=3)
         assert math.isinf(uses.aggregate(self.mdp, d, clusters=9).regret_bound)
-        with pytest.raises(InputError, match=r"proof=True asks for a promise, and nothing is prov"):
+        with pytest.raises(InputError, match=r"proof=True requires a proven error"):
             uses.aggregate(self.mdp, d, clusters=9, proof=True)
-        with pytest.raises(InputError, match=r"nothing is proven"):
+        with pytest.raises(InputError, match="proof=True requires a proven error"):
             uses.aggregate(self.mdp, d.values, clusters=9, proof=True)
 
     def test_a_distance_of_a_policy_that_nobody_knows(self) -> None:
@@ -360,7 +360,9 @@ class TestRefusals:
         ],
     )
     def test_another_mdp(self, change: dict[str, Any], message: str) -> None:
-        with pytest.raises(InputError, match=f"d is of another MDP: ({message}); give the MDP"):
+        with pytest.raises(
+            InputError, match=f"d belongs to another MDP: ({message}); pass the MDP"
+        ):
             uses.aggregate(self.mdp.replace(**change), self.d, clusters=3)
 
     def test_another_size(self) -> None:
@@ -368,7 +370,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="another MDP: it has 31 states and this one 3"):
             uses.aggregate(small, self.d, clusters=2)
 
-    def test_what_names_and_maps_are_has_no_say(self) -> None:
+    def test_names_and_positions_are_irrelevant(self) -> None:
         bare = self.mdp.replace(names=None, positions=None)
         assert len(uses.aggregate(bare, self.d, clusters=3)) == 3
 
@@ -376,7 +378,7 @@ class TestRefusals:
         ("options", "message"),
         [
             ({}, "neither is given"),
-            ({"clusters": 32}, "32 clusters are asked for and there are 31 states"),
+            ({"clusters": 32}, "clusters is 32 and must be at most .* 31"),
             ({"radius": -1}, "radius is -1"),
         ],
     )

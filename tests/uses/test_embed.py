@@ -253,7 +253,7 @@ class Network:
 def test_a_network_need_not_know_that_a_state_is_itself() -> None:
     found = uses.embed(Network(), 1)
     assert np.allclose(found.coordinates, [[1.0], [-1.0]])
-    with pytest.raises(InputError, match="value_bound requires .* proven error"):
+    with pytest.raises(InputError, match=r"value_bound requires .* proven error"):
         found.value_bound(0, 1)
 
 
@@ -261,9 +261,9 @@ def test_a_network_need_not_know_that_a_state_is_itself() -> None:
     ("table", "complaint"),
     [
         ([[0, 1], [2, 0]], r"uses.embed: .*matrix has 1 at \[0, 1\] and 2 at \[1, 0\]"),
-        ([[0, -1], [-1, 0]], r"has -1 at \[0, 1\] and distances must be finite and at least 0"),
+        ([[0, -1], [-1, 0]], r"has -1 at \[0, 1\] and must be finite and at least 0"),
         ([[0, np.nan], [1, 0]], r"has nan at \[0, 1\]"),
-        ([[0, 1], [1, 0.5]], r"has 0.5 at \[1, 1\] and a point is at distance 0 of itself"),
+        ([[0, 1], [1, 0.5]], r"has 0.5 at \[1, 1\] and must be 0 on the diagonal"),
         ([0, 1], r"of shape \(2,\) and must be square"),
     ],
 )
@@ -278,12 +278,12 @@ def test_bad_arguments_are_refused() -> None:
         uses.embed(table, 0)
     with pytest.raises(InputError, match="method is 'tsne' and must be classical or metric"):
         uses.embed(table, method="tsne")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="key is -1"):
+    with pytest.raises(InputError, match="seed is -1"):
         uses.embed(table, seed=-1)
-    with pytest.raises(InputError, match=r"steps is 1\.5"):
+    with pytest.raises(InputError, match=r"max_iterations is 1\.5"):
         uses.embed(table, max_iterations=1.5)  # type: ignore[arg-type]
     mico = exact.mico(worlds.load("random", states=5, successors=2), np.zeros(5, int))
-    with pytest.raises(InputError, match="of a MICo distance U take"):
+    with pytest.raises(InputError, match="for a MICo distance U use"):
         uses.embed(mico)
 
 

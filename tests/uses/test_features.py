@@ -104,15 +104,15 @@ def test_least_squares_is_that_of_the_normal_equations() -> None:
 
 def test_bad_arguments_are_refused() -> None:
     table = [[0, 1], [1, 0]]
-    with pytest.raises(InputError, match="form is 'soft' and must be clusters or radial"):
+    with pytest.raises(InputError, match="basis is 'soft' and must be clusters or radial"):
         features.build_features(table, 1, basis="soft")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="number is 0 and must be a whole number, at least 1"):
+    with pytest.raises(InputError, match="num_features is 0 and must be a whole number"):
         features.build_features(table, 0)
     with pytest.raises(InputError, match=r"uses.features: .*matrix has 3 at \[0, 1\]"):
         features.build_features([[0, 3], [1, 0]], 1)
     with pytest.raises(InputError, match=r"features have shape \(2,\) and values \(2,\)"):
         features.predict_values([1, 2], [1, 2])
-    with pytest.raises(InputError, match="must be finite numbers, and some are not"):
+    with pytest.raises(InputError, match="must be finite, and some are not"):
         features.predict_values([[1.0], [math.nan]], [1, 2])
     wrong: list[Any] = [[], [2], [-1], [0.5], [True]]
     for states in wrong:

@@ -170,7 +170,7 @@ def test_what_cannot_be_solved_is_refused() -> None:
     mdp = worlds.load("pessimism")
     d = exact.bisimulation(mdp)
     ended = Transitions([0, 1], [0, 1], [0, 0], [1, 2], [False, True], num_states=3)
-    with pytest.raises(InputError, match="the distance does not know their end"):
+    with pytest.raises(InputError, match="have a terminal state and d does not"):
         solve_replay(ended, d)
     with pytest.raises(InputError, match="d is ndarray and must be a Distance"):
         solve_replay(ended, d.values)  # type: ignore[arg-type]
