@@ -55,4 +55,4 @@ def test_stochastic_data_raise_and_suggest_exact() -> None:
     slippery = datasets.rollout("FrozenLake-v1", steps=500, is_slippery=True)
     with pytest.raises(ValueError, match=r"led to .* use exact.bisimulation\(transitions.to_mdp"):
         sampled.bisimulation(slippery)
-    assert not slippery.to_mdp(unseen="lacking").is_deterministic
+    assert not slippery.to_mdp(unseen="missing").is_deterministic

@@ -1,4 +1,4 @@
-"""`uses.explore` with a distance that a network learned."""
+"""`uses.bonus` with a distance that a network learned."""
 
 from __future__ import annotations
 

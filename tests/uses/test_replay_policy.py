@@ -55,7 +55,7 @@ def slow_model(steps: Transitions, d: Distance, found: ReplayPolicy) -> None:
     st.integers(1, 30),
     st.integers(0, 99),
 )
-def test_no_policy_loses_more_than_is_promised(mdp: MDP, number: int, key: int) -> None:
+def test_no_regret_exceeds_its_bound(mdp: MDP, number: int, key: int) -> None:
     steps, d = steps_of(mdp, number, key), exact.bisimulation(mdp)
     found = solve_replay(steps, d)
     slow_model(steps, d, found)
@@ -69,13 +69,13 @@ def test_no_policy_loses_more_than_is_promised(mdp: MDP, number: int, key: int) 
 @given(deterministic_mdps(), st.integers(1, 12), st.integers(0, 99))
 def test_the_promise_is_finite_where_every_action_was_kept(mdp: MDP, number: int, key: int) -> None:
     d, steps = exact.bisimulation(mdp), every_step(mdp)
-    thinned = uses.compress(steps, d, max(mdp.num_actions, min(number, len(steps))))
-    found = solve_replay(thinned.transitions, d)
+    coreset = uses.compress(steps, d, max(mdp.num_actions, min(number, len(steps))))
+    found = solve_replay(coreset.transitions, d)
     assert np.isfinite(found.regret_bound).all()
     error = planning.optimal_values(mdp, tol=1e-3).error
     assert (found.regret <= found.regret_bound + 3 * error).all()
     # Twice the promise of values, over all steps to come, is a bound as well, and never better.
-    most = 2 * (thinned.value_bound + error) / (1 - mdp.discount) ** 2
+    most = 2 * (coreset.value_bound + error) / (1 - mdp.discount) ** 2
     assert (found.regret_bound <= most * (1 + 1e-6) + 1e-6).all()
 
 
@@ -145,14 +145,14 @@ def test_copies_of_states_are_enough() -> None:
     there = np.vstack([rooms.next_state + states, rooms.next_state])
     twice = MDP.deterministic(there, np.vstack([rooms.R] * 2), discount=0.9)
     d = exact.bisimulation(twice)
-    thinned = uses.compress(every_step(twice), d, rooms.R.size)
-    assert thinned.radius == 0
-    assert solve_replay(thinned.transitions, d).regret.max() < 1e-9
+    coreset = uses.compress(every_step(twice), d, rooms.R.size)
+    assert coreset.radius == 0
+    assert solve_replay(coreset.transitions, d).regret.max() < 1e-9
 
 
 def test_the_end_stays_the_end() -> None:
     steps = Transitions([0, 1, 1], [0, 0, 1], [0, 1, 5], [1, 0, 1], [False, True, False])
-    d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="lacking"))
+    d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="missing"))
     found = solve_replay(steps, d)
     assert found.model.P[[4, 5]].toarray().tolist() == [[0, 0, 1]] * 2
     assert not found.model.R[2].any()
@@ -170,7 +170,7 @@ def test_what_cannot_be_solved_is_refused() -> None:
     mdp = worlds.load("pessimism")
     d = exact.bisimulation(mdp)
     ended = Transitions([0, 1], [0, 1], [0, 0], [1, 2], [False, True], num_states=3)
-    with pytest.raises(InputError, match="the distance does not know their end"):
+    with pytest.raises(InputError, match="have a terminal state and d does not"):
         solve_replay(ended, d)
     with pytest.raises(InputError, match="d is ndarray and must be a Distance"):
         solve_replay(ended, d.values)  # type: ignore[arg-type]
