@@ -11,7 +11,7 @@ import pytest
 from bisimetric.learned import LearnedDistance
 from bisimetric.transitions import Transitions
 from tests.commands import Run, refused
-from tests.twins import compiled_in_a_hurry  # noqa: F401 - a fixture
+from tests.twins import compile_quickly  # noqa: F401 - a fixture
 
 AGENT = """
 import numpy as np

@@ -24,7 +24,7 @@ from tests.simple_agents import ChecksumAgent
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", ChecksumAgent("Pong", patience=8), max_steps=300)
+    return play("Pong", ChecksumAgent("Pong", repeat=8), max_steps=300)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ RIGHT = 2 * MARGIN + WIDE
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", ChecksumAgent("Pong", patience=8), max_steps=STEPS)
+    return play("Pong", ChecksumAgent("Pong", repeat=8), max_steps=STEPS)
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def describe_learned(
     learned: LearnedDistance, distance: Distance | None, training: TrainingSummary
 ) -> Iterator[Fact | str]:
     """Yield the source, the network, its training, and its deviation from a distance."""
-    from bisimetric.learned.learned_distance import EVALUATION_BATCH
+    from bisimetric.learned.evaluation import EVALUATION_BATCH
 
     metadata = normalise_metadata(learned.metadata)
     source = training.source
@@ -119,7 +119,7 @@ def describe_learned(
 
 def describe_sampled_largest(quality: Quality) -> Fact:
     """Return the largest distance among a sample of pairs."""
-    from bisimetric.learned.learned_distance import EVALUATION_BATCH
+    from bisimetric.learned.evaluation import EVALUATION_BATCH
 
     text = f"{quality.max_distance:.3g}, among the pairs of {EVALUATION_BATCH} sampled transitions"
     return Fact("largest", text, {"distance": float(quality.max_distance)})

@@ -113,8 +113,8 @@ def describe_error(box: str, arguments: Sequence[str], commands: Commands) -> st
         words = f"unknown argument {names}{_suggest(parts[1:], names, command, commands)}"
     elif words.startswith("Missing from"):
         # The options are indented once, what they mean is indented twice.
-        names = [line.strip() for line in parts[0] if re.match(r" {4}\S", line)]
-        words = f"missing {' and '.join(names)}"
+        missing = [line.strip() for line in parts[0] if re.match(r" {4}\S", line)]
+        words = f"missing {' and '.join(missing)}"
     words = words.rstrip(".!")
     more = " See" if words.endswith("?") else "; see"
     return f"{words}{more} `{' '.join(['bisimetric', *command, '--help'])}`."

@@ -143,7 +143,7 @@ def _describe(
         normalise_metadata,
     )
     from bisimetric.cli.report import Fact, emit_values, format_count
-    from bisimetric.learned.learned_distance import EVALUATION_BATCH
+    from bisimetric.learned.evaluation import EVALUATION_BATCH
     from bisimetric.paper.atari.learning import evaluate_metric
 
     metadata, history = normalise_metadata(learned.metadata), learned.history
