@@ -69,7 +69,7 @@ def test_a_page_of_one_state(show: Open) -> None:
     expect(page.locator("main svg:not(.states-map)")).to_have_count(0)
 
 
-def test_losses_that_are_all_0_have_a_whole_axis(show: Open) -> None:
+def test_regrets_that_are_all_0_have_a_whole_axis(show: Open) -> None:
     page = show(
         explorer.render_page(
             exact.bisimulation(MDP.deterministic([[0], [0]], [[1], [0]], discount=0.5))
@@ -93,7 +93,7 @@ def test_a_table_without_a_world(show: Open) -> None:
     page.locator("#tab-values").click()
     expect(page.locator("#view-values")).to_contain_text("has no values")
     page.locator("#tab-groups").click()
-    expect(page.locator("#loss")).to_have_text("not measured")
+    expect(page.locator("#regret")).to_have_text("not measured")
     page.locator("#tab-distances").click()
     page.locator("#view-distances svg.states-map").focus()
     page.keyboard.press("Escape")

@@ -197,10 +197,10 @@ def test_a_slider_merges_states(show: Open, rooms: Distance) -> None:
         seen.append(int(words.split()[0]))
         true = uses.aggregate(rooms.mdp, rooms, radius=radius * (1 + 1e-4), rule="complete")
         assert seen[-1] == len(true)
-        shown = page.locator("#loss").text_content() or ""
+        shown = page.locator("#regret").text_content() or ""
         assert float(shown) == pytest.approx(true.regret, rel=1e-3, abs=1e-9)
-        promised = page.locator("#promised").text_content() or ""
-        assert float(promised.split()[-1]) == pytest.approx(true.regret_bound, rel=1e-3, abs=1e-6)
+        bound = page.locator("#bound").text_content() or ""
+        assert float(bound.split()[-1]) == pytest.approx(true.regret_bound, rel=1e-3, abs=1e-6)
     assert seen[0] > seen[1] > seen[2] > seen[3] == 1
     hover(page, 4, "groups")
     expect(page.locator("#tip")).to_contain_text("in a class of 31 states")

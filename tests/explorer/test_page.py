@@ -91,8 +91,8 @@ def test_a_plain_table_is_shown_as_points() -> None:
     assert data["map"] is None
     assert np.argsort(xs).tolist() in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0])
     assert data["tables"][0]["steps"] is None
-    assert data["tables"][0]["groups"]["steps"][0]["loss"] is None
-    assert data["tables"][0]["groups"]["unsaid"] == "A table without a world has no values to lose."
+    assert data["tables"][0]["groups"]["steps"][0]["regret"] is None
+    assert data["tables"][0]["groups"]["unsaid"] == "A matrix without an MDP has no regret."
     assert data["stress"] == pytest.approx(0, abs=1e-6)
 
 
@@ -119,7 +119,7 @@ def test_distances_of_a_policy_carry_its_chain(kind: str) -> None:
 
 def test_other_worlds_are_refused_and_other_numbers_said(rooms: Distance) -> None:
     other = exact.bisimulation(worlds.load("pessimism"))
-    with pytest.raises(InputError, match=r"e is of another world than d~: it has 3 states"):
+    with pytest.raises(InputError, match=r"e is of another MDP than d~: it has 3 states"):
         explorer.render_page(rooms, comparisons={"e": other})
     names = ("other", *(rooms.mdp.names or ())[1:])
     renamed = dataclasses.replace(rooms, mdp=rooms.mdp.replace(names=names))
@@ -127,7 +127,7 @@ def test_other_worlds_are_refused_and_other_numbers_said(rooms: Distance) -> Non
         explorer.render_page(rooms, comparisons={"e": renamed})
     slower = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.5))
     (note,) = explorer.build_page({"d": rooms, "e": slower}).notes
-    assert note == "The world of e is another one: its discount is 0.5 and not 0.9."
+    assert note == "The MDP of e differs: its discount is 0.5 and not 0.9."
     assert explorer.build_page({"d": rooms, "e": exact.lax(rooms.mdp)}).notes == ()
     with pytest.raises(InputError, match=r"the table is of another world|it has 3 states, and not"):
         explorer.render_page(rooms, comparisons={"e": np.zeros((3, 3))})
@@ -152,7 +152,7 @@ def test_tables_from_experience_are_matched_by_name() -> None:
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ([[0.0, np.nan], [np.nan, 0.0]], r"explorer.page: the table has nan at \[0, 1\]"),
+        ([[0.0, np.nan], [np.nan, 0.0]], r"explorer.render_page: .* has nan at \[0, 1\]"),
         ([[0.0, -1.0], [-1.0, 0.0]], r"has -1 at \[0, 1\] and distances must be finite"),
         ([[0.0, 1.0], [2.0, 0.0]], r"must be symmetric"),
         ([0.0, 1.0], r"must be square"),
@@ -169,7 +169,7 @@ def test_a_distance_with_nan_is_refused() -> None:
     d = Distance(np.array([[0.0, np.nan], [np.nan, 0.0]]), 0.0, "bisimulation", mdp)
     with pytest.raises(InputError, match=r"nan at \[0, 1\]"):
         explorer.render_page(d)
-    with pytest.raises(InputError, match=r"explorer.page: second: the table has nan"):
+    with pytest.raises(InputError, match=r"explorer.render_page: second: .* has nan"):
         explorer.render_page(exact.bisimulation(mdp), comparisons={"second": d})
 
 
@@ -195,8 +195,7 @@ def test_more_states_are_sampled_and_that_is_said() -> None:
     page = explorer.build_page({"d": d})
     assert (page.num_shown, page.num_states) == (2_000, 2_300)
     assert page.notes == (
-        "The page shows 2,000 of 2,300 states, in patches; where a path leaves them it is not "
-        "followed.",
+        "The page shows 2,000 of 2,300 states, in patches; paths are not followed outside of them.",
     )
     data = carried(page.html)
     assert len(data["names"]) == 2_000
@@ -209,7 +208,7 @@ def test_more_states_are_sampled_and_that_is_said() -> None:
     assert plain.notes == ("The page shows 2,000 of 2,300 states, at equal steps.",)
 
 
-def test_losses_are_those_of_aggregate(rooms: Distance) -> None:
+def test_regrets_are_those_of_aggregate(rooms: Distance) -> None:
     (table,) = carried(explorer.render_page(rooms))["tables"]
     found = table["groups"]
     labels = np.frombuffer(base64.b64decode(found["labels"]), "<u2").reshape(-1, 31)
@@ -218,7 +217,7 @@ def test_losses_are_those_of_aggregate(rooms: Distance) -> None:
         true = uses.aggregate(rooms.mdp, rooms, radius=step["radius"], rule="complete")
         assert (each == true.labels).all()
         assert step["classes"] == len(true)
-        assert (step["promised"], step["loss"]) == pytest.approx((true.regret_bound, true.regret))
+        assert (step["bound"], step["regret"]) == pytest.approx((true.regret_bound, true.regret))
     # Finest first, and every class is a part of one of the next.
     for fine, coarse in itertools.pairwise(labels):
         assert len(set(zip(fine.tolist(), coarse.tolist(), strict=True))) == fine.max() + 1
@@ -235,10 +234,10 @@ def test_thresholds_reach_from_all_alone_to_all_together() -> None:
     assert uses.cluster(table, radius=found[-1], rule="complete").max() == 0
 
 
-def test_nothing_is_promised_where_nothing_is_proven() -> None:
+def test_no_bound_without_a_proof() -> None:
     (table,) = carried(explorer.render_page(grid(3, 3)))["tables"]
-    assert {step["promised"] for step in table["groups"]["steps"]} == {None}
-    assert "nothing is promised" in table["groups"]["unsaid"]
+    assert {step["bound"] for step in table["groups"]["steps"]} == {None}
+    assert "no regret bound" in table["groups"]["unsaid"]
 
 
 def test_a_distance_shows_itself_in_a_notebook(rooms: Distance) -> None:

@@ -1,12 +1,12 @@
-"""One self-contained page on which a person sees which states behave alike, and why.
+"""A self-contained HTML page that shows which states behave alike, and why.
 
-`page` is the whole of it for one table or several of one world, `small` the version that a
-`Distance` shows in a notebook, `episode` the page of the frames of a game. All return HTML as a
-text that needs no server and no network; `save` writes it.
+`render_page` renders one distance matrix or several of the same MDP, `render_notebook` the version
+that a `Distance` shows in a notebook, `render_episode` the frames of a game. All return HTML that
+needs no server and no network; `save_page` writes it. `build_page` also returns the notes.
 
 >>> from bisimetric import exact, explorer, worlds
 >>> d = exact.bisimulation(worlds.load("pessimism"))
->>> explorer.page(d).startswith("<!doctype html>")
+>>> explorer.render_page(d).startswith("<!doctype html>")
 True
 """
 

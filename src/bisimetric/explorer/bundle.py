@@ -1,4 +1,4 @@
-"""The parts of a page, put together into one file: scripts, styles and data, and nothing run."""
+"""Bundle scripts, styles and data into one HTML file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ EXPORT_KEYWORDS = re.compile(r"^export ", re.MULTILINE)
 def assemble_page(
     title: str, scripts: Sequence[str], data: Mapping[str, Any], *, charts: bool = True
 ) -> str:
-    """One HTML page: the scripts in this order, with what they draw.
+    """Return one HTML page with the scripts in this order and their data.
 
-    What a browser may run is listed by its hash in the policy of the page; all else, such as a
-    name that looks like a script, is text to it, and it may ask the network for nothing.
+    The content security policy lists the hashes of the scripts that a browser may run; anything
+    else, such as a name that looks like a script, is text. No network access is allowed.
 
-    >>> text = assembled("</title><b>", [], {"names": ["</script><script>alert(1)</script>"]})
+    >>> text = assemble_page("</title><b>", [], {"names": ["</script><script>alert(1)</script>"]})
     >>> "alert(1)" in text, "<script>alert(1)" in text, "<b>" in text
     (True, False, False)
     """
@@ -50,23 +50,37 @@ def assemble_page(
 
 
 def join_modules(names: Sequence[str]) -> str:
-    """Modules as one script: what they import from each other stands above them."""
+    """Join modules into one script; each must come after those that it imports from."""
     texts = [(PARTS / name).read_text("utf-8") for name in names]
     bare = [EXPORT_KEYWORDS.sub("", IMPORT_STATEMENTS.sub("", text)) for text in texts]
     return '"use strict";\n(() => {\n' + "\n".join(bare) + "})();\n"
 
 
 def encode_json(data: Any) -> str:
-    """JSON that may stand inside of an element: no `<` in it ends the element.
+    """Encode data as JSON without `<`, which could end the surrounding element.
 
-    >>> as_json({"name": "</script>"})
+    >>> encode_json({"name": "</script>"})
     '{"name":"\\\\u003c/script>"}'
     """
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def save_page(page: str, path: str | os.PathLike[str]) -> None:
-    """Writes a page; the file appears whole or not at all."""
+    """Write a page; the file is replaced atomically.
+
+    Args:
+        page: the HTML.
+        path: of the file.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_page("<!doctype html>", Path(folder, "page.html"))
+    ...     Path(folder, "page.html").read_text()
+    '<!doctype html>'
+    """
     with write_atomically(path) as beside:
         beside.write_text(page, encoding="utf-8", newline="\n")
 

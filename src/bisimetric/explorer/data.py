@@ -1,7 +1,4 @@
-"""What a page knows of one table: its numbers, what they prove, its steps and its values.
-
-States in classes by how near they are, at every threshold of a slider, and what that loses.
-"""
+"""The data of a page: distances, accuracy, transitions, values, and classes by threshold."""
 
 from __future__ import annotations
 
@@ -28,21 +25,21 @@ from bisimetric.uses.certificates import describe_mismatch
 from bisimetric.views.layout import KIND_NAMES
 
 MAX_TRANSITIONS = 200_000
-"""Of all tables of a page: more are not carried, and nothing is explained."""
+"""Of all matrices of a page; with more of them, no path is explained."""
 MAX_LISTED_STATES = 3
-"""States that a table lacks, up to which they are named."""
+"""The largest number of missing states that are named."""
 SYMBOLS = {"bisimulation": "d~", "on_policy": "d^π", "lax": "d_lax", "mico": "MICo"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PageDistance:
-    """One table of a page.
+    """One distance of a page.
 
     Attributes:
-        label: what to call it.
-        d: the distance, or None of a plain table.
-        values: (S, S), checked.
-        ids: (m,), the state of this table for each state that is shown, -1 where it has none.
+        label: its name.
+        d: the distance, or None of a plain matrix.
+        values: (S, S), validated.
+        ids: (m,), its state for each state that is shown, -1 where it has none.
     """
 
     label: str
@@ -52,7 +49,7 @@ class PageDistance:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """(m,), whether the table says something of a state that is shown."""
+        """(m,), whether the distances of a shown state are known."""
         found = self.ids >= 0
         if self.d is not None and self.d.coverage is not None:
             found = found & self.d.coverage.visited[self.ids]
@@ -60,11 +57,11 @@ class PageDistance:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the MDP is known, and can be solved."""
+        """Whether all of the MDP is known, so that it can be solved."""
         return self.d is not None and (self.d.coverage is None or self.d.coverage.complete)
 
     def select_values(self) -> NDArray[np.floating]:
-        """The distances (m, m) of the states that are shown, 0 where there are none."""
+        """Return the distances (m, m) of the states that are shown, 0 where there are none."""
         inside = self.ids >= 0
         found = np.zeros((len(self.ids),) * 2, self.values.dtype)
         there = self.ids[inside]
@@ -75,10 +72,10 @@ class PageDistance:
 def match_states(
     first: PageDistance, d: Any, values: NDArray[np.floating], label: str
 ) -> NDArray[Any]:
-    """The states of another table that are those of the first, (m,), -1 where it has none.
+    """Match the states of another distance to those of the first, (m,), -1 where there is none.
 
-    They must have the same names in the same order; of a table from experience, which may lack
-    states or know an end of its own, those with the same names are taken.
+    They must have the same names in the same order; distances from recorded data, which may lack
+    states or have their own terminal state, are matched by name.
     """
     mine = first.d
     if mine is None or not isinstance(d, Distance):
@@ -104,36 +101,36 @@ def match_states(
 
 def _mismatch_error(first: PageDistance, label: str, reason: str) -> InputError:
     return InputError(
-        f"explorer.page: {label} is of another world than {first.label}: {reason}; compare two "
-        "tables of one world."
+        f"explorer.render_page: {label} is of another MDP than {first.label}: {reason}; compare "
+        "distances of one MDP."
     )
 
 
 def describe_differences(first: PageDistance, other: PageDistance) -> list[str]:
-    """How the worlds of two tables with the same states differ, in sentences."""
+    """Describe how the MDPs of two distances between the same states differ, in sentences."""
     if first.d is None or other.d is None:
         return []
-    found = []
-    lacking = first.ids[other.ids < 0]
-    if len(lacking):
-        are = "state is" if len(lacking) == 1 else "states are"
-        some = ", ".join(first.d.mdp.state_name(s) for s in lacking[:MAX_LISTED_STATES].tolist())
-        more = ", ..." if len(lacking) > MAX_LISTED_STATES else ""
-        found.append(f"{len(lacking):,} {are} not in {other.label}: {some}{more}.")
+    notes = []
+    missing = first.ids[other.ids < 0]
+    if len(missing):
+        are = "state is" if len(missing) == 1 else "states are"
+        names = ", ".join(first.d.mdp.state_name(s) for s in missing[:MAX_LISTED_STATES].tolist())
+        more = ", ..." if len(missing) > MAX_LISTED_STATES else ""
+        notes.append(f"{len(missing):,} {are} not in {other.label}: {names}{more}.")
     elif first.d.coverage is None and other.d.coverage is None:
-        words = describe_mismatch(first.d.mdp, other.d.mdp)
-        if words is not None:
-            found.append(f"The world of {other.label} is another one: {words}.")
+        difference = describe_mismatch(first.d.mdp, other.d.mdp)
+        if difference is not None:
+            notes.append(f"The MDP of {other.label} differs: {difference}.")
     elif first.d.mdp.discount != other.d.mdp.discount:
         rates = f"{other.d.mdp.discount:g} and not {first.d.mdp.discount:g}"
-        found.append(f"The world of {other.label} is another one: its discount is {rates}.")
-    return found
+        notes.append(f"The MDP of {other.label} differs: its discount is {rates}.")
+    return notes
 
 
 def build_distance_data(sheet: PageDistance, num_matrices: int) -> dict[str, Any]:
-    """All that a page carries of a table, as one of so many."""
+    """Build the data of one of `num_matrices` distances."""
     d, shown = sheet.d, sheet.select_values()
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "label": sheet.label,
         "kind": "table" if d is None else d.kind,
         "symbol": "d" if d is None else SYMBOLS[d.kind],
@@ -147,15 +144,15 @@ def build_distance_data(sheet: PageDistance, num_matrices: int) -> dict[str, Any
         "steps": None,
     }
     if d is None:
-        found["noSteps"] = "A table without a world has no steps to show."
-        found["noValues"] = "A table without a world has no values to compare with."
-        return found
+        data["noSteps"] = "A matrix without an MDP has no steps to show."
+        data["noValues"] = "A matrix without an MDP has no values to compare with."
+        return data
     if d.coverage is not None and not d.coverage.complete:
-        there = np.where(sheet.ids < 0, 0, sheet.ids)
-        found["determined"] = encode_lower_triangle(d.coverage.determined[np.ix_(there, there)])
-        found["pairError"] = _finite_or_none(d.coverage.error)
-    found |= _build_values(sheet) | _build_steps(sheet, d, num_matrices)
-    return found
+        states = np.where(sheet.ids < 0, 0, sheet.ids)
+        data["determined"] = encode_lower_triangle(d.coverage.determined[np.ix_(states, states)])
+        data["pairError"] = _finite_or_none(d.coverage.error)
+    data |= _build_values(sheet) | _build_steps(sheet, d, num_matrices)
+    return data
 
 
 def _finite_or_none(number: float) -> float | None:
@@ -163,9 +160,9 @@ def _finite_or_none(number: float) -> float | None:
 
 
 def _describe_accuracy(d: Distance | None) -> str:
-    """What is known of the error of a table, in a few words."""
+    """Describe what is proven about the error of a distance."""
     if d is None:
-        return "nothing is known of its error"
+        return "its error is unknown"
     if d.coverage is not None and not d.coverage.complete:
         pairs = f"{d.coverage.num_proven:,} of {d.coverage.num_state_pairs:,} pairs"
         to = f" to {d.coverage.error:.2g}" if d.coverage.num_proven else ""
@@ -180,11 +177,13 @@ def _describe_accuracy(d: Distance | None) -> str:
 
 
 def _build_values(sheet: PageDistance) -> dict[str, Any]:
-    """V of the states that are shown: V^pi for a distance of a policy, else V*."""
+    """Return V of the states that are shown: V^pi for a distance of a policy, else V*."""
     d = sheet.d
     name = "V^π" if d is not None and d.policy is not None else "V*"
     if d is None or not sheet.is_complete:
-        return {"noValues": "Not all steps of this world were seen, so its values are not known."}
+        return {
+            "noValues": "Not all transitions of this MDP were observed, so its values are unknown."
+        }
     if d.policy is not None:
         V = planning.policy_values(d.mdp, d.policy, tol=math.inf)
     else:
@@ -196,123 +195,123 @@ def _build_values(sheet: PageDistance) -> dict[str, Any]:
 
 
 def _build_steps(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[str, Any]:
-    """The steps from the states that are shown, as an explanation follows them."""
+    """Return the transitions from the states that are shown, as an explanation follows them."""
     dynamics = d.mdp
     if d.policy is not None:
-        # A policy may take actions that were never seen; no step is taken there.
+        # A policy may take actions that were never observed; no transition is shown there.
         dynamics = (d.mdp if sheet.is_complete else d.mdp.replace(available=None)).apply_policy(
             d.policy
         )
-    inside = np.flatnonzero(sheet.ids >= 0)
-    place = np.full(d.mdp.num_states, -1, np.int64)
-    place[sheet.ids[inside]] = inside
-    count = dynamics.num_actions
-    there = np.where(sheet.ids < 0, 0, sheet.ids)
-    rows = (there[:, None] * count + np.arange(count)).ravel()
+    shown = np.flatnonzero(sheet.ids >= 0)
+    index_of = np.full(d.mdp.num_states, -1, np.int64)
+    index_of[sheet.ids[shown]] = shown
+    num_actions = dynamics.num_actions
+    states = np.where(sheet.ids < 0, 0, sheet.ids)
+    rows = (states[:, None] * num_actions + np.arange(num_actions)).ravel()
     P = dynamics.normalised_probabilities[rows]
     if P.nnz * num_matrices > MAX_TRANSITIONS:
         return {
-            "noSteps": f"There are {P.nnz:,} transitions, too many for a page; ask `bisimetric "
-            "explain` for the reasons of a pair."
+            "noSteps": f"There are {P.nnz:,} transitions, too many for a page; `bisimetric "
+            "explain` explains a pair."
         }
-    known = None if d.coverage is None else encode_bits(d.coverage.known[there])
-    played = None
+    known = None if d.coverage is None else encode_bits(d.coverage.known[states])
+    policy_actions = None
     if d.policy is not None:
-        mixed = d.policy if d.policy.ndim == 1 else _select_deterministic(d.policy)
-        played = mixed[there].tolist()
+        policy = d.policy if d.policy.ndim == 1 else _select_deterministic(d.policy)
+        policy_actions = policy[states].tolist()
     return {
         "steps": {
             "discount": dynamics.discount,
             "actions": [d.mdp.action_name(a) for a in range(d.mdp.num_actions)],
-            "count": count,
+            "count": num_actions,
             "deterministic": dynamics.is_deterministic,
-            "R": encode_array(dynamics.R[there], "float64"),
+            "R": encode_array(dynamics.R[states], "float64"),
             "rows": encode_array(P.indptr, "int32"),
-            "successors": encode_array(place[P.indices], "int32"),
+            "successors": encode_array(index_of[P.indices], "int32"),
             "probabilities": None if dynamics.is_deterministic else encode_array(P.data, "float64"),
             "available": None
             if dynamics.available is None
-            else encode_bits(dynamics.available[there]),
+            else encode_bits(dynamics.available[states]),
             "known": known,
             "complete": sheet.is_complete,
-            "played": played,
+            "played": policy_actions,
         }
     }
 
 
 def _select_deterministic(policy: NDArray[Any]) -> NDArray[np.int64]:
-    """The action of each state, -1 where a policy mixes several."""
+    """Return the action of each state, -1 where a policy mixes several."""
     found = np.where(np.count_nonzero(policy, axis=1) == 1, policy.argmax(axis=1), -1)
     return np.asarray(found, np.int64)
 
 
 MAX_THRESHOLDS = 40
 MAX_THRESHOLDS_LARGE = 20
-"""Thresholds of a slider, for worlds of more than `LARGE` states."""
+"""For MDPs of more than `LARGE_NUM_STATES` states."""
 LARGE_NUM_STATES = 600
 
 
 def aggregate_at_thresholds(
     sheet: PageDistance, progress: ProgressBar, offset: int
 ) -> dict[str, Any]:
-    """Classes by complete linkage, finest first: every class is a part of one of the next.
+    """Aggregate by complete linkage at increasing thresholds: each class refines one of the next.
 
-    A threshold is the largest distance that two states of a class may have. Losses are null
-    where they are not known, and `unsaid` says why.
+    A threshold is the largest distance between two states of a class. Regrets are null where
+    they are unknown, and `unsaid` says why.
     """
     states = np.flatnonzero(sheet.known)
-    table = sheet.select_values()[np.ix_(states, states)]
-    everyone = sheet.d is not None and np.array_equal(sheet.ids, np.arange(len(sheet.values)))
-    measured = everyone and sheet.is_complete and len(states) == len(sheet.ids)
-    found = []
+    distances = sheet.select_values()[np.ix_(states, states)]
+    all_states = sheet.d is not None and np.array_equal(sheet.ids, np.arange(len(sheet.values)))
+    measured = all_states and sheet.is_complete and len(states) == len(sheet.ids)
+    steps = []
     labels = []
-    for done, radius in enumerate(choose_thresholds(table)):
-        placed = np.full(len(sheet.ids), 65_535)
-        loss: float | None = None
-        promised: float | None = None
+    for index, radius in enumerate(choose_thresholds(distances)):
+        classes_of_states = np.full(len(sheet.ids), 65_535)
+        regret: float | None = None
+        bound: float | None = None
         if measured and sheet.d is not None:
-            each = uses.aggregate(sheet.d.mdp, sheet.d, radius=radius, rule="complete")
-            placed[states] = each.labels
-            loss = each.regret
-            promised = each.regret_bound if math.isfinite(each.regret_bound) else None
+            aggregation = uses.aggregate(sheet.d.mdp, sheet.d, radius=radius, rule="complete")
+            classes_of_states[states] = aggregation.labels
+            regret = aggregation.regret
+            bound = aggregation.regret_bound if math.isfinite(aggregation.regret_bound) else None
         elif len(states):
-            placed[states] = uses.cluster(table, radius=radius, rule="complete")
-        labels.append(placed)
-        classes = int(placed[states].max(initial=-1)) + 1
-        found.append({"radius": radius, "classes": classes, "promised": promised, "loss": loss})
-        progress.set_position(offset + (done + 1) / MAX_THRESHOLDS)
+            classes_of_states[states] = uses.cluster(distances, radius=radius, rule="complete")
+        labels.append(classes_of_states)
+        classes = int(classes_of_states[states].max(initial=-1)) + 1
+        steps.append({"radius": radius, "classes": classes, "bound": bound, "regret": regret})
+        progress.set_position(offset + (index + 1) / MAX_THRESHOLDS)
     unsaid = None
     if not measured:
-        unsaid = "Losses are measured where all steps of a world are known, and here they are not."
+        unsaid = "The regret is unknown: not all transitions of the MDP were observed."
         if sheet.d is None:
-            unsaid = "A table without a world has no values to lose."
-        elif not everyone:
-            unsaid = "Losses need all states, and here are some: see `bisimetric uses aggregate`."
-    elif found[0]["promised"] is None:
-        unsaid = "Nothing is proven of these distances, so nothing is promised."
+            unsaid = "A matrix without an MDP has no regret."
+        elif not all_states:
+            unsaid = "The regret needs all states: see `bisimetric uses aggregate`."
+    elif steps[0]["bound"] is None:
+        unsaid = "Nothing is proven about these distances, so there is no regret bound."
     return {
-        "steps": found,
+        "steps": steps,
         "labels": encode_array(np.stack(labels), "uint16"),
         "unsaid": unsaid,
         "of": "V^π" if sheet.d is not None and sheet.d.policy is not None else "V*",
-        "most": None if sheet.d is None else float(sheet.d.mdp.diameter_bound),
+        "diameter": None if sheet.d is None else float(sheet.d.mdp.diameter_bound),
     }
 
 
 def choose_thresholds(distances: NDArray[np.floating]) -> list[float]:
-    """Radii, rising, from 0 to where all states are in one class: each makes another grouping.
+    """Choose increasing radii from 0 to where all states are in one class, each with other classes.
 
-    Of many, those whose numbers of classes are about in equal ratios.
+    Of many, those whose numbers of classes have about equal ratios.
 
-    >>> thresholds(np.abs(np.subtract.outer([0.0, 1.0, 5.0], [0.0, 1.0, 5.0])))
+    >>> choose_thresholds(np.abs(np.subtract.outer([0.0, 1.0, 5.0], [0.0, 1.0, 5.0])))
     [0.0, 1.0, 5.0]
     """
     heights = np.sort(np.asarray(compute_merges(distances)[1], np.float64))
     radii = np.unique(np.r_[0.0, heights])
-    most = MAX_THRESHOLDS if len(distances) <= LARGE_NUM_STATES else MAX_THRESHOLDS_LARGE
-    if len(radii) > most:
+    max_thresholds = MAX_THRESHOLDS if len(distances) <= LARGE_NUM_STATES else MAX_THRESHOLDS_LARGE
+    if len(radii) > max_thresholds:
         classes = len(distances) - np.searchsorted(heights, radii, side="right")
-        wanted = np.geomspace(classes[0], 1, most)
-        nearest = np.abs(np.log(classes)[:, None] - np.log(wanted)[None, :]).argmin(axis=0)
+        targets = np.geomspace(classes[0], 1, max_thresholds)
+        nearest = np.abs(np.log(classes)[:, None] - np.log(targets)[None, :]).argmin(axis=0)
         radii = radii[np.unique(np.r_[0, nearest, len(radii) - 1])]
     return [float(radius) for radius in radii]

@@ -1,28 +1,25 @@
-"""Numbers as a page carries them: base64, and of a symmetric table one half.
-
-Screens as PNG files inside of a page, written with nothing but zlib.
-"""
+"""Encode arrays and screens for a page: base64, half of a symmetric matrix, PNG."""
 
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 QUANTISATION_STEPS = 2**24 - 1
-"""How many steps there are from 0 to the largest number of a table of 24 bits."""
+"""Steps from 0 to the largest value of a matrix in 24 bits."""
 MAX_EXACT_BYTES = 4_000_000
-"""Bytes of base64 up to which a table keeps all of its digits."""
+"""The largest size in base64 of a matrix that keeps all digits."""
 
 
 def encode_array(array: NDArray[Any], dtype: str) -> str:
-    """An array as base64, its bytes little-endian.
+    """Encode an array as base64 of its little-endian bytes.
 
-    >>> packed(np.array([1, 256]), "uint16")
+    >>> encode_array(np.array([1, 256]), "uint16")
     'AQAAAQ=='
     """
     little = np.ascontiguousarray(array, np.dtype(dtype).newbyteorder("<"))
@@ -30,17 +27,17 @@ def encode_array(array: NDArray[Any], dtype: str) -> str:
 
 
 def encode_bits(mask: NDArray[np.bool_]) -> str:
-    """A mask as base64, eight entries a byte, the first one lowest."""
+    """Encode a mask as base64, eight entries per byte, the first one lowest."""
     return encode_array(np.packbits(np.ravel(mask), bitorder="little"), "uint8")
 
 
 def encode_distances(values: NDArray[np.floating], num_matrices: int = 1) -> dict[str, Any]:
-    """A symmetric table (n, n), as the entries [s, t] with t <= s, row by row.
+    """Encode a symmetric matrix (n, n) as the entries [s, t] with t <= s, row by row.
 
-    Small ones keep their digits. Of others each number is a multiple of `step`, in 24 bits: it is
-    off by half a step at most, or by one where it is so small that it would be taken for 0.
+    Small matrices keep all digits. In others each value is a 24-bit multiple of `step`: its
+    error is at most half a step, or one step where it would otherwise become 0.
 
-    >>> packed_table(np.array([[0.0, 2.0], [2.0, 0.0]]))["form"]
+    >>> encode_distances(np.array([[0.0, 2.0], [2.0, 0.0]]))["form"]
     'float64'
     """
     half = values[np.tril_indices(len(values))].astype(np.float64)
@@ -54,45 +51,24 @@ def encode_distances(values: NDArray[np.floating], num_matrices: int = 1) -> dic
 
 
 def encode_lower_triangle(mask: NDArray[np.bool_]) -> str:
-    """A symmetric mask (n, n), as the bits [s, t] with t <= s, row by row."""
+    """Encode a symmetric mask (n, n) as the bits [s, t] with t <= s, row by row."""
     return encode_bits(mask[np.tril_indices(len(mask))])
 
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-GREY, COLOUR, INDEXED = 0, 2, 3
-"""The colour types of the PNG standard (ISO/IEC 15948) that are written here."""
-
-
 def encode_png(screen: NDArray[np.uint8], palette: NDArray[np.uint8] | None = None) -> bytes:
-    """A screen (h, w) in greys or in the colours of a palette (k, 3), or (h, w, 3) in red, green
-    and blue, as a PNG file.
+    """Encode a screen (h, w) of grey levels or palette (k, 3) indices, or (h, w, 3) RGB, as PNG.
 
-    >>> png(np.zeros((2, 3), np.uint8))[:4]
+    >>> encode_png(np.zeros((2, 3), np.uint8))[:4]
     b'\\x89PNG'
     """
-    height, width = screen.shape[:2]
-    kind = COLOUR if screen.ndim == 3 else GREY if palette is None else INDEXED
-    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
-    # Every row starts with the number of its filter, 0 for none.
-    rows = np.zeros((height, 1 + screen[0].size), np.uint8)
-    rows[:, 1:] = screen.reshape(height, -1)
-    colours = b"" if palette is None else _chunk(b"PLTE", palette.tobytes())
-    return b"".join(
-        (
-            SIGNATURE,
-            _chunk(b"IHDR", header),
-            colours,
-            _chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)),
-            _chunk(b"IEND", b""),
-        )
-    )
+    image = Image.fromarray(np.ascontiguousarray(screen))
+    if palette is not None:
+        image.putpalette(palette.tobytes(), "RGB")
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def encode_data_url(file: bytes) -> str:
-    """A PNG file as an address that holds it."""
+    """Return a PNG file as a data URL."""
     return "data:image/png;base64," + base64.b64encode(file).decode("ascii")
-
-
-def _chunk(name: bytes, content: bytes) -> bytes:
-    check = zlib.crc32(name + content)
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)

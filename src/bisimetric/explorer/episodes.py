@@ -1,4 +1,4 @@
-"""The page of an episode: how far its frames are from one of them, and which are nearest."""
+"""The page of an episode: distances of its frames from one of them, and the nearest frames."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bisimetric.explorer.bundle import assemble_page
 from bisimetric.explorer.encoding import encode_array, encode_data_url, encode_distances, encode_png
 from bisimetric.uses.certificates import validate_distance_matrix
 
-CALLER = "explorer.episode"
+CALLER = "explorer.render_episode"
 MAX_FRAMES = 600
 MAX_BYTES = 12_000_000
-"""Of all frames of a page; screens that take more are shown with every other row and column."""
+"""Of all frames of a page; larger screens are subsampled."""
 SCRIPTS = ("numbers.js", "elements.js", "tips.js", "theme.js", "curves.js", "episode.js")
 
 
@@ -34,53 +34,60 @@ def render_episode(
     title: str = "An episode",
     distance_name: str = "distance",
 ) -> str:
-    """The page of an episode, as HTML: a curve of distances from a frame that can be dragged.
+    """Render the page of an episode: a curve of distances from a frame that can be dragged.
 
     Args:
-        frames: (n, h, w) uint8, greys or places in the palette; or (n, h, w, 3) colours.
-        distances: (n, n), of every frame to every other one. A page holds 600 frames: of more,
-            some at equal steps.
-        times: (n,), rising, when the frames were; default: 0, 1, ...
+        frames: (n, h, w) uint8, grey levels or indices into the palette; or (n, h, w, 3) colours.
+        distances: (n, n), of every frame to every other one. A page holds 600 frames; longer
+            episodes are subsampled at equal steps.
+        times: (n,), increasing, the steps of the frames; default: 0, 1, ...
         palette: (k, 3) uint8, the colours of indexed frames.
-        values: (n,), what the agent believes that a frame is worth.
-        marks: by time, a word for what happened then, such as "point" or "life lost".
-        source: the time of the frame to look from at first; default: the first one.
-        of: how many frames the episode has, where these are some of them.
-        title, words: of the page, and what to call the distance.
+        values: (n,), the agent's value of each frame.
+        events: by time, a short text, such as "point" or "life lost".
+        source: the time of the initial source frame; default: the first one.
+        total_frames: of the episode, if these are only some of them.
+        title: of the page.
+        distance_name: what to call the distance.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        InputError: an array has a wrong type or shape, or the source is outside of the episode.
 
     >>> still = np.zeros((2, 4, 4), np.uint8)
-    >>> episode(still, [[0, 1], [1, 0]]).startswith("<!doctype html>")
+    >>> render_episode(still, [[0, 1], [1, 0]]).startswith("<!doctype html>")
     True
     """
-    screens, table, when = _validate_frames(frames, distances, times)
+    screens, matrix, steps = _validate_frames(frames, distances, times)
     colours = None if palette is None else _validate_palette(palette, screens)
-    worth = None if values is None else _validate_values("values", values, len(screens))
-    start = when[0] if source is None else source
-    if not when[0] <= start <= when[-1]:
+    V = None if values is None else _validate_values("values", values, len(screens))
+    start = steps[0] if source is None else source
+    if not steps[0] <= start <= steps[-1]:
         raise InputError(
-            f"{CALLER}: source is frame {source} and the frames are {when[0]} to {when[-1]}; name "
-            "one of them."
+            f"{CALLER}: source is frame {source} and the frames are {steps[0]} to {steps[-1]}; "
+            "name one of them."
         )
-    kept = np.unique(np.linspace(0, len(screens) - 1, MAX_FRAMES).round().astype(np.int64))
+    shown = np.unique(np.linspace(0, len(screens) - 1, MAX_FRAMES).round().astype(np.int64))
     notes = []
     total = max(len(screens), total_frames or 0)
-    if len(kept) < total:
-        notes.append(f"The page shows {len(kept)} of {total:,} frames, at equal steps.")
-    pictures, thinned = _encode_screens(screens[kept], colours)
-    if thinned > 1:
-        notes.append(f"Of the screens, one row and column in {thinned} is shown.")
+    if len(shown) < total:
+        notes.append(f"The page shows {len(shown)} of {total:,} frames, at equal steps.")
+    pictures, stride = _encode_screens(screens[shown], colours)
+    if stride > 1:
+        notes.append(f"One row and column in {stride} of the screens is shown.")
     data = {
         "title": title,
         "words": distance_name,
         "made": f"bisimetric {__version__}",
         "notes": notes,
         "frames": pictures,
-        "times": when[kept].tolist(),
+        "times": steps[shown].tolist(),
         "shape": list(screens.shape[1:3]),
-        "values": encode_distances(table[np.ix_(kept, kept)]),
-        "V": None if worth is None else encode_array(worth[kept], "float64"),
-        "source": int(np.abs(when[kept] - start).argmin()),
-        "marks": [{"at": int(at), "words": str(said)} for at, said in (events or {}).items()],
+        "values": encode_distances(matrix[np.ix_(shown, shown)]),
+        "V": None if V is None else encode_array(V[shown], "float64"),
+        "source": int(np.abs(steps[shown] - start).argmin()),
+        "marks": [{"at": int(at), "words": str(text)} for at, text in (events or {}).items()],
     }
     return assemble_page(f"{title} · bisimetric", SCRIPTS, data)
 
@@ -95,18 +102,22 @@ def _validate_frames(
             f"{CALLER}: the frames are {screens.dtype} of shape {screens.shape} and must be uint8, "
             "(n, h, w) or (n, h, w, 3)."
         )
-    table = validate_distance_matrix(CALLER, distances)
-    if len(table) != len(screens):
+    matrix = validate_distance_matrix(CALLER, distances)
+    if len(matrix) != len(screens):
         raise InputError(
-            f"{CALLER}: there are {len(screens):,} frames and the table is of {len(table):,}; give "
-            "the distances of all frames."
+            f"{CALLER}: there are {len(screens):,} frames and the matrix has {len(matrix):,} "
+            "rows; give the distances of all frames."
         )
-    when = np.arange(len(screens)) if times is None else np.asarray(times)
-    if when.shape != (len(screens),) or when.dtype.kind not in "iu" or (np.diff(when) <= 0).any():
+    steps = np.arange(len(screens)) if times is None else np.asarray(times)
+    if (
+        steps.shape != (len(screens),)
+        or steps.dtype.kind not in "iu"
+        or (np.diff(steps) <= 0).any()
+    ):
         raise InputError(
-            f"{CALLER}: times must be {len(screens):,} rising whole numbers, one a frame."
+            f"{CALLER}: times must be {len(screens):,} increasing integers, one per frame."
         )
-    return screens, table, when.astype(np.int64)
+    return screens, matrix, steps.astype(np.int64)
 
 
 def _validate_palette(palette: ArrayLike, screens: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -114,31 +125,31 @@ def _validate_palette(palette: ArrayLike, screens: NDArray[np.uint8]) -> NDArray
     enough = colours.ndim == 2 and colours.shape[1] == 3 and len(colours) <= 256
     if colours.dtype != np.uint8 or not enough or screens.ndim != 3:
         raise InputError(
-            f"{CALLER}: the palette is {colours.dtype} of shape {colours.shape} for frames of shape "
-            f"{screens.shape}; it must be uint8, (at most 256, 3), and the frames (n, h, w)."
+            f"{CALLER}: the palette is {colours.dtype} of shape {colours.shape} for frames of "
+            f"shape {screens.shape}; it must be uint8, (at most 256, 3), and the frames (n, h, w)."
         )
     if screens.max() >= len(colours):
         raise InputError(
-            f"{CALLER}: a frame has colour {screens.max()} and the palette has {len(colours)}; give "
-            "all colours."
+            f"{CALLER}: a frame has colour {screens.max()} and the palette has {len(colours)}; "
+            "give all colours."
         )
     return colours
 
 
 def _validate_values(name: str, values: ArrayLike, num_frames: int) -> NDArray[np.float64]:
-    found = np.asarray(values, np.float64)
-    if found.shape != (num_frames,) or not np.isfinite(found).all():
-        raise InputError(f"{CALLER}: {name} must be {num_frames:,} finite numbers, one a frame.")
-    return found
+    array = np.asarray(values, np.float64)
+    if array.shape != (num_frames,) or not np.isfinite(array).all():
+        raise InputError(f"{CALLER}: {name} must be {num_frames:,} finite numbers, one per frame.")
+    return array
 
 
 def _encode_screens(
     screens: NDArray[np.uint8], palette: NDArray[np.uint8] | None
 ) -> tuple[list[str], int]:
-    """The screens as addresses, and how much they were thinned to fit."""
-    thinned = 1
+    """Return the screens as data URLs, and the factor by which they were subsampled to fit."""
+    stride = 1
     while True:
-        files = [encode_png(screen[::thinned, ::thinned], palette) for screen in screens]
-        if sum(map(len, files)) * 4 / 3 <= MAX_BYTES or thinned >= min(screens.shape[1:3]):
-            return [encode_data_url(file) for file in files], thinned
-        thinned += 1
+        files = [encode_png(screen[::stride, ::stride], palette) for screen in screens]
+        if sum(map(len, files)) * 4 / 3 <= MAX_BYTES or stride >= min(screens.shape[1:3]):
+            return [encode_data_url(file) for file in files], stride
+        stride += 1

@@ -1,4 +1,4 @@
-"""The page of a table, and the small one for notebooks."""
+"""The page of distance matrices, and the small one for notebooks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from bisimetric import __version__
 from bisimetric._progress import show_progress
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.explorer import data as tables
-from bisimetric.explorer import layout
 from bisimetric.explorer.bundle import assemble_page
-from bisimetric.explorer.data import PageDistance, aggregate_at_thresholds
+from bisimetric.explorer.data import (
+    SYMBOLS,
+    PageDistance,
+    aggregate_at_thresholds,
+    build_distance_data,
+    describe_differences,
+    match_states,
+)
+from bisimetric.explorer.layout import build_layout, sample_states
 from bisimetric.uses.certificates import validate_distance_matrix
 from bisimetric.views._figure import build_colormap
 
-CALLER = "explorer.page"
+CALLER = "explorer.render_page"
 MAX_STATES = 2_000
 MAX_ENTRIES = 8_000_000
-"""Entries of all tables of a page, both halves counted: they make 16 of its 20 MB."""
+"""Entries of all matrices of a page, both halves counted: 16 of its 20 MB."""
 MAX_NOTEBOOK_STATES = 250
-"""How many states a notebook shows."""
+"""The largest number of states in a notebook."""
 SHARED_SCRIPTS = (
     "numbers.js",
     "elements.js",
@@ -57,12 +63,13 @@ NOTEBOOK_SCRIPTS = ("small.js",)
 
 
 class Page(NamedTuple):
-    """A page, and what is to be said of it.
+    """A page and facts about it.
 
     Attributes:
-        text: the HTML.
-        shown: how many states it shows, of `total`.
-        notes: what a reader must know, in sentences.
+        html: the page.
+        num_shown: the number of states that it shows.
+        num_states: the number of states of the MDP.
+        notes: remarks for the reader, in sentences.
     """
 
     html: str
@@ -72,42 +79,75 @@ class Page(NamedTuple):
 
 
 def render_page(d: Any, *, comparisons: Mapping[str, Any] | None = None, title: str = "") -> str:
-    """The whole page of a distance, as HTML.
+    """Render the page of a distance as HTML.
 
     Args:
-        d: a `Distance`, a `Learned` that knows its states, or a plain table (n, n), which has no
-            world to be explained by.
-        against: by name, distances of the same states, to compare with.
-        title: of the page; default: the world that the table was made of.
+        d: a `Distance`, a `LearnedDistance` that knows its states, or a plain matrix (n, n), which
+            has no MDP to explain it.
+        comparisons: by name, distances between the same states, to compare with.
+        title: of the page; default: the name of the MDP.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        InputError: a matrix is invalid, or the comparisons are between other states.
 
     >>> from bisimetric import exact, worlds
     >>> mdp = worlds.load("pessimism")
-    >>> text = page(exact.bisimulation(mdp), against={"lax": exact.lax(mdp)})
-    >>> "lax bisimulation distance" in text
+    >>> page = render_page(exact.bisimulation(mdp), comparisons={"lax": exact.lax(mdp)})
+    >>> "lax bisimulation distance" in page
     True
     """
     return build_page({"": d, **(comparisons or {})}, title=title).html
 
 
 def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
-    """The page of one or more tables by name, the first one first, and what to say of it."""
+    """Build the page of one or more distances and the notes about it.
+
+    Args:
+        distances: by name, as `render_page` takes them; the first one is shown first.
+        title: of the page; default: the name of the MDP.
+
+    Returns:
+        The page, its number of states and its notes.
+
+    Raises:
+        InputError: a matrix is invalid, or the distances are between different states.
+
+    >>> from bisimetric import exact, worlds
+    >>> build_page({"exact": exact.bisimulation(worlds.load("pessimism"))}).num_shown
+    3
+    """
     sheets, notes = _build_sheets(distances, MAX_STATES)
     with show_progress(len(sheets), "aggregations") as progress:
-        found = [aggregate_at_thresholds(sheet, progress, at) for at, sheet in enumerate(sheets)]
+        classes_by_distance = [
+            aggregate_at_thresholds(sheet, progress, index) for index, sheet in enumerate(sheets)
+        ]
     data = _build_data(sheets, notes, title)
-    for each, classes in zip(data["tables"], found, strict=True):
+    for each, classes in zip(data["tables"], classes_by_distance, strict=True):
         each["groups"] = classes
-    text = assemble_page(f"{data['title']} · bisimetric", (*SHARED_SCRIPTS, *PAGE_SCRIPTS), data)
-    return Page(text, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
+    page = assemble_page(f"{data['title']} · bisimetric", (*SHARED_SCRIPTS, *PAGE_SCRIPTS), data)
+    return Page(page, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
 
 
 def render_notebook(d: Any) -> str:
-    """A part of the page that is small enough for the output of a notebook, in a frame.
+    """Render a small page for the output of a notebook, in an iframe.
 
-    The map or the points, distances from a state, and why two states differ; no charts.
+    It has the map or the points, the distances from a state, and the explanation of a pair; no
+    charts.
+
+    Args:
+        d: as `render_page` takes it.
+
+    Returns:
+        An HTML iframe.
+
+    Raises:
+        InputError: the matrix is invalid.
 
     >>> from bisimetric import exact, worlds
-    >>> small(exact.bisimulation(worlds.load("pessimism"))).startswith("<iframe ")
+    >>> render_notebook(exact.bisimulation(worlds.load("pessimism"))).startswith("<iframe ")
     True
     """
     sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES)
@@ -123,30 +163,30 @@ def render_notebook(d: Any) -> str:
 def _build_sheets(
     distances: Mapping[str, Any], max_states: int
 ) -> tuple[list[PageDistance], list[str]]:
-    """The tables of the states that are shown, and what is to be said of them."""
-    room = min(max_states, math.isqrt(MAX_ENTRIES // len(distances)))
+    """Build the distances of the states that are shown, and the notes about them."""
+    limit = min(max_states, math.isqrt(MAX_ENTRIES // len(distances)))
     sheets: list[PageDistance] = []
     notes: list[str] = []
     for label, d in distances.items():
         if hasattr(d, "distance"):
             d = d.distance()
         values = validate_distance_matrix(f"{CALLER}: {label}" if label else CALLER, d)
-        world = d if isinstance(d, Distance) else None
-        named = label or (tables.SYMBOLS[world.kind] if world is not None else "the table")
+        distance = d if isinstance(d, Distance) else None
+        name = label or (SYMBOLS[distance.kind] if distance is not None else "the matrix")
         if not sheets:
-            ids = layout.sample_states(None if world is None else world.mdp, len(values), room)
+            ids = sample_states(None if distance is None else distance.mdp, len(values), limit)
             if len(ids) < len(values):
-                how = "in patches; where a path leaves them it is not followed"
-                if world is None:
-                    how = "at equal steps"
-                notes.append(f"The page shows {len(ids):,} of {len(values):,} states, {how}.")
+                selection = "in patches; paths are not followed outside of them"
+                if distance is None:
+                    selection = "at equal steps"
+                notes.append(f"The page shows {len(ids):,} of {len(values):,} states, {selection}.")
         else:
-            ids = tables.match_states(sheets[0], d, values, named)
-            if named in [sheet.label for sheet in sheets]:
-                raise InputError(f"{CALLER}: two tables are called {named}; give each a name.")
-        sheets.append(PageDistance(named, world, values, ids))
+            ids = match_states(sheets[0], d, values, name)
+            if name in [sheet.label for sheet in sheets]:
+                raise InputError(f"{CALLER}: two matrices are called {name}; give each a name.")
+        sheets.append(PageDistance(name, distance, values, ids))
         if len(sheets) > 1:
-            notes += tables.describe_differences(sheets[0], sheets[-1])
+            notes += describe_differences(sheets[0], sheets[-1])
     return sheets, notes
 
 
@@ -154,10 +194,12 @@ def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dic
     first = sheets[0]
     mdp = None if first.d is None else first.d.mdp
     names = map(str if mdp is None else mdp.state_name, first.ids.tolist())
-    world = "A table" if first.d is None else str(first.d.metadata.get("world", "A world"))
-    found = [tables.build_distance_data(sheet, len(sheets)) for sheet in sheets]
+    default_title = (
+        "Distance matrix" if first.d is None else str(first.d.metadata.get("world", "MDP"))
+    )
+    distances = [build_distance_data(sheet, len(sheets)) for sheet in sheets]
     return {
-        "title": title or world,
+        "title": title or default_title,
         "made": f"bisimetric {__version__}",
         "names": [name if name.strip() else "(blank)" for name in names],
         "total": len(first.values),
@@ -166,15 +208,15 @@ def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dic
         "deterministic": None if mdp is None else mdp.is_deterministic,
         "notes": notes,
         "colours": list_colours(),
-        "tables": found,
-        **layout.build_layout(mdp, first.select_values(), first.ids, first.known),
+        "tables": distances,
+        **build_layout(mdp, first.select_values(), first.ids, first.known),
     }
 
 
 def list_colours(num_colours: int = 64) -> list[str]:
-    """The colours of all pictures, near to far, as a page writes them.
+    """List the colours of the colour map, near to far, in hexadecimal.
 
-    >>> shades()[0], shades()[-1]
+    >>> list_colours()[0], list_colours()[-1]
     ('#440154', '#fde725')
     """
     levels = np.asarray(build_colormap()(np.linspace(0, 1, num_colours)))[:, :3]

@@ -7,7 +7,7 @@ import { term } from "./tips.js";
 
 const NONE = 65_535;
 const ALONE = "#f0f2f5";
-const LOSSES = { promised: ["#e69f00", "circle"], measured: ["#2a8fd8", "square"] };
+const REGRETS = { bound: ["#e69f00", "circle"], realised: ["#2a8fd8", "square"] };
 
 export class GroupsView {
   constructor(host, page) {
@@ -132,16 +132,16 @@ export class GroupsView {
       ["threshold", "threshold", digits(step.radius, 5), "radius"],
       ["classes", "class", `${whole(step.classes)} of ${counted(states, "state")}`, "classes"],
       [
-        "promised loss",
-        "promised",
-        step.promised === null ? "no promise" : `at most ${digits(step.promised, 4)}`,
-        "promised",
+        "regret bound",
+        "bound",
+        step.bound === null ? "no bound" : `at most ${digits(step.bound, 4)}`,
+        "bound",
       ],
       [
-        "measured loss",
-        "measured",
-        step.loss === null ? "not measured" : digits(step.loss, 4),
-        "loss",
+        "realised regret",
+        "realised",
+        step.regret === null ? "not measured" : digits(step.regret, 4),
+        "regret",
       ],
     ];
     this.facts.replaceChildren(
@@ -151,8 +151,8 @@ export class GroupsView {
       ]),
     );
     const empty =
-      step.promised !== null && groups.most && step.promised >= groups.most * (1 - 1e-9)
-        ? `The promise says nothing here: no policy loses more than ${digits(groups.most, 4)}.`
+      step.bound !== null && groups.diameter && step.bound >= groups.diameter * (1 - 1e-9)
+        ? `The bound is vacuous here: no policy has more regret than ${digits(groups.diameter, 4)}.`
         : null;
     this.note.replaceChildren(...coded([groups.unsaid, empty].filter(Boolean).join(" ")));
   }
@@ -183,13 +183,13 @@ export class GroupsView {
     return chosen;
   }
 
-  // Losses over the number of classes.
+  // Regret over the number of classes.
   draw(at) {
     const { groups } = this.d;
-    const rows = Object.entries({ promised: "promised", measured: "loss" }).flatMap(([kind, key]) =>
+    const rows = Object.entries({ bound: "bound", realised: "regret" }).flatMap(([kind, key]) =>
       groups.steps
         .filter((step) => step[key] !== null)
-        .map((step) => ({ classes: step.classes, loss: step[key], kind })),
+        .map((step) => ({ classes: step.classes, regret: step[key], kind })),
     );
     if (groups.steps.length < 2 || !rows.length) return this.chart.replaceChildren();
     const kinds = [...new Set(rows.map((row) => row.kind))];
@@ -208,20 +208,20 @@ export class GroupsView {
         tickFormat: "d",
       },
       y: {
-        label: `loss of ${groups.of}`,
+        label: `regret of ${groups.of}`,
         grid: true,
         nice: true,
-        domain: [0, Math.max(...rows.map((row) => row.loss)) || 1],
+        domain: [0, Math.max(...rows.map((row) => row.regret)) || 1],
       },
-      color: { domain: kinds, range: kinds.map((kind) => LOSSES[kind][0]), legend: true },
-      symbol: { domain: kinds, range: kinds.map((kind) => LOSSES[kind][1]) },
-      ariaLabel: "Promised and measured loss over the number of classes",
+      color: { domain: kinds, range: kinds.map((kind) => REGRETS[kind][0]), legend: true },
+      symbol: { domain: kinds, range: kinds.map((kind) => REGRETS[kind][1]) },
+      ariaLabel: "Regret bound and realised regret over the number of classes",
       marks: [
         Plot.ruleX([here], { stroke: "currentColor", strokeDasharray: "3 3", strokeOpacity: 0.7 }),
-        Plot.line(rows, { x: "classes", y: "loss", z: "kind", stroke: "kind", strokeWidth: 1.6 }),
+        Plot.line(rows, { x: "classes", y: "regret", z: "kind", stroke: "kind", strokeWidth: 1.6 }),
         Plot.dot(rows, {
           x: "classes",
-          y: "loss",
+          y: "regret",
           fill: "kind",
           symbol: "kind",
           r: (row) => (row.classes === here ? 5 : 2.4),

@@ -47,11 +47,11 @@ export function opened() {
   // What is to be known of a picture without a map.
   function picture() {
     if (data.map) return null;
-    const trust = data.stress > POOR ? ": a poor picture, trust the numbers" : "";
+    const trust = data.stress > POOR ? ": the points are unreliable, trust the numbers" : "";
     return element(
       "p",
       { class: "quiet" },
-      "The world has no map: states are points, near where they behave alike. ",
+      "The MDP has no map: similar states are drawn as nearby points. ",
       term("Stress", "stress"),
       ` ${data.stress.toFixed(2)}${trust}.`,
     );

@@ -5,9 +5,9 @@ import { digits } from "./numbers.js";
 export function sentences(why) {
   const { first, second } = why.selection;
   const found = [ending(why), estimated(why)];
-  if (why.d.V && first !== second) found.push(promised(why));
+  if (why.d.V && first !== second) found.push(valueBound(why));
   else if (why.d.isBelow(first, second))
-    found.push("Not all that they lead to was seen: the true distance may be larger.");
+    found.push("Not all transitions were observed: the true distance may be larger.");
   return found.filter(Boolean);
 }
 
@@ -17,19 +17,19 @@ function ending(why) {
   const [one, two] = end.map((s) => brief(why.name(s)));
   const rest = total - steps.reduce((sum, step) => sum + step.adds, 0);
   if (large)
-    return "This step ends in too many states to be matched here; the command bisimetric explain shows it.";
+    return "This step has too many successors to be matched here; the command bisimetric explain shows it.";
   if (left)
-    return `A step from ${one} and ${two} leads to states that are not on this page, so the path is followed no farther; what is left adds ${digits(rest, 4)}.`;
+    return `A step from ${one} and ${two} leads to states that are not on this page, so the path stops here; the rest adds ${digits(rest, 4)}.`;
   if (apart)
-    return `${steps.length ? "Then " : ""}${one} and ${two} do not have the same actions: as far apart as can be.`;
+    return `${steps.length ? "Then " : ""}${one} and ${two} do not have the same actions: they are at the largest possible distance.`;
   if (!steps.length) return noStep(why);
   const last = steps.length - 1;
   if (steps[0].coupling.length)
     return loop === null
       ? `And so on from ${one} and ${two}.`
-      : `What adds most leads back to step ${loop}.`;
+      : `The largest term leads back to step ${loop}.`;
   if (loop !== null)
-    return `${loop === last ? `Step ${loop} repeats` : `Steps ${loop} to ${last} repeat`} for ever: ${digits(rest, 5)} more, ${digits(total, 6)} in all.`;
+    return `${loop === last ? `Step ${loop} repeats` : `Steps ${loop} to ${last} repeat`} forever: ${digits(rest, 5)} more, ${digits(total, 6)} in all.`;
   if (rest > Math.max(why.d.error ?? 0, 1e-9))
     return `The rest of the path adds ${digits(rest, 4)}: ${digits(total, 6)} in all.`;
   return end[0] === end[1]
@@ -40,9 +40,9 @@ function ending(why) {
 function noStep(why) {
   const { first, second } = why.selection;
   if (first === second) return "They are the same state.";
-  if (why.d.steps.known) return "No step that was seen tells them apart.";
+  if (why.d.steps.known) return "No observed transition distinguishes them.";
   return why.d.error === null
-    ? "The table has them at distance 0."
+    ? "Their distance in the matrix is 0."
     : `No step that adds to it was found: it is at most the error, ${digits(why.d.error, 2)}.`;
 }
 
@@ -51,16 +51,16 @@ function estimated({ d, reasons: { total, left, large }, selection: { first, sec
   const distance = d.at(first, second);
   const loose = Math.max(5e-5, 4 * d.table.step, 2 * (d.error ?? 0));
   if (large || left || Math.abs(total - distance) <= loose) return null;
-  return `The table has ${distance.toFixed(4)} in place of ${total.toFixed(4)}: it is an estimate.`;
+  return `The matrix has ${distance.toFixed(4)} instead of ${total.toFixed(4)}: it is an estimate.`;
 }
 
 // What the distance says of the values.
-function promised({ d, selection: { first, second } }) {
+function valueBound({ d, selection: { first, second } }) {
   const gap = Math.abs(d.V.values[first] - d.V.values[second]);
-  const under = d.V.name === "V*" ? "the best policy" : "the policy";
+  const under = d.V.name === "V*" ? "the optimal policy" : "the policy";
   const bound =
     d.error === null
-      ? "; nothing is proven of this table, and the true distance is at least that"
+      ? "; nothing is proven about this matrix, and the true distance is at least that"
       : `, at most ${digits(d.at(first, second) + d.error, 6)} by this distance`;
   return `Their values under ${under} differ by ${digits(gap, 6)}${bound}.`;
 }

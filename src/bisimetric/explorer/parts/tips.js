@@ -2,39 +2,39 @@
 import { element } from "./elements.js";
 
 const TERMS = {
-  state: "A situation of the world: here a cell of the map, or a point.",
+  state: "A state of the MDP: here a cell of the map, or a point.",
   distance:
-    "How differently two states behave: 0 where nothing that one can do tells them apart. It bounds how far their values can differ.",
+    "How differently two states behave: 0 if no sequence of actions distinguishes them. It bounds how far their values can differ.",
   "bisimulation distance":
-    "Compares two states action by action, now and after every step; the action that tells them most apart counts. It bounds how far the best values differ.",
+    "Compares two states action by action, now and after every step; the maximum over actions counts. It bounds the difference of optimal values.",
   "on-policy distance":
     "Compares two states under one policy, a fixed way to act. It bounds how far the values of that policy differ.",
   "lax bisimulation distance":
-    "Like the bisimulation distance, but each state may answer with another action. Never larger, and still a bound on the best values.",
+    "Like the bisimulation distance, but each state may answer with another action. Never larger, and still a bound on the optimal values.",
   "MICo distance":
-    "Compares two states under one policy, each drawing its next state on its own. A state need not be at distance 0 of itself.",
+    "Compares two states under one policy, with independent next states. The distance of a state to itself need not be 0.",
   discount:
     "How much the next step counts, between 0 and 1: a reward k steps ahead counts discount^k.",
   value:
-    "What a state is worth: all rewards to come, discounted. V* under the best policy, V^π under a given one.",
-  worth: "What the agent believes that a frame is worth: all rewards to come, discounted.",
-  "reward gap": "How much more one of the two is paid in this step.",
+    "The expected discounted return from a state: V* under an optimal policy, V^π under a given one.",
+  worth: "The agent's estimate of the discounted return from a frame.",
+  "reward gap": "The difference of the rewards in this step.",
   adds: "What this step adds to the distance: its reward gap, times the discount once for each step before.",
   coupling:
-    "Where a step may end in several states: how the ends of one are matched with the ends of the other, so that they differ as little as they can.",
-  mass: "How much probability is matched so.",
+    "For stochastic transitions: the optimal transport plan between the two distributions of successors.",
+  mass: "The probability of this pair in the coupling.",
   proven:
-    "The true number lies no farther away than this; the program has proven it, rounding included.",
+    "A proven bound on the error, rounding included.",
   threshold: "No two states of one class are farther apart than this.",
   class: "States that are merged, and treated as one.",
-  promised:
-    "No state can lose more than this by the policy of the merged world: proven from the distances.",
-  measured: "The most that a state really loses by the policy of the merged world.",
+  bound:
+    "A proven bound on the regret, in any state, of the policy of the aggregated MDP.",
+  realised: "The largest regret, over all states, of the policy of the aggregated MDP.",
   stress:
-    "How badly the picture keeps the distances: 0 is perfect, 1 would be all states on one spot.",
+    "How badly the points reproduce the distances: 0 is perfect; 1 is all states on one point.",
   goal: "A state that pays the largest reward whenever it is entered.",
-  "not known": "No step of the data was lived in this state, so nothing is said of it.",
-  "lower bound": "The true distance may be larger: not all steps were seen.",
+  "not known": "The data never visited this state, so its distances are unknown.",
+  "lower bound": "The true distance may be larger: not all transitions were observed.",
   difference: "The second distance minus the first.",
 };
 

@@ -46,7 +46,7 @@ export class ValuesView {
         term("values", "value"),
         ` of two states differ, ${apart}, against their `,
         term(d.words, d.words),
-        ". Where the distance keeps its promise, every pair lies under the diagonal.",
+        ". Where the distance is a bound, every pair lies below the diagonal.",
       ),
       element(
         "p",
@@ -67,7 +67,7 @@ export class ValuesView {
   verdict({ count, above, most, tightest }) {
     const name = (s) => brief(this.page.data.names[s]);
     if (above)
-      return `${whole(above)} of ${counted(count, "pair")} lie above the diagonal, by ${digits(most, 3)} at most: this table is no bound.`;
+      return `${whole(above)} of ${counted(count, "pair")} lie above the diagonal, by ${digits(most, 3)} at most: this matrix is no bound.`;
     const close = tightest
       ? ` The tightest: ${name(tightest.s)} and ${name(tightest.t)}, whose values differ by ${digits(100 * tightest.share, 3)}% of their distance.`
       : "";
