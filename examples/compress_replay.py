@@ -90,7 +90,7 @@ WORLDS = {
 
 def measure_regrets(mdp: MDP, data: Transitions, fractions: tuple[float, ...], seed: int) -> Array:
     """Return the mean regret relative to that of random actions, (kinds, fractions)."""
-    d = exact.bisimulation(data.to_mdp(discount=DISCOUNT, unseen="lacking"))
+    d = exact.bisimulation(data.to_mdp(discount=DISCOUNT, unseen="missing"))
     V = planning.optimal_values(mdp).values
     uniform = np.full(mdp.R.shape, 1 / mdp.num_actions)
     assert data.states is not None

@@ -22,7 +22,8 @@ from bisimetric.uses.exploration.experiment import (
     compare,
 )
 from bisimetric.views import save_figure
-from bisimetric.views.exploration import format_comparison, plot_exploration
+from bisimetric.views.exploration import plot_exploration
+from bisimetric.views.terminal import format_comparison
 from bisimetric.worlds.grids import grid
 
 ROOMS = """\
@@ -59,7 +60,7 @@ def add_noise(mdp: MDP, num_observations: int) -> MDP:
     """Add one of several observations per state, uniform at random after every step."""
     successors = sparse.hstack([mdp.P] * num_observations) / num_observations
     P = sparse.csr_array(sparse.vstack([successors] * num_observations))
-    return MDP.from_matrices(P, np.tile(mdp.R, (num_observations, 1)), discount=mdp.discount)
+    return MDP(P, np.tile(mdp.R, (num_observations, 1)), discount=mdp.discount)
 
 
 def build_arms(mdp: MDP) -> dict[str, ExplorationArm]:

@@ -1,4 +1,4 @@
-"""Small recordings, by hand and from hypothesis, and what makes two of them the same."""
+"""Small recordings, by hand and from hypothesis, and their comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(**changes: Any) -> Transitions:
 
 
 def images(n: int = 4, **changes: Any) -> Transitions:
-    """Steps with small pictures for observations, and no ids."""
+    """Steps with small images as observations, without ids."""
     pictures = np.random.default_rng(0).integers(256, size=(n + 1, 3, 2), dtype=np.uint8)
     fields: dict[str, Any] = {
         "observations": pictures[:-1],
@@ -49,7 +49,7 @@ def recordings(draw: st.DrawFn, max_steps: int = 12) -> Transitions:
         return np.array(draw(st.lists(each, min_size=n, max_size=n)))
 
     ids, following = column(st.integers(0, states - 1)), column(st.integers(0, states - 1))
-    about: dict[str, Any] = {"num_states": states, "made": {"key": draw(st.integers(0, 9))}}
+    about: dict[str, Any] = {"num_states": states, "metadata": {"seed": draw(st.integers(0, 9))}}
     kind = draw(st.sampled_from(["ids", "uint8 ids", "vectors", "vectors with ids"]))
     observations, next_observations = ids, following
     if kind == "uint8 ids":
@@ -58,7 +58,7 @@ def recordings(draw: st.DrawFn, max_steps: int = 12) -> Transitions:
         observations, next_observations = np.eye(4)[ids], np.eye(4)[following]
         about |= {"states": ids, "next_states": following}
     if kind == "vectors":
-        about = {"made": {}}
+        about = {"metadata": {}}
     elif draw(st.booleans()):
         about["names"] = tuple("abcd"[:states])
         about["positions"] = np.arange(2.0 * states).reshape(states, 2)
@@ -85,7 +85,7 @@ def same(one: Transitions, other: Transitions) -> None:
         mine, yours = getattr(one, name), getattr(other, name)
         np.testing.assert_array_equal(mine, yours)
         assert mine is None or mine.dtype == yours.dtype
-    for name in ("num_states", "num_actions", "names", "action_names", "made"):
+    for name in ("num_states", "num_actions", "names", "action_names", "metadata"):
         assert getattr(one, name) == getattr(other, name)
 
 
@@ -95,9 +95,9 @@ def same_mdp(one: MDP, other: MDP) -> None:
     assert one.discount == other.discount
 
 
-def walk(mdp: MDP, times: int, key: int, ends: NDArray[np.bool_] | None = None) -> Transitions:
+def walk(mdp: MDP, times: int, seed: int, ends: NDArray[np.bool_] | None = None) -> Transitions:
     """Every state and action of a deterministic MDP, at least once, in a random order."""
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     pairs = np.arange(mdp.R.size)
     chosen = rng.permutation(np.concatenate([pairs, rng.choice(pairs, times)]))
     s, a = np.divmod(chosen, mdp.num_actions)

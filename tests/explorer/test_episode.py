@@ -77,7 +77,7 @@ def test_many_and_large_frames_are_thinned_and_that_is_said(
         explorer.render_episode(frames[:2], np.zeros((2, 2)), times=[0, 40], total_frames=41)
     )
     assert some["notes"] == ["The page shows 2 of 41 frames, at equal steps."]
-    monkeypatch.setattr(episodes, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(episodes, "MAX_BYTES", 10_000)
     data = carried(explorer.render_episode(frames[:100], np.zeros((100, 100))))
     assert re.fullmatch(r"Of the screens, one row and column in \d is shown.", data["notes"][0])
     assert sum(map(len, data["frames"])) < 15_000

@@ -251,7 +251,7 @@ def test_a_distance_shows_itself_in_a_notebook(rooms: Distance) -> None:
 def test_a_notebook_needs_no_import_of_the_explorer() -> None:
     code = """
 import bisimetric
-d = bisimetric.exact._bisimulation(bisimetric.worlds.load("pessimism"))
+d = bisimetric.exact.bisimulation(bisimetric.worlds.load("pessimism"))
 print(d._repr_html_()[:7])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -133,7 +133,7 @@ def problems(draw: st.DrawFn) -> tuple[MDP, NDArray[np.float64]]:
     R = np.array([draw(REWARDS) for _ in range(states * actions)]).reshape(states, actions)
     policy = np.array([draw(rows(actions)) for _ in range(states)])
     discount = draw(st.sampled_from([0.0, 0.5, 0.9, 0.999]))
-    return MDP.from_matrices(P.reshape(states, actions, states), R, discount=discount), policy
+    return MDP(P.reshape(states, actions, states), R, discount=discount), policy
 
 
 @settings(max_examples=300, deadline=None)
@@ -193,10 +193,11 @@ def test_rewards_that_cancel_are_averaged_in_doubled_precision() -> None:
 
 def test_rows_are_normalised_before_they_are_mixed() -> None:
     P = [[[0.5 - 9e-9, 0.5, 0], [0, 0, 1.0]], [[0, 1.0, 0]] * 2, [[0, 0, 1.0]] * 2]
-    mdp = MDP.from_matrices(P, [[0, 0], [0, 0], [1, 1]], discount=0.9)
+    mdp = MDP(P, [[0, 0], [0, 0], [1, 1]], discount=0.9)
     d = exact.on_policy(mdp, EVEN * 3)
     assert d(0, 1) == pytest.approx(5.806451597731, abs=1e-11)
-    assert exact.on_policy(mdp, EVEN * 3, pairs=[(0, 1)])(0, 1) == pytest.approx(d(0, 1), abs=1e-11)
+    result = exact.query(mdp, [(0, 1)], kind="on_policy", policy=EVEN * 3)
+    assert result(0, 1) == pytest.approx(d(0, 1), abs=1e-11)
 
 
 def test_policies_are_normalised() -> None:
@@ -271,7 +272,7 @@ def test_no_error_is_above_the_diameter(compute: Any) -> None:
 def test_a_singular_system_is_reported_without_a_warning() -> None:
     discount = math.nextafter(1, 0)
     P = [[[0.5, 0.5]], [[0.5, 0.5]]]
-    mdp = MDP.from_matrices(P, [[1.0], [2.0]], discount=discount)
+    mdp = MDP(P, [[1.0], [2.0]], discount=discount)
     V = answer(planning.policy_values, mdp, [0, 0])
     if math.isfinite(V.error):
         for ours, true in zip(V.values.tolist(), exact_values(mdp, [[1.0], [1.0]]), strict=True):

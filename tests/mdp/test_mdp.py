@@ -27,19 +27,26 @@ def forms_of_P() -> dict[str, Any]:
     flat = sparse.csr_array(DENSE.reshape(6, 3))
     cube = sparse.coo_array(DENSE)
     by_action = [sparse.csr_array(DENSE[:, a]) for a in range(2)]
-    return {"dense": DENSE, "flat": flat, "cube": cube, "by action": by_action}
+    return {
+        "dense": DENSE,
+        "nested lists": DENSE.tolist(),
+        "dense rows": DENSE.reshape(6, 3),
+        "flat": flat,
+        "cube": cube,
+        "by action": by_action,
+    }
 
 
 @pytest.mark.parametrize("form", list(forms_of_P()))
 def test_every_form_of_P_makes_the_same_mdp(form: str) -> None:
-    mdp = MDP.from_matrices(forms_of_P()[form], REWARDS, discount=0.9)
+    mdp = MDP(forms_of_P()[form], REWARDS, discount=0.9)
     assert mdp.is_deterministic
     np.testing.assert_array_equal(mdp.next_state, NEXT)
     np.testing.assert_array_equal(mdp.P.toarray(), DENSE.reshape(6, 3))
 
 
 def test_stochastic_is_stored_sparse_and_has_no_next_state() -> None:
-    mdp = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[1.0], [0.0]], discount=0.5)
+    mdp = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[1.0], [0.0]], discount=0.5)
     assert not mdp.is_deterministic
     assert mdp.P.nnz == 3
     with pytest.raises(InputError, match=r"P\[0, 0\] has several successors"):
@@ -49,7 +56,7 @@ def test_stochastic_is_stored_sparse_and_has_no_next_state() -> None:
 def test_zero_probabilities_are_no_successors() -> None:
     P = sparse.csr_array(([1.0, 0.0, 1.0], [0, 1, 1], [0, 2, 3]), (2, 2))
     assert P.nnz == 3
-    assert MDP.from_matrices(P, [[0.0], [0.0]], discount=0.5).is_deterministic
+    assert MDP(P, [[0.0], [0.0]], discount=0.5).is_deterministic
 
 
 @settings(deadline=None)
@@ -60,11 +67,11 @@ def test_deterministic_and_matrices_agree(mdp: MDP) -> None:
     for s in range(states):
         for a in range(actions):
             P[s, a, mdp.next_state[s, a]] = 1
-    again = MDP.from_matrices(P, mdp.R, discount=mdp.discount)
+    again = MDP(P, mdp.R, discount=mdp.discount)
     np.testing.assert_array_equal(again.next_state, mdp.next_state)
 
 
-def test_it_is_frozen_and_keeps_no_hold_on_its_input() -> None:
+def test_it_is_immutable_and_copies_its_input() -> None:
     rewards = np.array(REWARDS)
     mdp = MDP.deterministic(NEXT, rewards, discount=0.9)
     rewards[:] = 7
@@ -76,7 +83,7 @@ def test_it_is_frozen_and_keeps_no_hold_on_its_input() -> None:
         mdp.discount = 0.5  # type: ignore[misc]
 
 
-def test_under_a_policy() -> None:
+def test_apply_policy() -> None:
     mdp = MDP.deterministic(NEXT, REWARDS, discount=0.9, names="xyz")
     chain = mdp.apply_policy([1, 0, 0])
     assert (chain.num_actions, chain.names, chain.discount) == (1, ("x", "y", "z"), 0.9)
@@ -148,7 +155,8 @@ def test_bad_input_is_named(change: dict[str, Any], complaint: str) -> None:
     [
         (DENSE * 0.97, r"P\[0, 0\] sums to 0.97 and must sum to 1"),
         (DENSE * [2.0, 1.0, 0.0] + [-1.0, 0.0, 1.0], r"P\[0, 0, 0\] is -1.0"),
-        (DENSE[:, :1], r"P has shape \(3, 1, 3\) and R has \(3, 2\)"),
+        (DENSE[:, :1], r"P has shape \(3, 1, 3\) and R \(3, 2\)"),
+        (DENSE.swapaxes(0, 1), r"P has shape \(2, 3, 3\) .*worlds.from_matrices"),
         (sparse.csr_array(DENSE[:, 0]), r"P has shape \(3, 3\)"),
         ([sparse.csr_array(DENSE[:, 0])], "P holds 1 matrices .* must hold 2"),
         (np.where(DENSE == 1, np.nan, DENSE), "is nan and must be a probability"),
@@ -156,4 +164,12 @@ def test_bad_input_is_named(change: dict[str, Any], complaint: str) -> None:
 )
 def test_bad_probabilities_are_named(P: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        MDP.from_matrices(P, REWARDS, discount=0.9)
+        MDP(P, REWARDS, discount=0.9)
+
+
+def test_copies_and_chains_of_estimates_are_estimates() -> None:
+    mdp = MDP.deterministic(NEXT, REWARDS, discount=0.9, is_empirical=True)
+    assert mdp.is_empirical
+    assert mdp.replace(discount=0.5).is_empirical
+    assert mdp.apply_policy([0, 0, 0]).is_empirical
+    assert not MDP.deterministic(NEXT, REWARDS, discount=0.9).is_empirical

@@ -173,7 +173,7 @@ def test_the_same_visits_under_a_better_distance(rule: Rule) -> None:
 
 
 def test_a_state_is_at_home_also_under_mico() -> None:
-    mdp = MDP.from_matrices([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], discount=0.5)
+    mdp = MDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], discount=0.5)
     d = exact.mico(mdp, [0, 0])
     assert d.values[0, 0] > 0
     _, visits = visited(uses.VisitCounts.from_distance(d, radius=0.5), [0])

@@ -189,7 +189,7 @@ def test_the_metadata_names_the_original_buffer() -> None:
 
 def test_a_distance_may_include_the_terminal_state() -> None:
     steps = Transitions([0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [False, True, False])
-    d = exact.bisimulation(steps.to_mdp(discount=0.9, unseen="lacking"))
+    d = exact.bisimulation(steps.to_mdp(discount=0.9, unseen="missing"))
     assert d.mdp.num_states == 3
     assert uses.compress(steps, d, 3, proof=True).radius == 0
 

@@ -85,7 +85,7 @@ def draw_mdp(draw: Draw, actions: int | None = None, discount: float | None = No
     if draw.random() < 0.15:
         has = draw.random(R.shape) < 0.7
         has[:, 0] = True
-    return MDP.from_matrices(P, R, discount=discount, available=has)
+    return MDP(P, R, discount=discount, available=has)
 
 
 def draw_policy(draw: Draw, mdp: MDP) -> NDArray[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bisimetric import MDP, Distance, InputError, exact, planning, relation, uses, worlds
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.uses.exploration import experiment
 from bisimetric.uses.exploration.environments import MDPEnvironment
 from bisimetric.uses.exploration.experiment import (
@@ -22,8 +23,9 @@ from bisimetric.uses.exploration.experiment import (
     run_arm,
     run_q_learning,
 )
-from bisimetric.views.error_curves import compute_confidence_interval
-from bisimetric.views.exploration import format_comparison, plot_exploration
+from bisimetric._statistics import compute_confidence_interval
+from bisimetric.views.exploration import plot_exploration
+from bisimetric.views.terminal import format_comparison
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def test_the_bound_includes_the_error_of_the_empirical_model() -> None:
     P = np.zeros((3, 2, 3))
     P[0, 0, 2], P[0, 1, 1], P[0, 1, 2], P[1, :, 1], P[2, :, 2] = 1, 0.5, 0.5, 1, 1
     R = [[0.5, 0.0], [1.0, 1.0], [0.0, 0.0]]
-    mdp = MDP.from_matrices(P, R, discount=0.9)
+    mdp = MDP(P, R, discount=0.9)
     steps = Transitions(
         [0, 0, 1, 1, 2, 2], [0, 1] * 3, np.ravel(R), [2, 2, 1, 1, 2, 2], [False] * 6
     )
@@ -154,7 +154,7 @@ def test_copies_of_states_are_enough() -> None:
 
 def test_the_terminal_state_stays_absorbing() -> None:
     steps = Transitions([0, 1, 1], [0, 0, 1], [0, 1, 5], [1, 0, 1], [False, True, False])
-    d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="lacking"))
+    d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="missing"))
     found = solve_replay(steps, d)
     assert found.model.P[[4, 5]].toarray().tolist() == [[0, 0, 1]] * 2
     assert not found.model.R[2].any()

@@ -82,7 +82,7 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     P = np.eye(size + 1)
     P[0, 1:], P[0, 0] = draw.dirichlet(np.ones(size)) * (1 - 9e-9), 0.0
     R = np.concatenate([[0.0], 1e15 * draw.random(size)])[:, None]
-    mdp = MDP.from_matrices(P[:, None], R, discount=discount)
+    mdp = MDP(P[:, None], R, discount=discount)
     everyone = np.arange(size + 1)
     groups = Clustering(everyone, everyone, np.zeros(size + 1), np.zeros(size + 1))
     small = solve_aggregate_mdp(mdp, groups, None)

@@ -29,7 +29,7 @@ def test_a_panel_a_measure_in_a_fixed_order() -> None:
         assert not drawn(panel, "_seed")
     np.testing.assert_array_equal(drawn(figure.axes[3], "_mean")[0], row)
     # Below one another: only the lower panels say what the axis is.
-    assert [panel.get_xlabel() for panel in figure.axes] == ["", "", "steps", "steps"]
+    assert [panel.get_xlabel() for panel in figure.axes] == ["", "", "updates", "updates"]
     assert [text.get_text() for text in figure.axes[3].texts] == ["2"]
 
 
@@ -38,7 +38,7 @@ def test_no_empty_panel_is_left(count: int) -> None:
     history = {f"m{i}": np.ones(3) for i in range(count)}
     figure = views.plot_training_curve({"step": [1, 2, 3], **history})
     assert len(figure.axes) == count
-    assert [panel.get_xlabel() for panel in figure.axes].count("steps") == min(count, 3)
+    assert [panel.get_xlabel() for panel in figure.axes].count("updates") == min(count, 3)
 
 
 def test_seeds_are_thin_lines_and_their_mean_a_thick_one() -> None:
@@ -73,11 +73,11 @@ def test_one_record_and_negative_numbers_are_drawn(tmp_path: Any) -> None:
     ("history", "complaint"),
     [
         ({"loss": [1.0]}, "has no 'step'"),
-        ({"step": [1, 2]}, "nothing but steps"),
-        ({"step": [2, 1], "loss": [1, 1]}, "rising numbers above 0"),
-        ({"step": [0, 1], "loss": [1, 1]}, "rising numbers above 0"),
-        ({"step": [], "loss": []}, "rising numbers above 0"),
-        ({"step": [1, 2], "loss": [1, 2, 3]}, r"'loss' has shape \(3,\) .* each of 2 steps"),
+        ({"step": [1, 2]}, "only updates"),
+        ({"step": [2, 1], "loss": [1, 1]}, "increasing numbers above 0"),
+        ({"step": [0, 1], "loss": [1, 1]}, "increasing numbers above 0"),
+        ({"step": [], "loss": []}, "increasing numbers above 0"),
+        ({"step": [1, 2], "loss": [1, 2, 3]}, r"'loss' has shape \(3,\) .* each of 2 updates"),
         ({"step": [1, 2], "loss": np.ones((1, 1, 2))}, "'loss' has shape"),
         ({"step": [1, 2], "error": [np.nan, np.nan]}, "'error' has no number to draw"),
     ],

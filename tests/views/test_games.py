@@ -19,12 +19,12 @@ from bisimetric.views import games
 from bisimetric.views.games.canvas import render_figure
 from bisimetric.views.games.episode_distances import measure_episode
 from bisimetric.views.games.episode_figures import find_events
-from tests.gamers import Gamer
+from tests.simple_agents import ChecksumAgent
 
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", Gamer("Pong", patience=8), max_steps=300)
+    return play("Pong", ChecksumAgent("Pong", patience=8), max_steps=300)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ class TestMeasured:
             for field in dataclasses.fields(pong)
             if isinstance(value := getattr(pong, field.name), np.ndarray) and len(value) == 300
         }
-        with pytest.raises(InputError, match="the episode has 1 frame and a picture"):
+        with pytest.raises(InputError, match="the episode has 1 frame and a figure"):
             games.plot_extremes(dataclasses.replace(pong, **rows), [0.0])
 
 
@@ -136,9 +136,9 @@ class TestCurve:
         figure = games.plot_episode_curve(pong, away(pong), values=1000 * pong.values)
         assert [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()] == [
             "distance to the source",
-            "difference of values",
+            "value difference",
         ]
-        assert "difference of values (right)" in labels(figure)
+        assert "value difference (right)" in labels(figure)
 
     def test_values_all_alike_stay_on_the_axis(self, pong: Episode) -> None:
         assert len(games.plot_episode_curve(pong, away(pong), values=np.zeros(300)).axes) == 2
@@ -167,7 +167,7 @@ class TestCurve:
         figure = games.plot_episode_curve(invaders, away(invaders), source=10)
         assert labels(figure)[:3] == [
             "distance to the source",
-            "difference of values",
+            "value difference",
             "the source, step 10",
         ]
         assert set(labels(figure)[3:]) == {mark.format_label() for mark in find_events(invaders)}
@@ -192,10 +192,10 @@ class TestExtremes:
         figure = games.plot_extremes(pong, away(pong), num_frames=4, min_gap=290)
         assert len([axes for axes in figure.axes if axes.images]) == 3
 
-    def test_count_must_be_whole(self, pong: Episode) -> None:
-        with pytest.raises(InputError, match="extremes: count is 0"):
+    def test_bad_counts_raise(self, pong: Episode) -> None:
+        with pytest.raises(InputError, match="num_frames is 0"):
             games.plot_extremes(pong, away(pong), num_frames=0)
-        with pytest.raises(InputError, match="extremes: apart is 0"):
+        with pytest.raises(InputError, match="min_gap is 0"):
             games.plot_extremes(pong, away(pong), min_gap=0)
 
 
@@ -244,7 +244,7 @@ class TestTraining:
         ("history", "words"),
         [
             ({"loss": [1.0]}, "agent_curve: the history of 'Pong' needs a 'step'"),
-            ({"step": [2, 1], "loss": [1.0, 2.0]}, "rising numbers"),
+            ({"step": [2, 1], "loss": [1.0, 2.0]}, "increasing numbers"),
             ({"step": [1, 2], "loss": [1.0]}, r"'loss' of 'Pong' has shape \(1,\)"),
             ({"step": [1, 2], "loss": [np.nan, np.nan]}, "nothing to draw; give .* score or loss"),
             ({"step": [1, 2]}, "nothing to draw"),
@@ -266,7 +266,7 @@ PANELS = {
 
 
 class TestSweep:
-    def test_means_intervals_and_runs_that_came_to_nothing(self) -> None:
+    def test_means_intervals_and_failed_runs(self) -> None:
         figure = games.plot_sweep(PANELS, chosen={"batch": "8"}, label="fit", title="All")
         batch, layers = figure.axes
         np.testing.assert_allclose(heights(batch.lines[0]), [0.2, 0.5])
@@ -278,10 +278,10 @@ class TestSweep:
         segment = np.asarray(bar[2][0].get_segments()[0])
         assert np.diff(segment[:, 1])[0] == pytest.approx(2 * 12.706 * 0.1, rel=1e-3)
         assert labels(figure) == [
-            "mean, 95% interval",
+            "mean, 95% confidence interval",
             "one seed",
             "chosen",
-            "seeds that came to nothing",
+            "failed seeds",
         ]
         legend, panels = boxes(figure)
         assert not any(legend.overlaps(panel) for panel in panels)
@@ -297,8 +297,8 @@ class TestSweep:
             ({}, {}, "nothing to draw"),
             ({"batch": {}}, {}, "nothing to draw"),
             ({"batch": {"4": []}}, {}, r"'batch' at 4 have shape \(0,\)"),
-            ({"batch": {"4": [np.inf]}}, {}, "must be a row of numbers"),
-            ({"batch": {"4": [1.0]}}, {"batch": "5"}, "'5' is marked .* none of its values, 4"),
+            ({"batch": {"4": [np.inf]}}, {}, "must be one number per seed"),
+            ({"batch": {"4": [1.0]}}, {"batch": "5"}, "chosen is '5' .* one of its values, 4"),
         ],
     )
     def test_bad_input(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, views, worlds
 from bisimetric.errors import InputError
-from bisimetric.views.clusters import PALETTE
+from bisimetric.views._figure import PALETTE
 
 STEPS = np.array([500, 1000, 1500])
 ERRORS = np.array([[9.0, 4.0, 5.0], [7.0, 2.0, 5.0]])
@@ -76,14 +76,14 @@ class TestLearning:
         [
             ({}, r"there is nothing to draw"),
             ({"a": {}}, r"there is nothing to draw"),
-            ({"a": {"off": ([2, 1, 3], ERRORS)}}, r"steps of 'off' in 'a' must be a row of rising"),
-            ({"a": {"off": ([0, 1, 3], ERRORS)}}, r"rising numbers above 0"),
-            ({"a": {"off": ([], [[]])}}, r"rising numbers above 0"),
+            ({"a": {"off": ([2, 1, 3], ERRORS)}}, r"updates of 'off' in 'a' must be increasing"),
+            ({"a": {"off": ([0, 1, 3], ERRORS)}}, r"increasing numbers above 0"),
+            ({"a": {"off": ([], [[]])}}, r"increasing numbers above 0"),
             (
                 {"a": {"off": (STEPS, ERRORS[0])}},
                 r"'off' in 'a' have shape \(3,\) and must have one",
             ),
-            ({"a": {"off": (STEPS[:2], ERRORS)}}, r"one column for each of 2 steps"),
+            ({"a": {"off": (STEPS[:2], ERRORS)}}, r"one column for each of 2 updates"),
             ({"a": {"off": (STEPS, ERRORS * np.nan)}}, r"an error of 'off' in 'a' is not a number"),
         ],
     )
@@ -116,7 +116,7 @@ class TestComparison:
         ("tables", "message"),
         [
             ({}, r"there is nothing to draw"),
-            ({"a": np.zeros((2, 3))}, r"table 'a' has shape \(2, 3\)"),
+            ({"a": np.zeros((2, 3))}, r"matrix 'a' has shape \(2, 3\)"),
             (
                 {"a": np.zeros((2, 2)), "b": np.zeros((3, 3))},
                 r"'b' has shape \(3, 3\) and the first",

@@ -22,7 +22,7 @@ from bisimetric.views.games import mp4, videos, write_sorted_video, write_video
 from bisimetric.views.games.canvas import CAPTION_HEIGHT, MARGIN, enlarge, render_text
 from bisimetric.views.games.episode_distances import measure_episode
 from bisimetric.views.games.videos import PLOT_WIDTH, render_video_frames
-from tests.gamers import Gamer
+from tests.simple_agents import ChecksumAgent
 
 STEPS = 60
 WIDE, HIGH = 320, 420
@@ -32,7 +32,7 @@ RIGHT = 2 * MARGIN + WIDE
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", Gamer("Pong", patience=8), max_steps=STEPS)
+    return play("Pong", ChecksumAgent("Pong", patience=8), max_steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +159,10 @@ class TestFilms:
     def test_an_interrupt_from_the_keyboard(self, tmp_path: Path) -> None:
         text = (
             "import itertools, signal, sys, numpy as np\n"
-            "from bisimetric.views.games import films\n"
+            "from bisimetric.views.games import mp4\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "frames = (np.zeros((32, 48, 3), np.uint8) for _ in itertools.count())\n"
-            "films.write(sys.argv[1], frames, 10**9, fps=10)\n"
+            "mp4.write_mp4(sys.argv[1], frames, 10**9, fps=10)\n"
         )
         with subprocess.Popen(
             [sys.executable, "-c", text, str(tmp_path / "a.mp4")], stderr=subprocess.PIPE
@@ -207,7 +207,7 @@ class TestFilms:
         with pytest.raises(InputError, match=r"has no ffmpeg .* IMAGEIO_FFMPEG_EXE"):
             mp4.require_writable_mp4(tmp_path / "a.mp4", 10)
 
-    def test_bad_input_is_refused_before_any_work(
+    def test_bad_input_raises_before_any_work(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
         for film in (write_video, write_sorted_video):
@@ -221,5 +221,5 @@ class TestFilms:
                 film(pong, distances * np.nan, tmp_path / "a.mp4")
             with pytest.raises(InputError, match=r"shape \(59,\) and the episode has 60 frames"):
                 film(pong, distances[1:], tmp_path / "a.mp4")
-        with pytest.raises(InputError, match="video: apart is 0"):
+        with pytest.raises(InputError, match="min_gap is 0"):
             write_video(pong, distances, tmp_path / "a.mp4", min_gap=0)

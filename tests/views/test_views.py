@@ -18,10 +18,10 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from bisimetric import views, worlds
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Coverage, Distance
 from bisimetric.errors import InputError
 from bisimetric.views import heatmap, layout, maps
-from bisimetric.views.error_curves import compute_confidence_interval
 from tests.tables import a_distance, everywhere_apart, zeros
 
 
@@ -212,21 +212,23 @@ class TestAllMaps:
         assert len(bars) == 1
         assert figure.get_suptitle().startswith("Bisimulation distance from each state")
 
-    def test_refuses_many_states(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rejects_many_states(self, monkeypatch: pytest.MonkeyPatch) -> None:
         square = [(row, column) for row in range(10) for column in range(11)]
         with pytest.raises(
             InputError,
             match=r"there are 101 states and a figure holds at most 100 maps; use "
-            r"distances_from",
+            r"plot_distances_from",
         ):
             views.plot_all_maps(zeros(101, positions=square[:101]))
-        monkeypatch.setattr(maps, "MOST_MAPS", 3)
+        monkeypatch.setattr(maps, "MAX_MAPS", 3)
         assert len(views.plot_all_maps(zeros(3, positions=square[:3])).axes) == 3 + 1
         with pytest.raises(InputError, match=r"there are 4 states"):
             views.plot_all_maps(zeros(4, positions=square[:4]))
 
     def test_needs_positions(self, pessimism: Distance) -> None:
-        with pytest.raises(InputError, match=r"all_maps: the states have no map; give the MDP pos"):
+        with pytest.raises(
+            InputError, match=r"plot_all_maps: the states have no map; give the MDP distinct"
+        ):
             views.plot_all_maps(pessimism)
 
 
@@ -248,7 +250,7 @@ class TestHeatmap:
 
     @pytest.mark.parametrize("limit", [1000, 10])
     def test_groups_stay_together(self, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heatmap, "MOST_OPTIMAL", limit)
+        monkeypatch.setattr(heatmap, "MAX_OPTIMALLY_ORDERED", limit)
         group = np.random.default_rng(1).integers(5, size=80)
         order = heatmap.order_by_similarity((group[:, None] != group).astype(float))
         assert sorted(order.tolist()) == list(range(80))
@@ -270,7 +272,7 @@ class TestHeatmap:
         axes = views.plot_heatmap(d).axes[0]
         assert len(axes.get_xticks()) == 0
         assert axes.get_title() == "100 states, discount 0.99"
-        monkeypatch.setattr(heatmap, "MOST_DRAWN", 40)
+        monkeypatch.setattr(heatmap, "MAX_DRAWN_STATES", 40)
         thinned = views.plot_heatmap(d)
         assert drawn(thinned).shape == (34, 34)
         assert thinned.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"
@@ -335,7 +337,7 @@ class TestConvergence:
         assert [line.get_label() for line in figure.axes[1].lines] == ["fast", "_goal"]
         assert legend(figure) == ["slow", "fast"]
         for axes in figure.axes:
-            assert axes.get_xlabel() == "pairs of transitions drawn"
+            assert axes.get_xlabel() == "sampled pairs of transitions"
             assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
             assert texts(figure)[0] == "error 0.01"
         assert figure.axes[0].get_ylabel() == "largest error"
@@ -349,9 +351,9 @@ class TestConvergence:
         assert np.asarray(goal.get_ydata()).tolist() == [1e-2, 1e-2]
 
     def test_the_shade_is_the_interval_of_the_mean(self) -> None:
-        slow, keys, fast, _ = self.figure().axes[0].collections
-        assert isinstance(keys, LineCollection)
-        np.testing.assert_array_equal([line[:, 1] for line in keys.get_segments()], self.slow)
+        slow, seeds, fast, _ = self.figure().axes[0].collections
+        assert isinstance(seeds, LineCollection)
+        np.testing.assert_array_equal([line[:, 1] for line in seeds.get_segments()], self.slow)
         # Two samples that differ by 0.5: s / sqrt(2) = 0.25, and t of one degree is 12.706.
         top = np.array([9.25, 8.25, 7.25, 6.25]) + 12.7062047 * 0.25
         heights = np.asarray(slow.get_paths()[0].vertices)[:, 1]
@@ -369,7 +371,7 @@ class TestConvergence:
         (slow, fast, _), (same, _) = (axes.lines for axes in figure.axes)
         assert fast.get_color() == same.get_color() != slow.get_color()
 
-    def test_a_single_key_has_no_shade(self) -> None:
+    def test_a_single_seed_has_no_shade(self) -> None:
         figure = views.plot_convergence(self.steps, {"one": {"slow": self.slow[:1]}})
         assert len(figure.axes[0].collections) == 0
         np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), self.slow[0])
@@ -385,17 +387,17 @@ class TestConvergence:
         np.testing.assert_allclose(half, [4.30265273 * 2 / math.sqrt(3), 0.0])
         mean, _ = compute_confidence_interval([1.0, math.inf])
         assert math.isinf(mean)
-        with pytest.raises(InputError, match=r"there are 1 samples and the interval of a mean"):
+        with pytest.raises(InputError, match=r"there are 1 samples and it needs at least 2"):
             compute_confidence_interval([1.0])
 
     @pytest.mark.parametrize(
         ("steps", "errors", "message"),
         [
             ([1, 2], [[1.0]], r"'x' in 'p' have shape \(1, 1\) and must have .* each of 2 steps"),
-            ([1, 2], [1.0, 2.0], r"have shape \(2,\) and must have one row a key"),
-            ([1], [[math.nan]], r"at no step do all keys of 'x' in 'p' have an error"),
-            ([2, 2], [[1.0, 1.0]], r"steps must be a row of rising numbers above 0"),
-            ([0, 2], [[1.0, 1.0]], r"steps must be a row of rising numbers above 0"),
+            ([1, 2], [1.0, 2.0], r"have shape \(2,\) and must have one row per seed"),
+            ([1], [[math.nan]], r"at no step do all seeds of 'x' in 'p' have an error"),
+            ([2, 2], [[1.0, 1.0]], r"steps must be increasing numbers above 0"),
+            ([0, 2], [[1.0, 1.0]], r"steps must be increasing numbers above 0"),
         ],
     )
     def test_bad_arrays(self, steps: Any, errors: Any, message: str) -> None:
@@ -440,7 +442,7 @@ class TestSave:
         ("name", "message"),
         [
             ("map.jpeg", r"map.jpeg ends in '.jpeg'; use .png, .svg or .pdf\."),
-            ("map", r"map has no ending; use .png, .svg or .pdf\."),
+            ("map", r"map has no extension; use .png, .svg or .pdf\."),
         ],
     )
     def test_unknown_ending(self, tmp_path: Path, name: str, message: str) -> None:

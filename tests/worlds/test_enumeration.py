@@ -216,7 +216,7 @@ class TestRefused:
             worlds.enumerate_environment(Corridor("random"))
 
     def test_what_the_state_does_not_tell(self) -> None:
-        with pytest.raises(InputError, match="needs another state_of"):
+        with pytest.raises(InputError, match="needs a state_of"):
             worlds.enumerate_environment(Corridor("hidden"))
         with pytest.raises(InputError, match="ended the episode only once"):
             worlds.enumerate_environment(Corridor(), state_of=lambda env, cell: "here")
@@ -233,7 +233,7 @@ class TestRefused:
         "name", ["MiniGrid-Dynamic-Obstacles-5x5-v0", "FrozenLake-v1", "Blackjack-v1"]
     )
     def test_random_games(self, name: str) -> None:
-        with pytest.raises(InputError, match=f"{name}: action .*the environment is random"):
+        with pytest.raises(InputError, match=f"{name}: action .*the environment is stochastic"):
             worlds.enumerate_environment(name)
 
     def test_too_many_states(self) -> None:

@@ -91,7 +91,7 @@ def as_objects(matrices: list[Any]) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_both_is_one_mdp(form: str) -> None:
-    expected = MDP.from_matrices(P3.swapaxes(0, 1), R3, discount=0.9)
+    expected = MDP(P3.swapaxes(0, 1), R3, discount=0.9)
     same(worlds.from_matrices(FORMS[form](P3), R3, discount=0.9), expected)
     same(worlds.from_matrices(FORMS[form](P3), sparse.csr_array(R3), discount=0.9), expected)
     by_transition = np.broadcast_to(R3.T[:, :, None], (2, 3, 3))
@@ -116,7 +116,7 @@ def test_expected_rewards_and_either_order(actions: int, states: int, key: int) 
         for a in range(actions):
             slow = sum(P[a, s, t] * R[a, s, t] for t in range(states))
             assert mdp.R[s, a] == pytest.approx(slow)
-    other = MDP.from_matrices(P.swapaxes(0, 1), mdp.R, discount=0.9)
+    other = MDP(P.swapaxes(0, 1), mdp.R, discount=0.9)
     np.testing.assert_allclose(mdp.P.toarray(), other.P.toarray())
 
 
@@ -151,27 +151,29 @@ def test_bad_matrices(P: Any, R: Any, message: str) -> None:
 
 
 class TestFiles:
-    expected = MDP.from_matrices(P3.swapaxes(0, 1), R3, discount=0.99)
+    expected = MDP(P3.swapaxes(0, 1), R3, discount=0.99)
 
     def test_either_order_is_told_by_the_sizes(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", P=P3, R=R3)
         np.savez(tmp_path / "s.npz", P=P3.swapaxes(0, 1), R=R3)
         for name in ("a.npz", "s.npz"):
             same(worlds.load(tmp_path / name), self.expected)
-        same(worlds.load(tmp_path / "a.npz", first="actions"), self.expected)
+        same(worlds.load(tmp_path / "a.npz", first_axis="actions"), self.expected)
         with pytest.raises(InputError, match=r"P has shape \(2, 3, 3\) .* with states first"):
-            worlds.load(tmp_path / "a.npz", first="states")
+            worlds.load(tmp_path / "a.npz", first_axis="states")
 
     def test_as_many_actions_as_states_need_a_word(self, tmp_path: Path) -> None:
         P, R = np.array([[[0.5, 0.5], [0.0, 1.0]], np.eye(2)]), np.eye(2)
         path = tmp_path / "square.npz"
         np.savez(path, P=P, R=R)
-        with pytest.raises(InputError, match=r"does not tell .* say first=actions or first=states"):
+        with pytest.raises(
+            InputError, match=r"does not tell .* say first_axis=actions or first_axis=states"
+        ):
             worlds.load(path)
-        same(worlds.load(path, first="actions"), worlds.from_matrices(P, R, discount=0.99))
-        same(worlds.load(path, first="states"), MDP.from_matrices(P, R, discount=0.99))
-        with pytest.raises(InputError, match="option first is 'rows' and must be actions or"):
-            worlds.load(path, first="rows")
+        same(worlds.load(path, first_axis="actions"), worlds.from_matrices(P, R, discount=0.99))
+        same(worlds.load(path, first_axis="states"), MDP(P, R, discount=0.99))
+        with pytest.raises(InputError, match="first_axis is 'rows' and must be actions or"):
+            worlds.load(path, first_axis="rows")
 
     def test_rewards_by_transition_follow_the_order_of_p(self, tmp_path: Path) -> None:
         R = np.arange(18.0).reshape(P3.shape)
@@ -193,7 +195,7 @@ class TestFiles:
         ):
             parts = {part: getattr(stack, part) for part in ("data", "indices", "indptr")}
             np.savez(tmp_path / name, **parts, R=R3)
-            same(worlds.load(tmp_path / name, first=first), self.expected)
+            same(worlds.load(tmp_path / name, first_axis=first), self.expected)
 
     def test_what_else_a_file_may_hold(self, tmp_path: Path) -> None:
         path = tmp_path / "m.npz"
@@ -243,5 +245,5 @@ class TestFiles:
         refused("cannot read")
 
     def test_options(self) -> None:
-        with pytest.raises(InputError, match=r"no option 'order'; its options are first\."):
+        with pytest.raises(InputError, match=r"no option 'order'; its options are first_axis\."):
             worlds.load("m.npz", order="states")

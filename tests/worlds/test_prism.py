@@ -233,8 +233,8 @@ class TestRewards:
         with pytest.warns((ExpectedRewardWarning, MissingActionsWarning)) as said:
             mdp = worlds.load(written(tmp_path, files))
         assert sorted(each.category.__name__ for each in said) == [
-            "ExpectedReward",
-            "MissingActions",
+            "ExpectedRewardWarning",
+            "MissingActionsWarning",
         ]
         assert mdp.R.tolist() == [[9, 0], [2, 0], [0, 0]]
 
@@ -356,7 +356,7 @@ def models(draw: st.DrawFn) -> tuple[MDP, list[list[str]]]:
     trew = [f"{s} {a} {t} {R[s, a]}" for s, a, t in np.argwhere(P)]
     counts = f"{states} {states * actions} {len(tra)}"
     tra = [line.replace("np.float64(", "").replace(")", "") for line in tra]
-    return MDP.from_matrices(P, R, discount=0.9), [[counts, *tra], [counts, *trew]]
+    return MDP(P, R, discount=0.9), [[counts, *tra], [counts, *trew]]
 
 
 @settings(deadline=None, max_examples=60)
@@ -368,7 +368,7 @@ def test_what_is_written_is_read(
     folder = tmp_path_factory.mktemp("model")
     files = {"tra": "\n".join(tra), "trew": "\n".join(trew)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_parser, "BLOCK", block)  # lines cut at any place
+        patch.setattr(text_parser, "BLOCK_BYTES", block)  # lines cut at any place
         read = worlds.from_prism(written(folder, files), discount=0.9)
     assert read.available is None
     assert read.actions == tuple(f"act{a}" for a in range(mdp.num_actions))
@@ -379,7 +379,7 @@ def test_what_is_written_is_read(
 def test_a_line_number_far_down_a_file_of_many_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_parser, "BLOCK", 100)
+    monkeypatch.setattr(text_parser, "BLOCK_BYTES", 100)
     lines = [f"{s} {s} 1" for s in range(5000)]
     lines[4321] = "4321 zzz 1"
     with pytest.raises(InputError, match="line 4323: 'zzz' is no successor"):

@@ -187,7 +187,7 @@ class TestOpenGrid:
 
     @pytest.mark.parametrize("obstacles", [0.1, 0.45, 0.9, 0.999])
     def test_everything_is_reachable(self, obstacles: float) -> None:
-        mdp = worlds.load("open-grid", rows=12, columns=15, obstacles=obstacles, key=3)
+        mdp = worlds.load("open-grid", rows=12, columns=15, obstacles=obstacles, seed=3)
         reached = {0}
         frontier = [0]
         while frontier:
@@ -198,11 +198,13 @@ class TestOpenGrid:
         assert mdp.num_states <= max(1, 12 * 15 - round(obstacles * 180))
 
     def test_one_goal(self) -> None:
-        mdp = worlds.load("open-grid", rows=9, columns=9, obstacles=0.3, key=5)
+        mdp = worlds.load("open-grid", rows=9, columns=9, obstacles=0.3, seed=5)
         assert len(set(mdp.next_state[mdp.R == 1].tolist())) == 1
 
-    def test_key_decides(self) -> None:
-        one, same, other = (worlds.load("open-grid", rows=20, columns=20, key=k) for k in (1, 1, 2))
+    def test_seed_decides(self) -> None:
+        one, same, other = (
+            worlds.load("open-grid", rows=20, columns=20, seed=k) for k in (1, 1, 2)
+        )
         assert one.names == same.names
         np.testing.assert_array_equal(one.next_state, same.next_state)
         np.testing.assert_array_equal(one.R, same.R)
@@ -217,7 +219,7 @@ class TestOpenGrid:
         [
             ({"rows": 0}, r"world 'open-grid': option rows is 0 and must be at least 1\."),
             ({"columns": -3}, r"option columns is -3 and must be at least 1\."),
-            ({"key": -1}, r"option key is -1 and must be at least 0\."),
+            ({"seed": -1}, r"option seed is -1 and must be at least 0\."),
             ({"obstacles": 1.0}, r"option obstacles is 1.0 and must be a fraction, at least 0"),
             ({"obstacles": -0.1}, r"option obstacles is -0.1 and must be a fraction"),
             ({"obstacles": float("nan")}, r"option obstacles is nan and must be a finite number"),
@@ -240,8 +242,8 @@ class TestRandom:
         # Uniform successors leave about 1/e^4 of the states without a predecessor.
         assert 960 < len(np.unique(mdp.next_state)) < 995
 
-    def test_key_decides(self) -> None:
-        one, same, other = (worlds.load("random", states=50, key=key) for key in (1, 1, 2))
+    def test_seed_decides(self) -> None:
+        one, same, other = (worlds.load("random", states=50, seed=seed) for seed in (1, 1, 2))
         np.testing.assert_array_equal(one.next_state, same.next_state)
         np.testing.assert_array_equal(one.R, same.R)
         assert (one.next_state != other.next_state).any()
@@ -250,8 +252,8 @@ class TestRandom:
     def test_bad_options(self) -> None:
         with pytest.raises(InputError, match=r"world 'random': option states is 0 and must be"):
             worlds.load("random", states=0)
-        with pytest.raises(InputError, match=r"world 'random': option key is -2 and must be"):
-            worlds.load("random", key=-2)
+        with pytest.raises(InputError, match=r"world 'random': option seed is -2 and must be"):
+            worlds.load("random", seed=-2)
         with pytest.raises(InputError, match=r"successors is 6 and must be at most the 5 states"):
             worlds.load("random", states=5, successors=6)
 
@@ -370,7 +372,7 @@ class TestLoad:
             assert worlds.load(world.name, **world.options).discount == world.discount
             assert worlds.load(world.name, discount=0.25).discount == 0.25
         options = {world.name: world.options for world in described}
-        assert options["open-grid"] == {"rows": 70, "columns": 70, "obstacles": 0.1, "key": 0}
+        assert options["open-grid"] == {"rows": 70, "columns": 70, "obstacles": 0.1, "seed": 0}
         assert options["pessimism"] == {"K": 1.0}
         assert options["mirrored-rooms"] == {}
 
@@ -391,10 +393,10 @@ class TestLoad:
     def test_unknown_option(self) -> None:
         with pytest.raises(
             InputError,
-            match=r"world 'random': there is no option 'seed'; its options are "
-            r"states=1000, actions=4, successors=1, key=0\.",
+            match=r"world 'random': there is no option 'key'; its options are "
+            r"states=1000, actions=4, successors=1, seed=0\.",
         ):
-            worlds.load("random", seed=1)
+            worlds.load("random", key=1)
         with pytest.raises(InputError, match=r"no option 'rows'; it has none\."):
             worlds.load("mirrored-rooms", rows=3)
         with pytest.raises(InputError, match=r"option base is 7 and must be a text"):

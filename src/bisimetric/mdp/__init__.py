@@ -1,14 +1,17 @@
-"""The MDP: finite, checked once when it is made, frozen afterwards."""
+"""Finite Markov decision processes, validated at construction and immutable afterwards."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from bisimetric._text import pluralise
 from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp._validation import (
     PROBABILITY_TOL,
@@ -30,8 +33,10 @@ from bisimetric.mdp._validation import (
 from bisimetric.mdp.induced_chain import InducedChain, induce_chain
 
 __all__ = [
+    "DEFAULT_DISCOUNT",
     "MDP",
     "PROBABILITY_TOL",
+    "TERMINAL",
     "InducedChain",
     "induce_chain",
     "reject_label_actions",
@@ -40,86 +45,130 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+DEFAULT_DISCOUNT = 0.99
+"""The discount of sources without one: recorded data and environments."""
+
+TERMINAL = "end"
+"""The name of the absorbing terminal state of sources that do not name theirs."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class MDP:
     """A finite Markov decision process (S, A, P, R, discount).
 
-    Make one with `MDP.deterministic`, `MDP.from_matrices` or `bisimetric.worlds.load`; all of
-    them check their input. Arrays are read-only.
+    A missing action (see `available`) is stored as a self-loop with reward 0 and never taken.
+    Arrays are read-only.
 
-    Attributes:
-        P: successors as a sparse (S * A, S) matrix; row `s * A + a` is the distribution P(s, a).
+    Args:
+        P: transition probabilities: a dense or sparse array (S, A, S); a sparse matrix (S * A, S)
+            whose row `s * A + a` is the distribution P(s, a); or a sequence of A sparse matrices
+            (S, S), one per action. Rows must sum to 1 within 1e-8. `worlds.from_matrices` reads
+            arrays (A, S, S).
         R: rewards (S, A).
         discount: in [0, 1).
-        names: one distinct name a state, or None.
-        actions: one distinct name an action, or None.
+        names: one distinct name per state, or None.
+        actions: one distinct name per action, or None.
         positions: (S, 2) row and column of each state on a map, or None.
         features: (S, k) features of each state, or None.
-        policy: the policy that the world comes with, (S,) or (S, A), or None.
-        available: (S, A), whether a state has an action, or None where every state has them all.
-            An action that a state lacks is kept as a step on the spot that pays 0, and never taken.
-        label_actions: the actions that encode labels of states and are no actions to take, as from
-            `worlds.from_prism(observe=...)`. d_lax, which matches any actions, raises for them.
+        policy: a policy that belongs to the MDP, (S,) actions or (S, A) probabilities, or None.
+        available: (S, A), whether a state has an action, or None where all states have all
+            actions.
+        label_actions: the actions that encode state labels rather than choices, as from
+            `worlds.from_prism(observe=...)`. d_lax, which matches any two actions, raises for them.
+        is_empirical: whether P and R are estimates from recorded transitions.
 
-    >>> mdp = MDP.deterministic([[1], [1]], [[0.0], [1.0]], discount=0.5)
-    >>> mdp
-    MDP(2 states, 1 action, deterministic, discount 0.5)
-    >>> mdp.next_state
-    array([[1],
-           [1]])
+    Attributes:
+        P: the probabilities as a sparse (S * A, S) matrix; row `s * A + a` is P(s, a).
+
+    Raises:
+        InputError: an argument has a wrong shape or type, a row is no distribution, or a state has
+            no action.
+
+    >>> MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
+    MDP(2 states, 1 action, 3 transitions, discount 0.9)
+    >>> MDP([[[0.5, 0.4]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: MDP: P[0, 0] sums to 0.9 and must sum to 1.
     """
 
     P: sparse.csr_array
     R: NDArray[np.float64]
     discount: float
-    names: tuple[str, ...] | None = None
-    actions: tuple[str, ...] | None = None
-    positions: NDArray[np.float64] | None = None
-    features: NDArray[np.float64] | None = None
-    policy: NDArray[Any] | None = None
-    available: NDArray[np.bool_] | None = None
-    label_actions: tuple[int, ...] = ()
+    names: tuple[str, ...] | None
+    actions: tuple[str, ...] | None
+    positions: NDArray[np.float64] | None
+    features: NDArray[np.float64] | None
+    policy: NDArray[Any] | None
+    available: NDArray[np.bool_] | None
+    label_actions: tuple[int, ...]
+    is_empirical: bool
 
-    def __post_init__(self) -> None:
-        rewards = np.array(self.R, dtype=np.float64)
+    def __init__(
+        self,
+        P: Any,
+        R: ArrayLike,
+        discount: float,
+        *,
+        names: Sequence[str] | None = None,
+        actions: Sequence[str] | None = None,
+        positions: ArrayLike | None = None,
+        features: ArrayLike | None = None,
+        policy: ArrayLike | None = None,
+        available: ArrayLike | None = None,
+        label_actions: Sequence[int] = (),
+        is_empirical: bool = False,
+    ) -> None:
+        rewards = np.array(as_float_array("rewards", R))
         if rewards.ndim != 2 or 0 in rewards.shape:
             raise InputError(
                 f"MDP: rewards have shape {rewards.shape} and must be (states, actions), "
                 "with at least one of each."
             )
-        states, actions = rewards.shape
-        available, P = validate_available(self.available, states, actions), self.P
-        if available is not None:
-            rewards[~available] = 0.0
-            P = add_self_loops(P, available)
+        num_states, num_actions = rewards.shape
+        mask = validate_available(available, num_states, num_actions)
+        stacked = stack_transition_matrices(P, num_states, num_actions)
+        if mask is not None:
+            rewards[~mask] = 0.0
+            stacked = add_self_loops(stacked, mask)
         require_finite("rewards", rewards)
-        discount = validate_discount(self.discount)
-        put = object.__setattr__
-        put(self, "available", available)
-        put(self, "P", validate_transition_matrix(P, states, actions))
-        put(self, "R", freeze(rewards))
-        put(self, "discount", discount)
-        put(self, "names", validate_names("state", self.names, states))
-        put(self, "actions", validate_names("action", self.actions, actions))
-        put(self, "label_actions", validate_label_actions(self.label_actions, actions))
-        put(self, "positions", validate_state_array("positions", self.positions, states, width=2))
-        put(self, "features", validate_state_array("features", self.features, states))
-        if self.policy is not None:
-            put(self, "policy", freeze(validate_policy(self, self.policy)))
+        put = functools.partial(object.__setattr__, self)  # the class is frozen
+        put("discount", validate_discount(discount))
+        put("available", mask)
+        put("P", validate_transition_matrix(stacked, num_states, num_actions))
+        put("R", freeze(rewards))
+        put("names", validate_names("state", names, num_states))
+        put("actions", validate_names("action", actions, num_actions))
+        put("label_actions", validate_label_actions(label_actions, num_actions))
+        put("positions", validate_state_array("positions", positions, num_states, width=2))
+        put("features", validate_state_array("features", features, num_states))
+        put("policy", None if policy is None else freeze(validate_policy(self, policy)))
+        put("is_empirical", bool(is_empirical))
 
     @classmethod
     def deterministic(
         cls, next_state: ArrayLike, rewards: ArrayLike, *, discount: float, **attributes: Any
     ) -> MDP:
-        """An MDP in which action a leads from state s to `next_state[s, a]` for certain.
+        """Build an MDP in which action a leads from state s to `next_state[s, a]`.
 
-        `next_state` and `rewards` are (S, A); `about` are `names`, `actions`, `positions`,
-        `features`, `policy`, `available` and `label_actions`.
+        Args:
+            next_state: successors (S, A).
+            rewards: (S, A).
+            discount: in [0, 1).
+            attributes: further arguments of `MDP`, such as `names` or `policy`.
 
-        >>> MDP.deterministic([[0], [7]], [[0], [0]], discount=0.9)
-        Traceback (most recent call last):
-        ...
-        bisimetric.errors.InputError: MDP: next_state[1, 0] is 7 and must be a state from 0 to 1.
+        Returns:
+            The MDP.
+
+        Raises:
+            InputError: the shapes differ, or a successor is no state.
+
+        >>> mdp = MDP.deterministic([[1], [1]], [[0.0], [1.0]], discount=0.5)
+        >>> mdp
+        MDP(2 states, 1 action, deterministic, discount 0.5)
+        >>> mdp.next_state
+        array([[1],
+               [1]])
         """
         successors = as_integer_array("next_state", next_state)
         rewards = as_float_array("rewards", rewards)
@@ -142,33 +191,14 @@ class MDP:
         )
         return cls(P, rewards, discount, **attributes)
 
-    @classmethod
-    def from_matrices(cls, P: Any, R: ArrayLike, *, discount: float, **attributes: Any) -> MDP:
-        """An MDP from transition probabilities P (S, A, S) and rewards R (S, A).
-
-        P is a dense array, a SciPy sparse array of that shape, a sparse (S * A, S) matrix whose
-        row `s * A + a` is P(s, a), or a sequence of A matrices (S, S), one an action. It is
-        stored sparse; where every row has one successor the MDP is deterministic.
-
-        >>> MDP.from_matrices([[[0.5, 0.4]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
-        Traceback (most recent call last):
-        ...
-        bisimetric.errors.InputError: MDP: P[0, 0] sums to 0.9 and must sum to 1.
-        """
-        rewards = as_float_array("rewards", R)
-        if rewards.ndim != 2 or rewards.size == 0:
-            raise InputError(
-                f"MDP: R has shape {rewards.shape} and must be (states, actions), "
-                "with at least one of each."
-            )
-        return cls(stack_transition_matrices(P, *rewards.shape), rewards, discount, **attributes)
-
     @property
     def num_states(self) -> int:
+        """The number of states."""
         return int(self.R.shape[0])
 
     @property
     def num_actions(self) -> int:
+        """The number of actions, missing ones included."""
         return int(self.R.shape[1])
 
     @property
@@ -180,7 +210,7 @@ class MDP:
     def normalised_probabilities(self) -> sparse.csr_array:
         """P with every row divided by its sum.
 
-        A row may sum to 1 only nearly; its distribution is understood to be this one.
+        Rows sum to 1 within a tolerance; the quotient is the distribution that they stand for.
         """
         if self.is_deterministic:
             return self.P
@@ -189,12 +219,12 @@ class MDP:
 
     @property
     def action_mask(self) -> NDArray[np.bool_]:
-        """Whether a state has an action, (S, A), also where every state has them all."""
+        """Whether a state has an action, (S, A); all True where `available` is None."""
         return np.ones(self.R.shape, np.bool_) if self.available is None else self.available
 
     @property
     def diameter_bound(self) -> float:
-        """The largest distance that two states can have: the range of R / (1 - discount)."""
+        """Upper bound on every distance: (max R - min R) / (1 - discount)."""
         rewards = self.R if self.available is None else self.R[self.available]
         with np.errstate(over="ignore"):
             return float(np.ptp(rewards)) / (1 - self.discount)
@@ -205,17 +235,24 @@ class MDP:
         if not self.is_deterministic:
             s, a = self.first_stochastic_action()
             raise InputError(
-                f"MDP: next_state needs a deterministic MDP, and P[{s}, {a}] has several "
+                f"MDP: next_state needs a deterministic MDP and P[{s}, {a}] has several "
                 "successors; use P."
             )
         return self.P.indices.reshape(self.R.shape)
 
     def first_stochastic_action(self) -> tuple[int, int]:
-        """The first state and action with several successors, in an MDP that has them."""
+        """Return the first state and action with several successors; the MDP must be stochastic."""
         return divmod(int(np.argmax(np.diff(self.P.indptr) > 1)), self.num_actions)
 
     def state(self, state: int | np.integer | str) -> int:
-        """The id of a state given by id or by name."""
+        """Return the id of a state.
+
+        Args:
+            state: an id or a name.
+
+        Raises:
+            InputError: there is no such state.
+        """
         if isinstance(state, str) and self.names is not None and state in self.names:
             return self.names.index(state)
         try:
@@ -236,31 +273,49 @@ class MDP:
         )
 
     def state_name(self, state: int) -> str:
-        """The name of a state: its own, or its id."""
+        """Return the name of a state, or its id where states have no names.
+
+        Args:
+            state: an id.
+        """
         return self.names[state] if self.names is not None else str(state)
 
     def action_name(self, action: int) -> str:
-        """The name of an action: its own, or its id."""
+        """Return the name of an action, or its id where actions have no names.
+
+        Args:
+            action: an id.
+        """
         return self.actions[action] if self.actions is not None else str(action)
 
     def replace(self, **changes: Any) -> MDP:
-        """A checked copy with some fields changed, such as `discount` or `policy`."""
+        """Return a validated copy with some fields changed.
+
+        Args:
+            changes: arguments of `MDP`, such as `discount` or `policy`.
+        """
         return dataclasses.replace(self, **changes)
 
     def apply_policy(self, policy: ArrayLike) -> MDP:
-        """The Markov chain that a policy induces, as an MDP with one action.
+        """Return the Markov chain that a policy induces, as an MDP with one action.
 
         R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a), with pi(.|s) and
         P(s, a) divided by their sums. `induce_chain` also bounds the rounding.
 
+        Args:
+            policy: (S,) actions or (S, A) probabilities.
+
+        Raises:
+            InputError: the policy has a wrong shape, is no distribution, or takes a missing action.
+
         >>> mdp = MDP.deterministic([[1, 0], [1, 0]], [[0, 2], [1, 3]], discount=0.5)
-        >>> mdp.under([[0.5, 0.5], [1.0, 0.0]]).R.ravel()
+        >>> mdp.apply_policy([[0.5, 0.5], [1.0, 0.0]]).R.ravel()
         array([1., 1.])
         """
         return induce_chain(self, policy).mdp
 
     def __repr__(self) -> str:
         kind = "deterministic" if self.is_deterministic else f"{self.P.nnz} transitions"
-        plural = "" if self.num_actions == 1 else "s"
-        states = "1 state" if self.num_states == 1 else f"{self.num_states} states"
-        return f"MDP({states}, {self.num_actions} action{plural}, {kind}, discount {self.discount})"
+        states = pluralise(self.num_states, "state")
+        actions = pluralise(self.num_actions, "action")
+        return f"MDP({states}, {actions}, {kind}, discount {self.discount})"

@@ -1,4 +1,4 @@
-"""What an MDP and a policy must be: the checks at the border, each with a clear error."""
+"""Validate the arrays of an MDP and its policies; every error says what was found and wanted."""
 
 from __future__ import annotations
 
@@ -15,34 +15,51 @@ if TYPE_CHECKING:
     from bisimetric.mdp import MDP
 
 PROBABILITY_TOL = 1e-8
-"""How far the probabilities of one state and action may sum from 1."""
+"""Largest deviation from 1 of the sum of the probabilities of a state and action."""
 
 
 def validate_discount(discount: float) -> float:
-    """The discount as a float, if it lies in [0, 1)."""
+    """Return the discount as a float.
+
+    Args:
+        discount: in [0, 1).
+
+    Raises:
+        InputError: it is no number, or outside of [0, 1).
+    """
     try:
         value = float(discount)
     except (TypeError, ValueError):
         value = np.nan
     if not 0 <= value < 1:
-        raise InputError(f"MDP: discount is {discount!r} and must be at least 0 and below 1.")
+        raise InputError(
+            f"is {discount!r} and must be at least 0 and below 1", caller="MDP", argument="discount"
+        )
     return value
 
 
 def validate_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
-    """A policy of `mdp` as (S,) actions or (S, A) probabilities, or a clear error."""
+    """Return a policy as (S,) actions or (S, A) probabilities.
+
+    Args:
+        mdp: the MDP that the policy acts in.
+        policy: (S,) actions or (S, A) probabilities.
+
+    Raises:
+        InputError: the policy has a wrong shape, is no distribution, or takes a missing action.
+    """
     states, actions = mdp.R.shape
     try:
-        given = np.asarray(policy)
-    except (TypeError, ValueError):  # Rows of different lengths.
+        array = np.asarray(policy)
+    except (TypeError, ValueError):  # rows of different lengths
         raise InputError(
             f"policy is no array of numbers and must be ({states},) actions or ({states}, "
             f"{actions}) probabilities, all rows of one length."
         ) from None
-    if given.dtype.kind not in "biufO":
-        raise InputError(f"policy is {given.dtype} and must be numbers.")
-    if given.shape == (states,):
-        chosen = as_integer_array("policy", given)
+    if array.dtype.kind not in "biufO":
+        raise InputError(f"policy is {array.dtype} and must be numbers.")
+    if array.shape == (states,):
+        chosen = as_integer_array("policy", array)
         outside = np.flatnonzero((chosen < 0) | (chosen >= actions))
         if len(outside):
             s = outside[0]
@@ -51,9 +68,9 @@ def validate_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
             )
         _reject_unavailable_actions(mdp, np.eye(actions, dtype=np.bool_)[chosen])
         return chosen
-    if given.shape == (states, actions):
-        probabilities = as_float_array("policy", given)
-        require_finite("policy", probabilities, where="policy")
+    if array.shape == (states, actions):
+        probabilities = as_float_array("policy", array)
+        require_finite("policy", probabilities, caller=None)
         wrong = np.flatnonzero(
             (probabilities < 0).any(axis=1)
             | (np.abs(probabilities.sum(axis=1) - 1) > PROBABILITY_TOL)
@@ -67,27 +84,28 @@ def validate_policy(mdp: MDP, policy: ArrayLike) -> NDArray[Any]:
         _reject_unavailable_actions(mdp, probabilities > 0)
         return probabilities
     raise InputError(
-        f"policy has shape {given.shape} and must be ({states},) actions or "
+        f"policy has shape {array.shape} and must be ({states},) actions or "
         f"({states}, {actions}) probabilities."
     )
 
 
 def _reject_unavailable_actions(mdp: MDP, taken: NDArray[np.bool_]) -> None:
-    """Refuses a policy that takes, somewhere, an action that the state lacks."""
+    """Raise InputError if a policy takes a missing action; `taken` is (S, A)."""
     if mdp.available is None:
         return
     wrong = np.argwhere(taken & ~mdp.available)
     if len(wrong):
         s, a = map(int, wrong[0])
         raise InputError(
-            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} lacks; "
-            "take one that is available."
+            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} "
+            "lacks; take an available one."
         )
 
 
 def validate_available(
     available: ArrayLike | None, num_states: int, num_actions: int
 ) -> NDArray[np.bool_] | None:
+    """Return the action mask, or None where every state has every action."""
     if available is None:
         return None
     mask = np.array(available)
@@ -103,6 +121,7 @@ def validate_available(
 
 
 def validate_label_actions(label_actions: Sequence[int], num_actions: int) -> tuple[int, ...]:
+    """Return the label actions; they must be distinct actions."""
     try:
         found = tuple(int(action) for action in label_actions)
         valid = all(a == action for a, action in zip(found, label_actions, strict=True))
@@ -117,7 +136,12 @@ def validate_label_actions(label_actions: Sequence[int], num_actions: int) -> tu
 
 
 def reject_label_actions(caller: str, mdp: MDP) -> None:
-    """Raises where actions that encode labels would be matched with other actions."""
+    """Raise InputError if the MDP has label actions, which must not be matched with others.
+
+    Args:
+        caller: the function that matches actions, which begins the message.
+        mdp: the MDP.
+    """
     if mdp.label_actions:
         names = ", ".join(map(mdp.action_name, mdp.label_actions[:4]))
         more = ", ..." if len(mdp.label_actions) > 4 else ""
@@ -128,53 +152,51 @@ def reject_label_actions(caller: str, mdp: MDP) -> None:
         )
 
 
-def add_self_loops(P: Any, available: NDArray[np.bool_]) -> sparse.csr_array:
-    """P with a step on the spot in place of each action that a state lacks."""
+def add_self_loops(P: sparse.csr_array, available: NDArray[np.bool_]) -> sparse.csr_array:
+    """Replace the rows of missing actions by self-loops."""
     states = len(available)
-    if np.shape(P) != (available.size, states):
-        return sparse.csr_array(P)  # for the check of P to refuse
-    row, there = np.flatnonzero(~available), np.nonzero(~available)[0]
-    spots = sparse.csr_array((np.ones(len(row)), (row, there)), (available.size, states))
-    return sparse.csr_array(
-        sparse.diags_array(available.ravel() * 1.0) @ sparse.csr_array(P) + spots
-    )
+    row, state = np.flatnonzero(~available), np.nonzero(~available)[0]
+    loops = sparse.csr_array((np.ones(len(row)), (row, state)), (available.size, states))
+    return sparse.csr_array(sparse.diags_array(available.ravel() * 1.0) @ P + loops)
 
 
 def stack_transition_matrices(P: Any, num_states: int, num_actions: int) -> sparse.csr_array:
-    """Any accepted form of P as one sparse (S * A, S) matrix."""
-    wanted = (num_states, num_actions, num_states)
+    """Return any accepted form of P as one sparse (S * A, S) matrix."""
+    shape = (num_states, num_actions, num_states)
     if isinstance(P, list | tuple) and any(sparse.issparse(matrix) for matrix in P):
         shapes = {np.shape(matrix) for matrix in P}
         if len(P) != num_actions or shapes != {(num_states, num_states)}:
             raise InputError(
                 f"MDP: P holds {len(P)} matrices of shapes {sorted(shapes)} and must hold "
-                f"{num_actions}, one an action, each ({num_states}, {num_states})."
+                f"{num_actions}, one per action, each ({num_states}, {num_states})."
             )
         by_action = sparse.vstack([sparse.csr_array(matrix) for matrix in P], format="csr")
         order = np.arange(num_states * num_actions).reshape(num_actions, num_states).T.ravel()
         return sparse.csr_array(by_action[order])
     if sparse.issparse(P):
         given: Any = P
-        if given.shape == wanted:
+        if given.shape == shape:
             cube = given.tocoo()
             s, a, successor = cube.coords
             flat = (s * num_actions + a, successor)
             given = sparse.coo_array((cube.data, flat), (num_states * num_actions, num_states))
         if given.shape == (num_states * num_actions, num_states):
             return sparse.csr_array(given)
-        shape = given.shape
+        found = given.shape
     else:
         dense = as_float_array("P", P)
-        if dense.shape == wanted:
+        if dense.shape in (shape, (num_states * num_actions, num_states)):
             return sparse.csr_array(dense.reshape(num_states * num_actions, num_states))
-        shape = dense.shape
+        found = dense.shape
     raise InputError(
-        f"MDP: P has shape {tuple(shape)} and R has {(num_states, num_actions)}; P must be {wanted}."
+        f"MDP: P has shape {tuple(found)} and R {(num_states, num_actions)}; P must have shape "
+        f"{shape}"
+        + ("; worlds.from_matrices reads (actions, states, states)." if len(found) == 3 else ".")
     )
 
 
 def validate_transition_matrix(P: Any, num_states: int, num_actions: int) -> sparse.csr_array:
-    """P in canonical form: sorted, no duplicates, no zeros; every row a distribution."""
+    """Return P in canonical form (sorted, no duplicates or zeros); every row is a distribution."""
     matrix = sparse.csr_array(P, dtype=np.float64, copy=True)
     if matrix.shape != (num_states * num_actions, num_states):
         raise InputError(
@@ -209,6 +231,7 @@ def validate_transition_matrix(P: Any, num_states: int, num_actions: int) -> spa
 def validate_names(
     kind: str, names: Sequence[str] | None, num_names: int
 ) -> tuple[str, ...] | None:
+    """Return one distinct name per state or action."""
     if names is None:
         return None
     texts = tuple(str(name) for name in names)
@@ -223,6 +246,7 @@ def validate_names(
 def validate_state_array(
     name: str, values: ArrayLike | None, num_states: int, width: int | None = None
 ) -> NDArray[np.float64] | None:
+    """Return an array with one row per state and `width` columns, or any number."""
     if values is None:
         return None
     array = np.array(as_float_array(name, values))
@@ -235,6 +259,7 @@ def validate_state_array(
 
 
 def as_float_array(name: str, array: ArrayLike) -> NDArray[np.float64]:
+    """Return an array of float64."""
     try:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -242,21 +267,67 @@ def as_float_array(name: str, array: ArrayLike) -> NDArray[np.float64]:
 
 
 def as_integer_array(name: str, array: ArrayLike) -> NDArray[np.int64]:
+    """Return an array of int64; every number must be whole."""
     numbers = as_float_array(name, array)
     if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
         raise InputError(f"MDP: {name} must be an array of whole numbers.")
     return numbers.astype(np.int64)
 
 
-def require_finite(name: str, array: NDArray[np.float64], where: str | None = None) -> None:
+def require_finite(name: str, array: NDArray[np.float64], caller: str | None = "MDP") -> None:
+    """Raise InputError with the first entry that is infinite or not a number."""
     wrong = np.argwhere(~np.isfinite(array))
     if len(wrong):
         index = ", ".join(map(str, wrong[0]))
         raise InputError(
-            f"{where or 'MDP: ' + name}[{index}] is {array[tuple(wrong[0])]} and must be finite."
+            f"{f'{caller}: ' if caller else ''}{name}[{index}] is {array[tuple(wrong[0])]} and "
+            "must be finite."
         )
 
 
 def freeze(array: NDArray[Any]) -> NDArray[Any]:
+    """Make an array read-only and return it."""
     array.flags.writeable = False
     return array
+
+
+def resolve_policy(
+    kind: str, mdp: MDP, policy: ArrayLike | None, *, caller: str = "exact"
+) -> NDArray[Any]:
+    """Validate a policy; without one, take the MDP's own, or the only one of a single action."""
+    if policy is None:
+        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
+    if policy is None:
+        raise InputError(
+            f"{caller}.{kind}: this MDP comes with no policy; pass one, such as "
+            "planning.greedy_policy(mdp)."
+        )
+    return validate_policy(mdp, policy)
+
+
+def require_mdp(caller: str, value: object) -> None:
+    """Raise InputError for anything but an MDP, with the call that makes one of it.
+
+    >>> require_mdp("exact.lax", "pessimism")
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: exact.lax: mdp is 'pessimism' and must be an MDP; pass
+    worlds.load('pessimism').
+    """
+    from bisimetric.mdp import MDP
+
+    if isinstance(value, MDP):
+        return
+    found = f"of type {type(value).__name__}"
+    remedy = "make one, such as worlds.load('mirrored-rooms')"
+    if isinstance(value, str):
+        found, remedy = repr(value), f"pass worlds.load({value!r})"
+    elif hasattr(value, "to_mdp"):
+        remedy = "pass its .to_mdp(discount=...)"
+    elif hasattr(value, "exact_outcome"):
+        remedy = "use exact.query(mdp, pairs), which explores an implicit MDP from some pairs"
+    elif hasattr(value, "step") and hasattr(value, "reset"):
+        remedy = "pass worlds.from_gymnasium(env, discount=...)"
+    elif isinstance(value, np.ndarray | list | tuple) or sparse.issparse(value):
+        remedy = "pass MDP(P, R, discount=...)"
+    raise InputError(f"is {found} and must be an MDP", caller=caller, argument="mdp", remedy=remedy)

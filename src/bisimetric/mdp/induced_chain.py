@@ -39,23 +39,23 @@ class InducedChain:
     mass_error: float = 0.0
 
     def pair_error(self, max_distance: float) -> float:
-        """Bound on the rounding that the chain adds to one Bellman update of a pair distance.
+        """Bound the rounding that the chain adds to one Bellman update of a pair distance.
 
         |R^pi(s) - R^pi(t)| moves by at most twice `reward_error`. Both W1 and the expectation over
         independent successors move by at most `mass_error` times the largest distance, for s and
         again for t.
 
         Args:
-            largest: bound on the distances that the update reads.
+            max_distance: bound on the distances that the update reads.
         """
         mass = 2 * self.mdp.discount * self.mass_error * max_distance
         return (2 * self.reward_error + mass) * (1 + 4 * UNIT)
 
     def value_error(self, max_value: float) -> float:
-        """Bound on the rounding that the chain adds to one Bellman update of a value function.
+        """Bound the rounding that the chain adds to one Bellman update of a value function.
 
         Args:
-            largest: bound on the absolute values that the update reads.
+            max_value: bound on the absolute values that the update reads.
         """
         mass = 2 * self.mdp.discount * self.mass_error * max_value
         return (self.reward_error + mass) * (1 + 4 * UNIT)
@@ -69,28 +69,28 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
         policy: (S,) actions or (S, A) probabilities.
 
     Returns:
-        The chain. Its errors are 0 where every state takes one action for certain.
+        The chain. Its errors are 0 for a deterministic policy.
 
     Raises:
         InputError: the policy has a wrong shape, is no distribution, or takes a missing action.
     """
-    checked = validate_policy(mdp, policy)
+    pi = validate_policy(mdp, policy)
     states, actions = mdp.R.shape
-    everyone = np.arange(states)
+    every_state = np.arange(states)
     reward_error, mass_error = 0.0, 0.0
-    taken = checked > 0 if checked.ndim == 2 else None
+    taken = pi > 0 if pi.ndim == 2 else None
     if taken is not None and (taken.sum(axis=1) == 1).all():
-        checked, taken = taken.argmax(axis=1), None
+        pi, taken = taken.argmax(axis=1), None
     if taken is None:
-        P, R = mdp.P[everyone * actions + checked], mdp.R[everyone, checked]
+        P, R = mdp.P[every_state * actions + pi], mdp.R[every_state, pi]
     else:
         s, a = np.nonzero(taken)
-        probability = (checked / checked.sum(axis=1, keepdims=True))[s, a]
+        probability = (pi / pi.sum(axis=1, keepdims=True))[s, a]
         weights: Any = sparse.csr_array(
             (probability, (s, s * actions + a)), (states, states * actions)
         )
         P = sparse.csr_array(weights @ mdp.normalised_probabilities)
-        R, reward_error = _compute_averages(checked, mdp.R)
+        R, reward_error = _compute_averages(pi, mdp.R)
         mass_error = _bound_mass_error(mdp, P)
     chain = dataclasses.replace(
         mdp,
@@ -105,7 +105,7 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
 
 
 def _bound_mass_error(mdp: MDP, P: sparse.csr_array) -> float:
-    """Bound on the total variation distance of each mixed row, divided by its sum, to the true one.
+    """Bound the total variation distance between each row of P^pi, normalised, and the exact one.
 
     Every entry is a sum of nonnegative products, so rounding is relative: n for dividing a row of P
     by its sum, A for dividing the policy's, A for the products and their sum. If all entries have a
@@ -121,7 +121,7 @@ def _bound_mass_error(mdp: MDP, P: sparse.csr_array) -> float:
 def _compute_averages(
     weights: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
-    """Row averages of `values` with `weights`, both (n, k), and a bound on their error.
+    """Return row averages of `values` with `weights`, both (n, k), and a bound on their error.
 
     sum_k w_k v_k / sum_k w_k, both sums in doubled precision (Ogita, Rump & Oishi 2005, Accurate
     sum and dot product, SIAM J. Sci. Comput. 26(6)): huge values of opposite sign cancel without
@@ -147,7 +147,7 @@ def _compute_averages(
     with np.errstate(over="ignore"):  # beyond the largest float: clipped
         average = np.ldexp(quotient + rest / mass, exponent)
     average = np.where(low == high, low, np.clip(average, low, high))
-    # One rounding of the result; what the doubled precision leaves is relative to the largest
+    # One rounding of the result; the error of the doubled precision is relative to the largest
     # value of the row, with a few roundings per term in each factor.
     terms = weights.shape[1] + 4
     double = 8 * (terms * UNIT) ** 2 * np.maximum(np.abs(low), np.abs(high))
@@ -158,7 +158,7 @@ def _compute_averages(
 def _two_product(
     a: NDArray[np.float64], b: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """a * b as a float and what it rounds away, unless that underflows (Dekker)."""
+    """Return a * b as a float and its rounding error, exact unless it underflows (Dekker)."""
     product = a * b
     a_high, b_high = (VELTKAMP_SPLITTER * x - (VELTKAMP_SPLITTER * x - x) for x in (a, b))
     a_low, b_low = a - a_high, b - b_high

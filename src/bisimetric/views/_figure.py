@@ -1,45 +1,67 @@
-"""One scale of colours for all pictures, safe for colour-blind eyes.
-
-Figures as files.
-"""
+"""Colours, lines, legends and files shared by all figures."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike, NDArray
 
 from bisimetric._io import write_atomically
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError
 
 WALL_COLOUR = "0.72"
 ACCENT_COLOUR = "#e4007c"
 LINE_COLOUR = "#3b528b"
 ZERO_COLOUR = "white"
+GREY = "0.45"
 UNKNOWN_COLOUR = "0.9"
-"""What covers states of which nothing is known."""
+"""Of states that the data never visited."""
+PALETTE = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#b8a000",
+    "#000000",
+)
+"""The colour-blind safe palette of Okabe and Ito; its yellow is darkened to show on white."""
+
+MARKERS = "osD^vP"
+PANEL_HEIGHT = 2.9
+"""Inches."""
+MAX_LEGEND_COLUMNS = 5
+
+FORMATS = ("png", "svg", "pdf")
+DOTS_PER_INCH = 150
 
 
 def build_colormap() -> Colormap:
-    """Viridis, with white for what lies below the scale: distance 0."""
+    """Return viridis with white below the scale, for distance 0."""
     return matplotlib.colormaps["viridis"].with_extremes(under=ZERO_COLOUR)
 
 
 def build_norm(values: NDArray[np.floating], error: float) -> Normalize:
-    """The scale from the smallest distance above `error` to the largest.
+    """Return the colour scale from the smallest distance above `error` to the largest.
 
     It does not start at 0: at a discount near 1 all states that differ at all are far apart, and
-    the differences between those distances are what a picture can show. An infinite `error`, of a
-    table where nothing is proven, counts as 0.
+    only the differences between those distances can be shown. An infinite `error`, where nothing
+    is proven, counts as 0.
 
-    >>> scaled = scale(np.array([0.0, 1e-9, 140.0, 150.0]), 1e-6)
-    >>> scaled.vmin, scaled.vmax
+    >>> norm = build_norm(np.array([0.0, 1e-9, 140.0, 150.0]), 1e-6)
+    >>> norm.vmin, norm.vmax
     (140.0, 150.0)
     """
     largest = float(values.max())
@@ -51,16 +73,210 @@ def build_norm(values: NDArray[np.floating], error: float) -> Normalize:
     return Normalize(smallest if smallest < 0.999 * largest else 1e-9 * largest, largest)
 
 
-FORMATS = ("png", "svg", "pdf")
-DOTS_PER_INCH = 150
-
-
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure as png, svg or pdf, by the ending of `path`, whole or not at all."""
+    """Write a figure as PNG, SVG or PDF; the file is replaced atomically.
+
+    Args:
+        figure: as the views return it.
+        path: of the file; its extension selects the format.
+
+    Raises:
+        InputError: the extension is not .png, .svg or .pdf.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_figure(Figure(), Path(folder, "figure.png"))
+    ...     print(Path(folder, "figure.png").read_bytes()[1:4])
+    b'PNG'
+    """
     target = Path(path)
-    ending = target.suffix.lower().removeprefix(".")
-    if ending not in FORMATS:
-        found = f"ends in {target.suffix!r}" if ending else "has no ending"
-        raise InputError(f"cannot save the figure: {target} {found}; use .png, .svg or .pdf.")
-    with write_atomically(target) as beside:
-        figure.savefig(beside, format=ending, dpi=DOTS_PER_INCH, bbox_inches="tight")
+    extension = target.suffix.lower().removeprefix(".")
+    if extension not in FORMATS:
+        problem = f"ends in {target.suffix!r}" if extension else "has no extension"
+        raise InputError(f"cannot save the figure: {target} {problem}; use .png, .svg or .pdf.")
+    with write_atomically(target) as temporary:
+        figure.savefig(temporary, format=extension, dpi=DOTS_PER_INCH, bbox_inches="tight")
+
+
+def draw_mean(
+    axes: Axes,
+    x: ArrayLike,
+    samples: NDArray[Any],
+    label: str | None,
+    style: Mapping[str, Any],
+    *,
+    lower: ArrayLike = -np.inf,
+    upper: float = np.inf,
+    log_floor: float | None = None,
+    partial: bool = False,
+    gaps: bool = False,
+    alpha: float = 0.2,
+) -> None:
+    """Draw the mean of samples (seeds, n) over x (n,), shaded by its 95% confidence interval.
+
+    Args:
+        axes: to draw on.
+        x: (n,), increasing.
+        samples: (seeds, n), NaN where there is none. A single seed has no interval.
+        label: of the line in the legend; None draws a line without one.
+        style: of the line; its colour is also that of the shade.
+        lower: the least value of the shade, a number or (n,).
+        upper: the largest value of the shade.
+        log_floor: on a logarithmic axis, the least value of the shade. Where the interval reaches
+            0, the shade ends at the smallest sample.
+        partial: whether to draw the mean where only some seeds have a sample.
+        gaps: whether to interrupt the line where there is no mean; otherwise it is connected.
+        alpha: opacity of the shade; 0 draws none.
+    """
+    positions, known = np.asarray(x), np.isfinite(samples)
+    complete = known.all(axis=0)
+    if len(samples) > 1 and complete.any() and alpha > 0:
+        mean, half_width = compute_confidence_interval(samples[:, complete])
+        low = mean - half_width
+        if log_floor is not None:
+            low = np.where(mean > half_width, low, samples[:, complete].min(axis=0))
+            low = np.maximum(low, log_floor)
+        low = np.maximum(low, np.broadcast_to(lower, complete.shape)[complete])
+        high = np.minimum(mean + half_width, upper)
+        axes.fill_between(positions[complete], low, high, color=style["color"], alpha=alpha, lw=0)
+    drawn = known.any(axis=0) if partial else complete
+    mean = np.full(drawn.shape, np.nan)
+    mean[drawn] = np.mean(samples[:, drawn], axis=0, where=known[:, drawn])
+    shown = np.ones_like(drawn) if gaps else drawn
+    axes.plot(positions[shown], mean[shown], label=label, **style)
+
+
+def annotate_last(axes: Axes, text: str, point: tuple[float, float], *, offset: int = 5) -> None:
+    """Write a value to the right of the last point of a curve."""
+    axes.annotate(
+        text,
+        point,
+        xytext=(offset, 0),
+        textcoords="offset points",
+        va="center",
+        color=ACCENT_COLOUR,
+        fontsize=9,
+    )
+
+
+def draw_level(
+    axes: Axes,
+    height: float,
+    text: str,
+    *,
+    linestyle: str = "--",
+    x: float = 0.0,
+    offset: tuple[int, int] = (4, 3),
+    align: str = "left",
+    label: str = "_level",
+) -> None:
+    """Draw a grey horizontal line with its meaning written at a fraction `x` of the width."""
+    axes.axhline(height, color=GREY, lw=0.8, ls=linestyle, zorder=1, label=label)
+    axes.annotate(
+        text,
+        (x, height),
+        xycoords=("axes fraction", "data"),
+        xytext=offset,
+        textcoords="offset points",
+        ha=align,
+        color=GREY,
+        fontsize=8,
+    )
+
+
+def add_legend_below(
+    figure: Figure, labels: list[str], *, max_columns: int = MAX_LEGEND_COLUMNS
+) -> None:
+    """Add one legend for all panels of a figure, below them."""
+    handles = {line.get_label(): line for panel in figure.axes for line in panel.lines}
+    figure.legend(
+        handles=[handles[label] for label in labels],
+        loc="outside lower center",
+        ncols=min(len(labels), max_columns),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.2,
+    )
+
+
+def add_marker_legend(figure: Figure, markers: list[Line2D]) -> None:
+    """Add a legend of markers in one row below a figure, if there are any."""
+    if markers:
+        figure.legend(
+            handles=markers,
+            loc="outside lower center",
+            ncols=len(markers),
+            frameon=False,
+            fontsize=9,
+        )
+
+
+def build_marker(label: str, **style: Any) -> Line2D:
+    """Build the legend entry of a marker."""
+    return Line2D([], [], linestyle="", label=label, **style)
+
+
+def plot_mean_panels(
+    caller: str,
+    x: ArrayLike,
+    panels: Mapping[str, Mapping[str, ArrayLike]],
+    *,
+    axis_labels: tuple[str, str],
+    title: str = "",
+    columns: int | None = None,
+    width: float = 4.0,
+    sharey: bool = False,
+) -> tuple[Figure, NDArray[Any]]:
+    """Plot means with their 95% confidence intervals, one panel per title and one line per label.
+
+    Args:
+        caller: the function that draws, for error messages.
+        x: (n,), increasing.
+        panels: by title, and then by label, samples (seeds, n), NaN where there are none.
+        axis_labels: of the horizontal and of the vertical axis.
+        title: of the whole figure.
+        columns: panels per row; all, if not given.
+        width: inches of a panel.
+        sharey: whether the panels share their vertical axis.
+
+    Returns:
+        The figure and its axes.
+    """
+    if not any(panels.values()):
+        raise InputError(f"{caller}: there is nothing to draw; give at least one line.")
+    positions = np.asarray(x, np.float64)
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    across = columns or len(panels)
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(0.6 + width * across, 0.9 + PANEL_HEIGHT * down), layout="constrained")
+    axes = figure.subplots(down, across, sharex=True, sharey=sharey, squeeze=False).ravel()
+    for panel, (name, lines) in zip(axes, panels.items(), strict=False):
+        for label, samples in lines.items():
+            rows = _validate_samples(caller, name, label, samples, positions.size)
+            index = labels.index(label)
+            style = {"color": PALETTE[index % len(PALETTE)], "ms": 4.5, "lw": 1.6}
+            style["marker"] = MARKERS[index % len(MARKERS)]
+            draw_mean(panel, positions, rows, label, style)
+        panel.set_title(name, fontsize=10)
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes[-across:]:
+        panel.set_xlabel(axis_labels[0])
+    for panel in axes[::across]:
+        panel.set_ylabel(axis_labels[1])
+    if title:
+        figure.suptitle(title, fontsize=11)
+    add_legend_below(figure, labels)
+    return figure, axes
+
+
+def _validate_samples(
+    caller: str, name: str, label: str, samples: ArrayLike, size: int
+) -> NDArray[np.float64]:
+    rows = np.asarray(samples, np.float64)
+    if rows.ndim != 2 or not len(rows) or rows.shape[1] != size:
+        raise InputError(
+            f"{caller}: the samples of {label!r} in {name!r} have shape {rows.shape} and must have "
+            f"one row per seed and {size} columns."
+        )
+    return rows

@@ -1,7 +1,4 @@
-"""Clusters of states of a continuous world, drawn where they lie on its floor plan.
-
-Aggregated states: classes on their map, and what is promised and lost as they grow finer.
-"""
+"""Clusters on the map of an MDP: of points, of aggregated states, and the regret they cause."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, to_rgba_array
+from matplotlib.colors import ListedColormap, Normalize, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -19,76 +16,78 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.views._figure import ACCENT_COLOUR, WALL_COLOUR, ZERO_COLOUR
-from bisimetric.views.error_curves import GREY, draw_level
-from bisimetric.views.layout import Cells, find_cells, find_goals
+from bisimetric.views._figure import (
+    ACCENT_COLOUR,
+    GREY,
+    PALETTE,
+    ZERO_COLOUR,
+    add_marker_legend,
+    build_marker,
+    draw_level,
+)
+from bisimetric.views.layout import Cells, find_goals, require_cells
+from bisimetric.views.maps import MAX_NUMBERED_CELLS, draw_cells, draw_goals, is_light, set_ticks
 
 if TYPE_CHECKING:
     from bisimetric.uses import Aggregation, AggregationCurve
 
-
-PALETTE = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#b8a000",
-    "#000000",
-)
-"""Okabe and Ito's colours, which all eyes tell apart; the yellow is darker, to show on white."""
+MANY_STATES = 60
+"""From so many states on the axis is logarithmic; curves of more points have no markers."""
 
 
 def plot_clusters(
     mdp: MDP, points: ArrayLike, panels: Mapping[str, ArrayLike], *, title: str = ""
 ) -> Figure:
-    """Points in the colours of their clusters, on the map of an MDP; one panel a title.
+    """Plot points in the colours of their clusters on the map of an MDP, one panel per title.
 
     Args:
-        mdp: whose positions make a map.
+        mdp: whose positions define the map.
         points: (n, 2), rows and columns, counted as the positions are.
-        panels: by title, the clusters (n,) of the points, 0, 1, ... There are eight colours; the
-            ninth cluster has the first one again.
+        panels: by title, the clusters (n,) of the points, 0, 1, ... The eight colours are reused
+            from the ninth cluster on.
         title: of the whole figure.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: the MDP has no map, there is no panel, or the shapes do not fit.
 
     >>> from bisimetric import worlds
     >>> mdp = worlds.load("mirrored-rooms")
-    >>> figure = clusters(mdp, mdp.positions, {"by row": mdp.positions[:, 0]})
+    >>> figure = plot_clusters(mdp, mdp.positions, {"by row": mdp.positions[:, 0]})
     >>> len(figure.axes[0].collections[0].get_offsets())
     31
     """
-    on_map = find_cells(mdp)
-    if on_map is None:
-        raise InputError("clusters: the states have no map; give the MDP positions.")
-    where = np.asarray(points, np.float64)
-    labels = {name: _validate_clusters(name, where, each) for name, each in panels.items()}
+    cells = require_cells(mdp, "plot_clusters")
+    positions = np.asarray(points, np.float64)
+    labels = {name: _validate_clusters(name, positions, each) for name, each in panels.items()}
     if not labels:
-        raise InputError("clusters: there is nothing to draw; give the clusters of the points.")
-    height, width = on_map.shape
-    across = max(3.4, 0.55 * width)
+        raise InputError("plot_clusters: there is nothing to draw; give the clusters of points.")
+    height, width = cells.shape
+    panel_width = max(3.4, 0.55 * width)
     figure = Figure(
-        figsize=(0.5 + across * len(labels), 1.8 + across * height / width), layout="constrained"
+        figsize=(0.5 + panel_width * len(labels), 1.8 + panel_width * height / width),
+        layout="constrained",
     )
     axes = figure.subplots(1, len(labels), sharey=True, squeeze=False)[0]
-    for panel, (name, each) in zip(axes, labels.items(), strict=True):
-        _draw_floor(panel, on_map)
+    for panel, (name, clusters) in zip(axes, labels.items(), strict=True):
+        _draw_floor(panel, cells)
         panel.scatter(
-            where[:, 1],
-            where[:, 0],
-            c=to_rgba_array(PALETTE)[each % len(PALETTE)],
+            positions[:, 1],
+            positions[:, 0],
+            c=to_rgba_array(PALETTE)[clusters % len(PALETTE)],
             s=5,
             linewidths=0,
             zorder=2,
         )
-        _draw_goals(panel, on_map, find_goals(mdp))
+        # In a corner of the cell: the points lie around its centre.
+        draw_goals(panel, cells, find_goals(mdp), size=7, offset=(0.38, 0.36))
         panel.set_title(name, fontsize=10)
         panel.set_xlabel("column")
     axes[0].set_ylabel("row")
     if len(find_goals(mdp)):
-        figure.legend(
-            handles=axes[0].lines[-1:], loc="outside lower center", frameon=False, fontsize=9
-        )
+        add_marker_legend(figure, axes[0].lines[-1:])
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
@@ -97,26 +96,19 @@ def plot_clusters(
 def _validate_clusters(
     name: str, points: NDArray[np.float64], labels: ArrayLike
 ) -> NDArray[np.int64]:
-    found = np.asarray(labels)
-    if points.ndim != 2 or points.shape[1] != 2 or found.shape != points.shape[:1]:
+    clusters = np.asarray(labels)
+    if points.ndim != 2 or points.shape[1] != 2 or clusters.shape != points.shape[:1]:
         raise InputError(
-            f"clusters: in {name!r} there are points {points.shape} and clusters {found.shape}; "
-            "give (n, 2) and (n,)."
+            f"plot_clusters: in {name!r} there are points {points.shape} and clusters "
+            f"{clusters.shape}; give (n, 2) and (n,)."
         )
-    return found.astype(np.int64)
+    return clusters.astype(np.int64)
 
 
-def _draw_floor(axes: Axes, on_map: Cells) -> None:
-    """White cells, with lines between them, in grey walls."""
-    (height, width), (top, left) = on_map.shape, on_map.corner
-    axes.set_facecolor(WALL_COLOUR)
-    axes.imshow(
-        on_map.to_array(np.zeros(len(on_map.rows))),
-        cmap=ListedColormap(["white"]),
-        interpolation="none",
-        extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
-    )
-    for row, column in zip(on_map.rows + top, on_map.columns + left, strict=True):
+def _draw_floor(axes: Axes, cells: Cells) -> None:
+    """Draw white cells with lines between them."""
+    draw_cells(axes, cells, np.zeros(len(cells.rows)), None, ListedColormap(["white"]))
+    for row, column in zip(*cells.locate(np.arange(len(cells.rows))), strict=True):
         axes.plot(
             column + np.array([-0.5, 0.5, 0.5, -0.5, -0.5]),
             row + np.array([-0.5, -0.5, 0.5, 0.5, -0.5]),
@@ -128,165 +120,118 @@ def _draw_floor(axes: Axes, on_map: Cells) -> None:
         axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _draw_goals(axes: Axes, on_map: Cells, states: NDArray[np.int64]) -> None:
-    rows = on_map.rows[states] + on_map.corner[0]
-    columns = on_map.columns[states] + on_map.corner[1]
-    # In a corner of the cell: the points lie around its centre.
-    axes.plot(
-        columns + 0.38,
-        rows - 0.36,
-        "*",
-        mfc="white",
-        mec="black",
-        mew=0.6,
-        ms=7,
-        zorder=3,
-        label="goal",
-    )
-
-
-MAX_NUMBERED_CELLS = 24
-"""A map up to this many cells wide and high has the numbers of its classes written in the cells."""
-MANY_STATES = 60
-"""From so many states on, the axis of classes is logarithmic; and so many points have no marks."""
-
-
 def require_class_map(mdp: MDP) -> Cells:
-    """Where `classes` would draw the states; an InputError where it would refuse them."""
-    on_map = find_cells(mdp)
-    if on_map is None:
-        raise InputError(
-            "classes: the states have no map; give the MDP positions (whole numbers, all "
-            "different)."
-        )
-    return on_map
+    """Return the cells that `plot_classes` draws, or raise an InputError if it cannot."""
+    return require_cells(mdp, "plot_classes")
 
 
 def plot_classes(
     mdp: MDP, labels: ArrayLike, representatives: Sequence[int] | NDArray[Any] = (), title: str = ""
 ) -> Figure:
-    """The classes of states on the map of their MDP, each in a colour and with its number.
+    """Plot the classes of aggregated states on the map of their MDP, coloured and numbered.
 
-    The largest classes have a colour; there are eight, and they come again. A state that is alone
-    in its class is white. The representatives are outlined.
+    The eight colours are assigned to the largest classes and then reused. A state that is alone
+    in its class is white.
+
+    Args:
+        mdp: whose positions define the map.
+        labels: (S,), the class of each state, from 0 on.
+        representatives: states to outline, one per class.
+        title: of the figure.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: the MDP has no map, or the labels do not fit it.
 
     >>> from bisimetric import worlds
     >>> mdp = worlds.load("mirrored-rooms")
-    >>> figure = classes(mdp, mdp.positions[:, 0].astype(int) - 1, title="by row")
+    >>> figure = plot_classes(mdp, mdp.positions[:, 0].astype(int) - 1, title="by row")
     >>> len(figure.axes[0].texts)
     31
     """
-    on_map, found = require_class_map(mdp), np.asarray(labels)
-    if found.shape != (mdp.num_states,) or found.dtype.kind not in "iu" or found.min() < 0:
+    cells, classes = require_class_map(mdp), np.asarray(labels)
+    if classes.shape != (mdp.num_states,) or classes.dtype.kind not in "iu" or classes.min() < 0:
         raise InputError(
-            f"classes: labels are {found.dtype} of shape {found.shape} and must be a number from 0 "
-            f"on for each of {mdp.num_states} states."
+            f"plot_classes: labels are {classes.dtype} of shape {classes.shape} and must be an "
+            f"integer from 0 on for each of {mdp.num_states} states."
         )
-    (height, width), (top, left) = on_map.shape, on_map.corner
+    height, width = cells.shape
     numbered = max(height, width) <= MAX_NUMBERED_CELLS
     cell = 0.5 if numbered else 7.0 / max(height, width)
     figure = Figure(
         figsize=(max(3.2, cell * width + 0.6), max(2.2, cell * height) + 1.2), layout="constrained"
     )
     axes = figure.subplots()
-    colours, place = _assign_colours(found)
-    axes.set_facecolor(WALL_COLOUR)
-    axes.imshow(
-        on_map.to_array(place[found].astype(np.float64)),
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(colours) - 0.5,
-        interpolation="none",
-        extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
-    )
-    rows, columns = on_map.rows + top, on_map.columns + left
+    colours, index = _assign_colours(classes)
+    norm = Normalize(-0.5, len(colours) - 0.5)
+    draw_cells(axes, cells, index[classes].astype(np.float64), norm, ListedColormap(colours))
     if numbered:
-        light = np.array(colours)[place[found]] @ [0.299, 0.587, 0.114, 0.0] > 0.5
-        for row, column, label, dark in zip(rows, columns, found, light, strict=True):
-            shade = "black" if dark else "white"
-            axes.text(column, row, str(label), ha="center", va="center", color=shade, size=8)
+        rows, columns = cells.locate(np.arange(mdp.num_states))
+        light = is_light(np.array(colours)[index[classes]])
+        for row, column, label, dark_text in zip(rows, columns, classes, light, strict=True):
+            colour = "black" if dark_text else "white"
+            axes.text(column, row, str(label), ha="center", va="center", color=colour, size=8)
         for state in representatives:
             corner = (columns[state] - 0.46, rows[state] - 0.46)
             axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, ec=ACCENT_COLOUR, lw=2.0))
-    _draw_class_goals(axes, rows, columns, find_goals(mdp), small=numbered)
-    for axis, count, low in zip((axes.yaxis, axes.xaxis), on_map.shape, on_map.corner, strict=True):
-        ticks = MaxNLocator(nbins=min(count, 12), integer=True).tick_values(low + 1, low + count)
-        axis.set_ticks([tick for tick in ticks if low < tick < low + count - 1])
-    axes.set(xlabel="column", ylabel="row")
+    goals = find_goals(mdp)
+    offset = (0.3, 0.3) if numbered else (0.0, 0.0)
+    draw_goals(axes, cells, goals, size=7 if numbered else 11, offset=offset)
+    set_ticks(axes, mdp, cells)
     if title:
         axes.set_title(title, fontsize=10)
-    marks = []
-    if (np.bincount(found) == 1).any():
-        marks.append(_legend_entry("alone", marker="s", mfc=ZERO_COLOUR, mec="0.4", ms=9))
+    markers = []
+    if (np.bincount(classes) == 1).any():
+        markers.append(build_marker("alone", marker="s", mfc=ZERO_COLOUR, mec="0.4", ms=9))
     if numbered and len(representatives):
-        marks.append(
-            _legend_entry(
-                "representative", marker="s", mfc="none", mec=ACCENT_COLOUR, mew=2.0, ms=9
-            )
-        )
-    if len(find_goals(mdp)):
-        marks.append(_legend_entry("goal", marker="*", mfc="white", mec="black", ms=10))
-    if marks:
-        figure.legend(
-            handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, fontsize=9
-        )
+        style: dict[str, Any] = {"marker": "s", "mfc": "none", "mec": ACCENT_COLOUR, "mew": 2.0}
+        markers.append(build_marker("representative", **style, ms=9))
+    if len(goals):
+        markers.append(build_marker("goal", marker="*", mfc="white", mec="black", ms=10))
+    add_marker_legend(figure, markers)
     return figure
 
 
 def _assign_colours(labels: NDArray[np.integer]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """White and the palette, and the place of each class among them, the largest class first."""
+    """Return white and the palette, and the index of each class in it, largest class first."""
     sizes = np.bincount(labels)
     order = np.argsort(-sizes, kind="stable")
-    place = np.empty(len(sizes), np.int64)
-    place[order] = 1 + np.arange(len(sizes)) % len(PALETTE)
-    place[sizes < 2] = 0
-    return np.vstack([to_rgba_array(ZERO_COLOUR), to_rgba_array(PALETTE)]), place
-
-
-def _draw_class_goals(
-    axes: Axes,
-    rows: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    states: NDArray[np.int64],
-    *,
-    small: bool,
-) -> None:
-    offset = 0.3 if small else 0.0
-    axes.plot(
-        columns[states] + offset,
-        rows[states] - offset,
-        "*",
-        mfc="white",
-        mec="black",
-        mew=0.6,
-        ms=7 if small else 11,
-        zorder=3,
-    )
-
-
-def _legend_entry(label: str, **style: Any) -> Line2D:
-    return Line2D([], [], linestyle="", label=label, **style)
+    index = np.empty(len(sizes), np.int64)
+    index[order] = 1 + np.arange(len(sizes)) % len(PALETTE)
+    index[sizes < 2] = 0
+    return np.vstack([to_rgba_array(ZERO_COLOUR), to_rgba_array(PALETTE)]), index
 
 
 def plot_aggregation_curve(curves: Mapping[str, AggregationCurve], *, title: str = "") -> Figure:
-    """What the lifted policy loses over the number of classes: promised and measured.
+    """Plot the regret of the lifted policy over the number of classes: realised and bounded.
+
+    A solid line is the realised regret, a dashed one of the same colour its proven bound, which
+    distances without a proof lack. The regret axis is logarithmic above a linear part that
+    contains 0. The line across marks the diameter bound, reward range / (1 - discount): no
+    policy can have more regret, so a bound above it is vacuous.
 
     Args:
-        panels: by title; the same name means the same colour in every panel.
+        curves: by title of their panel; the same name means the same colour in every panel.
         title: of the whole figure.
 
-    A solid line is what was measured, a dashed one of the same colour what was promised; a distance
-    without a proof has none. The axis of losses is logarithmic but for its foot, which holds 0; the
-    line across it is the most that any policy can lose, where a promise says nothing.
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no curve.
 
     >>> from bisimetric import exact, uses, worlds
     >>> mdp = worlds.load("pessimism")
     >>> curve = uses.aggregation_curve(mdp, {"d_lax": exact.lax(mdp)})
-    >>> [panel.get_title() for panel in aggregation_curve({"three states": curve}).axes]
+    >>> [panel.get_title() for panel in plot_aggregation_curve({"three states": curve}).axes]
     ['three states']
     """
     if not curves:
-        raise InputError("aggregation_curve: there is nothing to draw; give at least one curve.")
+        raise InputError(
+            "plot_aggregation_curve: there is nothing to draw; give at least one curve."
+        )
     names = list(dict.fromkeys(name for curve in curves.values() for name in curve.aggregations))
     colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
     figure = Figure(figsize=(0.8 + 4.6 * len(curves), 4.4), layout="constrained")
@@ -294,12 +239,12 @@ def plot_aggregation_curve(curves: Mapping[str, AggregationCurve], *, title: str
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
         _draw_aggregation_panel(panel, curve, colours)
         panel.set_title(name, fontsize=10)
-    axes[0].set_ylabel("value lost in the worst state")
+    axes[0].set_ylabel("regret in the worst state")
     if title:
         figure.suptitle(title, fontsize=11)
     handles = [Line2D([], [], color=colours[name], lw=2, label=name) for name in names]
-    handles.append(Line2D([], [], color=GREY, lw=2, label="measured"))
-    handles.append(Line2D([], [], color=GREY, lw=1.4, ls=(0, (4, 2)), label="promised, at most"))
+    handles.append(Line2D([], [], color=GREY, lw=2, label="realised regret"))
+    handles.append(Line2D([], [], color=GREY, lw=1.4, ls=(0, (4, 2)), label="regret bound"))
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -314,30 +259,32 @@ def plot_aggregation_curve(curves: Mapping[str, AggregationCurve], *, title: str
 def _draw_aggregation_panel(
     axes: Axes, curve: AggregationCurve, colours: Mapping[str, str]
 ) -> None:
-    most = curve.mdp.diameter_bound
-    floor = curve.negligible_regret
+    diameter = curve.mdp.diameter_bound
+    negligible = curve.negligible_regret
     everything = [each for found in curve.aggregations.values() for each in found]
-    losses = [
-        x for each in everything for x in (each.regret, each.regret_bound) if floor < x < np.inf
+    regrets = [
+        regret
+        for each in everything
+        for regret in (each.regret, each.regret_bound)
+        if negligible < regret < np.inf
     ]
-    foot = 10.0 ** np.floor(np.log10(min(losses, default=most or 1.0)))
-    for shift, (name, found) in enumerate(curve.aggregations.items()):
-        counts = [len(each) for each in found]
-        # Up to the next number of classes this one is what such a request gets.
-        style: dict[str, Any] = {"color": colours[name], "zorder": 3 + 0.1 * shift}
+    linear_limit = 10.0 ** np.floor(np.log10(min(regrets, default=diameter or 1.0)))
+    for index, (name, aggregations) in enumerate(curve.aggregations.items()):
+        counts = [len(each) for each in aggregations]
+        # A request for a number between two counts gets the smaller one.
+        style: dict[str, Any] = {"color": colours[name], "zorder": 3 + 0.1 * index}
         style["drawstyle"] = "steps-post"
-        marker = "o" if len(found) <= MANY_STATES else None
-        axes.plot(
-            counts, _select_finite(found, "loss", floor), lw=1.8, marker=marker, ms=3.0, **style
-        )
-        promised = _select_finite(found, "promised", floor)
-        if np.isfinite(promised).any():
-            axes.plot(counts, promised, lw=1.4, ls=(0, (4, 2)), **style)
-    if most > 0:
-        words = f"no policy loses more than {most:.3g}"
-        draw_level(axes, most, words, linestyle=":", x=0.02, offset=0)
-    axes.set_yscale("symlog", linthresh=foot, linscale=0.5)
-    axes.set_ylim(-0.12 * foot, max(3 * most, 2 * foot))
+        marker = "o" if len(aggregations) <= MANY_STATES else None
+        regret = _select_finite(aggregations, "regret", negligible)
+        axes.plot(counts, regret, lw=1.8, marker=marker, ms=3.0, **style)
+        bound = _select_finite(aggregations, "regret_bound", negligible)
+        if np.isfinite(bound).any():
+            axes.plot(counts, bound, lw=1.4, ls=(0, (4, 2)), **style)
+    if diameter > 0:
+        text = f"no policy has more than {diameter:.3g}"
+        draw_level(axes, diameter, text, linestyle=":", x=0.02, offset=(0, 3))
+    axes.set_yscale("symlog", linthresh=linear_limit, linscale=0.5)
+    axes.set_ylim(-0.12 * linear_limit, max(3 * diameter, 2 * linear_limit))
     axes.yaxis.set_major_formatter(FuncFormatter(_format_decade))
     states = curve.mdp.num_states
     if states >= MANY_STATES:
@@ -350,9 +297,9 @@ def _draw_aggregation_panel(
 
 
 def _format_decade(number: float, _: Any = None) -> str:
-    """A power of ten as an axis writes it.
+    """Format a power of ten for an axis.
 
-    >>> _decade(0.0), _decade(100.0), _decade(1e-5)
+    >>> _format_decade(0.0), _format_decade(100.0), _format_decade(1e-5)
     ('0', '100', '$10^{-5}$')
     """
     if number == 0 or 1e-3 <= abs(number) <= 1e4:
@@ -361,8 +308,8 @@ def _format_decade(number: float, _: Any = None) -> str:
 
 
 def _select_finite(
-    aggregations: Sequence[Aggregation], attribute: str, floor: float
+    aggregations: Sequence[Aggregation], attribute: str, negligible: float
 ) -> NDArray[np.float64]:
-    """Numbers for the axis: rounding is 0, and what is not there is not drawn."""
-    numbers = np.array([getattr(each, attribute) for each in aggregations])
-    return np.where(np.isfinite(numbers), np.where(numbers <= floor, 0.0, numbers), np.nan)
+    """Return the values to draw: 0 where they are negligible, NaN where they are not finite."""
+    values = np.array([getattr(each, attribute) for each in aggregations])
+    return np.where(np.isfinite(values), np.where(values <= negligible, 0.0, values), np.nan)

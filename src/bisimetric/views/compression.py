@@ -1,4 +1,4 @@
-"""Thinned buffers: how near the kept steps are by their number, and what they still teach."""
+"""Compressed replay buffers: covering radius by size, and the regret of learning from them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR
-from bisimetric.views.error_curves import GREY
-from bisimetric.views.panels import plot_mean_panels
+from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, plot_mean_panels
 
 if TYPE_CHECKING:
     from bisimetric.uses import Compression
 
 RANDOM_LINE_THRESHOLD = 0.5
-"""Losses all below this leave no room for the line of random actions, at 1."""
+"""Where all regrets are below this, the line of random actions, at 1, is not drawn."""
 
 
 def plot_covering_radius(compression: Compression, *, title: str = "") -> Figure:
-    """The covering radius over the number of kept steps, with the number that was chosen.
+    """Plot the covering radius over the number of retained steps and mark the selected number.
 
-    Left out are numbers too small to have every action. The line ends where the radius is 0.
+    Numbers too small to include every action are omitted. The line ends where the radius is 0.
+
+    Args:
+        compression: as `uses.compress` returns it.
+        title: of the figure.
+
+    Returns:
+        A Matplotlib figure.
 
     >>> from bisimetric import Transitions, uses
     >>> steps = Transitions([0, 1, 2], [0, 0, 0], [0, 0, 1], [1, 2, 0], [False] * 3)
-    >>> figure = covering(uses.compress(steps, [[0, 1, 9], [1, 0, 9], [9, 9, 0]], 2))
-    >>> figure.axes[0].lines[0].get_ydata().tolist()
+    >>> compression = uses.compress(steps, [[0, 1, 9], [1, 0, 9], [9, 9, 0]], 2)
+    >>> plot_covering_radius(compression).axes[0].lines[0].get_ydata().tolist()
     [9.0, 1.0]
     """
     shown = np.isfinite(compression.radii)
@@ -37,13 +42,14 @@ def plot_covering_radius(compression: Compression, *, title: str = "") -> Figure
     axes = figure.subplots()
     numbers = np.arange(1, len(compression.radii) + 1)[shown]
     axes.step(numbers, compression.radii[shown], where="post", color=LINE_COLOUR, lw=2.0)
-    chosen = (len(compression.indices), compression.radius)
-    axes.plot(*chosen, "o", ms=8, color=ACCENT_COLOUR, zorder=3, clip_on=False, label="kept")
-    # The line falls: below its end, and to the left, nothing is drawn.
+    selected = (len(compression.indices), compression.radius)
+    axes.plot(*selected, "o", ms=8, color=ACCENT_COLOUR, zorder=3, clip_on=False, label="selected")
+    # The line decreases: nothing is drawn to the lower left of its end.
     low = compression.radius < 0.2 * float(compression.radii[shown].max())
     axes.annotate(
-        f"{chosen[0]:,} of {len(compression.representatives):,} steps, radius {compression.radius:.4g}",
-        chosen,
+        f"{selected[0]:,} of {len(compression.representatives):,} steps, "
+        f"radius {compression.radius:.4g}",
+        selected,
         xytext=(-4, 10 if low else -10),
         textcoords="offset points",
         ha="right",
@@ -52,13 +58,13 @@ def plot_covering_radius(compression: Compression, *, title: str = "") -> Figure
         fontsize=9,
     )
     axes.set_ylim(0, 1.12 * max(float(compression.radii[shown].max()), 1e-9))
-    axes.set_xlim(0, 1.03 * max(chosen[0], float(numbers[-1])))
-    axes.set(xlabel="kept steps", ylabel="farthest step from a kept one")
+    axes.set_xlim(0, 1.03 * max(selected[0], float(numbers[-1])))
+    axes.set(xlabel="retained steps", ylabel="covering radius")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(
-        title or f"{compression.num_state_actions:,} distinct states and actions", fontsize=10
+        title or f"{compression.num_state_actions:,} distinct state-action pairs", fontsize=10
     )
     return figure
 
@@ -70,23 +76,32 @@ def plot_compression_regret(
     title: str = "",
     columns: int | None = None,
 ) -> Figure:
-    """What is lost by learning from a part of a buffer: one panel a title, one line a label.
+    """Plot the regret of learning from a part of a buffer: one panel per title, a line per label.
+
+    A line is the mean over the seeds, its shade the 95% confidence interval of that mean.
 
     Args:
-        shares: (n,), how much was kept, rising.
-        panels: by title, and then by label, losses (keys, n) as shares of what random actions lose.
-            A line is their mean, its shade the 95% interval.
-        columns: panels in a row; all, if not given.
+        fractions: (n,), the retained fractions, increasing.
+        panels: by title, and then by label, regrets (seeds, n) divided by the regret of random
+            actions.
+        title: of the whole figure.
+        columns: panels per row; all, if not given.
 
-    >>> figure = thinning([0.1, 1], {"lake": {"random": [[0.9, 0.2], [0.7, 0.0]]}})
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no line, or its shape does not fit.
+
+    >>> figure = plot_compression_regret([0.1, 1], {"lake": {"random": [[0.9, 0.2], [0.7, 0.0]]}})
     >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
     [0.8, 0.1]
     """
     figure, axes = plot_mean_panels(
-        "thinning",
+        "plot_compression_regret",
         fractions,
         panels,
-        axis_labels=("kept, of distinct states and actions", "lost / lost by random actions"),
+        axis_labels=("retained state-action pairs", "regret / regret of random actions"),
         title=title,
         columns=columns,
     )

@@ -1,4 +1,4 @@
-"""States as points: the coordinates of an embedding, in the colours of their values."""
+"""States as points of an embedding, and errors of predictions from its coordinates."""
 
 from __future__ import annotations
 
@@ -13,51 +13,63 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, build_colormap
-from bisimetric.views.error_curves import GREY
+from bisimetric.views._figure import (
+    ACCENT_COLOUR,
+    GREY,
+    LINE_COLOUR,
+    build_colormap,
+    plot_mean_panels,
+)
 from bisimetric.views.layout import find_goals
-from bisimetric.views.panels import plot_mean_panels
 
 if TYPE_CHECKING:
     from bisimetric.uses import Embedding
 
 MAX_NAMED_STATES = 60
-"""States up to which names are written."""
+"""The largest number of states with written names."""
 LABEL_OFFSETS = ((8, 0), (-8, 0), (0, 9), (0, -9), (8, 9), (-8, -9))
-"""Where a name may stand beside its point."""
+"""Candidate positions of a name beside its point, in points."""
 SAME_POINT_FRACTION = 1e-3
-"""Points nearer than this share of the picture lie on one spot, and share a name."""
+"""Points closer than this fraction of the figure share a name."""
 ZERO_STRESS = 1e-9
-"""A stress below this is rounding."""
+"""A stress below this is a rounding error."""
 
 
 def plot_embedding(
     embedding: Embedding, values: ArrayLike | None = None, *, label: str = "value", title: str = ""
 ) -> Figure:
-    """The first two coordinates of every state; of one coordinate, the values over it.
+    """Plot the first two coordinates of every state; of a single coordinate, the values over it.
+
+    Names are written if there are few states, beside points where they overlap nothing. A star
+    is a goal.
 
     Args:
-        found: by `uses.embed`.
-        values: (S,), what the colours tell, such as V*.
+        embedding: as `uses.embed` returns it.
+        values: (S,), shown by colour, such as V*.
         label: of the values.
+        title: of the figure; the quality of the embedding, if not given.
 
-    Names are written where there are few states and beside points where there is room. A star is
-    a goal.
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: the values do not fit the states.
 
     >>> from bisimetric import exact, uses, worlds
     >>> d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
-    >>> figure = embedding(uses.embed(d))
+    >>> figure = plot_embedding(uses.embed(d))
     >>> len(figure.axes[0].collections[0].get_offsets())
     31
     """
     points = embedding.coordinates
-    told = None if values is None else np.asarray(values, np.float64)
-    if told is not None and told.shape != points.shape[:1]:
+    colours = None if values is None else np.asarray(values, np.float64)
+    if colours is not None and colours.shape != points.shape[:1]:
         raise InputError(
-            f"embedding: values have shape {told.shape} and must be ({len(points)},), one a state."
+            f"plot_embedding: values have shape {colours.shape} and must be ({len(points)},), one "
+            "per state."
         )
     flat = points.shape[1] == 1
-    height = np.zeros(len(points)) if told is None else told
+    height = np.zeros(len(points)) if colours is None else colours
     where = np.column_stack([points[:, 0], height if flat else points[:, 1]])
     figure = Figure(figsize=(7.0, 3.6 if flat else 5.8), layout="constrained")
     axes = figure.subplots()
@@ -65,16 +77,16 @@ def plot_embedding(
     dots = axes.scatter(
         where[:, 0],
         where[:, 1],
-        c=LINE_COLOUR if told is None else told,
-        cmap=None if told is None else build_colormap(),
+        c=LINE_COLOUR if colours is None else colours,
+        cmap=None if colours is None else build_colormap(),
         s=size,
         lw=0.4,
         ec="0.3" if size > 10 else "none",
         zorder=2,
     )
-    if told is not None and not flat:
+    if colours is not None and not flat:
         figure.colorbar(dots, ax=axes, label=label, shrink=0.85)
-    _format_axes(axes, embedding, label if told is not None and flat else None)
+    _format_axes(axes, embedding, label if colours is not None and flat else None)
     _draw_goals(axes, embedding, where)
     if len(points) <= MAX_NAMED_STATES:
         figure.draw_without_rendering()
@@ -84,14 +96,15 @@ def plot_embedding(
 
 
 def describe_embedding(embedding: Embedding) -> str:
-    """How true the picture is, in a line."""
+    """Describe the quality of an embedding in one line."""
     about = "about " if embedding.metadata.get("negative") == "estimate" else ""
     stress, gap = (
         0.0 if embedding.stress < ZERO_STRESS else x
         for x in (embedding.stress, embedding.mean_deviation)
     )
-    far = f"stress {stress:.2g}, distances off by {gap:.3g} in the mean"
-    return f"{embedding.method} scaling: {far}; {about}{embedding.negative_fraction:.0%} of eigenvalues negative"
+    quality = f"stress {stress:.2g}, mean error {gap:.3g}"
+    negative = f"{about}{embedding.negative_fraction:.0%} of eigenvalues negative"
+    return f"{embedding.method} MDS: {quality}; {negative}"
 
 
 def _format_axes(axes: Axes, embedding: Embedding, y_label: str | None) -> None:
@@ -99,7 +112,7 @@ def _format_axes(axes: Axes, embedding: Embedding, y_label: str | None) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if embedding.coordinates.shape[1] > 1:
         axes.set_ylabel("second coordinate")
-        # Distances are to be read off, in every direction alike.
+        # Distances are comparable in every direction.
         axes.set_aspect("equal", adjustable="datalim")
     elif y_label is None:
         axes.set_yticks([])
@@ -123,17 +136,17 @@ def _list_names(embedding: Embedding) -> list[str]:
 
 
 def _draw_names(axes: Axes, points: NDArray[np.float64], names: Sequence[str]) -> None:
-    """Names beside points, where they cover nothing; points on one spot share one."""
+    """Write names beside points where they overlap nothing; coincident points share one."""
     known = np.flatnonzero(np.isfinite(points).all(axis=1))
     pixels = axes.transData.transform(points)
-    room = SAME_POINT_FRACTION * float(np.hypot(*axes.bbox.size))
+    radius = SAME_POINT_FRACTION * float(np.hypot(*axes.bbox.size))
     taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in pixels[known]]
-    done: set[int] = set()
+    named: set[int] = set()
     for s in known.tolist():
-        if s in done:
+        if s in named:
             continue
-        together = [t for t in known.tolist() if np.hypot(*(pixels[s] - pixels[t])) <= room]
-        done.update(together)
+        together = [t for t in known.tolist() if np.hypot(*(pixels[s] - pixels[t])) <= radius]
+        named.update(together)
         more = f" and {len(together) - 1} more" if len(together) > 1 else ""
         _draw_name(axes, points[s], names[s] + more, taken)
 
@@ -165,21 +178,30 @@ def plot_prediction_error(
     title: str = "",
     columns: int | None = None,
 ) -> Figure:
-    """Errors of predictions over the number of features: one panel a title, one line a label.
+    """Plot errors of predictions over the number of features: a panel per title, a line per label.
+
+    A line is the mean over the seeds, its shade the 95% confidence interval of that mean.
 
     Args:
-        numbers: (n,) of features, rising.
-        panels: by title, and then by label, errors (keys, n) as a share of the spread of what is
-            predicted, NaN where there is none. A line is their mean, its shade the 95% interval.
-        columns: panels in a row; all, if not given.
+        num_features: (n,), increasing.
+        panels: by title, and then by label, errors (seeds, n) as a fraction of the spread of the
+            predicted values, NaN where there is none.
+        title: of the whole figure.
+        columns: panels per row; all, if not given.
 
-    >>> figure = prediction([1, 2], {"V*": {"random": [[0.9, 0.8], [0.8, 0.6]]}})
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no line, or its shape does not fit.
+
+    >>> figure = plot_prediction_error([1, 2], {"V*": {"random": [[0.9, 0.8], [0.8, 0.6]]}})
     >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
     [0.85, 0.7]
     """
     counts = np.asarray(num_features, np.float64)
     figure, axes = plot_mean_panels(
-        "prediction",
+        "plot_prediction_error",
         counts,
         panels,
         axis_labels=("features", "error / spread"),

@@ -1,9 +1,9 @@
-"""How agents explore: states visited and goals found over steps, one line a kind of bonus."""
+"""States visited and goals reached over environment steps, one line per exploration bonus."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,41 +13,54 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, build_colormap
-from bisimetric.views.error_curves import GREY, compute_confidence_interval, draw_mean
+from bisimetric.views._figure import (
+    ACCENT_COLOUR,
+    GREY,
+    LINE_COLOUR,
+    add_legend_below,
+    build_colormap,
+    draw_mean,
+)
 
 if TYPE_CHECKING:
     from bisimetric.uses.exploration.experiment import ExplorationComparison
 
 SHADE_ALPHA = 0.14
-"""How much of their colour intervals have: there are many."""
+"""Opacity of the confidence intervals, of which there are many."""
 
 LOG_SCALE_RATIO = 20.0
-"""How many times the first step the last one is, for a logarithmic axis."""
+"""The ratio of the last step to the first from which an axis is logarithmic."""
 
 
 def plot_exploration(
     comparisons: Mapping[str, ExplorationComparison], *, title: str = ""
 ) -> Figure:
-    """Two panels a world: different states visited, and goals, over the steps of an agent.
+    """Plot the distinct states visited and the goals reached over the steps of an agent.
+
+    Each MDP has two panels. States are drawn over a logarithmic axis, since most are visited
+    early. A line is the mean over the seeds, its shade the 95% confidence interval of that mean;
+    a single seed has no shade. Dots mark the median step of the first goal, if at least half of
+    the seeds reached one.
 
     Args:
-        found: by title, what was measured in a world. The same names mean the same lines.
+        comparisons: by title, the results in one MDP. The same names mean the same lines.
         title: of the whole figure.
 
-    States are drawn over a logarithmic axis, since most are met early. A line is the mean over the
-    keys, its shade the 95% interval of that mean. A single key has no shade. Dots mark the median
-    step of the first goal, where half of the keys found one.
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no comparison.
 
     >>> from bisimetric import worlds
-    >>> from bisimetric.uses.exploration.experiment import Arm, compare
-    >>> arms = {"no bonus": Arm("none"), "counts": Arm("states")}
-    >>> found = compare(worlds.load("mirrored-rooms"), arms, steps=200, keys=2)
-    >>> exploration({"rooms": found}).get_suptitle()
+    >>> from bisimetric.uses.exploration.experiment import ExplorationArm, compare
+    >>> arms = {"no bonus": ExplorationArm("none"), "counts": ExplorationArm("states")}
+    >>> comparison = compare(worlds.load("mirrored-rooms"), arms, steps=200, num_seeds=2)
+    >>> plot_exploration({"rooms": comparison}).get_suptitle()
     'rooms'
     """
     if not comparisons:
-        raise InputError("exploration: there is nothing to draw; give at least one world.")
+        raise InputError("plot_exploration: there is nothing to draw; give at least one MDP.")
     names = list(dict.fromkeys(name for each in comparisons.values() for name in each.names))
     styles = dict(zip(names, itertools.cycle(_line_styles()), strict=False))
     alone = len(comparisons) == 1
@@ -55,62 +68,33 @@ def plot_exploration(
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(*((1, 2) if alone else (2, len(comparisons))), squeeze=False)
     pairs = panels if alone else panels.T
-    for (upper, lower), (world, each) in zip(pairs, comparisons.items(), strict=True):
+    for (upper, lower), (name_of_mdp, each) in zip(pairs, comparisons.items(), strict=True):
         for row, name in enumerate(each.names):
             style = styles[name]
-            most = each.num_reachable
-            draw_mean(
-                upper, each.steps, each.visited[row], name, style, upper=most, alpha=SHADE_ALPHA
-            )
-            draw_mean(lower, each.steps, each.goals[row], name, style, alpha=SHADE_ALPHA)
+            shade: dict[str, Any] = {"lower": 0.0, "alpha": SHADE_ALPHA}
+            visited, reachable = each.visited[row], each.num_reachable
+            draw_mean(upper, each.steps, visited, name, style, upper=reachable, **shade)
+            draw_mean(lower, each.steps, each.goals[row], name, style, **shade)
             _mark_first_goal(upper, each, row, style)
         upper.axhline(each.num_reachable, color=GREY, lw=0.8, ls="--", label="_all", zorder=1)
         upper.set_ylim(0, 1.06 * each.num_reachable)
         lower.set_ylim(bottom=0)
         if not alone:
-            upper.set_title(world, fontsize=10)
+            upper.set_title(name_of_mdp, fontsize=10)
         _format_axes(upper, each.steps, logarithmic=True)
         _format_axes(lower, each.steps, logarithmic=False)
     for panel in panels.flat:
         panel.set_xlabel("steps")
-    pairs[0, 0].set_ylabel("different states visited")
-    pairs[0, 1].set_ylabel("goals so far")
+    pairs[0, 0].set_ylabel("distinct states visited")
+    pairs[0, 1].set_ylabel("goals reached")
     if title or alone:
         figure.suptitle(title or next(iter(comparisons)), fontsize=11)
-    _add_legend(figure, names)
+    add_legend_below(figure, names, max_columns=3)
     return figure
 
 
-def format_comparison(comparison: ExplorationComparison) -> Iterator[str]:
-    """A table to be printed: by arm the first goal, and states and goals at the end.
-
-    The first goal is the median over the keys, with how many found it; the others are means and
-    half the widths of their 95% intervals.
-    """
-    keys = comparison.first_goal.shape[1]
-    wide = max(len(name) for name in comparison.names) + 2
-    last = f"{int(comparison.steps[-1]):,} steps"
-    yield f"{'':<{wide}}{'first goal':>10}  {'found by':<10}{'states':<17}goals, after {last}"
-    for row, name in enumerate(comparison.names):
-        cells = [
-            _format_mean(numbers[row, :, -1]) for numbers in (comparison.visited, comparison.goals)
-        ]
-        middle = float(np.median(comparison.first_goal[row]))
-        step = f"{middle:,.0f}" if np.isfinite(middle) else "never"
-        by = f"{int(np.isfinite(comparison.first_goal[row]).sum())} of {keys}"
-        yield f"{name:<{wide}}{step:>10}  {by:<10}{cells[0]:<17}{cells[1]}"
-    yield f"of {comparison.num_reachable:,} different states that can be visited"
-
-
-def _format_mean(numbers: NDArray[np.int64]) -> str:
-    mean = float(numbers.mean())
-    return f"{mean:.1f}" + (
-        f" +- {float(compute_confidence_interval(numbers)[1]):.1f}" if len(numbers) > 1 else ""
-    )
-
-
 def _line_styles() -> tuple[dict[str, Any], ...]:
-    """Lines that differ in hue, in lightness and in dashes."""
+    """Return lines that differ in hue, lightness and dashes."""
     return (
         {"color": GREY, "lw": 1.8, "ls": (0, (1, 1.2))},
         {"color": LINE_COLOUR, "lw": 2.0, "ls": "-"},
@@ -121,23 +105,10 @@ def _line_styles() -> tuple[dict[str, Any], ...]:
     )
 
 
-def _add_legend(figure: Figure, names: list[str]) -> None:
-    """One legend for all panels, below them, in rows."""
-    lines = {line.get_label(): line for panel in figure.axes for line in panel.lines}
-    figure.legend(
-        handles=[lines[name] for name in names],
-        loc="outside lower center",
-        ncols=min(len(names), 3),
-        frameon=False,
-        fontsize=9,
-        handlelength=3.2,
-    )
-
-
 def _mark_first_goal(
     axes: Axes, comparison: ExplorationComparison, row: int, style: dict[str, Any]
 ) -> None:
-    """A dot where half of the keys had found a goal."""
+    """Draw a dot where half of the seeds had reached a goal."""
     step = float(np.median(comparison.first_goal[row]))
     if np.isfinite(step):
         height = float(np.interp(step, comparison.steps, comparison.visited[row].mean(axis=0)))

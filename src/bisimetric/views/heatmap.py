@@ -1,7 +1,4 @@
-"""The whole table as a heatmap, similar states side by side.
-
-Tables of distances side by side, their states in one order: the exact one and the learned.
-"""
+"""Distance matrices as heatmaps, similar states side by side: one, or several to compare."""
 
 from __future__ import annotations
 
@@ -24,13 +21,20 @@ MAX_NAMED_STATES = 40
 
 
 def plot_heatmap(d: Distance) -> Figure:
-    """The table (S, S) in colour, rows and columns ordered by `similarity_order`.
+    """Plot the distance matrix (S, S), rows and columns ordered by similarity.
 
-    A picture has no more pixels than 2,000 rows need: of a larger table it shows every k-th
-    state, counted by distance from the most central one, so that near and far are both there.
+    The order is that of the leaves of an average-linkage dendrogram. Of a matrix with more than
+    2,000 states every k-th state is shown, ordered by distance from the most central one, so
+    that near and far states are both included.
+
+    Args:
+        d: with a matrix of distances.
+
+    Returns:
+        A Matplotlib figure.
 
     >>> from bisimetric import exact, worlds
-    >>> figure = heatmap(exact.bisimulation(worlds.load("pessimism")))
+    >>> figure = plot_heatmap(exact.bisimulation(worlds.load("pessimism")))
     >>> sorted(label.get_text() for label in figure.axes[0].get_xticklabels())
     ['s', 't', 'u']
     """
@@ -58,21 +62,20 @@ def plot_heatmap(d: Distance) -> Figure:
     else:
         axes.set(xticks=[], yticks=[])
         axes.set(xlabel="states, similar ones side by side", ylabel="states in the same order")
-    some = "" if step == 1 else f", one in {step} drawn"
-    axes.set_title(format_summary(d) + some, fontsize=10)
+    sampling = "" if step == 1 else f", one in {step} drawn"
+    axes.set_title(format_summary(d) + sampling, fontsize=10)
     label = f"{describe_kind(d)} (white: 0)"
     figure.colorbar(image, ax=axes, label=label, shrink=0.85, extend="min")
     return figure
 
 
 def order_by_similarity(values: NDArray[np.floating]) -> NDArray[np.int64]:
-    """An order (S,) of the states of a table (S, S) that puts similar ones side by side.
+    """Order the states of a distance matrix (S, S) so that similar ones are adjacent.
 
-    The leaves of average linkage, up to 1,000 states turned so that neighbours are as close as
-    the tree allows. Takes time and memory like S squared. The diagonal plays no part: MICo does
-    not leave it at 0.
+    The leaves of an average-linkage dendrogram, with optimal leaf ordering up to 1,000 states.
+    Time and memory are quadratic in S. The diagonal is ignored: that of MICo is not 0.
 
-    >>> order = similarity_order(np.array([[0.0, 9, 1], [9, 0, 9], [1, 9, 0]])).tolist()
+    >>> order = order_by_similarity(np.array([[0.0, 9, 1], [9, 0, 9], [1, 9, 0]])).tolist()
     >>> abs(order.index(0) - order.index(2))
     1
     """
@@ -87,47 +90,53 @@ def order_by_similarity(values: NDArray[np.floating]) -> NDArray[np.int64]:
 
 
 def _order_by_centrality(values: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The states by distance from the one whose distances have the smallest sum."""
+    """Order the states by distance from the one with the smallest sum of distances."""
     return np.argsort(values[values.sum(axis=1).argmin()], kind="stable")
 
 
 def plot_comparison(
     matrices: Mapping[str, ArrayLike], *, names: Sequence[str] = (), title: str = ""
 ) -> Figure:
-    """Tables (S, S) as heatmaps, rows and columns in the similarity order of the first.
+    """Plot distance matrices (S, S) side by side, all in the similarity order of the first.
 
-    Every table has colours of its own, from its smallest distance of two different states to its
-    largest: how far apart states are, among those of one table, is what can be compared.
+    Each matrix has its own colour scale, from its smallest distance between two different states
+    to its largest, so that relative distances can be compared.
 
     Args:
-        tables: by title; the first one is what the others are compared with.
-        names: of the states.
+        matrices: by title; the first one is the reference that defines the order.
+        names: of the states; written for at most 40 states.
         title: of the whole figure.
 
-    >>> figure = comparison({"exact": [[0, 2], [2, 0]], "learned": [[0.1, 1.9], [1.9, 0.2]]})
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no matrix, or they are not square and equally large.
+
+    >>> figure = plot_comparison({"exact": [[0, 2], [2, 0]], "learned": [[0.1, 1.9], [1.9, 0.2]]})
     >>> [axes.get_title() for axes in figure.axes[:2]]
     ['exact', 'learned']
     """
-    found = {name: np.asarray(table, np.float64) for name, table in matrices.items()}
-    if not found:
-        raise InputError("comparison: there is nothing to draw; give at least one table.")
-    first = next(iter(found.values()))
-    for name, table in found.items():
-        if table.ndim != 2 or table.shape[0] != table.shape[1] or table.shape != first.shape:
+    arrays = {name: np.asarray(matrix, np.float64) for name, matrix in matrices.items()}
+    if not arrays:
+        raise InputError("plot_comparison: there is nothing to draw; give at least one matrix.")
+    first = next(iter(arrays.values()))
+    for name, values in arrays.items():
+        if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape != first.shape:
             raise InputError(
-                f"comparison: table {name!r} has shape {table.shape} and the first has "
+                f"plot_comparison: matrix {name!r} has shape {values.shape} and the first has "
                 f"{first.shape}; all must be square and equally large."
             )
     states = len(first)
     order = order_by_similarity(first)
     side = 4.2
-    figure = Figure(figsize=((side + 0.7) * len(found), side + 0.7), layout="constrained")
-    axes = figure.subplots(1, len(found), squeeze=False)[0]
-    different = ~np.eye(states, dtype=np.bool_)
-    for panel, (name, table) in zip(axes, found.items(), strict=True):
-        norm = build_norm(table[different] if states > 1 else table, 0.0)
+    figure = Figure(figsize=((side + 0.7) * len(arrays), side + 0.7), layout="constrained")
+    axes = figure.subplots(1, len(arrays), squeeze=False)[0]
+    off_diagonal = ~np.eye(states, dtype=np.bool_)
+    for panel, (name, values) in zip(axes, arrays.items(), strict=True):
+        norm = build_norm(values[off_diagonal] if states > 1 else values, 0.0)
         image = panel.imshow(
-            table[np.ix_(order, order)], cmap=build_colormap(), norm=norm, interpolation="none"
+            values[np.ix_(order, order)], cmap=build_colormap(), norm=norm, interpolation="none"
         )
         panel.set_title(name, fontsize=10)
         panel.set(xticks=[], yticks=[])

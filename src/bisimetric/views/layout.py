@@ -1,4 +1,7 @@
-"""What a view knows of a table before it draws: cells, goals, titles and the form of numbers."""
+"""Geometry and text shared by the views: map cells, goals, titles and number formats.
+
+Nothing here needs Matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._text import pluralise
 from bisimetric.distance import Distance
+from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
 KIND_NAMES = {
@@ -23,28 +28,44 @@ KIND_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """The cells of a map: `shape` in cells, one of wall on every side; `rows` and `columns` (S,)
-    of each state in it; and `corner`, the position of cell (0, 0)."""
+    """The cells of a map.
+
+    Attributes:
+        shape: height and width in cells, with a border of one wall cell.
+        rows: (S,), the row of each state in the map.
+        columns: (S,), the column of each state in the map.
+        corner: the position of cell (0, 0).
+    """
 
     shape: tuple[int, int]
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
     corner: tuple[int, int]
 
+    @property
+    def extent(self) -> tuple[float, float, float, float]:
+        """Left, right, bottom and top of the map in positions, as `Axes.imshow` takes them."""
+        (height, width), (top, left) = self.shape, self.corner
+        return (left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5)
+
     def to_array(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """One number a state (S,) as an array of `shape`, NaN where there is no state."""
-        placed = np.full(self.shape, np.nan, dtype=values.dtype)
-        placed[self.rows, self.columns] = values
-        return placed
+        """Arrange one value per state (S,) in an array of `shape`, NaN in cells without a state."""
+        array = np.full(self.shape, np.nan, dtype=values.dtype)
+        array[self.rows, self.columns] = values
+        return array
+
+    def locate(self, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows and columns of states, counted as the positions are."""
+        return self.rows[states] + self.corner[0], self.columns[states] + self.corner[1]
 
 
 def find_cells(mdp: MDP) -> Cells | None:
-    """The map of an MDP, or None where its positions make none.
+    """Find the map of an MDP, or None if its positions define none.
 
-    A map needs distinct, whole positions that are not scattered over mostly empty space.
+    A map needs distinct integer positions that are not scattered over mostly empty space.
 
     >>> mdp = MDP.deterministic([[0], [0]], [[0], [1]], discount=0.5, positions=[[3, 7], [3, 9]])
-    >>> cells(mdp).place(np.array([1.0, 2.0]))
+    >>> find_cells(mdp).to_array(np.array([1.0, 2.0]))
     array([[nan, nan, nan, nan, nan],
            [nan,  1., nan,  2., nan],
            [nan, nan, nan, nan, nan]])
@@ -61,15 +82,36 @@ def find_cells(mdp: MDP) -> Cells | None:
     return Cells((int(height), int(width)), rows, columns, (int(low[0]), int(low[1])))
 
 
-def find_goals(mdp: MDP) -> NDArray[np.int64]:
-    """The states that pay the largest reward whenever, and only when, they are entered.
+def require_cells(mdp: MDP, caller: str, *, which: str = "", otherwise: str = "") -> Cells:
+    """Find the map of an MDP, or raise an error that says what is missing.
 
-    They are the successors of all moves with the largest reward, if that is positive and no
-    other move from outside leads to one of them; else there are none.
+    Args:
+        mdp: whose positions define the map.
+        caller: the function that draws it.
+        which: the MDP's name in the message, such as " of the source".
+        otherwise: an alternative to a map, such as ", or use plot_heatmap".
+
+    Raises:
+        InputError: the positions define no map.
+    """
+    cells = find_cells(mdp)
+    if cells is None:
+        raise InputError(
+            f"{caller}: the states{which} have no map; give the MDP distinct integer "
+            f"positions{otherwise}."
+        )
+    return cells
+
+
+def find_goals(mdp: MDP) -> NDArray[np.int64]:
+    """Find the states that pay the largest reward whenever, and only when, they are entered.
+
+    They are the successors of all transitions with the largest reward, provided that it is
+    positive and that no other transition from outside enters one of them.
 
     >>> from bisimetric import worlds
     >>> mdp = worlds.load("mirrored-rooms")
-    >>> [mdp.name(goal) for goal in goals(mdp)]
+    >>> [mdp.state_name(goal) for goal in find_goals(mdp)]
     ['1,5', '5,5']
     """
     none = np.empty(0, dtype=np.int64)
@@ -86,61 +128,60 @@ def find_goals(mdp: MDP) -> NDArray[np.int64]:
 
 
 def find_parts(mdp: MDP) -> dict[str, NDArray[np.int64]]:
-    """The states of each part of a map that shows several worlds side by side.
+    """Find the states of each part of a map that shows several MDPs side by side.
 
-    Every name is then the word of its part and the name inside it, no part is a single state, and
-    no two share a column of the map; else there are no parts.
+    Every state name then consists of the part's name and the name inside it, each part has
+    several states, and no two parts share a column of the map; otherwise there are no parts.
 
     >>> from bisimetric import worlds
-    >>> {name: len(states) for name, states in parts(worlds.load("duplicated-grid")).items()}
+    >>> {name: len(states) for name, states in find_parts(worlds.load("duplicated-grid")).items()}
     {'lower': 31, 'upper': 31}
     """
-    words = [name.partition(" ") for name in mdp.names or ()]
-    if mdp.positions is None or not words or not all(inner for *_, inner in words):
+    names = [name.partition(" ") for name in mdp.names or ()]
+    if mdp.positions is None or not names or not all(inner for *_, inner in names):
         return {}
-    first = np.array([word for word, *_ in words])
-    found = {str(word): np.flatnonzero(first == word) for word in np.unique(first)}
+    prefixes = np.array([prefix for prefix, *_ in names])
+    parts = {str(prefix): np.flatnonzero(prefixes == prefix) for prefix in np.unique(prefixes)}
     spans = sorted(
         (float(mdp.positions[states, 1].min()), float(mdp.positions[states, 1].max()))
-        for states in found.values()
+        for states in parts.values()
     )
-    apart = all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
-    several = len(found) > 1 and min(map(len, found.values())) > 1
-    return found if several and apart else {}
+    disjoint = all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
+    several = len(parts) > 1 and min(map(len, parts.values())) > 1
+    return parts if several and disjoint else {}
 
 
 def describe_kind(d: Distance, *, capitalise: bool = False) -> str:
-    """What the numbers are, in words; at the `start` of a sentence with a capital letter."""
-    words = KIND_NAMES.get(d.kind, f"{d.kind} distance")
-    return words[0].upper() + words[1:] if capitalise else words
+    """Name the kind of distance, with a capital letter if it starts a sentence."""
+    name = KIND_NAMES.get(d.kind, f"{d.kind} distance")
+    return name[0].upper() + name[1:] if capitalise else name
 
 
 def format_summary(d: Distance) -> str:
-    """How many states, and the small print."""
-    states = "1 state" if d.mdp.num_states == 1 else f"{d.mdp.num_states} states"
-    return f"{states}, {format_details(d)}"
+    """Format the number of states and the details of a distance."""
+    return f"{pluralise(d.mdp.num_states, 'state')}, {format_details(d)}"
 
 
 def find_unknown_states(d: Distance) -> NDArray[np.int64]:
-    """The states of which nothing is known: ids that no step of the data left or lived in."""
+    """Find the states that the recorded data never visited."""
     if d.coverage is None:
         return np.empty(0, np.int64)
     return np.flatnonzero(~d.coverage.visited)
 
 
 def format_details(d: Distance) -> str:
-    """The discount, and what the numbers are where they are not the distances."""
-    unsure = "" if d.estimate is None else ", an estimate"
+    """Format the discount, and whether the values are estimates or lower bounds."""
+    caveat = "" if d.estimate is None else ", an estimate"
     if d.coverage is not None and not d.coverage.complete:
-        unsure = ", lower bounds"
-    return f"discount {d.mdp.discount:g}{unsure}"
+        caveat = ", lower bounds"
+    return f"discount {d.mdp.discount:g}{caveat}"
 
 
 def build_number_format(values: NDArray[np.floating]) -> Callable[[float], str]:
-    """One way to write all `numbers`: equally many decimals, four digits for the largest.
+    """Build one format for all `values`: equally many decimals, four digits for the largest.
 
-    >>> written = number_format(np.array([0.0, 1.5, 150.25]))
-    >>> written(150.25), written(1.5), written(0.0)
+    >>> format_number = build_number_format(np.array([0.0, 1.5, 150.25]))
+    >>> format_number(150.25), format_number(1.5), format_number(0.0)
     ('150.2', '1.5', '0')
     """
     largest = float(np.abs(values).max())

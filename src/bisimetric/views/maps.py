@@ -1,31 +1,33 @@
-"""Distances drawn on the map of a world: from one state, or one small map for every state."""
+"""Distances on the map of an MDP: from one state, or one small map per state.
+
+Also the parts of a map that other views draw: cells, goals, ticks.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
-from bisimetric.transitions import TERMINAL
+from bisimetric.mdp import MDP, TERMINAL
 from bisimetric.views._figure import (
     ACCENT_COLOUR,
     LINE_COLOUR,
     UNKNOWN_COLOUR,
     WALL_COLOUR,
     ZERO_COLOUR,
+    add_marker_legend,
     build_colormap,
+    build_marker,
     build_norm,
 )
 from bisimetric.views.layout import (
@@ -37,66 +39,84 @@ from bisimetric.views.layout import (
     find_parts,
     find_unknown_states,
     format_summary,
+    require_cells,
 )
 
 MAX_MAPS = 100
 MAX_BARS = 40
 MAX_NUMBERED_CELLS = 24
-"""A map up to this many cells wide and high has its numbers written in the cells."""
+"""A map up to this many cells wide and high has its values written in the cells."""
 
 
 def plot_distances_from(d: Distance, s: int | str) -> Figure:
-    """The distances d(s, t) from one state to all states t.
+    """Plot the distances d(s, t) from one state s to all states t.
 
-    Drawn on the map where the MDP has positions; else as bars, nearest first.
+    They are drawn on the map if the MDP has positions, otherwise as bars, nearest first.
+
+    Args:
+        d: with a matrix of distances.
+        s: the index or name of the state.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no such state.
 
     >>> from bisimetric import exact, worlds
-    >>> figure = distances_from(exact.bisimulation(worlds.load("mirrored-rooms")), "1,5")
+    >>> figure = plot_distances_from(exact.bisimulation(worlds.load("mirrored-rooms")), "1,5")
     >>> figure.axes[0].images[0].colorbar.ax.get_ylabel()
     'bisimulation distance from 1,5'
     """
     source = d.mdp.state(s)
-    on_map = find_cells(d.mdp)
-    return _plot_bars(d, source) if on_map is None else _plot_map(d, source, on_map)
+    cells = find_cells(d.mdp)
+    return _plot_bars(d, source) if cells is None else _plot_map(d, source, cells)
 
 
 def require_all_maps(mdp: MDP) -> Cells:
-    """Where `all_maps` would draw the states; an InputError where it would refuse them."""
+    """Return the cells that `plot_all_maps` draws, or raise an InputError if it cannot."""
     if mdp.num_states > MAX_MAPS:
         raise InputError(
-            f"all_maps: there are {mdp.num_states} states and a figure holds at most {MAX_MAPS} "
-            "maps; use distances_from for one state at a time."
+            f"plot_all_maps: there are {mdp.num_states} states and a figure holds at most "
+            f"{MAX_MAPS} maps; use plot_distances_from for one state at a time."
         )
-    on_map = find_cells(mdp)
-    if on_map is None:
-        raise InputError(
-            "all_maps: the states have no map; give the MDP positions (whole numbers, all "
-            "different), or use heatmap."
-        )
-    return on_map
+    return require_cells(mdp, "plot_all_maps", otherwise=", or use plot_heatmap")
 
 
 def plot_all_maps(d: Distance) -> Figure:
-    """One small map a state of the distances from it, all in the same colours.
+    """Plot one small map per state with the distances from it, all on one colour scale.
 
     The supplementary figure of the paper: "Bisimulation distances from all states".
+
+    Args:
+        d: with a matrix of distances between at most 100 states with positions.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there are too many states, or they have no map.
+
+    >>> from bisimetric import exact, worlds
+    >>> len(plot_all_maps(exact.bisimulation(worlds.load("mirrored-rooms"))).axes)
+    32
     """
-    states, on_map = d.mdp.num_states, require_all_maps(d.mdp)
-    height, width = on_map.shape
+    states, cells = d.mdp.num_states, require_all_maps(d.mdp)
+    height, width = cells.shape
     across = min(states, max(1, round(math.sqrt(1.6 * states * height / width))))
     down = math.ceil(states / across)
     inches = 1.25 / max(height, width)
-    wide = across * (width * inches + 0.15) + 1.2
-    tall = down * (height * inches + 0.3) + 0.6
-    figure = Figure(figsize=(max(4.8, wide), max(3.2, tall)), layout="constrained")
+    figure_width = across * (width * inches + 0.15) + 1.2
+    figure_height = down * (height * inches + 0.3) + 0.6
+    figure = Figure(figsize=(max(4.8, figure_width), max(3.2, figure_height)), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    shared = build_norm(d.values, d.error)
-    entered = find_goals(d.mdp)
+    norm = build_norm(d.values, d.error)
+    goals, unknown = find_goals(d.mdp), find_unknown_states(d)
     for state, axes in enumerate(panels[:states]):
-        image = _draw_cells(axes, on_map, d.values[state], shared)
-        _hatch_unknown(axes, on_map, find_unknown_states(d))
-        _outline_state(axes, on_map, state, width=1.6)
-        _draw_goals(axes, on_map, entered, size=4.5)
+        image = draw_cells(axes, cells, d.values[state], norm)
+        _hatch_unknown(axes, cells, unknown)
+        _outline_state(axes, cells, state, width=1.6)
+        draw_goals(axes, cells, goals, size=4.5)
         axes.set_title(d.mdp.state_name(state), fontsize=8, pad=2)
         axes.set(xticks=[], yticks=[])
     for axes in panels[states:]:
@@ -109,158 +129,165 @@ def plot_all_maps(d: Distance) -> Figure:
     return figure
 
 
-def _plot_map(d: Distance, source: int, on_map: Cells) -> Figure:
-    height, width = on_map.shape
+def draw_cells(
+    axes: Axes,
+    cells: Cells,
+    values: NDArray[np.floating],
+    norm: Normalize | None,
+    colormap: Colormap | None = None,
+) -> AxesImage:
+    """Draw the cells of a map in colour, between grey walls; the axes count as positions do."""
+    axes.set_facecolor(WALL_COLOUR)
+    return axes.imshow(
+        cells.to_array(values),
+        cmap=colormap or build_colormap(),
+        norm=norm,
+        interpolation="none",
+        extent=cells.extent,
+    )
+
+
+def draw_goals(
+    axes: Axes,
+    cells: Cells,
+    states: NDArray[np.int64],
+    *,
+    size: float,
+    offset: tuple[float, float] = (0.0, 0.0),
+) -> None:
+    """Draw a star in each of the cells, `offset` to the right and upwards."""
+    rows, columns = cells.locate(states)
+    axes.plot(
+        columns + offset[0],
+        rows - offset[1],
+        "*",
+        mfc="white",
+        mec="black",
+        mew=0.5,
+        ms=size,
+        zorder=4,
+        label="goal",
+    )
+
+
+def is_light(colours: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Tell which colours (n, 4) are light enough for black text."""
+    return np.asarray(np.asarray(colours) @ [0.299, 0.587, 0.114, 0.0] > 0.5)
+
+
+def set_ticks(axes: Axes, mdp: MDP, cells: Cells, *, max_ticks: int = 12) -> None:
+    """Number rows and columns if the states are named after them."""
+    (row,), (column,) = cells.locate(np.array([0]))
+    if mdp.state_name(0) != f"{row},{column}":
+        axes.set(xticks=[], yticks=[])
+        return
+    for axis, count, low in zip((axes.yaxis, axes.xaxis), cells.shape, cells.corner, strict=True):
+        # A grid that begins at 0 has no outer walls: those around it belong to the map.
+        first, last = (low, low + count - 1) if low >= 0 else (0, low + count - 2)
+        ticks = MaxNLocator(nbins=min(count, max_ticks), integer=True).tick_values(first, last)
+        axis.set_ticks([tick for tick in ticks if first <= tick <= last])
+    axes.set(xlabel="column", ylabel="row")
+
+
+def _plot_map(d: Distance, source: int, cells: Cells) -> Figure:
+    height, width = cells.shape
     numbered = max(height, width) <= MAX_NUMBERED_CELLS
     cell = 0.55 if numbered else 7.0 / max(height, width)
-    tall, wide = max(2.2, cell * height), max(2.2, cell * width)
-    figure = Figure(figsize=(wide + 1.6, tall + 1.3), layout="constrained")
+    map_height, map_width = max(2.2, cell * height), max(2.2, cell * width)
+    figure = Figure(figsize=(map_width + 1.6, map_height + 1.3), layout="constrained")
     axes = figure.subplots()
     distances = d.values[source]
-    image = _draw_cells(axes, on_map, distances, build_norm(distances, d.error))
-    entered, veiled = find_goals(d.mdp), find_unknown_states(d)
-    _hatch_unknown(axes, on_map, veiled)
+    image = draw_cells(axes, cells, distances, build_norm(distances, d.error))
+    goals, unknown = find_goals(d.mdp), find_unknown_states(d)
+    _hatch_unknown(axes, cells, unknown)
     if numbered:
-        _outline_state(axes, on_map, source, width=3.0)
-        _draw_goals(axes, on_map, entered, size=8, offset=-0.3)
-        _write_numbers(axes, on_map, distances, image, veiled)
+        _outline_state(axes, cells, source, width=3.0)
+        draw_goals(axes, cells, goals, size=8, offset=(-0.3, 0.3))
+        _write_values(axes, cells, distances, image, unknown)
     else:
-        row, column = _locate(on_map, np.array([source]))
+        row, column = cells.locate(np.array([source]))
         axes.plot(column, row, "o", mec=ACCENT_COLOUR, mfc="none", mew=2.5, ms=11)
-        _draw_goals(axes, on_map, entered, size=11)
-    _set_ticks(axes, d, on_map)
-    _label_parts(axes, d, on_map)
+        draw_goals(axes, cells, goals, size=11)
+    set_ticks(axes, d.mdp, cells)
+    _label_parts(axes, d, cells)
     axes.set_title(format_summary(d), fontsize=10)
-    beside = axes.inset_axes((1 + 0.15 / wide, 0, 0.18 / wide, 1))
+    beside = axes.inset_axes((1 + 0.15 / map_width, 0, 0.18 / map_width, 1))
     label = f"{describe_kind(d)} from {d.mdp.state_name(source)}"
     figure.colorbar(image, cax=beside, label=label, extend="min")
-    marks = [
-        _legend_entry(
-            "source", marker="s" if numbered else "o", mfc="none", mec=ACCENT_COLOUR, mew=2.5
-        )
-    ]
-    if not np.delete(distances, veiled).all():
-        marks.append(_legend_entry("distance 0", marker="s", mfc=ZERO_COLOUR, mec="0.4", ms=9))
-    if len(veiled):
-        marks.append(_legend_entry("not known", marker="s", mfc=UNKNOWN_COLOUR, mec="0.4", ms=9))
-    if len(entered):
-        marks.append(_legend_entry("goal", marker="*", mfc="white", mec="black", ms=10))
-    figure.legend(
-        handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, fontsize=9
-    )
+    shape = "s" if numbered else "o"
+    markers = [build_marker("source", marker=shape, mfc="none", mec=ACCENT_COLOUR, mew=2.5)]
+    if not np.delete(distances, unknown).all():
+        markers.append(build_marker("distance 0", marker="s", mfc=ZERO_COLOUR, mec="0.4", ms=9))
+    if len(unknown):
+        markers.append(build_marker("unknown", marker="s", mfc=UNKNOWN_COLOUR, mec="0.4", ms=9))
+    if len(goals):
+        markers.append(build_marker("goal", marker="*", mfc="white", mec="black", ms=10))
+    add_marker_legend(figure, markers)
     return figure
 
 
 def _plot_bars(d: Distance, source: int) -> Figure:
     distances = d.values[source]
-    order = np.argsort(distances, kind="stable")
-    order = np.concatenate(
-        [[source], order[(order != source) & ~np.isin(order, find_unknown_states(d))]]
-    )
+    nearest = np.argsort(distances, kind="stable")
+    known = (nearest != source) & ~np.isin(nearest, find_unknown_states(d))
+    order = np.concatenate([[source], nearest[known]])
     shown = order[:MAX_BARS]
     figure = Figure(figsize=(6.4, 1.4 + 0.26 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    bars = axes.barh(
-        [d.mdp.state_name(t) for t in shown], distances[shown], color=LINE_COLOUR, height=0.7
-    )
-    written = build_number_format(distances[shown])
-    axes.bar_label(bars, [written(x) for x in distances[shown]], padding=3, fontsize=8)
+    names = [d.mdp.state_name(t) for t in shown]
+    bars = axes.barh(names, distances[shown], color=LINE_COLOUR, height=0.7)
+    format_number = build_number_format(distances[shown])
+    axes.bar_label(bars, [format_number(x) for x in distances[shown]], padding=3, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.12, y=0.01)
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(xlabel=f"{describe_kind(d)} from {d.mdp.state_name(source)}", ylabel="state")
-    some = f"the {len(shown)} nearest of " if len(shown) < len(order) else ""
-    axes.set_title(some + format_summary(d), fontsize=10)
+    selection = f"the {len(shown)} nearest of " if len(shown) < len(order) else ""
+    axes.set_title(selection + format_summary(d), fontsize=10)
     return figure
 
 
-def _draw_cells(
-    axes: Axes, on_map: Cells, values: NDArray[np.floating], norm: Normalize
-) -> AxesImage:
-    """The cells in colour; the axes count rows and columns as the positions do."""
-    (height, width), (top, left) = on_map.shape, on_map.corner
-    axes.set_facecolor(WALL_COLOUR)
-    return axes.imshow(
-        on_map.to_array(values),
-        cmap=build_colormap(),
-        norm=norm,
-        interpolation="none",
-        extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
-    )
-
-
-def _set_ticks(axes: Axes, d: Distance, on_map: Cells) -> None:
-    """Row and column numbers, where the states are named after them."""
-    row, column = _locate(on_map, np.array([0]))
-    if d.mdp.state_name(0) != f"{row[0]},{column[0]}":
-        axes.set(xticks=[], yticks=[])
-        return
-    for axis, count, low in zip((axes.yaxis, axes.xaxis), on_map.shape, on_map.corner, strict=True):
-        # A world that begins at 0 has no walls of its own: those around it are the map's.
-        first, last = (low, low + count - 1) if low >= 0 else (0, low + count - 2)
-        found = MaxNLocator(nbins=min(count, 12), integer=True).tick_values(first, last)
-        axis.set_ticks([tick for tick in found if first <= tick <= last])
-    axes.set(xlabel="column", ylabel="row")
-
-
-def _label_parts(axes: Axes, d: Distance, on_map: Cells) -> None:
-    """The names of the parts of a map, each in the wall above its part."""
+def _label_parts(axes: Axes, d: Distance, cells: Cells) -> None:
+    """Write the names of the parts of a map in the wall above them."""
     for name, states in find_parts(d.mdp).items():
-        rows, columns = _locate(on_map, states)
+        rows, columns = cells.locate(states)
         middle = (columns.min() + columns.max()) / 2
         axes.text(middle, float(rows.min()) - 1, name, ha="center", va="center", size=10)
     if d.mdp.names is not None and TERMINAL in d.mdp.names:
-        end = d.mdp.state(TERMINAL)
-        above = (on_map.rows == on_map.rows[end] - 1) & (on_map.columns == on_map.columns[end])
-        (row,), (column,) = _locate(on_map, np.array([end]))
+        state = d.mdp.state(TERMINAL)
+        above = (cells.rows == cells.rows[state] - 1) & (cells.columns == cells.columns[state])
+        (row,), (column,) = cells.locate(np.array([state]))
         if not above.any():
             axes.text(column, row - 0.55, TERMINAL, ha="center", va="bottom", size=9)
 
 
-def _legend_entry(label: str, **style: Any) -> Line2D:
-    return Line2D([], [], linestyle="", label=label, **style)
-
-
-def _locate(on_map: Cells, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    return on_map.rows[states] + on_map.corner[0], on_map.columns[states] + on_map.corner[1]
-
-
-def _outline_state(axes: Axes, on_map: Cells, state: int, *, width: float) -> None:
-    row, column = _locate(on_map, np.array([state]))
-    box = Rectangle((column[0] - 0.5, row[0] - 0.5), 1, 1, fill=False, ec=ACCENT_COLOUR, lw=width)
+def _outline_state(axes: Axes, cells: Cells, state: int, *, width: float) -> None:
+    (row,), (column,) = cells.locate(np.array([state]))
+    box = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec=ACCENT_COLOUR, lw=width)
     axes.add_patch(box).set_zorder(3)
 
 
-def _hatch_unknown(axes: Axes, on_map: Cells, states: NDArray[np.int64]) -> None:
-    """Covers the cells of states of which nothing is known."""
-    for row, column in zip(*_locate(on_map, states), strict=True):
-        box = Rectangle(
-            (column - 0.5, row - 0.5), 1, 1, fc=UNKNOWN_COLOUR, ec="0.55", hatch="////", lw=0
-        )
-        axes.add_patch(box)
+def _hatch_unknown(axes: Axes, cells: Cells, states: NDArray[np.int64]) -> None:
+    """Hatch the cells of states that the data never visited."""
+    for row, column in zip(*cells.locate(states), strict=True):
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fc=UNKNOWN_COLOUR, ec="0.55", hatch="////", lw=0))
 
 
-def _draw_goals(
-    axes: Axes, on_map: Cells, states: NDArray[np.int64], *, size: float, offset: float = 0.0
-) -> None:
-    rows, columns = _locate(on_map, states)
-    axes.plot(
-        columns + offset, rows + offset, "*", mfc="white", mec="black", mew=0.5, ms=size, zorder=4
-    )
-
-
-def _write_numbers(
+def _write_values(
     axes: Axes,
-    on_map: Cells,
-    numbers: NDArray[np.floating],
+    cells: Cells,
+    values: NDArray[np.floating],
     image: AxesImage,
     unknown: NDArray[np.int64],
 ) -> None:
-    written = build_number_format(numbers)
-    rows, columns = _locate(on_map, np.arange(len(numbers)))
-    light = np.asarray(image.cmap(image.norm(numbers))) @ [0.299, 0.587, 0.114, 0.0] > 0.5
-    for state, (row, column, number) in enumerate(zip(rows, columns, numbers, strict=True)):
+    format_number = build_number_format(values)
+    rows, columns = cells.locate(np.arange(len(values)))
+    light = is_light(np.asarray(image.cmap(image.norm(values))))
+    for state, (row, column, value) in enumerate(zip(rows, columns, values, strict=True)):
         if state not in unknown:
             colour = "black" if light[state] else "white"
-            axes.text(column, row, written(number), ha="center", va="center", color=colour, size=8)
+            axes.text(
+                column, row, format_number(value), ha="center", va="center", color=colour, size=8
+            )

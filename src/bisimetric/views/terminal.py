@@ -1,11 +1,14 @@
-"""Distances from one state as plain text, for a terminal."""
+"""Distances and comparisons as plain text for a terminal; needs no Matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Distance
 from bisimetric.views.layout import (
     Cells,
@@ -17,19 +20,32 @@ from bisimetric.views.layout import (
     format_details,
 )
 
+if TYPE_CHECKING:
+    from bisimetric.uses.exploration.experiment import ExplorationComparison
+
 WALL_BLOCK = "\u2588"
 MAX_WIDTH = 100
 MAX_LISTED_STATES = 12
 
 
 def format_terminal_map(d: Distance, s: int | str) -> str:
-    """The distances from one state as text: a map, or a short list where there is no map.
+    """Format the distances from one state as a map, or as a short list if there is no map.
 
-    The source stands in [brackets], goals end in *, walls are blocks. A map too wide for its
-    numbers has one digit a cell instead, the distance in tenths of the largest.
+    The source is in [brackets], goals end in *, walls are blocks. If a map is too wide for its
+    values, each cell has one digit instead, the distance in tenths of the largest.
+
+    Args:
+        d: with a matrix of distances.
+        s: the index or name of the state.
+
+    Returns:
+        The lines, joined.
+
+    Raises:
+        InputError: there is no such state.
 
     >>> from bisimetric import exact, worlds
-    >>> print(terminal_map(exact.bisimulation(worlds.grid(" g")), "0,0"))
+    >>> print(format_terminal_map(exact.bisimulation(worlds.grid(" g")), "0,0"))
     bisimulation distance from 0,0 (discount 0.99)
     ████████████████████████████
     ███████[    0] 2.000*███████
@@ -38,63 +54,91 @@ def format_terminal_map(d: Distance, s: int | str) -> str:
     """
     source = d.mdp.state(s)
     title = f"{describe_kind(d)} from {d.mdp.state_name(source)} ({format_details(d)})"
-    on_map = find_cells(d.mdp)
-    lines = _format_list(d, source) if on_map is None else _format_map(d, source, on_map)
+    cells = find_cells(d.mdp)
+    lines = _format_list(d, source) if cells is None else _format_map(d, source, cells)
     return "\n".join([title, *lines])
 
 
-def _format_map(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
-    numbers = d.values[source]
-    written = build_number_format(numbers)
-    texts = [written(number) for number in numbers]
+def _format_map(d: Distance, source: int, cells: Cells) -> Iterator[str]:
+    values = d.values[source]
+    format_number = build_number_format(values)
+    texts = [format_number(number) for number in values]
     for state in find_unknown_states(d):
         texts[state] = "?"
-    longest = max(map(len, texts))
-    entered = find_goals(d.mdp)
-    if (longest + 2) * on_map.shape[1] > MAX_WIDTH:
-        yield from _format_digits(d, source, on_map)
+    width = max(map(len, texts))
+    goals = find_goals(d.mdp)
+    if (width + 2) * cells.shape[1] > MAX_WIDTH:
+        yield from _format_digits(d, source, cells)
         return
-    texts = [f" {text:>{longest}} " for text in texts]
-    for goal in entered:
+    texts = [f" {text:>{width}} " for text in texts]
+    for goal in goals:
         texts[goal] = texts[goal][:-1] + "*"
     texts[source] = f"[{texts[source][1:-1]}]"
-    yield from _format_rows(on_map, texts)
-    yield "[ ] source" + ("  * goal" if len(entered) else "")
+    yield from _format_rows(cells, texts)
+    yield "[ ] source" + ("  * goal" if len(goals) else "")
 
 
-def _format_digits(d: Distance, source: int, on_map: Cells) -> Iterator[str]:
-    numbers = d.values[source]
-    largest = float(numbers.max())
-    tenths = np.minimum(numbers / (largest or 1) * 10, 9).astype(np.int64)
+def _format_digits(d: Distance, source: int, cells: Cells) -> Iterator[str]:
+    values = d.values[source]
+    largest = float(values.max())
+    tenths = np.minimum(values / (largest or 1) * 10, 9).astype(np.int64)
     texts = [str(tenth) for tenth in tenths]
     for state in find_unknown_states(d):
         texts[state] = "?"
     for goal in find_goals(d.mdp):
         texts[goal] = "*"
     texts[source] = "S"
-    yield from _format_rows(on_map, texts)
+    yield from _format_rows(cells, texts)
     star = ", * goal" if "*" in texts else ""
-    yield f"S source{star}, digits: tenths of {build_number_format(numbers)(largest)}, the largest"
+    yield f"S source{star}, digits: tenths of {build_number_format(values)(largest)}, the largest"
 
 
-def _format_rows(on_map: Cells, texts: list[str]) -> Iterator[str]:
-    drawn = np.full(on_map.shape, WALL_BLOCK * len(texts[0]), dtype=object)
-    drawn[on_map.rows, on_map.columns] = texts
+def _format_rows(cells: Cells, texts: list[str]) -> Iterator[str]:
+    drawn = np.full(cells.shape, WALL_BLOCK * len(texts[0]), dtype=object)
+    drawn[cells.rows, cells.columns] = texts
     for row in drawn:
         yield "".join(row)
 
 
 def _format_list(d: Distance, source: int) -> Iterator[str]:
-    numbers = d.values[source]
-    nearest = np.argsort(numbers, kind="stable")
+    values = d.values[source]
+    nearest = np.argsort(values, kind="stable")
     known = (nearest != source) & ~np.isin(nearest, find_unknown_states(d))
     order = np.concatenate([[source], nearest[known]])
     shown = order[:MAX_LISTED_STATES]
-    written = build_number_format(numbers)
-    longest = max(len(d.mdp.state_name(state)) for state in shown)
-    width = max(len(written(numbers[state])) for state in shown)
+    format_number = build_number_format(values)
+    name_width = max(len(d.mdp.state_name(state)) for state in shown)
+    width = max(len(format_number(values[state])) for state in shown)
     for state in shown:
-        yield f"  {d.mdp.state_name(state):<{longest}}  {written(numbers[state]):>{width}}"
+        yield f"  {d.mdp.state_name(state):<{name_width}}  {format_number(values[state]):>{width}}"
     if len(order) > len(shown):
-        farthest = written(numbers[order[-1]])
+        farthest = format_number(values[order[-1]])
         yield f"  ... and {len(order) - len(shown)} more, the farthest at {farthest}"
+
+
+def format_comparison(comparison: ExplorationComparison) -> Iterator[str]:
+    """Format one line per arm: its first goal, and the states and goals at the end.
+
+    The first goal is the median over the seeds, with the number of seeds that reached it; states
+    and goals are means with half the widths of their 95% confidence intervals.
+    """
+    num_seeds = comparison.first_goal.shape[1]
+    width = max(len(name) for name in comparison.names) + 2
+    last = f"{int(comparison.steps[-1]):,} steps"
+    yield f"{'':<{width}}{'first goal':>10}  {'reached by':<12}{'states':<17}goals, after {last}"
+    for row, name in enumerate(comparison.names):
+        means = [
+            _format_mean(samples[row, :, -1]) for samples in (comparison.visited, comparison.goals)
+        ]
+        median = float(np.median(comparison.first_goal[row]))
+        step = f"{median:,.0f}" if np.isfinite(median) else "never"
+        by = f"{int(np.isfinite(comparison.first_goal[row]).sum())} of {num_seeds}"
+        yield f"{name:<{width}}{step:>10}  {by:<12}{means[0]:<17}{means[1]}"
+    yield f"of {comparison.num_reachable:,} distinct reachable states"
+
+
+def _format_mean(samples: NDArray[np.int64]) -> str:
+    mean = float(samples.mean())
+    return f"{mean:.1f}" + (
+        f" +- {float(compute_confidence_interval(samples)[1]):.1f}" if len(samples) > 1 else ""
+    )

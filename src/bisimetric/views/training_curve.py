@@ -1,4 +1,4 @@
-"""A training run at a glance: its loss and its errors over steps, from the history it kept."""
+"""The loss and the errors of one training run over its updates."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from matplotlib.ticker import LogFormatterMathtext, MaxNLocator, StrMethodFormat
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR
-from bisimetric.views.error_curves import GREY
+from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, annotate_last, draw_mean
 
 PANEL_TITLES = {
     "loss": "loss",
@@ -21,99 +20,97 @@ PANEL_TITLES = {
     "correlation": "correlation with the exact distance",
 }
 LOG_SCALE_RATIO = 30.0
-"""How many times its least number the largest of a panel is, for a logarithmic axis."""
+"""The ratio of the largest to the smallest value above which an axis is logarithmic."""
 
 
 def plot_training_curve(history: Mapping[str, ArrayLike], *, title: str = "") -> Figure:
-    """What was measured over steps, a panel each: the loss, and errors where they are known.
+    """Plot the measurements of a training run over its updates, one panel per measure.
+
+    Positive values that span decades have a logarithmic axis, all others a linear one from 0.
+    With several seeds a thick line is the mean, and thin ones are the seeds.
 
     Args:
-        history: by name, (n,) numbers or (seeds, n), as in `Learned.history` and `Fit.history`;
-            `step` (n,) tells when. Where there is NaN nothing was measured.
+        history: by name, values (n,) or (seeds, n), as in `LearnedDistance.history` and
+            `FitResult.history`; `step` (n,) holds the updates. NaN where nothing was measured.
         title: of the whole figure.
 
-    Numbers above 0 that span decades are drawn on a logarithmic axis, all others from 0 on. Of
-    several seeds a thick line is the mean, and thin ones are the seeds.
+    Returns:
+        A Matplotlib figure.
 
-    >>> figure = training_curve({"step": [500, 1000], "loss": [0.1, 0.2], "error": [9.0, 3.0]})
-    >>> [panel.get_title() for panel in figure.axes]
+    Raises:
+        InputError: `step` is missing or does not increase, or a measure does not fit it.
+
+    >>> history = {"step": [500, 1000], "loss": [0.1, 0.2], "error": [9.0, 3.0]}
+    >>> [panel.get_title() for panel in plot_training_curve(history).axes]
     ['loss', 'largest error']
     """
-    steps = _validate_steps(history)
+    updates = _validate_updates(history)
     names = [*PANEL_TITLES, *(name for name in history if name not in PANEL_TITLES)]
     rows = {
-        name: _validate_measure(name, history[name], steps)
+        name: _validate_measure(name, history[name], updates)
         for name in names
         if name != "step" and name in history
     }
     if not rows:
-        raise InputError("training_curve: the history has nothing but steps; there is no curve.")
+        raise InputError("plot_training_curve: the history has only updates; there is no curve.")
     columns = 2 if len(rows) == 4 else min(len(rows), 3)
     height = -(-len(rows) // columns)
     size = (7.2, 3.6) if len(rows) == 1 else (0.6 + 4.2 * columns, 0.3 + 3.1 * height)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(height, columns, sharex=True, squeeze=False).ravel()
-    for panel, (name, numbers) in zip(axes, rows.items(), strict=False):
-        _draw_measure(panel, steps, numbers)
-        _format_axes(panel, name, numbers, steps)
+    for panel, (name, values) in zip(axes, rows.items(), strict=False):
+        _draw_measure(panel, updates, values)
+        _format_axes(panel, name, values, updates)
     for panel in axes[len(rows) :]:
         panel.remove()
     for panel in axes[max(len(rows) - columns, 0) : len(rows)]:
-        panel.set_xlabel("steps")
+        panel.set_xlabel("updates")
         panel.tick_params(labelbottom=True)
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
 
 
-def _validate_steps(history: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
+def _validate_updates(history: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
     if "step" not in history:
-        raise InputError("training_curve: the history has no 'step' that tells when it was.")
-    steps = np.asarray(history["step"], np.float64)
-    if steps.ndim != 1 or not len(steps) or steps[0] <= 0 or (np.diff(steps) <= 0).any():
-        raise InputError("training_curve: the steps must be a row of rising numbers above 0.")
-    return steps
+        raise InputError("plot_training_curve: the history has no 'step', the updates.")
+    updates = np.asarray(history["step"], np.float64)
+    if updates.ndim != 1 or not len(updates) or updates[0] <= 0 or (np.diff(updates) <= 0).any():
+        raise InputError("plot_training_curve: 'step' must be increasing numbers above 0, (n,).")
+    return updates
 
 
 def _validate_measure(
-    name: str, values: ArrayLike, steps: NDArray[np.float64]
+    name: str, values: ArrayLike, updates: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """One row a seed."""
-    found = np.atleast_2d(np.asarray(values, np.float64))
-    if found.ndim != 2 or not len(found) or found.shape[1:] != steps.shape:
+    """Return a measure with one row per seed."""
+    rows = np.atleast_2d(np.asarray(values, np.float64))
+    if rows.ndim != 2 or not len(rows) or rows.shape[1:] != updates.shape:
         raise InputError(
-            f"training_curve: {name!r} has shape {np.shape(values)} and must have one number, or "
-            f"one a seed, for each of {steps.size} steps."
+            f"plot_training_curve: {name!r} has shape {np.shape(values)} and must have one value, "
+            f"or one per seed, for each of {updates.size} updates."
         )
-    if not np.isfinite(found).any():
-        raise InputError(f"training_curve: {name!r} has no number to draw; leave it out.")
-    return found
+    if not np.isfinite(rows).any():
+        raise InputError(f"plot_training_curve: {name!r} has no number to draw; leave it out.")
+    return rows
 
 
-def _draw_measure(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+def _draw_measure(axes: Axes, updates: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     for row in values if len(values) > 1 else ():
-        axes.plot(steps, row, color=LINE_COLOUR, lw=0.7, alpha=0.5, label="_seed")
-    mean = np.where(np.isfinite(values).all(axis=0), values.mean(axis=0), np.nan)
-    axes.plot(steps, mean, color=LINE_COLOUR, lw=2.0, label="_mean")
-    last = np.flatnonzero(np.isfinite(mean))
-    if len(last):
-        where = (steps[last[-1]], mean[last[-1]])
+        axes.plot(updates, row, color=LINE_COLOUR, lw=0.7, alpha=0.5, label="_seed")
+    style = {"color": LINE_COLOUR, "lw": 2.0}
+    draw_mean(axes, updates, values, "_mean", style, gaps=True, alpha=0)
+    drawn = np.flatnonzero(np.isfinite(values).all(axis=0))
+    if len(drawn):
+        last = (float(updates[drawn[-1]]), float(values[:, drawn[-1]].mean()))
         axes.plot(
-            *where, marker="o", ms=5, color=ACCENT_COLOUR, label="_last", zorder=3, clip_on=False
+            *last, marker="o", ms=5, color=ACCENT_COLOUR, label="_last", zorder=3, clip_on=False
         )
-        axes.annotate(
-            f"{where[1]:.3g}",
-            where,
-            xytext=(7, 0),
-            textcoords="offset points",
-            va="center",
-            color=ACCENT_COLOUR,
-            fontsize=9,
-        )
+        annotate_last(axes, f"{last[1]:.3g}", last, offset=7)
 
 
 def _format_axes(
-    axes: Axes, name: str, values: NDArray[np.float64], steps: NDArray[np.float64]
+    axes: Axes, name: str, values: NDArray[np.float64], updates: NDArray[np.float64]
 ) -> None:
     known = values[np.isfinite(values)]
     low, high = float(known.min()), float(known.max())
@@ -126,7 +123,7 @@ def _format_axes(
         axes.axhline(1.0, color=GREY, lw=0.8, ls="--", label="_level", zorder=1)
     else:
         axes.set_ylim(min(1.1 * low, 0.0), 1.12 * high if high > 0 else 1.0)
-    axes.set_xlim(0, float(steps[-1]))
+    axes.set_xlim(0, float(updates[-1]))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.spines[["top", "right"]].set_visible(False)

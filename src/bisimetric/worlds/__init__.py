@@ -1,5 +1,7 @@
-"""Where MDPs come from: the paper's examples, families of any size, grids drawn as text, Gymnasium
-environments, PRISM's files and plain matrices.
+"""MDPs by name, from Gymnasium environments, from files and from matrices.
+
+The built-in collection holds the paper's examples and random families; `load` is the one entry
+point for all sources.
 
 >>> from bisimetric import worlds
 >>> worlds.load("mirrored-rooms", discount=0.9)

@@ -1,4 +1,4 @@
-"""One way in for every world: a name, an id of Gymnasium, or the path of a file."""
+"""Load an MDP by the name of a built-in world, a Gymnasium id, or the path of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from bisimetric.errors import InputError, suggest_names
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
 from bisimetric.transitions import Transitions
 from bisimetric.transitions.files import is_transitions_file
 from bisimetric.worlds._warnings import warn_missing_actions
@@ -32,7 +32,7 @@ from bisimetric.worlds.gymnasium_envs import (
     is_environment_id,
     list_registered_ids,
 )
-from bisimetric.worlds.matrices import DEFAULT_DISCOUNT, read_matrices
+from bisimetric.worlds.matrices import read_matrices
 from bisimetric.worlds.prism import from_prism
 
 _WORLDS: dict[str, Callable[..., MDP]] = {
@@ -52,7 +52,14 @@ _GRID_READER = ("grid file", read_grid)
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """A built-in world: its name, one line about it, its default discount, and its options."""
+    """A built-in world.
+
+    Attributes:
+        name: as `load` takes it.
+        description: one line.
+        discount: its default discount.
+        options: its options with their defaults.
+    """
 
     name: str
     description: str
@@ -61,41 +68,64 @@ class World:
 
 
 def list_names() -> list[str]:
-    """The names of the built-in worlds."""
+    """List the names of the built-in worlds.
+
+    Returns:
+        The names, as `load` takes them.
+
+    >>> "pessimism" in list_names()
+    True
+    """
     return list(_WORLDS)
 
 
 def describe() -> list[World]:
-    """What `load` knows by name.
+    """Describe the built-in worlds.
+
+    Returns:
+        One `World` per name of `list_names`.
 
     >>> next(world.options for world in describe() if world.name == "random")
-    {'states': 1000, 'actions': 4, 'successors': 1, 'key': 0}
+    {'states': 1000, 'actions': 4, 'successors': 1, 'seed': 0}
     """
-    described = []
+    found_worlds = []
     for name, make in _WORLDS.items():
-        defaults = {key: each.default for key, each in inspect.signature(make).parameters.items()}
+        defaults = {
+            option: parameter.default
+            for option, parameter in inspect.signature(make).parameters.items()
+        }
         discount = defaults.pop("discount")
-        line = (inspect.getdoc(make) or "").partition("\n")[0]
-        described.append(World(name, line, discount, defaults))
-    return described
+        summary = (inspect.getdoc(make) or "").partition("\n")[0]
+        found_worlds.append(World(name, summary, discount, defaults))
+    return found_worlds
 
 
 def load(name: str | os.PathLike[str], *, discount: float | None = None, **options: Any) -> MDP:
-    """A world by name, by the id of a Gymnasium environment, or by the path of a file.
+    """Load an MDP by name, by the id of a Gymnasium environment, or by the path of a file.
 
-    | `name` | what it is | options |
+    | `name` | source | options |
     |---|---|---|
-    | a name of `describe()` | a built-in world | as it says |
+    | a name of `list_names()` | a built-in world | see `describe` |
     | `FrozenLake-v1` and such | `from_gymnasium` | those of the environment |
     | `MiniGrid-...-v0`, `BabyAI-...-v0` | `enumerate_environment` | and `seed`, `max_states` |
-    | a path that ends in .tra | `from_prism` | `sta`, `lab`, `srew`, `trew`, `observe` |
-    | a path that ends in .npz | `read_matrices` | `first` |
-    | one that `Transitions.save` wrote | `Transitions.to_mdp` | `unseen` |
+    | a path with extension .tra | `from_prism` | `sta`, `lab`, `srew`, `trew`, `observe` |
+    | a path with extension .npz | `read_matrices` | `first_axis` |
+    | a file written by `Transitions.save` | `Transitions.to_mdp` | `unseen` |
     | any other path | `read_grid` | |
 
-    `discount` None means the world's own: 0.9 for the pessimism example, 0.99 for the others.
-    Values of options may also be their texts, such as "70". A name with a path separator, one
-    that ends in .txt, .tra or .npz, and one of an existing file is a path.
+    A name with a path separator, with extension .txt, .tra or .npz, or of an existing file is a
+    path.
+
+    Args:
+        name: of the world, environment or file.
+        discount: None means the default: 0.9 for the pessimism example, 0.99 for all others.
+        **options: by source, as above; values may also be strings, such as "70".
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: there is no such world, environment, file or option, or the file is malformed.
 
     >>> load("miror-rooms")
     Traceback (most recent call last):
@@ -104,36 +134,38 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     'mirrored-rooms' or 'mirrored-rooms-policy'? Use one of mirrored-rooms, ..., the id of a
     Gymnasium environment, or the path of a grid, .tra or .npz file.
     """
-    wanted = os.fspath(name)
-    given: dict[str, Any] = {} if discount is None else {"discount": discount}
-    world = next((each for each in describe() if each.name == wanted), None)
+    source = os.fspath(name)
+    arguments: dict[str, Any] = {} if discount is None else {"discount": discount}
+    world = next((each for each in describe() if each.name == source), None)
     if world is not None:
         for option, value in options.items():
-            _reject_unknown_option(f"world {wanted!r}", option, world.options)
-            given[option] = _convert_option(world, option, value)
-        return _WORLDS[wanted](**given)
-    if is_environment_id(wanted) and not os.path.isfile(wanted):
-        understood = {option: parse_option(value) for option, value in options.items()}
-        make = enumerate_environment if wanted.startswith(MINIGRID_PREFIXES) else from_gymnasium
-        return make(wanted, **given, **understood)
-    ending = os.path.splitext(wanted)[1].lower()
-    separators = [mark for mark in (os.sep, os.altsep) if mark]
+            _reject_unknown_option(f"world {source!r}", option, world.options)
+            arguments[option] = _convert_option(world, option, value)
+        return _WORLDS[source](**arguments)
+    if is_environment_id(source) and not os.path.isfile(source):
+        parsed = {option: parse_option(value) for option, value in options.items()}
+        make = enumerate_environment if source.startswith(MINIGRID_PREFIXES) else from_gymnasium
+        return make(source, **arguments, **parsed)
+    extension = os.path.splitext(source)[1].lower()
+    separators = [separator for separator in (os.sep, os.altsep) if separator]
     if (
-        any(mark in wanted for mark in separators)
-        or ending in (".txt", *_READERS)
-        or os.path.isfile(wanted)
+        any(separator in source for separator in separators)
+        or extension in (".txt", *_READERS)
+        or os.path.isfile(source)
     ):
-        kind, read = _READERS.get(ending, _GRID_READER)
-        if ending == ".npz" and is_transitions_file(wanted):
-            kind, read = "file of transitions", _read_transitions
-        own = {key: None for key in inspect.signature(read).parameters if key not in _NON_OPTIONS}
+        kind, reader = _READERS.get(extension, _GRID_READER)
+        if extension == ".npz" and is_transitions_file(source):
+            kind, reader = "file of transitions", _read_transitions
+        known = {
+            key: None for key in inspect.signature(reader).parameters if key not in _NON_OPTIONS
+        }
         for option in options:
-            _reject_unknown_option(f"{kind} {wanted}", option, own)
-        return read(wanted, **given, **options)
-    near = suggest_names(wanted, _WORLDS) or suggest_names(wanted, list_registered_ids())
+            _reject_unknown_option(f"{kind} {source}", option, known)
+        return reader(source, **arguments, **options)
+    suggestion = suggest_names(source, _WORLDS) or suggest_names(source, list_registered_ids())
     raise InputError(
-        f"worlds: there is no world {wanted!r}{near or '.'} Use one of {', '.join(_WORLDS)}, the "
-        "id of a Gymnasium environment, or the path of a grid, .tra or .npz file."
+        f"worlds: there is no world {source!r}{suggestion or '.'} Use one of {', '.join(_WORLDS)}, "
+        "the id of a Gymnasium environment, or the path of a grid, .tra or .npz file."
     )
 
 
@@ -141,9 +173,9 @@ def _read_transitions(
     path: str,
     *,
     discount: float = DEFAULT_DISCOUNT,
-    unseen: Literal["refuse", "lacking"] = "refuse",
+    unseen: Literal["raise", "missing"] = "raise",
 ) -> MDP:
-    """The MDP that a file of transitions tells of."""
+    """Estimate the MDP of a file of recorded transitions."""
     steps = Transitions.load(path, observations=False)
     try:
         mdp = steps.to_mdp(discount=discount, unseen=unseen)
@@ -159,13 +191,13 @@ _NON_OPTIONS = ("path", "tra", "discount")
 def _reject_unknown_option(caller: str, option: str, known: dict[str, Any]) -> None:
     if option in known:
         return
-    listed = [key if value is None else f"{key}={value}" for key, value in known.items()]
-    said = f"its options are {', '.join(listed)}" if listed else "it has none"
-    raise InputError(f"{caller}: there is no option {option!r}; {said}.")
+    texts = [key if value is None else f"{key}={value}" for key, value in known.items()]
+    known_options = f"its options are {', '.join(texts)}" if texts else "it has none"
+    raise InputError(f"{caller}: there is no option {option!r}; {known_options}.")
 
 
 def _convert_option(world: World, option: str, value: Any) -> int | float | str:
-    """The value of an option, of the type of its default."""
+    """Convert the value of an option to the type of its default."""
     default = world.options[option]
     try:
         if isinstance(default, str):
@@ -177,15 +209,15 @@ def _convert_option(world: World, option: str, value: Any) -> int | float | str:
             return number
     except (TypeError, ValueError):
         pass
-    wanted = {str: "a text", int: "a whole number", float: "a finite number"}[type(default)]
-    raise InputError(f"world {world.name!r}: option {option} is {value!r} and must be {wanted}.")
+    expected = {str: "a text", int: "a whole number", float: "a finite number"}[type(default)]
+    raise InputError(f"world {world.name!r}: option {option} is {value!r} and must be {expected}.")
 
 
 def parse_option(value: Any) -> Any:
-    """What a text means as an option of an environment: a number, a truth, a list, or itself.
+    """Parse the text of an environment's option as a number, a truth value, a list, or itself.
 
-    >>> meant("false"), meant("0.5"), meant("['SF', 'FG']"), meant("8x8")
-    (False, 0.5, ['SF', 'FG'], '8x8')
+    >>> [parse_option(text) for text in ("false", "0.5", "['SF', 'FG']", "8x8")]
+    [False, 0.5, ['SF', 'FG'], '8x8']
     """
     if not isinstance(value, str):
         return value

@@ -1,4 +1,4 @@
-"""What an importer says once: rewards that became expectations, actions that some states lack."""
+"""Warnings of importers: rewards that became expectations, states that lack actions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ def compute_expected_rewards(
     rewards: NDArray[np.floating],
     num_rows: int,
 ) -> NDArray[np.float64]:
-    """R(row) = sum of probability times reward over the outcomes of each row, (rows,).
+    """Compute R (num_rows,), the sum of probability times reward over the outcomes of each row.
 
-    `row`, `probability` and `reward` (n,) describe one outcome each. Where outcomes of one row
-    that can happen pay differently, an `ExpectedReward` says so, once.
+    `rows`, `probabilities` and `rewards` (n,) describe one outcome each. Where possible outcomes of
+    one row pay differently, an `ExpectedRewardWarning` is issued once.
 
-    >>> expected_rewards("doc", np.array([0, 0]), np.array([0.5, 0.5]), np.array([2.0, 2.0]), 1)
+    >>> half = np.array([0.5, 0.5])
+    >>> compute_expected_rewards("doc", np.array([0, 0]), half, np.array([2.0, 2.0]), 1)
     array([2.])
     """
     possible = probabilities > 0
@@ -37,14 +38,14 @@ def compute_expected_rewards(
     if differs.any():
         warn_caller(
             ExpectedRewardWarning,
-            f"{caller}: the reward depends on the successor for {differs.sum()} of {num_rows} states "
-            "and actions; its expectation is used.",
+            f"{caller}: the reward depends on the successor for {differs.sum()} of {num_rows} "
+            "states and actions; its expectation is used.",
         )
     return mean
 
 
 def warn_missing_actions(caller: str, available: NDArray[np.bool_]) -> None:
-    """Says, once, that some states lack some of the actions: `available` is (S, A)."""
+    """Warn once if some states lack some actions: `available` is (S, A)."""
     lacking = int((~available.all(axis=1)).sum())
     if lacking:
         warn_caller(
@@ -55,7 +56,7 @@ def warn_missing_actions(caller: str, available: NDArray[np.bool_]) -> None:
 
 
 def warn_caller(category: type[Warning], message: str) -> None:
-    """Warns at the line outside of this package that asked for the import."""
+    """Warn at the line outside of this package that started the import."""
     depth, frame = 1, sys._getframe()
     while frame.f_back is not None and _is_own_module(frame.f_globals):
         depth, frame = depth + 1, frame.f_back

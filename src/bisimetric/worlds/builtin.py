@@ -1,7 +1,9 @@
-"""The worlds of Castro (2020), "Scalable methods for computing state similarity in deterministic
-Markov decision processes": the mirrored rooms, the duplicated grid, the pessimism example.
+"""The built-in worlds: examples of the paper, and random families of any size.
 
-Families of worlds of any size, drawn from a key: open grids with obstacles, random MDPs.
+The examples are those of Castro (2020), "Scalable methods for computing state similarity in
+deterministic Markov decision processes": the mirrored rooms, the duplicated grid, the pessimism
+example. The families are open grids with obstacles and random MDPs. The first line of each
+docstring is shown by `worlds.describe`.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ MIRRORED_ROOMS = """\
 *******
 """
 
-# An optimal policy: in the lower half straight to the nearest goal, and in the upper room, whose
-# last row is equally far from both, to that room's own. At a goal: step down and back in.
+# An optimal policy: each room moves to its own goal, which is nearest or, in the last row of the
+# upper room, equally near; the hallway moves down. At a goal: down and back.
 MIRRORED_ROOMS_POLICY = """\
 *******
 *>>>>g*
@@ -67,13 +69,13 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
 
     P'((i, s), a, (j, t)) = P(s, a, t) / 2 and R'((i, s), a) = R(s, a) for levels i, j of lower
     and upper, so that the two copies of a state are bisimilar. `base` is one of the paper's
-    grids by name, the path of a grid text file, or the text of a grid (anything of several
-    lines). Positions put the upper level to the right of the lower; features add the level.
+    grids by name, the path of a grid file, or the text of a grid (any text of several lines).
+    Positions put the upper level to the right of the lower; features add the level.
 
     >>> mdp = duplicated_grid()
     >>> mdp
     MDP(62 states, 4 actions, 496 transitions, discount 0.99)
-    >>> mdp.name(0), mdp.name(31)
+    >>> mdp.state_name(0), mdp.state_name(31)
     ('lower 1,1', 'upper 1,1')
     """
     if base in PAPER_GRIDS:
@@ -86,7 +88,7 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
     beside = column + (np.ptp(column) + 3)
     level = np.repeat([0.0, 1.0], one.num_states)
     both_levels = sparse.hstack([one.P, one.P]) * 0.5
-    return MDP.from_matrices(
+    return MDP(
         sparse.vstack([both_levels, both_levels]),
         np.tile(one.R, (2, 1)),
         discount=discount,
@@ -101,8 +103,8 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
 def pessimism(*, K: float = 1.0, discount: float = 0.9) -> MDP:
     """Three states where bisimulation is pessimistic: V*(s) = V*(t), yet s and t are far apart
 
-    Action a leads from s to t and action b from t to s, each for a reward of K; everything else
-    leads to u for nothing, and u keeps for ever.
+    Action a leads from s to t and action b from t to s, each with reward K; all other transitions
+    lead to u with reward 0, and u is absorbing.
 
     >>> pessimism(K=2.0).R.tolist()
     [[2.0, 0.0], [0.0, 2.0], [0.0, 0.0]]
@@ -117,9 +119,9 @@ def pessimism(*, K: float = 1.0, discount: float = 0.9) -> MDP:
 
 
 CELL_BYTES = 400
-"""What a cell of a grid takes while its MDP is made: its id, its four moves, its name."""
+"""Memory per cell while the MDP is built: its id, four transitions and name."""
 ENTRY_BYTES = 40
-"""What a successor of a state and action takes while an MDP is made."""
+"""Memory per successor while the MDP is built."""
 
 
 def open_grid(
@@ -132,15 +134,15 @@ def open_grid(
 ) -> MDP:
     """One open room of any size with random obstacles and one goal
 
-    Of the rows x columns cells inside the outer wall, the fraction `obstacles` become walls. The
-    states are the largest connected part of the rest, so that each can be reached from each;
-    the goal is the one nearest to the top right corner.
+    Of the rows x columns cells inside the outer wall, the fraction `obstacles` becomes walls. The
+    states are the largest connected component of the rest, so that all can reach each other; the
+    goal is the one nearest to the top right corner.
 
     >>> open_grid(rows=3, columns=4, obstacles=0.0).num_states
     12
     """
     _require_at_least(1, world="open-grid", rows=rows, columns=columns)
-    _require_at_least(0, world="open-grid", key=seed)
+    _require_at_least(0, world="open-grid", seed=seed)
     if not 0 <= obstacles < 1:
         raise InputError(
             f"world 'open-grid': option obstacles is {obstacles} and must be a fraction, "
@@ -174,9 +176,9 @@ def random_mdp(
     seed: int = 0,
     discount: float = 0.99,
 ) -> MDP:
-    """Uniformly random successors, one or more a state and action, and rewards in [0, 1]
+    """Uniformly random successors, one or more per state and action, and rewards in [0, 1]
 
-    Several successors are distinct, and their probabilities uniform among all that sum to 1.
+    Several successors are distinct, and their probabilities are uniform on the simplex.
 
     >>> random_mdp(states=5, actions=2)
     MDP(5 states, 2 actions, deterministic, discount 0.99)
@@ -184,7 +186,7 @@ def random_mdp(
     MDP(5 states, 2 actions, 30 transitions, discount 0.99)
     """
     _require_at_least(1, world="random", states=states, actions=actions, successors=successors)
-    _require_at_least(0, world="random", key=seed)
+    _require_at_least(0, world="random", seed=seed)
     if successors > states:
         raise InputError(
             f"world 'random': option successors is {successors} and must be at most the "

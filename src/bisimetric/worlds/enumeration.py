@@ -1,4 +1,4 @@
-"""Deterministic Gymnasium environments, walked through step by step: every state, every action."""
+"""Enumerate the states of deterministic Gymnasium environments by breadth-first search."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.worlds import minigrid_states
 from bisimetric.worlds.gymnasium_envs import (
-    DEFAULT_DISCOUNT,
-    TERMINAL,
     is_minigrid,
     make_environment,
     read_actions,
@@ -32,59 +30,79 @@ def enumerate_environment(
     state_of: StateOf | None = None,
     **make_options: Any,
 ) -> MDP:
-    """The MDP of a deterministic environment: all that can be reached from `reset(seed=seed)`.
+    """Build the MDP of a deterministic environment: all states reachable from `reset(seed=seed)`.
 
-    `environment` is one with Discrete actions, or its id, which `make_options` go with; one that
-    is given stays as it is. Breadth first, every action is taken in a copy of every state.
-    `state_of(environment, observation)` tells states apart: anything hashable, by default the
-    observation; where it is a text, it is also the name of the state.
+    By breadth-first search, every action is taken in a copy of every state. Determinism is checked:
+    every step is repeated with other random numbers, and all steps from a state are repeated where
+    it is reached again. If reward, state or termination differ, the environment is stochastic or
+    `state_of` merges different states, and an error is raised.
 
-    Nothing is taken on trust. Every step is repeated with other random numbers, and all steps
-    from a state are taken once more where it is reached again: if reward, state or ending
-    differ, the environment is random or `state_of` too coarse, and it is refused.
-    Endings lead to one state more, "end": absorbing, reward 0 for ever. Limits of time
-    (truncation) are no ends and are ignored. `discount` None means 0.99.
+    Terminating transitions lead to one more state, "end": absorbing, with reward 0. Truncation is
+    not termination and is ignored.
 
-    For MiniGrid a state is the whole grid, where the agent stands and looks, and what it carries;
-    not the partial observation, and not the clock. Its rewards shrink with the clock, which is
-    held at 0 here: reaching the goal pays 1 at any time. States are named such as "1,1 east"
-    (row and column), with what has changed: "1,1 east, carrying yellow key". On a map each cell
-    is a square of four, north upper left and then clockwise, and changed rooms lie side by side.
+    For MiniGrid a state is the whole grid, the agent's cell and direction, and the object it
+    carries; not the partial observation, and not the step count. Its rewards decrease with the step
+    count, which is held at 0 here: reaching the goal always pays 1. States have names such as
+    "1,1 east" (row and column), with all changes: "1,1 east, carrying yellow key". On a map each
+    cell is a square of four, north upper left and then clockwise, and changed rooms lie side by
+    side.
+
+    Args:
+        environment: one with Discrete actions, which is not modified, or its id.
+        seed: of the reset.
+        discount: of the MDP; None means 0.99.
+        max_states: the largest number of states.
+        state_of: `state_of(environment, observation)` returns a hashable that identifies the state;
+            a string is also its name. None takes the observation.
+        **make_options: for `gymnasium.make`, if an id is given.
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: an argument is invalid, the environment cannot be made or copied, is not
+            deterministic, or has more than `max_states` states.
 
     >>> enumerate_environment("MiniGrid-Empty-5x5-v0")
     MDP(33 states, 7 actions, deterministic, discount 0.99)
     """
-    found, where = make_environment(environment, make_options)
-    actions = read_actions(found, where)
-    for option, value, least in (("seed", seed, 0), ("max_states", max_states, 1)):
-        if not isinstance(value, int) or value < least:
+    instance, caller = make_environment(environment, make_options)
+    actions = read_actions(instance, caller)
+    for option, value, minimum in (("seed", seed, 0), ("max_states", max_states, 1)):
+        if not isinstance(value, int) or value < minimum:
             raise InputError(
-                f"{where}: {option} is {value!r} and must be a whole number, at least {least}."
+                f"{caller}: {option} is {value!r} and must be a whole number, at least {minimum}."
             )
     if state_of is not None and not callable(state_of):
-        raise InputError(f"{where}: state_of is {state_of!r} and must be a function.")
+        raise InputError(f"{caller}: state_of is {state_of!r} and must be a function.")
     if not isinstance(environment, str):
-        found = _deep_copy(found, where)
-    world = _build_simulator(found, where, seed, state_of)
-    to, pays, states, ended_in = _enumerate_states(world, where, actions, max_states)
-    if ended_in:
-        to.append([-1] * len(actions))
-        pays.append([0.0] * len(actions))
-    next_state = np.array(to)
-    next_state[next_state < 0] = len(to) - 1
-    about = world.describe(states, ended_in)
-    given = DEFAULT_DISCOUNT if discount is None else discount
-    return MDP.deterministic(next_state, np.array(pays), discount=given, **about)
+        instance = _deep_copy(instance, caller)
+    simulator = _build_simulator(instance, caller, seed, state_of)
+    successors, rewards, states, terminal_states = _enumerate_states(
+        simulator, caller, actions, max_states
+    )
+    if terminal_states:
+        successors.append([-1] * len(actions))
+        rewards.append([0.0] * len(actions))
+    next_state = np.array(successors)
+    next_state[next_state < 0] = len(successors) - 1
+    attributes = simulator.describe(states, terminal_states)
+    used_discount = DEFAULT_DISCOUNT if discount is None else discount
+    return MDP.deterministic(next_state, np.array(rewards), discount=used_discount, **attributes)
 
 
 class Simulator(NamedTuple):
-    """An environment as the walk needs it.
+    """An environment whose states can be saved and restored.
 
-    `start()` resets it and returns environment and observation. `keep(environment)` holds its
-    state; `back(kept, again)` is an environment in that state, with random numbers of its own
-    for every `again` but 0. `whole` says that `state_of` holds all that counts, so that steps
-    on the spot need no second look. `about(states, ended_in)` are the names, positions and
-    actions, those of an end included where episodes ended in some states.
+    Attributes:
+        reset: returns the environment and its first observation.
+        snapshot: saves the state of an environment.
+        restore: `restore(saved, reseed)` returns an environment in that state, with other random
+            numbers for each `reseed` other than 0.
+        state_of: identifies the state of an environment and observation.
+        is_full_state: whether `state_of` determines the future, so that self-loops need no check.
+        describe: `describe(states, terminal_states)` returns names, positions and actions, with
+            those of a terminal state if there are terminal states.
     """
 
     reset: Callable[[], tuple[Any, Any]]
@@ -96,14 +114,14 @@ class Simulator(NamedTuple):
 
 
 class StepOutcome(NamedTuple):
-    """What a step led to: `state_of` it, the reward, and whether the episode ended."""
+    """The result of a step: its state, reward, and whether the episode terminated."""
 
     state: Hashable
     reward: float
     terminated: bool
 
     def matches(self, other: StepOutcome) -> bool:
-        """Whether both are one outcome; all ends are one."""
+        """Tell whether both are the same outcome; all terminations are."""
         alike = (self.reward, self.terminated) == (other.reward, other.terminated)
         return alike and (self.terminated or self.state == other.state)
 
@@ -111,46 +129,50 @@ class StepOutcome(NamedTuple):
 def _enumerate_states(
     simulator: Simulator, caller: str, actions: range, max_states: int
 ) -> tuple[list[list[int]], list[list[float]], list[Hashable], list[Hashable]]:
-    """Successors (-1 for an end) and rewards of all states, the states, and those of ends."""
+    """Return successors (-1: terminal) and rewards of all states, the states, and terminal ones."""
     environment, observation = simulator.reset()
     ids = {simulator.state_of(environment, observation): 0}
-    waiting = [simulator.snapshot(environment)]
+    queue = [simulator.snapshot(environment)]
     outcomes: list[list[StepOutcome]] = []
-    # What was seen of a state that was reached from a second one before its own turn came.
-    seen: dict[int, list[StepOutcome]] = {}
-    twice: set[int] = set()
-    ended_in: dict[Hashable, None] = {}
+    # Outcomes of states reached a second time before they were expanded themselves.
+    early_outcomes: dict[int, list[StepOutcome]] = {}
+    checked_again: set[int] = set()
+    terminal_states: dict[Hashable, None] = {}
     with show_progress(1.0, f"states of {caller}") as progress:
-        for state, kept in enumerate(waiting):
-            steps = [_step(simulator, kept, action, 0) for action in actions]
+        for state, saved in enumerate(queue):
+            steps = [_step(simulator, saved, action, 0) for action in actions]
             outcomes.append([outcome for outcome, _ in steps])
-            repeated = [_step(simulator, kept, action, state + 1)[0] for action in actions]
+            repeated = [_step(simulator, saved, action, state + 1)[0] for action in actions]
             _require_equal_outcomes(caller, actions, outcomes[state], repeated)
-            _require_equal_outcomes(caller, actions, outcomes[state], seen.pop(state, repeated))
+            _require_equal_outcomes(
+                caller, actions, outcomes[state], early_outcomes.pop(state, repeated)
+            )
             for outcome, after in steps:
                 if outcome.terminated:
-                    ended_in[outcome.state] = None
+                    terminal_states[outcome.state] = None
                     continue
                 known = ids.setdefault(outcome.state, len(ids))
-                if known == len(waiting):
+                if known == len(queue):
                     if known == max_states:
                         raise InputError(
                             f"{caller}: has more than {max_states:,} states; raise max_states, or "
-                            "give a state_of that tells fewer of them apart."
+                            "give a state_of that merges some of them."
                         )
-                    waiting.append(after)
-                elif known not in twice if known != state else not simulator.is_full_state:
-                    twice |= {known} - {state}
-                    again = [_step(simulator, after, action, state + 1)[0] for action in actions]
+                    queue.append(after)
+                elif known not in checked_again if known != state else not simulator.is_full_state:
+                    checked_again |= {known} - {state}
+                    outcomes_again = [
+                        _step(simulator, after, action, state + 1)[0] for action in actions
+                    ]
                     if known <= state:
-                        _require_equal_outcomes(caller, actions, outcomes[known], again)
+                        _require_equal_outcomes(caller, actions, outcomes[known], outcomes_again)
                     else:
-                        seen[known] = again
-            waiting[state] = None
+                        early_outcomes[known] = outcomes_again
+            queue[state] = None
             progress.set_position((state + 1) / len(ids), f"{len(ids):,} found")
-    to = [[-1 if each.terminated else ids[each.state] for each in row] for row in outcomes]
-    pays = [[each.reward for each in row] for row in outcomes]
-    return to, pays, list(ids), list(ended_in)
+    successors = [[-1 if each.terminated else ids[each.state] for each in row] for row in outcomes]
+    rewards = [[each.reward for each in row] for row in outcomes]
+    return successors, rewards, list(ids), list(terminal_states)
 
 
 def _step(simulator: Simulator, saved: Any, action: int, reseed: int) -> tuple[StepOutcome, Any]:
@@ -171,8 +193,8 @@ def _require_equal_outcomes(
                 if one.terminated != other.terminated:
                     what = "ended the episode only once"
             raise InputError(
-                f"{caller}: action {action}, taken twice in the same state, {what}; the environment "
-                "is random, or needs another state_of to tell its states apart."
+                f"{caller}: action {action}, taken twice in the same state, {what}; the "
+                "environment is stochastic, or needs a state_of that separates its states."
             )
 
 
@@ -206,14 +228,14 @@ def _deep_copy(environment: Any, caller: str) -> Any:
     try:
         return copy.deepcopy(environment)
     except Exception as error:
-        # What an environment holds, it may refuse to copy in any way.
+        # The members of an environment may raise anything when copied.
         raise InputError(
-            f"{caller}: cannot be copied ({error}), so not be walked through."
+            f"{caller}: cannot be copied ({error}), so it cannot be enumerated."
         ) from None
 
 
 def _hash_observation(environment: Any, observation: Any) -> Hashable:
-    """An observation as a state: arrays by their bytes, dictionaries and tuples part by part."""
+    """Convert an observation to a hashable: arrays by their bytes, containers by parts."""
     if isinstance(observation, dict):
         return tuple(
             (name, _hash_observation(environment, observation[name])) for name in observation

@@ -1,7 +1,7 @@
 """Grid worlds from text: `*` wall, space floor, `g` goal, `^ v < >` floor with a policy.
 
-Four actions move one cell. Entering a goal pays +1; walking into a wall, or off the edge of the
-text, pays -1 and stays; anything else pays 0. A goal is an ordinary cell otherwise.
+Four actions move one cell. Entering a goal pays +1; moving into a wall, or off the edge of the
+text, pays -1 and stays; anything else pays 0. Otherwise a goal is an ordinary cell.
 """
 
 from __future__ import annotations
@@ -23,12 +23,22 @@ DOWN = ACTIONS.index("down")
 
 
 def grid(text: str, *, discount: float = 0.99) -> MDP:
-    """The grid world that a text draws.
+    """Build the grid world that a text draws.
 
-    States are the cells that are not walls, row by row, named "row,column" and counted from 0
-    in the text. Positions are (row, column), features the centres (row + 0.5, column + 0.5).
-    If the text has arrows they are the policy of the world, and a goal means down. Empty lines
-    before and after the grid are left out.
+    States are the cells that are not walls, row by row, named "row,column" and counted from 0 in
+    the text. Positions are (row, column), features the centres (row + 0.5, column + 0.5). Arrows,
+    if any, define the policy of the MDP; at a goal it moves down. Empty lines before and after the
+    grid are ignored.
+
+    Args:
+        text: the lines of the grid, all equally long.
+        discount: of the MDP.
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: the text has other characters, lines of different lengths, or walls only.
 
     >>> mdp = grid("****\\n* g*\\n****")
     >>> mdp.names, mdp.actions
@@ -46,7 +56,24 @@ def grid(text: str, *, discount: float = 0.99) -> MDP:
 
 
 def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
-    """The grid world that a text file draws; see `grid` for the characters."""
+    """Build the grid world that a text file draws, in the characters of `grid`.
+
+    Args:
+        path: of a UTF-8 text file.
+        discount: of the MDP.
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: the file cannot be read, or `grid` raises for its text.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     print(" g", file=file, flush=True)
+    ...     read_grid(file.name)
+    MDP(2 states, 4 actions, deterministic, discount 0.99)
+    """
     where = f"grid file {os.fspath(path)}"
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -63,10 +90,10 @@ def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
 
 
 def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
-    """The grid world of an (H, W) array of allowed character codes, one of them not a wall."""
+    """Build the grid world of character codes (H, W), at least one of them not a wall."""
     rows, columns = np.nonzero(cells != ord(WALL))
     states = len(rows)
-    # A frame of walls around the text: no move needs to ask whether it leaves the array.
+    # A border of walls around the text: no move leaves the array.
     ids = np.full((cells.shape[0] + 2, cells.shape[1] + 2), -1, dtype=np.int64)
     ids[rows + 1, columns + 1] = np.arange(states)
     kinds = cells[rows, columns]
@@ -92,13 +119,13 @@ def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
 
 
 def _parse_cells(text: str, caller: str) -> NDArray[np.uint32]:
-    """The characters of a grid as (H, W) codes; `where` names the text in errors."""
+    """Return the characters of a grid as codes (H, W); `caller` names the text in errors."""
     lines = text.replace("\r\n", "\n").split("\n")
-    filled = [number for number, line in enumerate(lines) if line]
-    if not filled:
+    nonempty = [number for number, line in enumerate(lines) if line]
+    if not nonempty:
         raise InputError(f"{caller}: is empty; draw the cells with {ALLOWED_CHARACTERS}.")
-    first = filled[0]
-    lines = lines[first : filled[-1] + 1]
+    first = nonempty[0]
+    lines = lines[first : nonempty[-1] + 1]
     width = len(lines[0])
     for number, line in enumerate(lines, start=first + 1):
         if len(line) != width:
@@ -116,9 +143,9 @@ def _parse_cells(text: str, caller: str) -> NDArray[np.uint32]:
         )
     if (cells == ord(WALL)).all():
         raise InputError(f"{caller}: has walls only; leave at least one floor cell (a space).")
-    bare = np.argwhere(cells == ord(FLOOR))
-    if len(bare) and np.isin(cells, _encode_characters(ARROWS)).any():
-        row, column = bare[0]
+    without_arrow = np.argwhere(cells == ord(FLOOR))
+    if len(without_arrow) and np.isin(cells, _encode_characters(ARROWS)).any():
+        row, column = without_arrow[0]
         raise InputError(
             f"{caller}: line {first + row + 1}, column {column + 1} (state {row},{column}) has no "
             "arrow and other cells have; give every floor cell one of '^' 'v' '<' '>', or none."
@@ -131,7 +158,7 @@ def _encode_characters(text: str) -> NDArray[np.uint32]:
 
 
 def _read_policy(kinds: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The action of each cell: its arrow's, and down for a goal."""
+    """Return the action of each cell: that of its arrow, and down at a goal."""
     policy = np.full(len(kinds), DOWN)
     for action, arrow in enumerate(ARROWS):
         policy[kinds == ord(arrow)] = action

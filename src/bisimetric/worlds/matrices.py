@@ -12,10 +12,9 @@ from scipy import sparse
 
 from bisimetric._io import ARCHIVE_ERRORS, name_input_errors, open_archive, validate_csr
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
 from bisimetric.worlds._warnings import compute_expected_rewards
 
-DEFAULT_DISCOUNT = 0.99
 AXIS_ORDERS = ("actions", "states")
 OPTIONAL_ARRAYS = ("names", "actions", "positions", "features", "policy", "available")
 CSR_ARRAYS = ("data", "indices", "indptr")
@@ -30,7 +29,7 @@ def from_matrices(P: Any, R: Any, *, discount: float, **attributes: Any) -> MDP:
     `ExpectedReward` warning says so, once, where it depends on t. `about` are `names`,
     `actions`, `positions`, `features`, `policy` and `available`.
 
-    Beware of the order: `MDP.from_matrices` takes P as (S, A, S), states first.
+    `MDP` takes P as (S, A, S), states first.
 
     >>> stay, go = np.eye(2), np.eye(2)[::-1]
     >>> from_matrices([stay, go], [0.0, 1.0], discount=0.9).next_state.tolist()
@@ -44,16 +43,16 @@ def read_matrices(
 ) -> MDP:
     """The MDP in a .npz file with the arrays `P` and `R`.
 
-    P is (A, S, S) or (S, A, S); the sizes tell which, and `first`, "actions" or "states", has to
+    P is (A, S, S) or (S, A, S); the sizes tell which, and `first_axis`, "actions" or "states", has to
     where there are as many actions as states. R is (S,), (S, A), or in the order of P, one
     reward a transition. In place of P there may be `data`, `indices` and `indptr` of a sparse
-    matrix (CSR) with S * A rows, row s * A + a for action a in state s; with `first="actions"`
+    matrix (CSR) with S * A rows, row s * A + a for action a in state s; with `first_axis="actions"`
     it is row a * S + s. The file may also hold `discount` (else 0.99), `names`, `actions`,
     `positions`, `features`, `policy` and `available`.
     """
     where = os.fspath(path)
     if first_axis not in (None, *AXIS_ORDERS):
-        raise InputError(f"{where}: option first is {first_axis!r} and must be actions or states.")
+        raise InputError(f"{where}: first_axis is {first_axis!r} and must be actions or states.")
     with name_input_errors(where):
         return _build_from_arrays(where, _load_arrays(where), discount, first_axis)
 
@@ -101,7 +100,7 @@ def _build_mdp(
                 f"as P[0], {P[0].shape}."
             )
     rewards = _convert_rewards(caller, R, P, states, actions)
-    return MDP.from_matrices(P, rewards, discount=discount, **attributes)
+    return MDP(P, rewards, discount=discount, **attributes)
 
 
 def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array]:
@@ -188,7 +187,7 @@ def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
     try:
         with open_archive(path) as opened:
             names = set(opened.files)
-            if {"values", "met", "about"} <= names:
+            if {"values", "paired", "about"} <= names:
                 raise InputError(
                     f"{path}: is a saved run, not an MDP; give its world or data, and this "
                     "with --resume."
@@ -252,7 +251,7 @@ def _infer_axis_order(caller: str, shape: tuple[int, ...], first_axis: str | Non
     if first_axis is None and len(fits) == 2:
         raise InputError(
             f"{caller}: P has shape {shape}, which does not tell whether its first axis counts "
-            "actions or states; say first=actions or first=states."
+            "actions or states; say first_axis=actions or first_axis=states."
         )
     return first_axis or fits[0]
 

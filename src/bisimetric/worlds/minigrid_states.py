@@ -1,4 +1,4 @@
-"""MiniGrid's rooms: what a state is, how to come back to it, its name, and its place on a map."""
+"""States of MiniGrid environments: identity, snapshots, names, and positions on a map."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.worlds.gymnasium_envs import TERMINAL
+from bisimetric.mdp import TERMINAL
 
 STATIC_OBJECTS = ("wall", "goal", "lava", "floor")
-"""What never moves or changes."""
+"""Objects that never move or change."""
 
 DIRECTIONS = ("east", "south", "west", "north")
 DIRECTION_OFFSETS = ((0, 1), (1, 1), (1, 0), (0, 0))
@@ -24,7 +24,7 @@ DOOR_STATES = ("open", "closed", "locked")
 
 
 class GridObject(NamedTuple):
-    """An object that moves or changes: where it lies (None: carried or boxed), and what it is."""
+    """An object that can move or change: position (None: carried or in a box), kind and state."""
 
     position: tuple[int, int] | None
     kind: str
@@ -33,7 +33,7 @@ class GridObject(NamedTuple):
 
 
 class MiniGridState(NamedTuple):
-    """The agent's cell (row, column) and direction, what it carries, and the things in the room."""
+    """The agent's cell (row, column) and direction, its carried object, and those in the room."""
 
     row: int
     column: int
@@ -48,33 +48,33 @@ def simulator_functions(
     restore_copy: Callable[[Any, int], Any],
     custom_state_of: Callable[[Any, Any], Hashable] | None,
 ) -> tuple[Any, ...]:
-    """What it takes to walk through an environment: start, keep, back, state_of, whole, about.
+    """Return what a `Simulator` needs: reset, snapshot, restore, state_of, is_full_state, describe.
 
-    `start` and `copied` are those for environments in general; `told_apart` is the caller's own
-    `state_of`, if any.
+    `reset` and `restore_copy` are those for environments in general; `custom_state_of` is the
+    caller's own, if any.
     """
-    bare = environment.unwrapped
-    things: list[Any] = []
+    unwrapped = environment.unwrapped
+    objects: list[Any] = []
 
     def reset_and_collect() -> tuple[Any, Any]:
         _, observation = reset()
-        things.extend(_collect_objects(bare))
-        if custom_state_of is None and environment is bare:
-            # The partial view takes most of the time of a step, and nobody looks at it.
-            bare.gen_obs = lambda: None
+        objects.extend(_collect_objects(unwrapped))
+        if custom_state_of is None and environment is unwrapped:
+            # The partial observation takes most of the time of a step and is not used.
+            unwrapped.gen_obs = lambda: None
         return environment, observation
 
     def snapshot(_: Any) -> Any:
-        about = {name: each for name, each in vars(bare).items() if name != "_np_random"}
-        return about, list(bare.grid.grid), [dict(vars(thing)) for thing in things]
+        attributes = {name: each for name, each in vars(unwrapped).items() if name != "_np_random"}
+        return attributes, list(unwrapped.grid.grid), [dict(vars(item)) for item in objects]
 
     def restore(saved: Any, reseed: int) -> Any:
-        about, cells, parts = saved
-        vars(bare).update(about)
-        bare.grid.grid = list(cells)
-        for thing, part in zip(things, parts, strict=True):
-            vars(thing).update(part)
-        reset_step_count(bare)
+        attributes, cells, states_of_objects = saved
+        vars(unwrapped).update(attributes)
+        unwrapped.grid.grid = list(cells)
+        for item, part in zip(objects, states_of_objects, strict=True):
+            vars(item).update(part)
+        reset_step_count(unwrapped)
         return environment
 
     def restore_without_clock(saved: Any, reseed: int) -> Any:
@@ -83,38 +83,38 @@ def simulator_functions(
         return another
 
     def describe(states: list[Any], terminal_states: list[Any]) -> dict[str, Any]:
-        known = {"actions": list_actions(bare)}
+        attributes = {"actions": list_actions(unwrapped)}
         if not all(isinstance(state, MiniGridState) for state in states):
-            return known
-        return {**known, **describe_states(states, terminal_states)}
+            return attributes
+        return {**attributes, **describe_states(states, terminal_states)}
 
-    of = custom_state_of or (lambda environment, _: read_state(environment.unwrapped))
-    if hasattr(bare, "instrs"):
-        # BabyAI's instructions remember what was done: only a whole copy holds that.
-        return reset, lambda each: each, restore_without_clock, of, False, describe
-    return reset_and_collect, snapshot, restore, of, custom_state_of is None, describe
+    state_function = custom_state_of or (lambda environment, _: read_state(environment.unwrapped))
+    if hasattr(unwrapped, "instrs"):
+        # BabyAI's instructions have a memory of their own: only a deep copy holds it.
+        return reset, lambda each: each, restore_without_clock, state_function, False, describe
+    return reset_and_collect, snapshot, restore, state_function, custom_state_of is None, describe
 
 
 def list_actions(environment: Any) -> list[str]:
-    """The names of the actions of a MiniGrid environment."""
+    """List the names of the actions of a MiniGrid environment."""
     return [each.name for each in environment.actions][: environment.action_space.n]
 
 
 def read_state(environment: Any) -> MiniGridState:
-    """The state of a MiniGrid environment, the clock left out."""
+    """Return the state of a MiniGrid environment, without the step count."""
     column, row = (int(each) for each in environment.agent_pos)
     width = environment.grid.width
-    things = tuple(
+    objects = tuple(
         _read_object(each, divmod(index, width))
         for index, each in enumerate(environment.grid.grid)
         if each is not None and each.type not in STATIC_OBJECTS
     )
     carrying = None if environment.carrying is None else _read_object(environment.carrying, None)
-    return MiniGridState(row, column, int(environment.agent_dir), carrying, things)
+    return MiniGridState(row, column, int(environment.agent_dir), carrying, objects)
 
 
 def name_states(states: list[MiniGridState]) -> list[str]:
-    """Where the agent stands and looks, and what is not as in the first of the states."""
+    """Name the agent's cell and direction, and all differences from the first state."""
     texts = {
         room: _describe_changes(states[0][3:], room) for room in {state[3:] for state in states}
     }
@@ -127,9 +127,10 @@ def name_states(states: list[MiniGridState]) -> list[str]:
 def describe_states(
     states: list[MiniGridState], terminal_states: list[MiniGridState]
 ) -> dict[str, Any]:
-    """The names and positions of states, and of the end where episodes ended in some.
+    """Return the names and positions of states, and of a terminal state if there are any.
 
-    The end lies where all episodes end, if that is one cell, else below the first room.
+    The terminal state is placed where all episodes terminate, if that is one cell, or else below
+    the first room.
     """
     rooms = list(dict.fromkeys(state[3:] for state in states))
     names = name_states(states)
@@ -160,17 +161,17 @@ def describe_states(
 
 
 def _collect_objects(environment: Any) -> list[Any]:
-    """Every object of a room that may change, those in boxes included."""
-    open_ended = [
-        each for each in [*environment.grid.grid, environment.carrying] if each is not None
+    """Collect all objects of a room that can change, those in boxes included."""
+    stack = [
+        entity for entity in [*environment.grid.grid, environment.carrying] if entity is not None
     ]
-    found = []
-    while open_ended:
-        each = open_ended.pop()
-        if each.type not in STATIC_OBJECTS:
-            found.append(each)
-            open_ended += [each.contains] if each.contains is not None else []
-    return found
+    objects = []
+    while stack:
+        entity = stack.pop()
+        if entity.type not in STATIC_OBJECTS:
+            objects.append(entity)
+            stack += [entity.contains] if entity.contains is not None else []
+    return objects
 
 
 def _read_object(entity: Any, position: tuple[int, int] | None) -> GridObject:
@@ -180,35 +181,35 @@ def _read_object(entity: Any, position: tuple[int, int] | None) -> GridObject:
 
 
 def reset_step_count(environment: Any) -> None:
-    """Makes the next step the first, for the reward and for the limit of time."""
-    # A step adds 1 before it looks: held so, no step is late, and the goal pays all it can.
+    """Make the next step the first one, for the reward and for the time limit."""
+    # A step adds 1 first: with -1 no step is late, and the goal pays its full reward.
     environment.step_count = -1
 
 
 def _describe_changes(initial_room: tuple[Any, ...], room: tuple[Any, ...]) -> list[str]:
-    """What is different in a room, in words: carried, moved, opened, gone."""
-    carrying, things = room
-    words = [] if carrying is None else [f"carrying {carrying.kind}"]
-    before, after = Counter(initial_room[1]), Counter(things)
-    gone = Counter(thing.kind for thing in (before - after).elements())
-    gone[carrying.kind if carrying is not None else None] -= 1
-    kinds = Counter(thing.kind for thing in things)
-    for thing in (after - before).elements():
-        where = "{},{}".format(*thing.place)
-        if thing.kind.endswith("door"):
-            which = thing.kind if kinds[thing.kind] == 1 else f"{thing.kind} {where}"
-            words.append(f"{which} {DOOR_STATES[thing.state]}")
+    """Describe the differences of a room: objects carried, moved, opened, missing."""
+    carrying, objects = room
+    changes = [] if carrying is None else [f"carrying {carrying.kind}"]
+    before, after = Counter(initial_room[1]), Counter(objects)
+    missing = Counter(item.kind for item in (before - after).elements())
+    missing[carrying.kind if carrying is not None else None] -= 1
+    kinds = Counter(item.kind for item in objects)
+    for item in (after - before).elements():
+        place = "{},{}".format(*item.position)
+        if item.kind.endswith("door"):
+            door = item.kind if kinds[item.kind] == 1 else f"{item.kind} {place}"
+            changes.append(f"{door} {DOOR_STATES[item.state]}")
         else:
-            words.append(f"{thing.kind} at {where}")
-        gone[thing.kind] -= 1
-    return words + [f"no {kind}" for kind, count in gone.items() if count > 0]
+            changes.append(f"{item.kind} at {place}")
+        missing[item.kind] -= 1
+    return changes + [f"no {kind}" for kind, count in missing.items() if count > 0]
 
 
 def _make_distinct(names: list[str]) -> list[str]:
-    """The names, the later ones of equal names numbered."""
-    count: Counter[str] = Counter()
-    told = []
+    """Number the later ones of equal names."""
+    counts: Counter[str] = Counter()
+    distinct = []
     for name in names:
-        count[name] += 1
-        told.append(name if count[name] == 1 else f"{name} ({count[name]})")
-    return told
+        counts[name] += 1
+        distinct.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return distinct

@@ -1,4 +1,4 @@
-"""PRISM's explicit files as MDPs: choices become actions, labels may count, deadlocks stay."""
+"""MDPs from PRISM's explicit files: choices become actions, labels may be observed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bisimetric.worlds.prism_files import (
 )
 
 PRISM_PROBABILITY_TOL = 1e-5
-"""How far PRISM itself lets the probabilities of a choice sum from 1."""
+"""PRISM's own tolerance for the sum of the probabilities of a choice."""
 
 UNLABELLED = "unlabelled"
 BUILT_IN_LABELS = ("init", "deadlock")
@@ -50,117 +50,144 @@ def from_prism(
     observe: str | Sequence[str] | None = None,
     discount: float = 0.99,
 ) -> MDP:
-    """The MDP in files that PRISM exports (`prism model.nm -exportmodel model.all`).
+    """Build the MDP in files that PRISM exports (`prism model.nm -exportmodel model.all`).
 
-    `tra` holds the transitions of an MDP or a DTMC (one action, "step"). The states `sta` (their
-    names), the labels `lab`, and the rewards of states `srew` and of transitions `trew` are found
-    beside it, under the same name with their own endings, or given.
+    R(s, a) = srew(s) + sum_t P(s, a, t) trew(s, a, t); an `ExpectedRewardWarning` says, once, where
+    a reward depends on the successor. Actions are the labels of choices, or their numbers if no
+    choice has one; a choice without a label among labelled ones is "unlabelled". If one label names
+    several choices of a state, the second is "a#2", and so on, in the order of their numbers. A
+    state that lacks an action of other states is at the largest possible distance from those: see
+    `MDP.available` and the `MissingActionsWarning`. A deadlock has self-loops under every action,
+    whether PRISM has added one (label "deadlock") or it has no line at all.
 
-    R(s, a) = srew(s) + sum_t P(s, a, t) trew(s, a, t); an `ExpectedReward` warning says, once,
-    where a reward depends on the successor. Actions are the labels of choices, or their numbers
-    where no choice has one; a choice without a label among labelled ones is "unlabelled". Where
-    one label names several choices of a state, the second is "a#2", and so on, in the order of
-    their numbers. A state that lacks an action that others have is at the largest possible distance
-    from those: `MDP.available` and a `MissingActions` warning tell. A deadlock stays where it is
-    under every action, whether PRISM has mended it (label "deadlock") or it has no line at all.
+    Each observed label adds an action "label goal" with a self-loop that pays 1 where the label
+    holds. So states that differ in it are at least 1 / (1 - discount) apart; without rewards,
+    (1 - discount) d is the usual distance of labelled Markov chains: 1 where labels differ, else
+    the discounted one of the successors. These actions are `MDP.label_actions`; d_lax, which would
+    match them with others, raises for them.
 
-    `observe` names labels that count, as a list or "goal,fail": for each, an action "label goal"
-    that stays where it is and pays 1 where the label holds. So states that differ in it are at
-    least 1 / (1 - discount) apart; without rewards, (1 - discount) d is the usual distance of
-    labelled chains, 1 where labels differ and else the discounted one of the successors. By
-    default no label counts; where there are no rewards, all but "init" and "deadlock" do. These
-    actions are `MDP.label_actions`; d_lax, which would match them with others, raises for them.
+    Probabilities that sum to 1 within 1e-5, as PRISM allows, are normalised.
 
-    Probabilities that sum to 1 within 1e-5, as PRISM allows, are scaled to do so.
+    Args:
+        tra: path of the transitions of an MDP or a DTMC (one action, "step"). The other files are
+            found beside it by their extensions, unless given.
+        sta: path of the states, which names them.
+        lab: path of the labels.
+        srew: path of the state rewards.
+        trew: path of the transition rewards.
+        observe: labels to observe, as a list or as "goal,fail". None observes no label, or, without
+            rewards, all but "init" and "deadlock".
+        discount: of the MDP.
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: a file is missing, malformed or of another model, or there is no such label.
+        InsufficientMemory: the model does not fit into memory.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "chain.tra")
+    ...     _ = path.write_text("2 3\\n0 0 0.5\\n0 1 0.5\\n1 1 1\\n")
+    ...     from_prism(path)
+    MDP(2 states, 1 action, 3 transitions, discount 0.99)
     """
     path = os.fspath(tra)
-    given = {"sta": sta, "lab": lab, "srew": srew, "trew": trew}
-    files = {kind: _find_file(path, kind, each) for kind, each in given.items()}
-    rewarded = bool(files["srew"] or files["trew"])
-    if observe is None and not rewarded:
+    paths = {"sta": sta, "lab": lab, "srew": srew, "trew": trew}
+    files = {kind: _find_file(path, kind, each) for kind, each in paths.items()}
+    has_rewards = bool(files["srew"] or files["trew"])
+    if observe is None and not has_rewards:
         _reject_ambiguous_rewards(path)
     transitions = read_transitions(path)
     states = transitions.num_states
-    choices = 1 + int(transitions.rows.ids[:, 1].max(initial=0))
+    num_choices = 1 + int(transitions.rows.ids[:, 1].max(initial=0))
     require_memory(
         f"{path}: the first line says {states:,} states, which need",
-        64.0 * states * choices,
+        64.0 * states * num_choices,
         f"is it right? the file has {len(transitions.rows.value):,} transitions",
     )
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
-    observed = _select_labels(path, labels, observe, rewarded)
-    own, paid = np.zeros(states), np.zeros(len(transitions.rows.value))
+    observed = _select_labels(path, labels, observe, has_rewards)
+    state_rewards, transition_rewards = np.zeros(states), np.zeros(len(transitions.rows.value))
     if files["srew"]:
         by_state = read_rewards(files["srew"], transitions, by_state=True)
-        own += np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
+        state_rewards += np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
     if files["trew"]:
-        paid += _read_transition_rewards(files["trew"], transitions)
+        transition_rewards += _read_transition_rewards(files["trew"], transitions)
 
-    stuck = _find_deadlocks(transitions, labels.get("deadlock"))
-    loops = stuck[transitions.rows.ids[:, 0]]
-    own += np.bincount(transitions.rows.ids[loops, 0], weights=paid[loops], minlength=states)
-    moving, paid = _select_rows(transitions, ~loops), paid[~loops]
+    deadlocks = _find_deadlocks(transitions, labels.get("deadlock"))
+    loops = deadlocks[transitions.rows.ids[:, 0]]
+    state_rewards += np.bincount(
+        transitions.rows.ids[loops, 0], weights=transition_rewards[loops], minlength=states
+    )
+    moving, transition_rewards = _select_rows(transitions, ~loops), transition_rewards[~loops]
     pairs, pair_of = _index_choices(moving)
     action, actions = _assign_actions(moving, pairs, pair_of)
     row = (pairs[:, 0] * len(actions) + action)[pair_of]
     probability = _normalise_probabilities(moving, pairs, pair_of)
-    mean = compute_expected_rewards(path, row, probability, paid, states * len(actions))
-    rewards = mean.reshape(states, len(actions)) + own[:, None]
-    available = np.repeat(stuck[:, None], len(actions), axis=1)
+    mean = compute_expected_rewards(
+        path, row, probability, transition_rewards, states * len(actions)
+    )
+    rewards = mean.reshape(states, len(actions)) + state_rewards[:, None]
+    available = np.repeat(deadlocks[:, None], len(actions), axis=1)
     available.ravel()[row] = True
     warn_missing_actions(path, available)
 
-    held = np.array([labels[name] for name in observed], dtype=np.bool_).reshape(-1, states).T
+    observed_labels = (
+        np.array([labels[name] for name in observed], dtype=np.bool_).reshape(-1, states).T
+    )
     P = _add_self_loops(
-        (row, moving.rows.ids[:, 2], probability), stuck, len(actions), held.shape[1]
+        (row, moving.rows.ids[:, 2], probability), deadlocks, len(actions), observed_labels.shape[1]
     )
     return MDP(
         P,
-        np.hstack([rewards, held]),
+        np.hstack([rewards, observed_labels]),
         discount,
         names=tuple(read_states(files["sta"], transitions)) if files["sta"] else None,
         actions=(*actions, *(f"label {name}" for name in observed)),
-        available=np.hstack([available, np.ones_like(held)]),
+        available=np.hstack([available, np.ones_like(observed_labels)]),
         label_actions=tuple(range(len(actions), len(actions) + len(observed))),
     )
 
 
 def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:
-    """The file of a kind: the one that is given, else the one beside the transitions, if any."""
+    """Return the given path of a kind of file, or the one beside the transitions, if any."""
     if explicit_path is not None:
         return os.fspath(explicit_path)
-    found = (str(Path(path).with_suffix(ending)) for ending in EXTENSIONS[kind])
-    return next(filter(os.path.isfile, found), None)
+    candidates = (str(Path(path).with_suffix(extension)) for extension in EXTENSIONS[kind])
+    return next(filter(os.path.isfile, candidates), None)
 
 
 def _reject_ambiguous_rewards(path: str) -> None:
-    """Several reward structures go to model1.srew, model2.srew and so on: one must be chosen."""
+    """Raise if there are several reward structures, model1.srew, model2.srew and so on."""
     stem = Path(path)
-    found = sorted(
-        each.name
-        for ending in (*EXTENSIONS["srew"], *EXTENSIONS["trew"])
-        for each in stem.parent.glob(f"{glob.escape(stem.stem)}[0-9]*{ending}")
-        if each.name[len(stem.stem) : -len(ending)].isdigit()
+    names = sorted(
+        file.name
+        for extension in (*EXTENSIONS["srew"], *EXTENSIONS["trew"])
+        for file in stem.parent.glob(f"{glob.escape(stem.stem)}[0-9]*{extension}")
+        if file.name[len(stem.stem) : -len(extension)].isdigit()
     )
-    if found:
+    if names:
         raise InputError(
-            f"{path}: there are several rewards beside it ({', '.join(found[:4])}); choose with "
+            f"{path}: there are several rewards beside it ({', '.join(names[:4])}); choose with "
             "srew=... and trew=..., or labels with observe=..."
         )
 
 
 def _index_choices(transitions: PrismTransitions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different (state, choice) pairs (c, 2), sorted, and the pair of each transition (n,)."""
+    """Return the sorted (state, choice) pairs (c, 2) and the pair of each transition (n,)."""
     state, choice, _ = transitions.rows.ids.T
-    most = int(choice.max(initial=0)) + 1
-    pair, pair_of = np.unique(state * most + choice, return_inverse=True)
-    return np.stack(divmod(pair, most), axis=1), pair_of
+    num_choices = int(choice.max(initial=0)) + 1
+    pair, pair_of = np.unique(state * num_choices + choice, return_inverse=True)
+    return np.stack(divmod(pair, num_choices), axis=1), pair_of
 
 
 def _assign_actions(
     transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The action of each pair (c,), and the names of the actions."""
+    """Return the action of each pair (c,), and the names of the actions."""
     rows = transitions.rows
     if transitions.is_dtmc:
         return np.zeros(len(pairs), dtype=np.int64), ["step"]
@@ -168,13 +195,13 @@ def _assign_actions(
         return pairs[:, 1], [str(each) for each in range(int(pairs[:, 1].max(initial=0)) + 1)]
     label = np.empty(len(pairs), dtype=np.int64)
     label[pair_of[::-1]] = rows.action[::-1]
-    other = rows.action != label[pair_of]
-    if other.any():
-        at = int(np.argmax(other))
-        state, choice = pairs[pair_of[at]]
+    inconsistent = rows.action != label[pair_of]
+    if inconsistent.any():
+        index = int(np.argmax(inconsistent))
+        state, choice = pairs[pair_of[index]]
         raise InputError(
-            f"{transitions.path}: line {rows.line_number[at]}: choice {choice} of state {state} has "
-            "another action in the lines above; a choice has one action."
+            f"{transitions.path}: line {rows.line_number[index]}: choice {choice} of state {state} "
+            "has another action in the lines above; a choice has one action."
         )
     # Within a state and label, choices are counted in the order of their numbers.
     order = np.lexsort((pairs[:, 1], label, pairs[:, 0]))
@@ -190,9 +217,9 @@ def _assign_actions(
     by_appearance = np.argsort(first)
     place = np.empty_like(by_appearance)
     place[by_appearance] = np.arange(len(code))
-    called = [UNLABELLED, *rows.actions]
+    label_names = [UNLABELLED, *rows.actions]
     names = [
-        called[which] + (f"#{times + 1}" if times else "")
+        label_names[which] + (f"#{times + 1}" if times else "")
         for which, times in (divmod(int(each), width) for each in code[by_appearance])
     ]
     return place[action], names or [UNLABELLED]
@@ -201,7 +228,7 @@ def _assign_actions(
 def _normalise_probabilities(
     transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The probabilities, those of a choice that sums almost to 1 made to sum to 1."""
+    """Return the probabilities, normalised per choice if their sum differs from 1 by rounding."""
     rows = transitions.rows
     sums = np.bincount(pair_of, weights=rows.value, minlength=len(pairs))
     off = np.abs(sums - 1)
@@ -209,60 +236,63 @@ def _normalise_probabilities(
         pair = int(np.argmax(off > PRISM_PROBABILITY_TOL))
         state, choice = pairs[pair]
         which = f"state {state}" if transitions.is_dtmc else f"choice {choice} of state {state}"
+        line = rows.line_number[np.argmax(pair_of == pair)]
         raise InputError(
-            f"{transitions.path}: line {rows.line_number[np.argmax(pair_of == pair)]}: the probabilities "
+            f"{transitions.path}: line {line}: the probabilities "
             f"of {which} sum to {sums[pair]:.9g} and must sum to 1."
         )
     return rows.value / np.where(off > PROBABILITY_TOL, sums, 1.0)[pair_of]
 
 
 def _read_transition_rewards(path: str, transitions: PrismTransitions) -> NDArray[np.float64]:
-    """The rewards of a .trew file, one for each line of the .tra file (n,)."""
+    """Read the rewards of a .trew file, one for each line of the .tra file (n,)."""
     rewards = read_rewards(path, transitions, by_state=False)
-    there, here = transitions.rows.ids, rewards.ids
-    most = max(int(each[:, 1].max(initial=0)) for each in (there, here)) + 1
-    known, back = np.unique(
-        _encode_triples(there, most, transitions.num_states), return_inverse=True
+    transition_ids, reward_ids = transitions.rows.ids, rewards.ids
+    num_choices = max(int(each[:, 1].max(initial=0)) for each in (transition_ids, reward_ids)) + 1
+    known, inverse = np.unique(
+        _encode_triples(transition_ids, num_choices, transitions.num_states), return_inverse=True
     )
-    wanted = _encode_triples(here, most, transitions.num_states)
-    at = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-    missing = known[at] != wanted if len(known) else np.ones(len(wanted), dtype=np.bool_)
+    codes = _encode_triples(reward_ids, num_choices, transitions.num_states)
+    index = np.minimum(np.searchsorted(known, codes), max(len(known) - 1, 0))
+    missing = known[index] != codes if len(known) else np.ones(len(codes), dtype=np.bool_)
     if missing.any():
         first = int(np.argmax(missing))
         raise InputError(
-            f"{path}: line {rewards.line_number[first]} pays for a transition that {transitions.path} "
-            "does not have; export both from one model."
+            f"{path}: line {rewards.line_number[first]} pays for a transition that "
+            f"{transitions.path} does not have; export both from one model."
         )
-    return np.bincount(at, weights=rewards.value, minlength=len(known))[back].astype(np.float64)
+    return np.bincount(index, weights=rewards.value, minlength=len(known))[inverse].astype(
+        np.float64
+    )
 
 
 def _encode_triples(ids: NDArray[np.int64], num_choices: int, num_states: int) -> NDArray[np.int64]:
-    """Each (state, choice, successor) as one number."""
+    """Encode each (state, choice, successor) as one integer."""
     return np.asarray((ids[:, 0] * num_choices + ids[:, 1]) * num_states + ids[:, 2])
 
 
 def _find_deadlocks(
     transitions: PrismTransitions, labelled: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_]:
-    """The deadlocks (S,): states without a line, and those that PRISM has given a loop."""
+    """Find the deadlocks (S,): states without a line, or with a self-loop that PRISM added."""
     rows = transitions.rows
-    stuck = np.ones(transitions.num_states, dtype=np.bool_)
-    stuck[rows.ids[:, 0]] = False
+    deadlocks = np.ones(transitions.num_states, dtype=np.bool_)
+    deadlocks[rows.ids[:, 0]] = False
     if labelled is not None:
-        leaves = np.zeros(transitions.num_states, dtype=np.bool_)
+        has_other_transitions = np.zeros(transitions.num_states, dtype=np.bool_)
         is_loop = (rows.ids[:, 0] == rows.ids[:, 2]) & (rows.value == 1) & (rows.action < 0)
-        leaves[rows.ids[~is_loop, 0]] = True
-        stuck |= labelled & ~leaves
-    return stuck
+        has_other_transitions[rows.ids[~is_loop, 0]] = True
+        deadlocks |= labelled & ~has_other_transitions
+    return deadlocks
 
 
 def _select_rows(transitions: PrismTransitions, mask: NDArray[np.bool_]) -> PrismTransitions:
-    """Some of the lines of a .tra file."""
+    """Select some of the lines of a .tra file."""
     rows = transitions.rows
-    some = PrismRows(
+    selected = PrismRows(
         rows.ids[mask], rows.value[mask], rows.action[mask], rows.line_number[mask], rows.actions
     )
-    return dataclasses.replace(transitions, rows=some)
+    return dataclasses.replace(transitions, rows=selected)
 
 
 def _select_labels(
@@ -271,17 +301,17 @@ def _select_labels(
     observe: str | Sequence[str] | None,
     has_rewards: bool,
 ) -> list[str]:
-    """The labels that count."""
+    """Return the labels to observe."""
     if observe is None:
         return [] if has_rewards else [name for name in labels if name not in BUILT_IN_LABELS]
-    wanted = [each.strip() for each in observe.split(",")] if isinstance(observe, str) else observe
-    for name in wanted:
+    names = [each.strip() for each in observe.split(",")] if isinstance(observe, str) else observe
+    for name in names:
         if name not in labels:
             known = f"they are {', '.join(labels)}" if labels else "there is no .lab file beside it"
             raise InputError(
                 f"{path}: there is no label {name!r}{suggest_names(name, labels) or ';'} {known}."
             )
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(names))
 
 
 def _add_self_loops(
@@ -290,8 +320,10 @@ def _add_self_loops(
     num_actions: int,
     num_labels: int,
 ) -> sparse.csr_array:
-    """P from row, successor and probability of the moves, with loops for the actions of states
-    that are stuck, and for the actions of labels, which come after the others."""
+    """Build P from row, successor and probability, with self-loops of deadlocks and label actions.
+
+    The label actions come after the others.
+    """
     states, width = len(deadlocks), num_actions + num_labels
     row, successor, probability = transitions
     loops = np.repeat(deadlocks[:, None], width, axis=1)

@@ -1,4 +1,4 @@
-"""The files that PRISM exports: transitions, states, labels and rewards, checked line by line."""
+"""Read the files that PRISM exports: transitions, states, labels and rewards."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ LABELS_PATTERN = re.compile(r'(\s*\d+="[^"]*")+')
 class PrismRows:
     """The lines of a file of numbers, after its first.
 
-    `ids` (n, k) are the whole numbers of each line, `value` (n,) the number after them, `action`
-    (n,) the word after that, as an index into `actions` (-1: none), `line` (n,) its number.
+    Attributes:
+        ids: (n, k), the integers of each line.
+        value: (n,), the number after them.
+        action: (n,), the label after that, as an index into `actions` (-1: none).
+        line_number: (n,), from 1.
+        actions: the labels.
     """
 
     ids: NDArray[np.int64]
@@ -40,8 +44,14 @@ class PrismRows:
 
 @dataclasses.dataclass(frozen=True)
 class PrismTransitions:
-    """A .tra file: how many `states`, whether it is a `chain` (a DTMC), and its `rows`: state,
-    choice and successor. The only choice of a chain is 0."""
+    """A .tra file.
+
+    Attributes:
+        path: of the file.
+        num_states: of the model.
+        is_dtmc: whether it is a Markov chain; its only choice is 0.
+        rows: state, choice and successor.
+    """
 
     path: str
     num_states: int
@@ -50,7 +60,7 @@ class PrismTransitions:
 
 
 def read_transitions(path: str) -> PrismTransitions:
-    """A .tra file of an MDP ("states choices transitions") or of a DTMC ("states transitions")."""
+    """Read a .tra file of an MDP ("states choices transitions") or DTMC ("states transitions")."""
     with _open_file(path) as file:
         counts, line = _read_counts(file, path)
         if len(counts) not in (2, 3):
@@ -68,8 +78,8 @@ def read_transitions(path: str) -> PrismTransitions:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise InputError(
-            f"{path}: line {rows.line_number[at]}: {rows.value[at]:g} is no probability; the rates of a "
-            "CTMC cannot be used."
+            f"{path}: line {rows.line_number[at]}: {rows.value[at]:g} is no probability; the "
+            "rates of a CTMC cannot be used."
         )
     if not chain:
         state, choice, _ = rows.ids.T
@@ -79,7 +89,7 @@ def read_transitions(path: str) -> PrismTransitions:
 
 
 def read_rewards(path: str, transitions: PrismTransitions, *, by_state: bool) -> PrismRows:
-    """A .srew file ("state reward"), or a .trew file (with choice and successor between)."""
+    """Read a .srew file ("state reward"), or a .trew file (with choice and successor between)."""
     with _open_file(path) as file:
         counts, line = _read_counts(file, path)
         if counts[0] != transitions.num_states:
@@ -94,7 +104,7 @@ def read_rewards(path: str, transitions: PrismTransitions, *, by_state: bool) ->
 
 
 def read_states(path: str, transitions: PrismTransitions) -> list[str]:
-    """The states of a .sta file as they are written there, such as "(0,1)"."""
+    """Read the names of states from a .sta file, such as "(0,1)"."""
     with _open_file(path) as file:
         _, line = _read_first_line(file, path)
         names: list[str] = []
@@ -117,7 +127,7 @@ def read_states(path: str, transitions: PrismTransitions) -> list[str]:
 
 
 def read_labels(path: str, transitions: PrismTransitions) -> dict[str, NDArray[np.bool_]]:
-    """The labels of a .lab file, and the states (S,) that carry each."""
+    """Read the labels of a .lab file, and the states (S,) that have each."""
     with _open_file(path) as file:
         text, line = _read_first_line(file, path)
         numbered = dict(re.findall(r'(\d+)="([^"]*)"', text))
@@ -151,7 +161,7 @@ def _open_file(path: str) -> Iterator[IO[bytes]]:
 
 
 def _read_first_line(file: IO[bytes], path: str) -> tuple[str, int]:
-    """The first line that is no comment, and its number."""
+    """Return the first line that is not a comment, and its number."""
     for line, read in enumerate(iter(file.readline, b""), 1):
         text = read.decode("utf-8", "replace").strip()
         if text and not text.startswith("#"):
@@ -160,7 +170,7 @@ def _read_first_line(file: IO[bytes], path: str) -> tuple[str, int]:
 
 
 def _read_counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
-    """The numbers in the first line, and the number of that line."""
+    """Return the numbers in the first line, and the number of that line."""
     text, line = _read_first_line(file, path)
     if COUNTS_PATTERN.fullmatch(text) is None:
         remedy = "must be numbers, how many states and transitions there are."
@@ -176,7 +186,7 @@ def _read_counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
 def _read_rows(
     file: IO[bytes], path: str, line_number: int, is_dtmc: bool | None, value_name: str
 ) -> PrismRows:
-    """All other lines; `chain` None means a file of states without choices and successors."""
+    """Read all other lines; `is_dtmc` None means a file without choices and successors."""
     form = '"state {}"' if is_dtmc is None else LINE_FORMATS[is_dtmc]
     codes: dict[bytes, int] = {}
     none = np.empty(0, dtype=np.int64)
@@ -195,7 +205,7 @@ def _read_rows(
 def _parse_block(
     block: TokenBlock, is_dtmc: bool | None, value_name: str, action_codes: dict[bytes, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """The ids, values, actions and line numbers of a block; `codes` numbers the actions."""
+    """Return ids, values, actions and line numbers of a block; `action_codes` numbers actions."""
     columns = NUM_ID_COLUMNS[is_dtmc]
     wrong = (block.num_tokens < columns + 1) | (block.num_tokens > columns + 2)
     if wrong.any():
@@ -217,7 +227,7 @@ def _parse_block(
 
 
 def _suggest_remedy(block: TokenBlock, line_format: str) -> str:
-    """What may be wrong with a block that cannot be read."""
+    """Suggest what may be wrong with a block that cannot be parsed."""
     if (block.text == ord(":")).any():
         return "Export it without the option `rows`."
     if (block.text == ord("[")).any():
@@ -240,8 +250,8 @@ def _reject_unknown_states(
         if wrong.any():
             at = int(np.argmax(wrong))
             raise InputError(
-                f"{path}: line {rows.line_number[at]}: there is no state {rows.ids[at, column]}; they go "
-                f"from 0 to {num_states - 1}."
+                f"{path}: line {rows.line_number[at]}: there is no state {rows.ids[at, column]}; "
+                f"they go from 0 to {num_states - 1}."
             )
 
 

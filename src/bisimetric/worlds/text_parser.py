@@ -1,4 +1,4 @@
-"""The words of large text files, line by line, read in blocks and turned into arrays at once."""
+"""Parse large text files of numbers: tokens are read in blocks and converted as arrays."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ _WHITESPACE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n\f\v", dtype=np.uin
 
 @dataclasses.dataclass(frozen=True)
 class TokenBlock:
-    """The words of some whole lines of a file.
+    """The tokens of some whole lines of a file.
 
-    `first` and `count` (lines,) are, for each line that is not empty, the index of its first
-    word and how many it has; `line` is its number in the file, from 1. `start` and `length`
-    (words,) are where the words lie in `text`.
+    Attributes:
+        path: of the file, for messages.
+        text: the bytes.
+        start: (tokens,), where each token begins in `text`.
+        length: (tokens,), its number of bytes.
+        first_token: (lines,), the index of the first token of each line that is not empty.
+        num_tokens: (lines,), its number of tokens.
+        line_number: (lines,), its number in the file, from 1.
     """
 
     path: str
@@ -37,16 +42,16 @@ class TokenBlock:
     line_number: NDArray[np.int64]
 
     def find_line(self, token: int) -> int:
-        """The number of the line that a word stands in."""
+        """Return the number of the line of a token."""
         return int(self.line_number[np.searchsorted(self.first_token, token, side="right") - 1])
 
     def to_bytes(self, tokens: NDArray[np.int64]) -> NDArray[np.bytes_]:
-        """Some words as bytes."""
+        """Return some tokens as bytes."""
         letters, width = self._gather_bytes(tokens)
         return np.ascontiguousarray(letters).view(f"S{width}").ravel()
 
     def to_integers(self, tokens: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-        """Some words as whole numbers, at least 0; `what` names them in errors."""
+        """Parse some tokens as integers of at least 0; `name` names them in errors."""
         letters, width = self._gather_bytes(tokens)
         inside = np.arange(width) < self.length[tokens][:, None]
         digits = letters.astype(np.int64) - ord("0")
@@ -61,7 +66,7 @@ class TokenBlock:
         return value
 
     def to_floats(self, tokens: NDArray[np.int64], name: str) -> NDArray[np.float64]:
-        """Some words as numbers, such as 0.5, 5e-6 or 1/3; `what` names them in errors."""
+        """Parse some tokens as numbers, such as 0.5, 5e-6 or 1/3; `name` names them in errors."""
         texts = self.to_bytes(tokens)
         try:
             values = texts.astype(np.float64)
@@ -85,7 +90,7 @@ class TokenBlock:
         return values[back]
 
     def _gather_bytes(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.uint8], int]:
-        """Some words as rows of bytes, filled up with 0, and how wide the rows are."""
+        """Return some tokens as rows of bytes, padded with 0, and the width of the rows."""
         length = self.length[tokens]
         width = int(length.max(initial=1))
         place = np.arange(width)
@@ -103,30 +108,34 @@ class TokenBlock:
 def read_tokens(
     file: IO[bytes], path: str, line_number: int, separators: bytes = b""
 ) -> Iterator[TokenBlock]:
-    """The words of the rest of a file, in blocks of whole lines; `line` is the next line's number.
+    """Yield the tokens of the rest of a file in blocks of whole lines; `line_number` is the next.
 
-    Words are what lies between white space, and the bytes of `gaps`.
+    Tokens are separated by white space and by the bytes of `separators`.
 
     >>> import io
-    >>> [block] = words_of(io.BytesIO(b"10 0.5\\n\\n7 1/4\\n"), "doc", 1)
-    >>> block.integers(block.first, "state"), block.numbers(block.first + 1, "probability")
-    (array([10,  7]), array([0.5 , 0.25]))
-    >>> block.line
+    >>> [block] = read_tokens(io.BytesIO(b"10 0.5\\n\\n7 1/4\\n"), "doc", 1)
+    >>> block.to_integers(block.first_token, "state")
+    array([10,  7])
+    >>> block.to_floats(block.first_token + 1, "probability")
+    array([0.5 , 0.25])
+    >>> block.line_number
     array([1, 3])
     """
-    is_gap = _WHITESPACE.copy()
-    is_gap[np.frombuffer(separators, dtype=np.uint8)] = True
-    rest = b""
+    is_separator = _WHITESPACE.copy()
+    is_separator[np.frombuffer(separators, dtype=np.uint8)] = True
+    remainder = b""
     while True:
         read = file.read(BLOCK_BYTES)
-        block = rest + read
+        block = remainder + read
         cut = block.rfind(b"\n") + 1 if read else len(block)
-        block, rest = block[:cut], block[cut:]
+        block, remainder = block[:cut], block[cut:]
         if block:
-            found = _tokenize(np.frombuffer(block, dtype=np.uint8), path, line_number, is_gap)
+            tokens = _tokenize(
+                np.frombuffer(block, dtype=np.uint8), path, line_number, is_separator
+            )
             line_number += block.count(b"\n")
-            if len(found.first_token):
-                yield found
+            if len(tokens.first_token):
+                yield tokens
         if not read:
             return
 

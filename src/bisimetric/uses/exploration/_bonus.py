@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bisimetric._optional import import_optional
 from bisimetric.datasets.observations import StateOf
 from bisimetric.errors import InputError
 from bisimetric.uses.certificates import ListedDistance, is_network
@@ -16,7 +17,7 @@ from bisimetric.uses.exploration.visit_counts import (
     VisitCounts,
     validate_nonnegative,
 )
-from bisimetric.worlds.gymnasium_envs import import_optional, make_environment
+from bisimetric.worlds.gymnasium_envs import make_environment
 
 if TYPE_CHECKING:
     from bisimetric.uses.exploration.environments import BonusWrapper
@@ -80,7 +81,7 @@ def bonus(
     >>> round(reward, 4), info["reward"], round(info["bonus"], 4)
     (0.0887, 0.0, 0.0887)
     """
-    gymnasium = import_optional("gymnasium", CALLER)
+    gymnasium = import_optional("gymnasium", CALLER, "worlds")
     scale = validate_nonnegative("scale", scale)
     wrapped, name = make_environment(environment, make_options, unwrap=False)
     if not isinstance(wrapped, gymnasium.Env):

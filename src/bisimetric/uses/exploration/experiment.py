@@ -18,13 +18,13 @@ from scipy.sparse import csgraph
 
 from bisimetric import exact, relation
 from bisimetric._io import read_record, write_record
+from bisimetric._optional import import_optional
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 from bisimetric.uses.exploration._bonus import bonus
 from bisimetric.uses.exploration.visit_counts import CALLER, BonusRule
-from bisimetric.worlds.gymnasium_envs import import_optional
 
 BonusSource = Literal["none", "states", "distance", "own steps"]
 
@@ -141,7 +141,7 @@ class OnlineDistance:
             num_states=num_states,
             num_actions=num_actions,
         )
-        mdp = transitions.to_mdp(discount=DISTANCE_DISCOUNT, unseen="lacking")
+        mdp = transitions.to_mdp(discount=DISTANCE_DISCOUNT, unseen="missing")
         return exact.bisimulation(mdp, tol=RELATIVE_TOLERANCE * max(mdp.diameter_bound, 1.0))
 
 
@@ -249,7 +249,7 @@ def compare(
     >>> comparison.visited.shape, comparison.num_reachable
     ((2, 2, 100), 31)
     """
-    import_optional("gymnasium", CALLER)
+    import_optional("gymnasium", CALLER, "worlds")
     num_steps, num_runs = (
         require_integer(CALLER, "steps", steps, 1),
         require_integer(CALLER, "num_seeds", num_seeds, 1),

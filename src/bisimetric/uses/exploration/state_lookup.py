@@ -8,10 +8,10 @@ from typing import Any
 from bisimetric.datasets.observations import StateOf, build_array_reader, num_discrete_values
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, suggest_names
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, TERMINAL
 from bisimetric.uses.certificates import ListedDistance
 from bisimetric.worlds import minigrid_states
-from bisimetric.worlds.gymnasium_envs import TERMINAL, is_minigrid
+from bisimetric.worlds.gymnasium_envs import is_minigrid
 
 
 class StateLookup:

@@ -1,14 +1,16 @@
-"""Pictures of games: distances over an episode, its frames at both ends, videos, and training.
+"""Figures and videos of Atari games: distances over an episode, its extreme frames, training.
 
-`curve` and `extremes` take an `Episode` and one distance a frame, and return a Matplotlib `Figure`,
-as do `agent_curve`, `metric_curve` and `sweep`, which take plain arrays. `video` and `ranked_video`
-take an `Episode` too, and write an mp4.
+`plot_episode_curve` and `plot_extremes` take an `Episode` and one distance per frame;
+`write_video` and `write_sorted_video` take them too and write an MP4. `plot_agent_curve`,
+`plot_metric_curve` and `plot_sweep` take plain arrays. Functions named `plot_...` return a
+Matplotlib `Figure`.
 
 >>> from bisimetric.games import play
->>> from bisimetric.games.agent import Idle
+>>> from bisimetric.games.agent import IdleAgent
 >>> from bisimetric.views import games
->>> episode = play("Pong", Idle("Pong"), most=40)
->>> games.curve(episode, abs(episode.features - episode.features[0]).sum(axis=1)).get_suptitle()
+>>> episode = play("Pong", IdleAgent("Pong"), max_steps=40)
+>>> distances = abs(episode.features - episode.features[0]).sum(axis=1)
+>>> games.plot_episode_curve(episode, distances).get_suptitle()
 'Pong'
 """
 

@@ -1,4 +1,4 @@
-"""Pictures as arrays: frames enlarged, words, and plots that are drawn once and then pointed at."""
+"""Pictures as arrays: enlarged frames, text, and plots rendered once for a moving cursor."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from bisimetric.views._figure import ACCENT_COLOUR
 Picture = NDArray[np.uint8]
 
 FRAME_SCALE = 2
-"""Pixels of a video, on each side, for one of the screen."""
+"""Video pixels per screen pixel in each direction."""
 
 MARGIN = 16
 CAPTION_HEIGHT = 28
-"""Pixels above a panel, for its words."""
+"""Pixels above a panel, for its text."""
 
 DOTS_PER_INCH = 100
 DOT_RADIUS = 5
-"""Half the pixels of a dot on a curve, its white rim included."""
+"""In pixels, with its white rim."""
 
 TEXT_COLOUR = "0.1"
 FADED_OPACITY = 0.35
-"""How much is left of what lies ahead of the cursor."""
+"""Of the plot beyond the cursor."""
 
 
 def create_canvas(width: int, height: int) -> Picture:
-    """A white picture (height, width, 3)."""
+    """Create a white picture (height, width, 3)."""
     return np.full((height, width, 3), 255, np.uint8)
 
 
 def enlarge(frame: Picture, scale: int = FRAME_SCALE) -> Picture:
-    """Every pixel `scale` times as wide and high.
+    """Repeat every pixel `scale` times in both directions.
 
-    >>> enlarged(np.zeros((210, 160, 3), np.uint8)).shape
+    >>> enlarge(np.zeros((210, 160, 3), np.uint8)).shape
     (420, 320, 3)
     """
     return frame.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
 def paste(picture: Picture, part: Picture, left: int, top: int) -> None:
-    """Lays a part over a picture, its corner at (left, top)."""
+    """Copy a part into a picture, its corner at (left, top)."""
     picture[top : top + part.shape[0], left : left + part.shape[1]] = part
 
 
@@ -57,7 +57,7 @@ def paste(picture: Picture, part: Picture, left: int, top: int) -> None:
 def render_text(
     text: str, width: int, height: int, *, size: int = 15, colour: str = TEXT_COLOUR
 ) -> Picture:
-    """Lines of text in black on white, (height, width, 3); what does not fit is cut off."""
+    """Render lines of text in black on white, (height, width, 3); what does not fit is cut off."""
     image = Image.new("RGB", (width, height), "white")
     ImageDraw.Draw(image).multiline_text(
         (0, 7), text, font=_load_font(size), fill=_to_rgb(colour), spacing=6
@@ -69,7 +69,7 @@ def render_text(
 
 @functools.cache
 def _build_disc(size: int) -> NDArray[np.bool_]:
-    """Which pixels of a square of twice `size` lie in its circle."""
+    """Return a mask of the disc in a square of side 2 `size`."""
     across = np.arange(2 * size) - size + 0.5
     return np.asarray(np.hypot(across[:, None], across) <= size)
 
@@ -85,7 +85,7 @@ def _to_rgb(colour: str) -> tuple[int, int, int]:
 
 
 def render_figure(figure: Figure) -> Picture:
-    """A figure as a picture of its own size."""
+    """Render a figure as a picture."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
@@ -93,10 +93,15 @@ def render_figure(figure: Figure) -> Picture:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CursorPlot:
-    """A plot that is drawn once, and a cursor that moves over it.
+    """A plot that is rendered once, for a cursor that moves over it.
 
-    `columns` (n,) are the pixels of n steps, `top` and `bottom` the ends of the cursor, and `dots`
-    by colour the pixels (n,) of the height of a curve at each step.
+    Attributes:
+        picture: the plot.
+        faded: the plot to the right of the cursor.
+        columns: (n,), the pixel column of each of n steps.
+        top: the upper end of the cursor.
+        bottom: the lower end of the cursor.
+        dots: by colour, the pixel rows (n,) of a curve at each step.
     """
 
     picture: Picture
@@ -107,7 +112,7 @@ class CursorPlot:
     dots: dict[str, NDArray[np.int64]]
 
     def draw_at(self, step: int) -> Picture:
-        """The plot with its cursor at a step, and pale beyond it."""
+        """Return the plot with its cursor at a step, faded beyond it."""
         column = int(self.columns[step])
         shown = self.picture.copy()
         across, ahead = slice(self.top, self.bottom), slice(column, int(self.columns[-1]) + 1)
@@ -118,7 +123,7 @@ class CursorPlot:
             for size, paint in ((DOT_RADIUS, (255, 255, 255)), (DOT_RADIUS - 1, _to_rgb(colour))):
                 disc = _build_disc(size)
                 part = shown[row - size : row + size, column - size : column + size]
-                # At an edge of the picture a part of the disc is outside of it.
+                # At the edge of the picture the disc is cut off.
                 part[disc[: part.shape[0], : part.shape[1]]] = paint
         return shown
 
@@ -129,8 +134,10 @@ def render_cursor_plot(
     lower: Axes,
     curves: dict[str, tuple[Axes, NDArray[np.float64]]],
 ) -> CursorPlot:
-    """Draws a figure once, for a cursor from the top of `upper` to the bottom of `lower`, which
-    share their steps, and for dots on curves (n,), by colour."""
+    """Render a figure for a cursor from the top of `upper` to the bottom of `lower`.
+
+    The axes share their steps; `curves` (n,), by colour, get dots at the cursor.
+    """
     picture = render_figure(figure)
     height = len(picture)
     count = max(len(numbers) for _, numbers in curves.values())

@@ -1,4 +1,4 @@
-"""What the pictures of a game take: an episode, and the distance of each of its frames."""
+"""An episode with the distance of each of its frames to a source frame."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._text import pluralise
 from bisimetric.errors import InputError, require_integer
 
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
 MIN_GAP = 60
-"""Steps between two frames that are not nearly the same: 4 seconds of play."""
+"""Steps between frames that count as different: 4 seconds of play."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeDistances:
     """An episode with the distance of each frame to the frame `source`.
 
-    `distances` (n,) are those of the metric, `differences` (n,) are |V(t) - V(source)|, which the
-    metric of the same policy and the same rewards bounds from above.
+    Attributes:
+        episode: of n frames.
+        distances: (n,), to the source frame.
+        value_differences: (n,), |V(t) - V(source)|, which the metric of the same policy and rewards
+            bounds from above.
+        source: the index of the source frame.
     """
 
     episode: Episode
@@ -34,9 +39,9 @@ class EpisodeDistances:
         return len(self.distances)
 
     def find_closest_so_far(self, min_gap: int = MIN_GAP) -> NDArray[np.int64]:
-        """(n,): at each step the closest of the frames up to it, -1 where there is none yet.
+        """Return the closest frame up to each step, (n,), or -1 while there is none.
 
-        Frames within `apart` steps of the source do not count: they are nearly the source itself.
+        Frames within `min_gap` steps of the source are excluded: they nearly equal it.
         """
         steps = np.arange(len(self))
         counted = np.where(np.abs(steps - self.source) >= min_gap, self.distances, np.inf)
@@ -44,10 +49,10 @@ class EpisodeDistances:
         return np.maximum.accumulate(np.where(counted < before, steps, -1))
 
     def find_extremes(self, num_frames: int, min_gap: int = MIN_GAP) -> tuple[list[int], list[int]]:
-        """The nearest frames and the furthest, at most `count` each, the extreme one first.
+        """Return the nearest and the furthest frames, at most `num_frames` each, ordered.
 
-        Any two look different and are at least `apart` steps apart; the nearest are so from the
-        source, of which they may be the image, where another game starts.
+        Any two differ and are at least `min_gap` steps apart. The nearest are also that far from
+        the source in time; they may show the same screen, in another game.
         """
         order = np.argsort(self.distances, kind="stable").tolist()
         away = [step for step in order if abs(step - self.source) >= min_gap]
@@ -56,7 +61,7 @@ class EpisodeDistances:
         )
 
     def _select_distinct(self, order: list[int], num_frames: int, min_gap: int) -> list[int]:
-        """The first frames of an order that are unlike all chosen before them."""
+        """Select the first frames of an order that differ from all those selected before."""
         screens, chosen = self.episode.screens, list[int]()
         for step in order:
             if len(chosen) == num_frames:
@@ -69,7 +74,7 @@ class EpisodeDistances:
         return chosen
 
     def compute_score(self) -> NDArray[np.float64]:
-        """(n,): the points of the running game before each frame."""
+        """Compute the score of the current game before each frame, (n,)."""
         total = np.concatenate([[0.0], np.cumsum(self.episode.rewards[:-1], dtype=np.float64)])
         return np.asarray(total - total[self.episode.starts][self.episode.episode])
 
@@ -81,52 +86,55 @@ def measure_episode(
     source: int = 0,
     values: ArrayLike | None = None,
 ) -> EpisodeDistances:
-    """An episode and its distances, checked: one a frame, and all of them numbers.
+    """Validate the distances of an episode: one finite number per frame, at least 0.
 
     Args:
         episode: of n frames.
         distances: (n,), of each frame to the frame `source`.
-        source: which frame that is.
-        values: (n,), how good the frames are; as the agent found them unless given.
+        source: the index of the source frame.
+        values: (n,), V of the frames; those of the agent unless given.
+
+    Raises:
+        InputError: the episode is too short, or the arrays do not fit it.
 
     >>> from bisimetric.games import play
-    >>> from bisimetric.games.agent import Idle
-    >>> episode = play("Pong", Idle("Pong"), most=4)
-    >>> shown = measured(episode, [0.0, 3.0, 2.0, 5.0])
-    >>> shown.closest_so_far(apart=1).tolist(), shown.ends(1, apart=1)
+    >>> from bisimetric.games.agent import IdleAgent
+    >>> episode = play("Pong", IdleAgent("Pong"), max_steps=4)
+    >>> measured = measure_episode(episode, [0.0, 3.0, 2.0, 5.0])
+    >>> measured.find_closest_so_far(min_gap=1).tolist(), measured.find_extremes(1, min_gap=1)
     ([-1, 1, 2, 2], ([2], [3]))
     """
     count = len(episode)
     if count < 2:
         raise InputError(
-            f"games: the episode has {count} {'frame' if count == 1 else 'frames'} and a picture "
-            "needs at least 2; play more steps."
+            f"games: the episode has {pluralise(count, 'frame')} and a figure needs at least 2; "
+            "play more steps."
         )
     if not 0 <= require_integer("games", "source", source) < count:
         raise InputError(
             f"games: source is frame {source} and the episode has frames 0 to {count - 1}."
         )
-    checked = _validate_per_frame("distance", distances, count)
-    if (checked < 0).any():
-        first = int(np.argmax(checked < 0))
+    validated = _validate_per_frame("distance", distances, count)
+    if (validated < 0).any():
+        first = int(np.argmax(validated < 0))
         raise InputError(
-            f"games: the distance of frame {first} is {checked[first]:g} and must be at least 0."
+            f"games: the distance of frame {first} is {validated[first]:g} and must be at least 0."
         )
-    good = _validate_per_frame("value", episode.values if values is None else values, count)
-    return EpisodeDistances(episode, checked, np.abs(good - good[source]), int(source))
+    V = _validate_per_frame("value", episode.values if values is None else values, count)
+    return EpisodeDistances(episode, validated, np.abs(V - V[source]), int(source))
 
 
 def _validate_per_frame(name: str, values: ArrayLike, num_frames: int) -> NDArray[np.float64]:
-    found = np.asarray(values, np.float64)
-    if found.shape != (num_frames,):
+    array = np.asarray(values, np.float64)
+    if array.shape != (num_frames,):
         raise InputError(
-            f"games: the {name}s have shape {found.shape} and the episode has {num_frames} frames; "
-            f"give one {name} a frame, ({num_frames},)."
+            f"games: the {name}s have shape {array.shape} and the episode has {num_frames} frames; "
+            f"give one {name} per frame, ({num_frames},)."
         )
-    if not np.isfinite(found).all():
-        first = int(np.argmin(np.isfinite(found)))
+    if not np.isfinite(array).all():
+        first = int(np.argmin(np.isfinite(array)))
         raise InputError(
-            f"games: the {name} of frame {first} is {found[first]} and must be a number; did the "
+            f"games: the {name} of frame {first} is {array[first]} and must be a number; did the "
             "training of the metric diverge?"
         )
-    return found
+    return array

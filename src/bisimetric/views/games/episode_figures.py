@@ -1,9 +1,4 @@
-"""What happened in a game, marked over its steps: starts, lost lives, points.
-
-The distance of every frame to one of them, over the steps of an episode.
-
-How the distances of an episode are spread, with the frames at both ends.
-"""
+"""Figures of one episode: distances over its steps with the events, and its extreme frames."""
 
 from __future__ import annotations
 
@@ -25,7 +20,6 @@ from bisimetric.views.layout import build_number_format
 if TYPE_CHECKING:
     from bisimetric.games import Episode
 
-
 START_COLOUR = "#009e73"
 LEVEL_COLOUR = "#e69f00"
 POINT_COLOUR = "0.25"
@@ -33,9 +27,9 @@ POINT_COLOUR = "0.25"
 
 @dataclasses.dataclass(frozen=True)
 class EventMarks:
-    """A kind of event, the frames `where` it shows, and how it is drawn.
+    """The frames of one kind of event, and how they are drawn.
 
-    Starts are lines across the plot; all else has a row of small signs below it.
+    Starts are vertical lines; other events have a row of markers below the plot.
     """
 
     name: str
@@ -44,18 +38,19 @@ class EventMarks:
     style: dict[str, Any]
 
     def format_label(self) -> str:
-        """What it is, and how often it happened."""
+        """Format the name of the event and its count."""
         return f"{self.name} ({len(self.frames)})"
 
 
 def find_events(episode: Episode) -> list[EventMarks]:
-    """The events of an episode, those that happened: starts first, then lives, then points.
+    """Find the events of an episode: starts first, then lost lives, then points.
 
     Points and lost lives are marked at the last frame before they show, as in `Episode.events`.
 
     >>> from bisimetric.games import play
-    >>> from bisimetric.games.agent import Idle
-    >>> [mark.label() for mark in marks(play("Pong", Idle("Pong"), most=90))]
+    >>> from bisimetric.games.agent import IdleAgent
+    >>> episode = play("Pong", IdleAgent("Pong"), max_steps=90)
+    >>> [event.format_label() for event in find_events(episode)]
     ['game starts (1)', 'points lost (1)']
     """
     levels = np.zeros(0, np.int64) if episode.level_starts is None else episode.level_starts
@@ -75,14 +70,14 @@ def find_events(episode: Episode) -> list[EventMarks]:
 
 
 def draw_event_lines(axes: Axes, events: list[EventMarks]) -> None:
-    """The starts, across a plot, behind its curves."""
+    """Draw the starts as vertical lines behind the curves."""
     for mark in events:
         for step in mark.frames if mark.is_line else ():
             axes.axvline(step, **mark.style, zorder=1)
 
 
 def draw_event_rows(axes: Axes, events: list[EventMarks], size: float) -> None:
-    """One row of signs a kind of event, the first on top."""
+    """Draw one row of markers per kind of event, the first on top."""
     rows = [mark for mark in events if not mark.is_line]
     for height, mark in enumerate(reversed(rows)):
         axes.axhline(height, color="0.88", lw=0.6, zorder=0)
@@ -98,7 +93,7 @@ def draw_event_rows(axes: Axes, events: list[EventMarks], size: float) -> None:
 
 
 def build_event_handles(events: list[EventMarks]) -> list[Line2D]:
-    """One entry of a legend a kind of event."""
+    """Build one legend entry per kind of event."""
     return [Line2D([], [], **mark.style, label=mark.format_label()) for mark in events]
 
 
@@ -111,7 +106,7 @@ DISTANCE_COLOUR = "black"
 VALUE_COLOUR = "#0072b2"
 
 OWN_AXIS_RATIO = 6.0
-"""How many times the largest of one curve that of the other is, for an axis of its own."""
+"""The ratio of the maxima of two curves above which each has its own axis."""
 
 
 def plot_episode_curve(
@@ -122,33 +117,39 @@ def plot_episode_curve(
     values: ArrayLike | None = None,
     title: str = "",
 ) -> Figure:
-    """Distances to the frame `source` in black, and differences of values in blue, over steps.
+    """Plot distances to the frame `source` in black and value differences in blue, over steps.
+
+    d(s, t) and |V(s) - V(t)| share one axis, since an on-policy metric bounds the difference of
+    values. Only if one is so much larger that the other would look flat do the values get an axis
+    on the right. Vertical lines mark the starts of games and levels; markers below the plot show
+    lost lives and points.
 
     Args:
         episode: of n frames.
         distances: (n,), of each frame to the frame `source`.
-        source: which frame that is.
-        values: (n,), how good the frames are; as the agent found them unless given.
+        source: the index of the source frame.
+        values: (n,), V of the frames; those of the agent unless given.
         title: of the figure; the name of the game unless given.
 
-    d(s, t) and |V(s) - V(t)| are drawn against one axis, since an on-policy metric bounds the
-    difference of values; only where one is so much larger that the other would lie flat do the
-    values get an axis of their own, on the right. Lines mark where games and levels start; signs
-    below the plot mark lost lives and points.
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: the episode is too short, or the arrays do not fit it.
 
     >>> from bisimetric.games import play
-    >>> from bisimetric.games.agent import Idle
-    >>> played = play("Pong", Idle("Pong"), most=3)
-    >>> figure = curve(played, [0.0, 1.5, 2.5], values=[5.0, 4.0, 3.0])
+    >>> from bisimetric.games.agent import IdleAgent
+    >>> episode = play("Pong", IdleAgent("Pong"), max_steps=3)
+    >>> figure = plot_episode_curve(episode, [0.0, 1.5, 2.5], values=[5.0, 4.0, 3.0])
     >>> [line.get_ydata().tolist() for line in figure.axes[0].lines[:2]]
     [[0.0, 1.0, 2.0], [0.0, 1.5, 2.5]]
     """
-    shown = measure_episode(episode, distances, source=source, values=values)
+    measured = measure_episode(episode, distances, source=source, values=values)
     figure = Figure(figsize=(10.0, 4.4), layout="constrained")
     found = find_events(episode)
-    draw_curves(figure, shown, found)
+    draw_curves(figure, measured, found)
     figure.suptitle(title or episode.game, fontsize=11)
-    handles = [*build_curve_handles(shown), *build_event_handles(found)]
+    handles = [*build_curve_handles(measured), *build_event_handles(found)]
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -162,42 +163,42 @@ def plot_episode_curve(
 
 def draw_curves(
     figure: Figure | SubFigure,
-    episode_distances: EpisodeDistances,
+    measured: EpisodeDistances,
     events: list[EventMarks],
     *,
     size: float = 9.0,
 ) -> tuple[Axes, Axes, Axes]:
-    """The curves and the events below them; returns the axes of distances, values and events.
+    """Draw the curves and the events below them; return the axes of distances, values and events.
 
-    `size` is that of letters, in points; the signs of events are smaller.
+    `size` is the font size in points; event markers are smaller.
     """
     rows = sum(not mark.is_line for mark in events)
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[11, max(rows, 1) * size / 11], gridspec_kw={"hspace": 0}
     )
-    own = _needs_own_axis(episode_distances)
+    own = _needs_own_axis(measured)
     right = upper.twinx() if own else upper
-    right.plot(episode_distances.value_differences, color=VALUE_COLOUR, lw=1.0, zorder=2)
-    upper.plot(episode_distances.distances, color=DISTANCE_COLOUR, lw=1.1, zorder=3)
+    right.plot(measured.value_differences, color=VALUE_COLOUR, lw=1.0, zorder=2)
+    upper.plot(measured.distances, color=DISTANCE_COLOUR, lw=1.1, zorder=3)
     upper.plot(
-        episode_distances.source,
-        episode_distances.distances[episode_distances.source],
+        measured.source,
+        measured.distances[measured.source],
         **_source_style(),
         zorder=4,
         clip_on=False,
     )
     draw_event_lines(upper, events)
     if own:
-        # The distances stay in front, and their axes must not hide what lies behind.
+        # The distances stay in front; their background must not hide the values.
         upper.set_zorder(right.get_zorder() + 1)
         upper.patch.set_visible(False)
         right.set_ylim(bottom=0)
-        right.set_ylabel("difference of values", color=VALUE_COLOUR, fontsize=size)
+        right.set_ylabel("value difference", color=VALUE_COLOUR, fontsize=size)
         right.tick_params(axis="y", colors=VALUE_COLOUR, labelsize=size - 1)
         right.spines[["top", "left", "bottom"]].set_visible(False)
     upper.set_ylim(bottom=0)
-    # A start at step 0 must not hide behind the axis.
-    upper.set_xlim(-0.01 * len(episode_distances), 1.005 * len(episode_distances))
+    # The axis must not hide a start at step 0.
+    upper.set_xlim(-0.01 * len(measured), 1.005 * len(measured))
     upper.set_ylabel("distance to the source" if own else "distance", fontsize=size)
     upper.spines[["top", "right"]].set_visible(False)
     upper.tick_params(labelsize=size - 1, labelbottom=not rows)
@@ -209,21 +210,19 @@ def draw_curves(
     return upper, right, lower
 
 
-def build_curve_handles(episode_distances: EpisodeDistances) -> list[Line2D]:
-    """What the curves are, for a legend."""
-    right = " (right)" if _needs_own_axis(episode_distances) else ""
+def build_curve_handles(measured: EpisodeDistances) -> list[Line2D]:
+    """Build the legend entries of the curves."""
+    right = " (right)" if _needs_own_axis(measured) else ""
     return [
         Line2D([], [], color=DISTANCE_COLOUR, lw=1.4, label="distance to the source"),
-        Line2D([], [], color=VALUE_COLOUR, lw=1.4, label=f"difference of values{right}"),
-        Line2D([], [], **_source_style(), label=f"the source, step {episode_distances.source:,}"),
+        Line2D([], [], color=VALUE_COLOUR, lw=1.4, label=f"value difference{right}"),
+        Line2D([], [], **_source_style(), label=f"the source, step {measured.source:,}"),
     ]
 
 
-def _needs_own_axis(episode_distances: EpisodeDistances) -> bool:
-    """Whether one of the curves would lie flat beside the other."""
-    low, high = sorted(
-        (float(episode_distances.distances.max()), float(episode_distances.value_differences.max()))
-    )
+def _needs_own_axis(measured: EpisodeDistances) -> bool:
+    """Tell whether one of the curves would look flat beside the other."""
+    low, high = sorted((float(measured.distances.max()), float(measured.value_differences.max())))
     return 0 < low < high / OWN_AXIS_RATIO
 
 
@@ -245,38 +244,44 @@ def plot_extremes(
     min_gap: int = MIN_GAP,
     title: str = "",
 ) -> Figure:
-    """The source frame, the histogram of distances to it, and the nearest and furthest frames.
+    """Plot the source frame, the histogram of distances to it, and the nearest and furthest frames.
+
+    Triangles under the histogram mark the distances of the frames measured.
 
     Args:
         episode: of n frames.
         distances: (n,), of each frame to the frame `source`.
-        source: which frame that is.
-        count: of the nearest frames, and of the furthest.
-        apart: the least number of steps between two frames of a row, and from the source to the
-            nearest: neighbours in time are nearly the same frame. No screen is shown twice in a
-            row either: games without chance repeat themselves.
-        title: of the figure; the game unless given.
+        source: the index of the source frame.
+        num_frames: of the nearest frames, and of the furthest.
+        min_gap: the least number of steps between two frames of a row, and from the source to the
+            nearest: consecutive frames are nearly the same. No screen is measured twice in a row
+            either: deterministic games repeat themselves.
+        title: of the figure; the name of the game unless given.
 
-    Triangles under the histogram stand where the frames do.
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: an argument is out of range, or the distances do not fit the episode.
 
     >>> from bisimetric.games import play
-    >>> from bisimetric.games.agent import Idle
-    >>> played = play("Pong", Idle("Pong"), most=3)
-    >>> figure = extremes(played, [0.0, 1.5, 2.5], count=1, apart=1)
+    >>> from bisimetric.games.agent import IdleAgent
+    >>> episode = play("Pong", IdleAgent("Pong"), max_steps=3)
+    >>> figure = plot_extremes(episode, [0.0, 1.5, 2.5], num_frames=1, min_gap=1)
     >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
     ['source, step 0', 'nearest: step 1\\ndistance 1.500', 'furthest: step 2\\ndistance 2.500']
     """
-    require_integer("extremes", "count", num_frames, 1)
-    shown = measure_episode(episode, distances, source=source, values=np.zeros(len(episode)))
-    nearest, furthest = shown.find_extremes(
-        num_frames, require_integer("extremes", "apart", min_gap, 1)
+    require_integer("plot_extremes", "num_frames", num_frames, 1)
+    measured = measure_episode(episode, distances, source=source, values=np.zeros(len(episode)))
+    nearest, furthest = measured.find_extremes(
+        num_frames, require_integer("plot_extremes", "min_gap", min_gap, 1)
     )
     columns = max(len(nearest), len(furthest))
     figure = Figure(figsize=(4.6 + 1.5 * columns, 5.4), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.4, 1.5 * columns])[0]
     above, below = left.subplots(2, 1, height_ratios=[1, 1])
-    _draw_thumbnail(above, shown, source, f"source, step {source:,}", ACCENT_COLOUR)
-    _draw_histogram(below, shown, nearest, furthest)
+    _draw_thumbnail(above, measured, source, f"source, step {source:,}", ACCENT_COLOUR)
+    _draw_histogram(below, measured, nearest, furthest)
     panels = right.subplots(2, columns, squeeze=False)
     for row, frames, word, colour in (
         (panels[0], nearest, "nearest", NEAR_COLOUR),
@@ -287,27 +292,27 @@ def plot_extremes(
                 axes.remove()
                 continue
             _draw_thumbnail(
-                axes, shown, frames[place], _format_caption(shown, frames, place, word), colour
+                axes,
+                measured,
+                frames[place],
+                _format_caption(measured, frames, place, word),
+                colour,
             )
     figure.suptitle(title or episode.game, fontsize=11)
     return figure
 
 
-def _format_caption(
-    episode_distances: EpisodeDistances, frames: list[int], index: int, word: str
-) -> str:
-    """Which frame it is, and how far; the first says which end it is of."""
+def _format_caption(measured: EpisodeDistances, frames: list[int], index: int, word: str) -> str:
+    """Format the step and the distance of a frame; the first of a row names the row."""
     step = f"step {frames[index]:,}"
-    written = build_number_format(episode_distances.distances)(
-        float(episode_distances.distances[frames[index]])
-    )
+    written = build_number_format(measured.distances)(float(measured.distances[frames[index]]))
     return f"{f'{word}: {step}' if not index else step}\ndistance {written}"
 
 
 def _draw_thumbnail(
-    axes: Axes, episode_distances: EpisodeDistances, frame: int, text: str, colour: str
+    axes: Axes, measured: EpisodeDistances, frame: int, text: str, colour: str
 ) -> None:
-    axes.imshow(episode_distances.episode.render(frame), interpolation="nearest")
+    axes.imshow(measured.episode.render(frame), interpolation="nearest")
     axes.set_title(text, fontsize=8.5)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -315,12 +320,12 @@ def _draw_thumbnail(
 
 
 def _draw_histogram(
-    axes: Axes, episode_distances: EpisodeDistances, nearest: list[int], furthest: list[int]
+    axes: Axes, measured: EpisodeDistances, nearest: list[int], furthest: list[int]
 ) -> None:
-    axes.hist(episode_distances.distances, bins=BINS, color=LINE_COLOUR)
+    axes.hist(measured.distances, bins=BINS, color=LINE_COLOUR)
     for frames, colour in ((nearest, NEAR_COLOUR), (furthest, FAR_COLOUR)):
         axes.plot(
-            episode_distances.distances[frames],
+            measured.distances[frames],
             np.full(len(frames), -0.035),
             "^",
             color=colour,

@@ -1,4 +1,9 @@
-"""Videos as files: frames go to ffmpeg, and an mp4 appears whole or not at all."""
+"""Write MP4 videos: frames are piped to ffmpeg, and the file is replaced atomically.
+
+`imageio_ffmpeg` provides the ffmpeg executable. Its own `write_frames` is not used: it ignores
+ffmpeg's exit status, so that a full disk would leave a truncated video unnoticed, and it forks
+with a `preexec_fn`, which is unsafe beside the threads of JAX.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,13 @@ from numpy.typing import NDArray
 from bisimetric._io import require_writable, write_atomically
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
-from bisimetric.games.environments import import_optional
+from bisimetric.games.environments import import_game_package
 
 CONSTANT_RATE_FACTOR = 27
-"""The constant rate factor of x264: larger is smaller and worse; the lines of plots stay crisp."""
+"""Of x264: a larger factor means a smaller file of lower quality; at 27 plots stay sharp."""
 
 PRESET = "faster"
-"""How hard x264 tries to make the file small."""
+"""The compression effort of x264."""
 
 FrameSink = Callable[[NDArray[np.uint8]], None]
 
@@ -35,7 +40,7 @@ def write_mp4(
     *,
     fps: int,
 ) -> Path:
-    """Writes so many pictures (height, width, 3), all of one size, as an mp4, with a bar."""
+    """Write pictures (height, width, 3), all of one size, as an MP4, with a progress bar."""
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(show_progress(num_pictures, f"video {Path(path).name}"))
         show: FrameSink | None = None
@@ -56,18 +61,19 @@ def open_mp4(
     fps: int,
     quality: int = CONSTANT_RATE_FACTOR,
 ) -> Iterator[FrameSink]:
-    """A function that takes frames (height, width, 3), in turn, for an mp4 of `size` (width,
-    height), both even. The file is written beside its place and renamed at the end; after an error
-    or an interrupt there is none.
+    """Yield a function that takes frames (height, width, 3) for an MP4 of `size` (width, height).
+
+    Width and height are even. The file is renamed into place at the end; after an error or an
+    interrupt it is removed.
     """
     require_writable_mp4(path, fps)
-    with write_atomically(path) as beside, tempfile.TemporaryFile() as said:
+    with write_atomically(path) as temporary, tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [find_ffmpeg(), *_encoder_options(size, fps, quality), str(beside)],
+            [find_ffmpeg(), *_encoder_options(size, fps, quality), str(temporary)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=said,
-            # An interrupt from the keyboard is for this process, which then ends that one.
+            stderr=log,
+            # Ctrl-C interrupts this process, which then kills ffmpeg.
             start_new_session=True,
         )
         pipe = cast(IO[bytes], process.stdin)
@@ -77,27 +83,27 @@ def open_mp4(
             if process.wait() != 0:
                 raise BrokenPipeError
         except BrokenPipeError:
-            raise _encoding_error(path, process, said) from None
+            raise _encoding_error(path, process, log) from None
         finally:
             process.kill()
             process.wait()
-            # What is left in it goes nowhere.
+            # Ignore frames that were not sent.
             with contextlib.suppress(OSError):
                 pipe.close()
 
 
 def require_writable_mp4(path: str | os.PathLike[str], fps: int) -> None:
-    """Raises, before any work, where an mp4 could not be written at `path`."""
+    """Raise, before any work, if an MP4 could not be written at `path`."""
     require_integer("video", "fps", fps, 1)
     if Path(path).suffix.lower() != ".mp4":
-        raise InputError(f"cannot save the video: {path} does not end in .mp4; name it so.")
+        raise InputError(f"cannot save the video: {path} does not end in .mp4; use that extension.")
     require_writable(path)
     find_ffmpeg()
 
 
 def find_ffmpeg() -> str:
-    """Where ffmpeg is, or one sentence that says how to install it."""
-    package = import_optional("imageio_ffmpeg")
+    """Return the path of ffmpeg, or raise an error that says how to install it."""
+    package = import_game_package("imageio_ffmpeg")
     try:
         return str(package.get_ffmpeg_exe())
     except RuntimeError:
@@ -113,15 +119,33 @@ def _send_frame(pipe: IO[bytes], frame: NDArray[np.uint8]) -> None:
 
 def _encoder_options(size: tuple[int, int], fps: int, quality: int) -> list[str]:
     width, height = size
-    said = ["-y", "-v", "error"]
-    taken = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps}"]
-    # Halved colours in a common order are what browsers can show. A frame is a whole number of
-    # screen pixels times 2, so that nothing of it is lost.
-    coded = ["-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", f"{quality}", "-preset", PRESET]
-    # The index stands in front, so that a browser can start before it has all. No dates and no
-    # versions: the same frames make the same file.
-    stored = ["-f", "mp4", "-movflags", "+faststart", "-fflags", "+bitexact", "-map_metadata", "-1"]
-    return [*said, *taken, "-i", "-", "-an", *coded, *stored]
+    general = ["-y", "-v", "error"]
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps}"]
+    # Browsers need yuv420p, which halves the resolution of colours. Screen pixels are drawn 2x2,
+    # so that nothing is lost.
+    codec = [
+        "-vcodec",
+        "libx264",
+        "-pix_fmt",
+        "yuv420p",
+        "-crf",
+        f"{quality}",
+        "-preset",
+        PRESET,
+    ]
+    # The index comes first, so that playback can start early. Without dates and versions, equal
+    # frames give equal files.
+    output = [
+        "-f",
+        "mp4",
+        "-movflags",
+        "+faststart",
+        "-fflags",
+        "+bitexact",
+        "-map_metadata",
+        "-1",
+    ]
+    return [*general, *source, "-i", "-", "-an", *codec, *output]
 
 
 def _encoding_error(
@@ -129,6 +153,6 @@ def _encoding_error(
 ) -> OSError:
     process.wait()
     log.seek(0)
-    # Without the name and the address of the part of ffmpeg that says it.
-    words = re.sub(r"^\[.*?\] ", "", log.read().decode(errors="replace")).partition("\n")[0]
-    return OSError(f"cannot write {path}: ffmpeg says {words.strip() or 'nothing'!r}.")
+    # Drop the name and address of the ffmpeg component.
+    message = re.sub(r"^\[.*?\] ", "", log.read().decode(errors="replace")).partition("\n")[0]
+    return OSError(f"cannot write {path}: ffmpeg says {message.strip() or 'nothing'!r}.")
