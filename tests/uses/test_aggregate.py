@@ -54,7 +54,7 @@ KINDS: dict[str, Callable[[MDP], Distance]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=50)
 @given(mdp=MDPS, share=st.floats(0, 1))
-def test_promises_are_kept(kind: str, mdp: MDP, share: float) -> None:
+def test_bounds_hold(kind: str, mdp: MDP, share: float) -> None:
     # Of every MDP six aggregations: 2,100 in all.
     d = KINDS[kind](mdp)
     if d.policy is None:
@@ -101,7 +101,7 @@ ALIKE = [(exact.bisimulation, relation.bisimulation), (exact.lax, relation.lax)]
 @pytest.mark.parametrize(("compute", "relate"), ALIKE)
 @settings(deadline=None, max_examples=60)
 @given(mdp=MDPS)
-def test_states_that_are_alike_are_merged_at_no_loss(
+def test_bisimilar_states_are_aggregated_without_regret(
     compute: Callable[[MDP], Distance], relate: Callable[[MDP], Any], mdp: MDP
 ) -> None:
     d = compute(mdp)
@@ -173,13 +173,13 @@ class TestByHand:
         assert found.policy.tolist() == [0, 1, 0]
         assert (found.regret, found.regret_bound) == pytest.approx((0, 0), abs=1e-5)
 
-    def test_a_promise_that_is_all_lost(self) -> None:
+    def test_a_bound_that_is_attained(self) -> None:
         # Each state has one action that pays 1 for ever, and not the same one.
         mdp = MDP.deterministic([[0, 0], [1, 1]], [[1, 0], [0, 1]], discount=0.75)
         found = uses.aggregate(mdp, exact.bisimulation(mdp), clusters=1)
         assert found.regret_bound == found.diameter_bound == 4
         assert found.regret == pytest.approx(4)
-        assert "the promise says nothing: no policy loses more than 4" in str(found)
+        assert "the bound is trivial: no regret exceeds 4" in str(found)
         assert uses.aggregate(mdp, exact.lax(mdp), clusters=1).regret == 0
 
 
@@ -233,12 +233,12 @@ class TestTheRooms:
     def test_lines(self, curve: uses.AggregationCurve) -> None:
         lines = str(curve).splitlines()
         assert lines[0].endswith(
-            "(lasting) that lose           nothing      at most 2     at most 20"
+            "(persistent), regret              0      at most 2     at most 20"
         )
         assert [each.split()[0] for each in lines[1:]] == ["d~", "d_lax", "d^pi", "map"]
         assert lines[1].split()[1:3] == ["30", "(30)"]
 
-    def test_promises_along_the_curve(self, curve: uses.AggregationCurve) -> None:
+    def test_bounds_hold_along_the_curve(self, curve: uses.AggregationCurve) -> None:
         for name, found in curve.aggregations.items():
             assert [len(each) for each in found] == sorted({len(each) for each in found})
             for each in found:
@@ -271,7 +271,7 @@ class TestWithoutAProof:
         assert found.regret > 0
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
         assert "there is no regret bound" in str(found)
-        assert "no promise" in repr(found)
+        assert "no bound" in repr(found)
 
     def test_an_estimate(self) -> None:
         d = exact.bisimulation(self.mdp, samples=3)
@@ -281,7 +281,7 @@ class TestWithoutAProof:
         with pytest.raises(InputError, match="proof=True requires a proven error"):
             uses.aggregate(self.mdp, d.values, clusters=9, proof=True)
 
-    def test_a_distance_of_a_policy_that_nobody_knows(self) -> None:
+    def test_an_on_policy_distance_without_its_policy(self) -> None:
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))
         unknown = dataclasses.replace(d, error=math.inf, policy=None)
         found = uses.aggregate(self.mdp, unknown, clusters=6)
@@ -289,7 +289,7 @@ class TestWithoutAProof:
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
         assert uses.aggregate(self.mdp, d, clusters=6).value_function == "V^pi"
 
-    def test_the_error_alone_makes_the_promise(self) -> None:
+    def test_the_error_alone_gives_the_bound(self) -> None:
         exactly = exact.bisimulation(self.mdp)
         unsure = dataclasses.replace(exactly, error=math.inf)
         one, other = (uses.aggregate(self.mdp, d, clusters=9) for d in (exactly, unsure))
@@ -297,7 +297,7 @@ class TestWithoutAProof:
         assert one.regret == other.regret
         assert math.isinf(other.regret_bound)
 
-    def test_states_that_nobody_lived_in(self) -> None:
+    def test_unvisited_states(self) -> None:
         d, everyone = exact.bisimulation(self.mdp), np.ones(31, bool)
         known, determined = np.ones((31, 4), bool), np.ones((31, 31), bool)
         for lived in (everyone, np.arange(31) > 0):
@@ -305,7 +305,7 @@ class TestWithoutAProof:
             found = uses.aggregate(self.mdp, dataclasses.replace(d, coverage=seen), clusters=9)
             assert math.isfinite(found.regret_bound) == lived.all()
 
-    def test_what_knows_how_to_be_a_distance(self) -> None:
+    def test_a_network_converts_to_a_distance(self) -> None:
         class Network:
             def table(self, x: Any, y: Any) -> None: ...
 
@@ -325,7 +325,7 @@ class TestWords:
     def test_repr_and_print(self) -> None:
         found = uses.aggregate(self.mdp, self.d, clusters=12, rule="complete")
         assert repr(found) == (
-            f"Aggregation(31 states in {len(found)} classes by bisimulation, complete, loss "
+            f"Aggregation(31 states in {len(found)} classes by bisimulation, complete, regret "
             f"{found.regret:.4g}, proven at most {found.regret_bound:.4g})"
         )
         lines = str(found).splitlines()
@@ -337,7 +337,7 @@ class TestWords:
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))
         assert "of V^pi" in str(uses.aggregate(self.mdp, d, clusters=2))
 
-    def test_nothing_and_everything_are_said(self) -> None:
+    def test_trivial_clusterings_are_reported(self) -> None:
         nothing = uses.aggregate(self.mdp, self.d, radius=0)
         assert nothing.note == "no two states are in one class: nothing was aggregated"
         assert (nothing.regret, len(nothing)) == (0, 31)

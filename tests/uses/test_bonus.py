@@ -190,7 +190,7 @@ def test_the_radius_is_the_median_of_what_is_above_0() -> None:
     assert repr(visits) == "VisitCounts(2 visits to 1 of 3 states, counts, radius 0)"
 
 
-def test_bad_tables_and_words_are_refused() -> None:
+def test_bad_arguments_raise() -> None:
     broken = 1 - np.eye(3)
     broken[0, 1] = np.nan
     with pytest.raises(InputError, match=r"uses\.bonus: .*matrix has nan at \[0, 1\]"):
@@ -279,7 +279,7 @@ def test_a_memory_is_bounded_and_asks_in_few_shapes() -> None:
     assert repr(memory).startswith("EpisodicMemory(200 visits, 40 of at most 40 observations")
 
 
-def test_the_end_is_one_observation() -> None:
+def test_the_terminal_state_is_one_observation() -> None:
     memory = uses.EpisodicMemory.from_distance(Plane(), radius=1.0)
     first, memory = memory.visit(None)
     second, memory = memory.visit(None)
@@ -289,7 +289,7 @@ def test_the_end_is_one_observation() -> None:
     assert memory.bonus(None) == pytest.approx(1 / math.sqrt(3))
 
 
-def test_bad_memories_are_refused() -> None:
+def test_bad_memories_raise() -> None:
     with pytest.raises(InputError, match="d is ndarray and compares no observations"):
         uses.EpisodicMemory.from_distance(np.eye(3), radius=1.0)
     with pytest.raises(InputError, match="radius is required for a distance of observations"):

@@ -25,7 +25,7 @@ def steps(environment: Any, count: int) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_network_knows_its_states_and_observations() -> None:
+def test_a_network_of_states_and_of_observations() -> None:
     mdp = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.5)
     network = learned.bisimulation(mdp, updates=2)
     by_id = uses.bonus("FrozenLake-v1", network, is_slippery=False)

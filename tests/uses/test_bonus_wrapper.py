@@ -46,8 +46,8 @@ def steps(environment: Any, actions: list[int], seed: int = 0) -> list[Any]:
     return found
 
 
-def actions(count: int, size: int, key: int = 0) -> list[int]:
-    return [int(each) for each in np.random.default_rng(key).integers(size, size=count)]
+def actions(count: int, size: int, seed: int = 0) -> list[int]:
+    return [int(each) for each in np.random.default_rng(seed).integers(size, size=count)]
 
 
 def test_a_step_pays_the_bonus_of_where_it_leads(lake: Distance) -> None:
@@ -76,7 +76,7 @@ def test_without_a_scale_rewards_are_as_they_are(lake: Distance) -> None:
         assert one[:4] == other[:4] if len(one) == 5 else one == other
 
 
-def test_the_same_key_is_the_same_run_and_visits_last(lake: Distance) -> None:
+def test_the_same_seed_gives_the_same_run_and_visits_persist(lake: Distance) -> None:
     runs = [uses.bonus("FrozenLake-v1", lake) for _ in range(2)]
     first, second = (steps(each, actions(100, 4)) for each in runs)
     assert first == second
@@ -92,9 +92,9 @@ def test_it_goes_on_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
     steps(wrapped, actions(50, 4))
     kept = pickle.loads(pickle.dumps(wrapped))
     other = copy.deepcopy(wrapped)
-    wanted = steps(wrapped, actions(50, 4, key=1))
-    assert steps(kept, actions(50, 4, key=1)) == wanted
-    assert steps(other, actions(50, 4, key=1)) == wanted
+    wanted = steps(wrapped, actions(50, 4, seed=1))
+    assert steps(kept, actions(50, 4, seed=1)) == wanted
+    assert steps(other, actions(50, 4, seed=1)) == wanted
 
 
 def test_gymnasium_has_nothing_to_say_against_it(lake: Distance) -> None:
@@ -137,16 +137,16 @@ def test_a_vector_of_them(lake: Distance) -> None:
 
 
 @pytest.mark.slow
-def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
+def test_a_minigrid_environment_matches_its_enumeration(room: Distance) -> None:
     """The names of a real room find the states that steps in its MDP lead to, the end included."""
     wrapped = uses.bonus(gymnasium.make(ROOM), room)
     greedy = planning.greedy_policy(room.mdp)
     visits = uses.VisitCounts.from_distance(room)
-    for key in range(3):
+    for seed in range(3):
         wrapped.reset(seed=0)
         state = 0
         _, visits = visits.visit(state)
-        chosen = actions(40, 7, key=key) if key else []
+        chosen = actions(40, 7, seed=seed) if seed else []
         for number in range(60):
             action = chosen[number] if number < len(chosen) else int(greedy[state])
             _, _, terminated, _, info = wrapped.step(action)
@@ -161,7 +161,7 @@ def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
     assert (wrapped.visits.counts == visits.counts).all()
 
 
-def test_another_room_is_refused() -> None:
+def test_another_grid_raises() -> None:
     name = "MiniGrid-FourRooms-v0"
     d = exact.bisimulation(worlds.load(name, seed=0, discount=0.5))
     wrapped = uses.bonus(gymnasium.make(name), d)
@@ -181,7 +181,7 @@ def test_another_room_is_refused() -> None:
         uses.bonus(gymnasium.make(name), tiny).reset(seed=0)
 
 
-def test_an_end_of_its_own_is_the_last_state() -> None:
+def test_the_terminal_state_is_the_last_state() -> None:
     taxi = worlds.load("Taxi-v4", discount=0.5)
     table = 1 - np.eye(taxi.num_states)
     d = Distance(table, math.inf, "bisimulation", taxi)
@@ -220,7 +220,7 @@ class Plane:
         return np.abs(x[:, None] - y[None]).sum(axis=2)
 
 
-def test_observations_are_remembered() -> None:
+def test_observations_are_stored() -> None:
     wrapped = uses.bonus("CartPole-v1", Plane(), radius=1.0, max_observations=50)
     found = steps(wrapped, actions(200, 2))
     assert sum(len(each) == 5 for each in found) == 200
@@ -237,7 +237,7 @@ def test_observations_are_remembered() -> None:
         uses.bonus("CartPole-v1", Plane(), radius=1.0, state_of=lambda *_: 0)
 
 
-def test_what_does_not_fit_is_refused(lake: Distance) -> None:
+def test_mismatched_arguments_raise(lake: Distance) -> None:
     with pytest.raises(InputError, match="FrozenLake-v1: has 64 states, and d has 16"):
         uses.bonus("FrozenLake-v1", lake, map_name="8x8")
     with pytest.raises(InputError, match=r"its observations are Box.* pass state_of"):
@@ -254,7 +254,7 @@ def test_what_does_not_fit_is_refused(lake: Distance) -> None:
         uses.bonus(np.eye(16), lake)
 
 
-def test_without_gymnasium_it_says_what_to_install(
+def test_without_gymnasium_the_error_names_the_extra(
     lake: Distance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(package: str) -> Any:

@@ -103,10 +103,10 @@ class TestIncremental:
 class TestComplete:
     @settings(deadline=None)
     @given(st.integers(1, 14), st.integers(0, 1000), st.sampled_from([np.float64, np.float32]))
-    def test_the_same_as_scipy(self, states: int, key: int, dtype: Any) -> None:
+    def test_the_same_as_scipy(self, states: int, seed: int, dtype: Any) -> None:
         # No two distances are equal, so that there is only one answer.
         pairs = states * (states - 1) // 2
-        distances = squareform(1 + np.random.default_rng(key).permutation(pairs)).astype(dtype)
+        distances = squareform(1 + np.random.default_rng(seed).permutation(pairs)).astype(dtype)
         if states == 1:
             distances = np.zeros((1, 1), dtype)
         theirs = hierarchy.linkage(squareform(distances), "complete") if states > 1 else None
@@ -131,7 +131,7 @@ class TestComplete:
 
     @settings(deadline=None)
     @given(st.permutations(range(7)))
-    def test_the_order_of_states_has_no_say(self, order: list[int]) -> None:
+    def test_the_order_of_states_is_irrelevant(self, order: list[int]) -> None:
         distances = line(0.0, 1.0, 2.5, 7.0, 7.25, 15.0, 19.0)
         labels = uses.cluster(distances, clusters=3, rule="complete")
         moved = uses.cluster(distances[np.ix_(order, order)], clusters=3, rule="complete")
@@ -143,9 +143,9 @@ class TestComplete:
 class TestMedoids:
     @settings(deadline=None)
     @given(TABLES, st.integers(1, 9), st.integers(0, 3))
-    def test_no_swap_makes_the_sum_smaller(self, distances: Table, k: int, key: int) -> None:
+    def test_no_swap_makes_the_sum_smaller(self, distances: Table, k: int, seed: int) -> None:
         k = min(k, len(distances))
-        labels, found = k_medoids(distances, k, key)
+        labels, found = k_medoids(distances, k, seed)
         assert len(set(found.tolist())) == k
         assert labels[found].tolist() == list(range(k))
         total = distances[:, found].min(axis=1).sum()
@@ -163,9 +163,9 @@ class TestMedoids:
         )
         assert distances[:, found].min(axis=1).sum() == best
 
-    def test_keys(self) -> None:
+    def test_seeds(self) -> None:
         distances = np.ones((40, 40)) - np.eye(40)  # any medoids will do
-        one, same, other = (k_medoids(distances, 5, key)[1].tolist() for key in (1, 1, 2))
+        one, same, other = (k_medoids(distances, 5, seed)[1].tolist() for seed in (1, 1, 2))
         assert one == same
         assert one != other
 

@@ -47,11 +47,11 @@ def found(rooms: MDP, d: Distance) -> ExplorationComparison:
     return compare(rooms, arms, steps=300, num_seeds=3, start="6,1", max_episode_steps=40)
 
 
-def taken(mdp: MDP, arm: ExplorationArm, count: int, key: int = 0) -> list[Any]:
-    return list(itertools.islice(run_arm(mdp, arm, 0, 50, key), count))
+def taken(mdp: MDP, arm: ExplorationArm, count: int, seed: int = 0) -> list[Any]:
+    return list(itertools.islice(run_arm(mdp, arm, 0, 50, seed), count))
 
 
-def test_the_same_key_is_the_same_run(rooms: MDP, d: Distance) -> None:
+def test_the_same_seed_gives_the_same_run(rooms: MDP, d: Distance) -> None:
     for arm in (
         ExplorationArm("none"),
         ExplorationArm("states"),
@@ -59,7 +59,7 @@ def test_the_same_key_is_the_same_run(rooms: MDP, d: Distance) -> None:
         ExplorationArm("own steps"),
     ):
         assert taken(rooms, arm, 400) == taken(rooms, arm, 400)
-        assert taken(rooms, arm, 400) != taken(rooms, arm, 400, key=1)
+        assert taken(rooms, arm, 400) != taken(rooms, arm, 400, seed=1)
 
 
 def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
@@ -135,21 +135,21 @@ def test_what_is_measured_is_what_was_done(
     for row, arm in enumerate(
         (ExplorationArm("none"), ExplorationArm("states"), ExplorationArm("distance", d))
     ):
-        for key in range(3):
-            walk = itertools.islice(run_arm(rooms, arm, start, 40, key), 300)
+        for seed in range(3):
+            walk = itertools.islice(run_arm(rooms, arm, start, 40, seed), 300)
             seen, goals, first = {start}, 0, np.inf
             for number, step in enumerate(walk, start=1):
                 seen.add(step.successor)
                 goals += step.reward == 1
                 first = min(first, number if step.reward == 1 else np.inf)
                 if number % 3 == 0:
-                    assert found.visited[row, key, number // 3 - 1] == len(seen)
-                    assert found.goals[row, key, number // 3 - 1] == goals
-            assert found.first_goal[row, key] == first
+                    assert found.visited[row, seed, number // 3 - 1] == len(seen)
+                    assert found.goals[row, seed, number // 3 - 1] == goals
+            assert found.first_goal[row, seed] == first
     assert (np.diff(found.visited, axis=2) >= 0).all()
 
 
-def test_states_that_behave_alike_are_one() -> None:
+def test_bisimilar_states_count_once() -> None:
     copies = worlds.load("duplicated-grid")
     several = compare(copies, {"none": ExplorationArm("none")}, steps=200, num_seeds=1)
     assert several.num_reachable == 31
@@ -167,9 +167,7 @@ def test_numbers_are_saved_whole(found: ExplorationComparison, tmp_path: Path) -
         ExplorationComparison.load(tmp_path / "cut.npz")
 
 
-def test_what_cannot_be_compared_is_refused(
-    rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_comparisons_raise(rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="arms is empty; give at least one"):
         compare(rooms, {})
     with pytest.raises(InputError, match="the largest reward of the MDP is 0, so there is"):
@@ -205,7 +203,7 @@ def test_lines_of_a_picture_are_means(found: ExplorationComparison) -> None:
     alone = dataclasses.replace(
         found, **{name: getattr(found, name)[:, :1] for name in ("visited", "goals", "first_goal")}
     )
-    assert not plot_exploration({"one key": alone}).axes[0].collections
+    assert not plot_exploration({"one seed": alone}).axes[0].collections
     with pytest.raises(InputError, match="exploration: there is nothing to draw"):
         plot_exploration({})
 

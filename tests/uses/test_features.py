@@ -30,8 +30,8 @@ def least_radius(table: NDArray[np.float64], number: int) -> float:
 
 @quick
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
-def test_greedy_centres_are_within_twice_the_best(size: int, number: int, key: int) -> None:
-    points = np.random.default_rng(key).integers(0, 6, (size, 2)).astype(float)
+def test_greedy_centres_are_within_twice_the_best(size: int, number: int, seed: int) -> None:
+    points = np.random.default_rng(seed).integers(0, 6, (size, 2)).astype(float)
     table = cdist(points, points)
     cover = k_centre(lambda i: table[i], number)
     assert cover.radius <= 2 * least_radius(table, min(number, size)) + 1e-12
@@ -81,7 +81,7 @@ def test_clusters_are_the_nearest_and_radial_is_gradual() -> None:
     assert soft.value_bound > hard.value_bound == pytest.approx(hard.radius + d.error)
 
 
-def test_an_array_promises_nothing() -> None:
+def test_an_array_has_no_bound() -> None:
     found = features.build_features([[0, 1], [1, 0]], 5)
     assert len(found.centres) == 2
     assert found.radius == 0
@@ -102,7 +102,7 @@ def test_least_squares_is_that_of_the_normal_equations() -> None:
     assert np.allclose(features.predict_values(alone, V, fitted), V[fitted].mean())
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_raise() -> None:
     table = [[0, 1], [1, 0]]
     with pytest.raises(InputError, match="basis is 'soft' and must be clusters or radial"):
         features.build_features(table, 1, basis="soft")  # type: ignore[arg-type]

@@ -55,8 +55,8 @@ def slow_model(steps: Transitions, d: Distance, found: ReplayPolicy) -> None:
     st.integers(1, 30),
     st.integers(0, 99),
 )
-def test_no_regret_exceeds_its_bound(mdp: MDP, number: int, key: int) -> None:
-    steps, d = steps_of(mdp, number, key), exact.bisimulation(mdp)
+def test_no_regret_exceeds_its_bound(mdp: MDP, number: int, seed: int) -> None:
+    steps, d = steps_of(mdp, number, seed), exact.bisimulation(mdp)
     found = solve_replay(steps, d)
     slow_model(steps, d, found)
     V = planning.optimal_values(mdp, tol=1e-3)
@@ -67,7 +67,9 @@ def test_no_regret_exceeds_its_bound(mdp: MDP, number: int, key: int) -> None:
 
 @quick
 @given(deterministic_mdps(), st.integers(1, 12), st.integers(0, 99))
-def test_the_promise_is_finite_where_every_action_was_kept(mdp: MDP, number: int, key: int) -> None:
+def test_the_bound_is_finite_where_every_action_is_represented(
+    mdp: MDP, number: int, seed: int
+) -> None:
     d, steps = exact.bisimulation(mdp), every_step(mdp)
     coreset = uses.compress(steps, d, max(mdp.num_actions, min(number, len(steps))))
     found = solve_replay(coreset.transitions, d)
@@ -104,14 +106,14 @@ def slow_promise(d: Distance, found: ReplayPolicy) -> NDArray[np.float64]:
 
 @settings(deadline=None, max_examples=20)
 @given(deterministic_mdps(max_states=4, discounts=[0.0, 0.5, 0.9]), st.integers(0, 99))
-def test_the_promise_is_that_of_the_book(mdp: MDP, key: int) -> None:
+def test_the_bound_matches_its_definition(mdp: MDP, seed: int) -> None:
     d, steps = exact.bisimulation(mdp), every_step(mdp)
-    number = np.random.default_rng(key).integers(mdp.num_actions, len(steps) + 1)
+    number = np.random.default_rng(seed).integers(mdp.num_actions, len(steps) + 1)
     found = solve_replay(uses.compress(steps, d, int(number)).transitions, d)
     assert np.allclose(found.regret_bound, slow_promise(d, found), rtol=1e-6, atol=1e-6)
 
 
-def test_what_the_steps_miss_of_a_state_is_in_the_promise() -> None:
+def test_the_bound_includes_the_error_of_the_empirical_model() -> None:
     # Action 1 of state 0 wins at 1 half the time, and was only seen to lose.
     P = np.zeros((3, 2, 3))
     P[0, 0, 2], P[0, 1, 1], P[0, 1, 2], P[1, :, 1], P[2, :, 2] = 1, 0.5, 0.5, 1, 1
@@ -128,7 +130,7 @@ def test_what_the_steps_miss_of_a_state_is_in_the_promise() -> None:
     assert found.regret_bound[0] == pytest.approx(0.0 + 0.9 * 10 / 2 - 0.5, abs=1e-6)
 
 
-def test_all_steps_teach_the_optimal_policy() -> None:
+def test_all_transitions_give_the_optimal_policy() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     d = exact.bisimulation(mdp)
     found = solve_replay(every_step(mdp), d)
@@ -150,7 +152,7 @@ def test_copies_of_states_are_enough() -> None:
     assert solve_replay(coreset.transitions, d).regret.max() < 1e-9
 
 
-def test_the_end_stays_the_end() -> None:
+def test_the_terminal_state_stays_absorbing() -> None:
     steps = Transitions([0, 1, 1], [0, 0, 1], [0, 1, 5], [1, 0, 1], [False, True, False])
     d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="missing"))
     found = solve_replay(steps, d)
@@ -166,7 +168,7 @@ def test_the_end_stays_the_end() -> None:
     assert part.regret[1] > 0
 
 
-def test_what_cannot_be_solved_is_refused() -> None:
+def test_bad_transitions_raise() -> None:
     mdp = worlds.load("pessimism")
     d = exact.bisimulation(mdp)
     ended = Transitions([0, 1], [0, 1], [0, 0], [1, 2], [False, True], num_states=3)

@@ -106,7 +106,7 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     assert abs(here - Fraction(values[0])) <= Fraction(float(bound[0]))
 
 
-def test_imitation_needs_the_rounding_of_what_is_imitated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imitation_includes_the_rounding_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     # A chain of three states that pays in its second; the target pays `gap` less. Values and
     # distances are exact, and only their difference is rounded: 5/8 (paid - gap) is between floats.
     paid, gap, discount = 2.0**52 + 8, 1.0, 0.625
