@@ -193,6 +193,7 @@ def _suggest(
         for line in part
         if re.match(r" {4}-", line)
     ]
+    guesses = [flag for flag in guesses if flag in accepted or not accepted]
     if guesses and first.startswith("-"):
         return f"; did you mean {' or '.join(dict.fromkeys(guesses[:3]))}?"
     here = {path[len(command)] for path in commands if path[: len(command)] == command != path}
