@@ -40,7 +40,7 @@ class StateLookup:
 
     def reset(self, environment: Any, observation: Any) -> int:
         """Return the id after a reset."""
-        if isinstance(self._state_of, MiniGridState):
+        if isinstance(self._state_of, MiniGridStateNames):
             self._state_of.require_same_grid(environment)
         self._state = self._find_id(self._state_of(environment, observation))
         return self._state
@@ -88,7 +88,7 @@ class DiscreteState:
         return int(observation) - self._start
 
 
-class MiniGridState:
+class MiniGridStateNames:
     """A picklable `state_of` for MiniGrid: the state names of `worlds.enumerate_environment`."""
 
     def __init__(self, environment_name: str) -> None:
@@ -151,7 +151,7 @@ def build_state_lookup(
             environment_name,
             num_states,
             names,
-            MiniGridState(environment_name),
+            MiniGridStateNames(environment_name),
             mdp if is_checkable else None,
         )
     return None
