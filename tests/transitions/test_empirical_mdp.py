@@ -264,7 +264,7 @@ class TestCommandLine:
         assert "data.npz: action 0 was never taken in state 1" in refused.err
         done = run("exact", "bisimulation", "data.npz", "--set", "unseen=missing")
         assert done.code == 0
-        assert "note: data.npz: 2 of 4 states lack some actions" in done.err
+        assert "data.npz: 2 of 4 states lack some actions" in done.err
 
 
 def test_estimates_are_marked_and_stay_so_in_files(tmp_path: Path) -> None:
