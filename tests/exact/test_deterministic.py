@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning, relation, worlds
@@ -227,6 +227,8 @@ def test_distances_bound_values(mdp: MDP, seed: int) -> None:
 @quick
 @given(deterministic_mdps(discounts=[0.3, 0.9, 0.99]), st.integers(0, 9))
 def test_zero_set_is_the_relation(mdp: MDP, seed: int) -> None:
+    # A computed distance may be 0 where the true one is below the error.
+    assume(np.diff(np.unique(mdp.R)).min(initial=1.0) >= 0.05)
     policy = random_policy(mdp, seed)
     for d, labels in (
         (exact.bisimulation(mdp), relation.bisimulation(mdp)),
