@@ -39,7 +39,7 @@ SCALES = st.sampled_from([1e-3, 1.0, 30.0])
 
 _values = jax.jit(lambda network, *args: network.values(*args), static_argnums=0)
 _table = jax.jit(lambda network, *args: network.table(*args), static_argnums=0)
-_along = jax.jit(lambda network, *args: network.along(*args), static_argnums=0)
+_block_values = jax.jit(lambda network, *args: network.block_values(*args), static_argnums=0)
 
 
 def wild(network: Any, key: int, by: float = 1.0, features: int = FEATURES) -> Any:
@@ -182,10 +182,10 @@ def test_a_free_network_says_anything_else() -> None:
 
 
 @FORMS
-def test_along_is_the_value_of_each_action_in_its_own_block(network: Any) -> None:
+def test_block_values_are_the_values_of_each_action_in_its_block(network: Any) -> None:
     parameters = wild(network, 6, 0.5)
     blocks = states(ACTIONS * 4).reshape(ACTIONS, 4, FEATURES)
-    found = np.asarray(_along(network, parameters, blocks))
+    found = np.asarray(_block_values(network, parameters, blocks))
     assert found.shape == (ACTIONS, 4, 4)
     for a, x in enumerate(blocks):
         expected = np.asarray(_values(network, parameters, x, x))[a]
@@ -193,12 +193,12 @@ def test_along_is_the_value_of_each_action_in_its_own_block(network: Any) -> Non
 
 
 @FORMS
-def test_along_has_the_slope_of_the_values(network: Any) -> None:
+def test_block_values_have_the_gradient_of_the_values(network: Any) -> None:
     parameters = wild(network, 7, 0.3)
     blocks = states(ACTIONS * 3, key=2).reshape(ACTIONS, 3, FEATURES)
 
     def one(each: Any) -> Any:
-        return jnp.sum(network.along(each, blocks) ** 2)
+        return jnp.sum(network.block_values(each, blocks) ** 2)
 
     def other(each: Any) -> Any:
         return sum(jnp.sum(network.values(each, x, x)[a] ** 2) for a, x in enumerate(blocks))

@@ -132,7 +132,7 @@ def test_a_target_is_no_more_than_there_can_be_and_zero_for_one_and_the_same() -
 def test_the_loss_of_a_batch_is_that_of_the_loops(form: Any, ends: bool) -> None:
     source = record(5, ends=ends)
     network = coupled(source, form=form)
-    assert network.actions == 3
+    assert network.num_actions == 3
     learner = build_batch_objective(source, network, DISCOUNT, 13)
     dealer = source.build_stratified_sampler(3, 4)  # 13 // 3
 
@@ -154,7 +154,7 @@ def test_the_loss_of_a_batch_is_that_of_the_loops(form: Any, ends: bool) -> None
 def test_all_pairs_of_a_batch_are_compared_where_actions_do_not_count() -> None:
     source = record(6, ends=True)
     network = coupled(source, "on_policy")
-    assert network.actions == 1
+    assert network.num_actions == 1
     learner = build_batch_objective(source, network, DISCOUNT, 6)
     now, before = wild(network, 0, 3), wild(network, 1, 3)
     key = jax.random.key(2)
@@ -169,7 +169,7 @@ def test_an_action_that_nobody_took_has_no_weight() -> None:
     source = record(5)
     source = dataclasses.replace(source, action=jnp.where(source.action == 1, 2, source.action))
     network = coupled(source)
-    assert network.actions == 3
+    assert network.num_actions == 3
     learner = build_batch_objective(source, network, DISCOUNT, 12)
     dealer = source.build_stratified_sampler(3, 4)
     assert dealer.available.tolist() == [True, False, True]
@@ -290,7 +290,7 @@ def test_both_ways_have_the_same_mean(kind: LearnedKind) -> None:
     policy = None if kind == "bisimulation" else [0, 1, 2, 0, 1]
     source = source_from_mdp(kind, FIVE, policy, points=np.eye(5), scaling=PLAIN)
     network = coupled(source, kind)
-    actions, size = network.actions, 24
+    actions, size = network.num_actions, 24
     listed = build_all_pairs_objective(source, network, DISCOUNT, size)
     drawn = build_batch_objective(source, network, DISCOUNT, size)
     now, before = wild(network, 5, 5), wild(network, 6, 5)

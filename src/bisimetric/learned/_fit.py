@@ -61,6 +61,9 @@ class FitResult:
             `measure`.
         learning_rates: (seeds,), where each seed has its own.
         mesh: the devices, where there were several.
+
+    >>> [field.name for field in dataclasses.fields(FitResult)][:3]
+    ['kind', 'discount', 'config']
     """
 
     kind: LearnedKind

@@ -98,13 +98,32 @@ class Castro2020Config:
     def build_network(
         self, source: TrainingSource, kind: LearnedKind, discount: float
     ) -> Castro2020Network:
-        """Return the network, which does not depend on the source."""
+        """Return the network, which does not depend on the source.
+
+        Args:
+            source: what is learned from.
+            kind: the distance.
+            discount: its discount.
+
+        Returns:
+            The network.
+        """
         return self.network
 
     def build_objective(
         self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
     ) -> Objective:
-        """Return the loss and its targets; see `losses.Objective`."""
+        """Return the loss and its targets; see `losses.Objective`.
+
+        Args:
+            source: what is learned from.
+            network: from `build_network`.
+            kind: the distance.
+            discount: its discount.
+
+        Returns:
+            The objective.
+        """
         build: Any = (
             build_all_pairs_objective
             if fits_in_batch(source, self.batch)
@@ -122,7 +141,15 @@ class Castro2020Config:
         return objective
 
     def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
-        """Return the rows that pass through the network per update, and the numbers held beside."""
+        """Return the rows that pass through the network per update, and the numbers held beside.
+
+        Args:
+            source: what is learned from.
+            network: from `build_network`.
+
+        Returns:
+            Lower bounds of both.
+        """
         rows = len(source.reward) if fits_in_batch(source, self.batch) else self.batch
         hidden = getattr(network, "hidden", (1,))
         # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
@@ -132,21 +159,54 @@ class Castro2020Config:
     def learning_rate_at(
         self, step: Array, updates: Array, base_rate: Array | None = None
     ) -> Array:
-        """Return the learning rate, which is constant."""
+        """Return the learning rate, which is constant.
+
+        Args:
+            step: the update.
+            updates: the length of the whole run.
+            base_rate: the learning rate, in place of that of the configuration.
+
+        Returns:
+            A scalar.
+        """
         return jnp.float32(self.learning_rate) if base_rate is None else base_rate
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        """Return 1: targets look one environment step ahead."""
+        """Return 1: targets look one environment step ahead.
+
+        Args:
+            source: what is learned from.
+            network: from `build_network`.
+
+        Returns:
+            The number of environment steps.
+        """
         return 1
 
     def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return the updates after which 1 - beta is at most 1% of 1 - discount."""
+        """Return the updates after which 1 - beta is at most 1% of 1 - discount.
+
+        Args:
+            discount: the discount of the distance.
+            lookahead: from `effective_lookahead`.
+
+        Returns:
+            The number of updates.
+        """
         return self._count_target_updates(HORIZON_TOLERANCE * (1 - discount)) * (
             self.target_update_period
         )
 
     def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return the updates that a run needs to cover 99% of the horizon, 1 / (1 - discount)."""
+        """Return the updates that a run needs to cover 99% of the horizon, 1 / (1 - discount).
+
+        Args:
+            discount: the discount of the distance.
+            lookahead: from `effective_lookahead`.
+
+        Returns:
+            The number of updates.
+        """
         full = 1 - HORIZON_TOLERANCE
         if discount == 0 or 1 - discount >= full:
             return 0

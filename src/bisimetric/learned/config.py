@@ -170,7 +170,19 @@ class PairQConfig:
     def build_network(
         self, source: TrainingSource, kind: LearnedKind, discount: float
     ) -> PairQEnsemble:
-        """Return the networks for a source, with distances scaled to the size of its rewards."""
+        """Return the networks for a source, with distances scaled to the size of its rewards.
+
+        Args:
+            source: what is learned from.
+            kind: the distance.
+            discount: its discount.
+
+        Returns:
+            The network.
+
+        Raises:
+            InputError: when the kind is "mico".
+        """
         if kind == "mico":
             raise InputError(
                 "is a PairQConfig, whose networks give every state distance 0 to itself",
@@ -198,7 +210,17 @@ class PairQConfig:
     def build_objective(
         self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
     ) -> Objective:
-        """Return the loss and its targets; see `losses.Objective`."""
+        """Return the loss and its targets; see `losses.Objective`.
+
+        Args:
+            source: what is learned from.
+            network: from `build_network`.
+            kind: the distance.
+            discount: its discount.
+
+        Returns:
+            The objective.
+        """
         if not self._stores_all_targets(source, network):
             return build_batch_objective(source, network, discount, self.batch)
         build = (
@@ -209,7 +231,15 @@ class PairQConfig:
         return build(source, network, discount, self.batch, self.lookahead)
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        """Return `lookahead` where it applies to the source, else 1."""
+        """Return `lookahead` where it applies to the source, else 1.
+
+        Args:
+            source: what is learned from.
+            network: from `build_network`.
+
+        Returns:
+            The number of environment steps.
+        """
         return self.lookahead if self._stores_all_targets(source, network) else 1
 
     def _stores_all_targets(self, source: TrainingSource, network: Any) -> TypeGuard[StateSource]:
@@ -223,7 +253,15 @@ class PairQConfig:
         return fits_in_batch(source, per_action) or (states <= MAX_TABLE_STATES and cheap)
 
     def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
-        """Return the rows that pass through the network per update, and the numbers held beside."""
+        """Return the rows that pass through the network per update, and the numbers held beside.
+
+        Args:
+            source: what is learned from.
+            network: from `build_network`.
+
+        Returns:
+            Lower bounds of both.
+        """
         per_action = max(self.batch // network.num_actions, 2)
         rows = network.num_actions * per_action
         pairs = (network.num_networks + 1) * network.num_actions * per_action**2
@@ -237,7 +275,16 @@ class PairQConfig:
     def learning_rate_at(
         self, step: Array, updates: Array, base_rate: Array | None = None
     ) -> Array:
-        """Return the learning rate of an update: linear warm-up, then cosine decay."""
+        """Return the learning rate of an update: linear warm-up, then cosine decay.
+
+        Args:
+            step: the update.
+            updates: the length of the whole run.
+            base_rate: the learning rate, in place of that of the configuration.
+
+        Returns:
+            A scalar.
+        """
         warm_up = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
         share = jnp.clip((step - self.warm_up) / jnp.maximum(updates - self.warm_up, 1), 0.0, 1.0)
         decay = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
@@ -247,6 +294,13 @@ class PairQConfig:
         """Return the updates after which at most 1% of the horizon is missing.
 
         Every synchronisation of the target network extends the horizon by `lookahead` steps.
+
+        Args:
+            discount: the discount of the distance.
+            lookahead: from `effective_lookahead`.
+
+        Returns:
+            The number of updates.
         """
         target_updates = (
             1
@@ -256,7 +310,15 @@ class PairQConfig:
         return self.warm_up + target_updates * self.target_update_period
 
     def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return the updates that a run needs to cover 99% of the horizon."""
+        """Return the updates that a run needs to cover 99% of the horizon.
+
+        Args:
+            discount: the discount of the distance.
+            lookahead: from `effective_lookahead`.
+
+        Returns:
+            The number of updates.
+        """
         return self.count_settling_updates(discount, lookahead)
 
 

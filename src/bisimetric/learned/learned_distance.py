@@ -49,6 +49,14 @@ class LearnedDistance:
         metadata: how the distance was computed.
         history: the metrics recorded during training, by name; `step` counts the updates.
         names: one name per state, or None.
+
+    >>> from bisimetric.learned.castro2020 import PairNetwork
+    >>> network, scaling = PairNetwork((4,)), FeatureScaling(0.0, 1.0)
+    >>> d = LearnedDistance(
+    ...     "on_policy", 0.9, network, network.init(jax.random.key(0), 1), scaling
+    ... )
+    >>> d.table([[0.0], [1.0], [2.0]]).shape
+    (3, 3)
     """
 
     kind: LearnedKind

@@ -30,6 +30,9 @@ class Neighbours(NamedTuple):
         ids: (k,), positions among the observations, nearest first.
         distances: (k,), their distances.
         num_compared: how many observations were compared with, including the pivots.
+
+    >>> Neighbours(np.array([3]), np.array([0.5], np.float32), 7).num_compared
+    7
     """
 
     ids: NDArray[np.int64]
