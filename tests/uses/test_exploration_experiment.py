@@ -23,7 +23,6 @@ from bisimetric.uses.exploration.experiment import (
     run_arm,
     run_q_learning,
 )
-from bisimetric._statistics import compute_confidence_interval
 from bisimetric.views.exploration import plot_exploration
 from bisimetric.views.terminal import format_comparison
 
