@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric._rounding import TINY, UNIT
-from bisimetric.distance import Distance
+from bisimetric.distance import Distance, StateDistance
 from bisimetric.errors import InputError, require_integer
 from bisimetric.mdp import MDP
-from bisimetric.uses.certificates import ROUNDING_SLACK, ListedDistance, validate_state_distances
+from bisimetric.uses.certificates import ROUNDING_SLACK, validate_state_distances
 from bisimetric.uses.mds import (
     NEGLIGIBLE,
     classical_mds,
@@ -214,7 +214,7 @@ def embed(
         spectrum.eigenvalues,
         int((widths > NEGLIGIBLE * float(distances.max())).sum()),
         d.error if isinstance(d, Distance) else math.inf,
-        d.mdp if isinstance(d, Distance | ListedDistance) else None,
+        d.mdp if isinstance(d, StateDistance) else None,
         metadata,
     )
 

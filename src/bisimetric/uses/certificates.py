@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bisimetric import planning
 from bisimetric._rounding import TINY, UNIT, two_sum
-from bisimetric.distance import Distance
+from bisimetric.distance import Distance, StateDistance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.planning import ValueFunction
@@ -31,21 +31,15 @@ class ObservationDistance(Protocol):
 
 
 @runtime_checkable
-class ListedDistance(ObservationDistance, Protocol):
-    """A distance between observations that may know the states they belong to.
+class ListedDistance(StateDistance, Protocol):
+    """A learned distance that may list its states.
 
     Attributes:
         points: (S, ...), the observations of the states, or None.
-        mdp: their MDP, or None.
-        names: one per state, or None.
     """
 
     @property
     def points(self) -> NDArray[Any] | None: ...
-    @property
-    def mdp(self) -> MDP | None: ...
-    @property
-    def names(self) -> tuple[str, ...] | None: ...
 
 
 def is_network(d: Any) -> TypeGuard[Any]:

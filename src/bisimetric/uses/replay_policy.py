@@ -69,6 +69,12 @@ def solve_replay(transitions: Transitions, d: Distance) -> ReplayPolicy:
 
     Raises:
         InputError: where d is no `Distance` or is of other states.
+
+    >>> from bisimetric import exact
+    >>> mdp = MDP.deterministic([[1, 0], [1, 0]], [[0, 1], [2, 0]], discount=0.5)
+    >>> buffer = Transitions([0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 2, 0], [1, 0, 1, 0], [False] * 4)
+    >>> float(solve_replay(buffer, exact.bisimulation(mdp)).regret.max())
+    0.0
     """
     if not isinstance(d, Distance):
         raise InputError(

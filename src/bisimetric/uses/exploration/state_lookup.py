@@ -6,10 +6,9 @@ from collections.abc import Hashable
 from typing import Any
 
 from bisimetric.datasets.observations import StateOf, build_array_reader, num_discrete_values
-from bisimetric.distance import Distance
+from bisimetric.distance import StateDistance
 from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp import MDP, TERMINAL
-from bisimetric.uses.certificates import ListedDistance
 from bisimetric.worlds import minigrid_states
 from bisimetric.worlds.gymnasium_envs import is_minigrid
 
@@ -124,9 +123,10 @@ def build_state_lookup(
 
     `num_states` is the number of states of `d`; `environment_name` is for messages.
     """
-    mdp = d.mdp if isinstance(d, Distance | ListedDistance) else None
-    named = d if mdp is None and isinstance(d, ListedDistance) else mdp
-    names = None if named is None else named.names
+    mdp = names = None
+    if isinstance(d, StateDistance):
+        mdp = d.mdp
+        names = d.names if mdp is None else mdp.names
     if state_of is not None:
         if not callable(state_of):
             raise InputError(
