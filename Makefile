@@ -7,27 +7,27 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format bench clean
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.installed ## the three distances on the paper's 31 states: checked, drawn, saved in demo/
+demo: .venv/.installed ## compute, check and plot three distances on the paper's 31 states; saved in demo/
 	@$(BIN)/bisimetric demo --output demo
 
-test: lint ## linters, types and all tests that take seconds (some minutes on two cores)
+test: lint ## linters, type checks and all tests that take seconds (some minutes on two cores)
 	$(BIN)/python -m pytest -n auto -m "not slow" --ignore=tests/browser
 
-test-slow: .venv/.installed-dev ## the tests that take longer
+test-slow: .venv/.installed-dev ## the tests marked slow
 	$(BIN)/python -m pytest -n auto -m slow --ignore=tests/browser
 
-# Numba's cache holds one version's code. Matplotlib 3.10 calls functions that Pyparsing has renamed.
-test-minimum: .venv-minimum/.installed ## `make test` with the oldest versions that pyproject.toml allows, in a .venv-minimum
+# Numba's cache is valid for one version. Matplotlib 3.10 calls functions that Pyparsing has renamed.
+test-minimum: .venv-minimum/.installed ## the tests of `make test` with the oldest versions that pyproject.toml allows, in .venv-minimum
 	NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto -m "not slow" --ignore=tests/browser \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
-test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, with PyTorch, in a .venv-sb3 of their own
+test-sb3: .venv-sb3/.installed ## the agents of Stable-Baselines3, with PyTorch, in .venv-sb3
 	.venv-sb3/bin/python -m pytest tests/agents/test_stable_baselines.py tests/agents/test_hostile_zips.py
 
-test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, which is installed where it can be
+test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	    command -v $$name > /dev/null && exit 0; done; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
@@ -35,22 +35,23 @@ test-browser: .venv/.installed-dev ## the explorer's page in a real Chromium, wh
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
 	$(BIN)/python -m pytest tests/browser
 
-mutate: .venv/.installed-dev ## mutation testing of what proves errors and bounds; MUTATE="--line exact/_request.py:60" and others
+mutate: .venv/.installed-dev ## mutation testing of the modules that prove bounds; MUTATE="--line exact/_request.py:60"
 	$(BIN)/python tools/mutate.py $(MUTATE)
 
-lint: .venv/.installed-dev ## ruff and mypy
+lint: .venv/.installed-dev ## ruff, codespell and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/mypy
 
-format: .venv/.installed-dev ## let ruff rewrite the layout
+format: .venv/.installed-dev ## format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write keeps them there
+bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write updates it
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
-clean: ## remove everything that was made here, .venv included
+clean: ## remove everything that was generated, .venv included
 	rm -rf .venv .venv-minimum .venv-peers .venv-sb3 demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,8 +70,8 @@ $(BIN)/python:
 	.venv-peers/bin/python -m pip install --quiet --requirement benchmarks/peers.txt
 	@touch $@
 
-# On Linux, PyTorch comes with gigabytes for GPUs unless pip finds a build for CPUs, "2.13.0+cpu",
-# which fits the version asked for and comes before the other.
+# On Linux, PyTorch installs gigabytes of GPU libraries unless pip finds a CPU build, "2.13.0+cpu",
+# which satisfies the requirement and has precedence.
 .venv-sb3/.installed: pyproject.toml tests/sb3.txt
 	$(PYTHON) -m venv .venv-sb3
 	.venv-sb3/bin/python -m pip install --quiet --requirement tests/sb3.txt --editable .

@@ -1,7 +1,7 @@
-"""What large sharded tables would cost on H200s: `python benchmarks/forecast.py [PNG]`.
+"""Forecast the cost of large sharded matrices on H200s: `python benchmarks/forecast.py [PNG]`.
 
-Prints the forecasts of `exact.sharded.cost` for hosts of eight, and draws hours against states up
-to where the memory ends. Nothing is measured here: what is assumed stands in `cost.H200`.
+Prints the estimates of `exact.sharded.cost` for hosts of eight, and plots hours against states up
+to the memory limit. Nothing is measured here; `cost.H200` lists the assumptions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATES = (300_000, 1_000_000)
 DEVICES = (8, 16, 32, 64)
 ACTIONS = 4
 SWEEPS = bound_sweeps(0.99)
-"""Hardly any table needs more at discount 0.99; small ones took less, see docs/scaling.md."""
+"""Hardly any MDP needs more at discount 0.99; small ones took less, see docs/scaling.md."""
 SUCCESSORS = ("random", "grid-like")
 
 
@@ -32,8 +32,8 @@ def forecast(states: int, devices: int, successors: str) -> Cost:
     return estimate_cost(states, ACTIONS, devices, received_rows=rows)
 
 
-def most_states(devices: int) -> int:
-    """The largest table that fits."""
+def find_max_states(devices: int) -> int:
+    """Return the largest number of states that fits."""
     low, high = 1000, 10_000_000
     while high - low > 1000:
         middle = (low + high) // 2
@@ -43,10 +43,10 @@ def most_states(devices: int) -> int:
     return low
 
 
-def table() -> None:
-    """For each size, number of devices and kind: seconds a sweep, and minutes in all."""
-    heads = ["states", "GPUs", "GiB on each", "successors", "GB received"]
-    heads += ["computing", "exchanging", "leaping", "minutes"]
+def print_table() -> None:
+    """Print seconds per sweep and total minutes by size, number of devices and successors."""
+    heads = ["states", "GPUs", "GiB on each", "successors", "received GB"]
+    heads += ["compute", "exchange", "cycles", "minutes"]
     print(f"| {' | '.join(heads)} |")
     print("|---" * len(heads) + "|")
     for states, devices, successors in itertools.product(STATES, DEVICES, SUCCESSORS):
@@ -59,16 +59,16 @@ def table() -> None:
             )
     print()
     for devices in DEVICES:
-        print(f"{devices} GPUs hold {most_states(devices):,} states")
+        print(f"{devices} GPUs hold {find_max_states(devices):,} states")
     print(f"at discount 0.99 at most {bound_sweeps(0.99):,} sweeps")
 
 
-def drawn() -> Figure:
-    """Hours against states, a line for each number of devices, up to where their memory ends."""
+def plot_forecast() -> Figure:
+    """Plot hours against states, one line per number of devices, up to the memory limit."""
     figure = Figure(figsize=(9.6, 4.6), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, successors in zip(panels, SUCCESSORS, strict=True):
-        _lines(axes, successors)
+        _plot_lines(axes, successors)
         axes.set_title(f"{successors} successors", fontsize=10)
         axes.set_xlabel("states")
         axes.spines[["top", "right"]].set_visible(False)
@@ -84,17 +84,17 @@ def drawn() -> Figure:
     panels[0].set_yticks(list(hours), list(hours.values()))
     panels[0].set_ylim(0.5 / 60, 10)
     figure.suptitle(
-        "d~, 4 actions, float32, hosts of eight H200, by the model; memory ends at the bars",
+        "d~, 4 actions, float32, hosts of eight H200, by the model; bars mark the memory limit",
         fontsize=11,
     )
     add_legend_below(figure, [f"{devices} GPUs" for devices in DEVICES])
     return figure
 
 
-def _lines(axes: Axes, successors: str) -> None:
+def _plot_lines(axes: Axes, successors: str) -> None:
     dashes: tuple[object, ...] = ("-", (0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)))
     for place, devices in enumerate(DEVICES):
-        end = most_states(devices)
+        end = find_max_states(devices)
         states = np.geomspace(60_000, end, 60).astype(int)
         hours = [forecast(int(each), devices, successors).hours(SWEEPS) for each in states]
         colour = build_colormap()(0.85 * place / (len(DEVICES) - 1))
@@ -113,6 +113,6 @@ def _lines(axes: Axes, successors: str) -> None:
 
 
 if __name__ == "__main__":
-    table()
+    print_table()
     if sys.argv[1:]:
-        views.save_figure(drawn(), Path(sys.argv[1]))
+        views.save_figure(plot_forecast(), Path(sys.argv[1]))

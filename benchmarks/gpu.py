@@ -1,9 +1,8 @@
-"""Exact tables on a GPU: `python benchmarks/gpu.py [--states 60000] [--double 20000]`.
+"""Exact distances on a GPU: `python benchmarks/gpu.py [--states 60000] [--double 20000]`.
 
-Four actions, discount 0.99, rewards drawn from 0 to 1; successors drawn at random, and those of a
-grid. A sweep is told as the bytes of five tables (four that are read, one that is written) over its
-time, against a copy of a table in the same run. No two states are alike here, so that the solvers
-are given all of them.
+Four actions, discount 0.99, rewards uniform in [0, 1]; random successors, and those of a grid. The
+effective bandwidth of a sweep counts five matrices (four read, one written), and is compared with a
+copy of a matrix in the same run. No two states are bisimilar here, so that the quotient is the MDP.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 def problems(
     states: int, actions: int, dtype: str, tol: float
 ) -> Iterator[tuple[str, DeterministicProblem]]:
-    """Random successors, and those of a grid of about as many cells."""
+    """Yield random successors, and those of a grid of about as many cells."""
     rng = np.random.default_rng(0)
     height = math.isqrt(states)
     while states % height:
@@ -39,7 +38,7 @@ def problems(
         for y, x in MOVES[:actions]
     ]
     rewards = rng.random((actions, states))
-    least = tol * (1 - DISCOUNT) / 2
+    residual_tolerance = tol * (1 - DISCOUNT) / 2
     for name, successor in (
         ("random", rng.integers(0, states, (actions, states))),
         (f"grid, {height} x {states // height}", np.stack(grid)),
@@ -47,27 +46,27 @@ def problems(
         yield (
             name,
             DeterministicProblem(
-                successor.astype(np.uint32), rewards, DISCOUNT, least, np.dtype(dtype)
+                successor.astype(np.uint32), rewards, DISCOUNT, residual_tolerance, np.dtype(dtype)
             ),
         )
 
 
 def seconds(device: cuda.GpuDevice, work: Callable[[], object], times: int) -> float:
-    """Of one piece of work, in the mean of several after a first one."""
+    """Return the mean time of several calls, after a first one."""
     work()
     device.arrays.cuda.Device().synchronize()
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(times):
         work()
     device.arrays.cuda.Device().synchronize()
-    return (time.perf_counter() - began) / times
+    return (time.perf_counter() - start) / times
 
 
-def sweep(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
-    """The speed of a sweep, against that of a copy."""
-    tables = GpuWorkspace(device, problem, bisimulation.order_by_predecessors(device, problem))
-    run = bisimulation.BisimulationIteration(tables)
-    size = problem.num_states * tables.pitch * problem.dtype.itemsize
+def measure_sweep(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
+    """Measure the bandwidth of a sweep, against that of a copy."""
+    workspace = GpuWorkspace(device, problem, bisimulation.order_by_predecessors(device, problem))
+    run = bisimulation.BisimulationIteration(workspace)
+    size = problem.num_states * workspace.pitch * problem.dtype.itemsize
     copy = 2 * size / seconds(device, lambda: device.arrays.copyto(run.backup, run.d), 5)
     one = seconds(device, run.sweep, 5)
     speed = (problem.num_actions + 1) * size / one
@@ -78,50 +77,53 @@ def sweep(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> N
     )
 
 
-def whole(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
-    """The time of a whole table, and that of fetching it."""
-    fetching = []
-    fetched = GpuWorkspace.fetch_matrix
+def measure_solve(device: cuda.GpuDevice, name: str, problem: DeterministicProblem) -> None:
+    """Measure the time of a whole solution, and of its transfer to the host."""
+    fetch_seconds = []
+    fetch_matrix = GpuWorkspace.fetch_matrix
 
-    def timed(self: GpuWorkspace, *given: object) -> object:
+    def fetch_timed(self: GpuWorkspace, *arguments: object) -> object:
         device.arrays.cuda.Device().synchronize()
-        began = time.perf_counter()
-        values = fetched(self, *given)
-        fetching.append(time.perf_counter() - began)
+        start = time.perf_counter()
+        values = fetch_matrix(self, *arguments)
+        fetch_seconds.append(time.perf_counter() - start)
         return values
 
-    GpuWorkspace.fetch_matrix = timed  # type: ignore[assignment,method-assign]
-    began = time.perf_counter()
-    table = (on_policy if problem.num_actions == 1 else bisimulation).solve(problem, device)
-    took = time.perf_counter() - began
-    GpuWorkspace.fetch_matrix = fetched  # type: ignore[method-assign]
-    error = bound_error(table.residual, table.largest, problem.discount)
-    how = ", ".join(f"{count:,} {what}" for what, count in table.details.items() if count and what in
-                    ("sweeps", "policies", "rounds", "levels"))  # fmt: skip
+    GpuWorkspace.fetch_matrix = fetch_timed  # type: ignore[assignment,method-assign]
+    start = time.perf_counter()
+    solution = (on_policy if problem.num_actions == 1 else bisimulation).solve(problem, device)
+    elapsed = time.perf_counter() - start
+    GpuWorkspace.fetch_matrix = fetch_matrix  # type: ignore[method-assign]
+    error = bound_error(solution.residual, solution.largest, problem.discount)
+    counted = ("sweeps", "evaluations", "rounds", "levels")
+    statistics = ", ".join(
+        f"{value:,} {name}" for name, value in solution.details.items() if value and name in counted
+    )
+    transfer = fetch_seconds[0]
     print(
-        f"{name}: {took - fetching[0]:.3f} s, and {fetching[0]:.2f} s to fetch the table; "
-        f"error {error:.1e} of {table.largest:.1f}; {how}",
+        f"{name}: {elapsed - transfer:.3f} s, and {transfer:.2f} s to fetch the matrix; "
+        f"error {error:.1e} of {solution.largest:.1f}; {statistics}",
         flush=True,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
-    parser.add_argument("--states", type=int, default=60_000, help="of tables in float32")
-    parser.add_argument("--double", type=int, default=20_000, help="of tables in float64")
-    given = parser.parse_args()
+    parser.add_argument("--states", type=int, default=60_000, help="for float32")
+    parser.add_argument("--double", type=int, default=20_000, help="for float64")
+    arguments = parser.parse_args()
     device = cuda.find_device()
-    print(f"{device.name}; {given.states:,} states in float32 to 1e-3")
-    for name, problem in problems(given.states, 1, "float32", 1e-3):
-        whole(device, f"d^pi, {name}, first", problem)
-        whole(device, f"d^pi, {name}", problem)
-    for name, problem in problems(given.states, ACTIONS, "float32", 1e-3):
-        sweep(device, f"d~, {name}", problem)
-        whole(device, f"d~, {name}", problem)
-    print(f"{given.double:,} states in float64 to 1e-6")
-    for name, problem in problems(given.double, ACTIONS, "float64", 1e-6):
-        sweep(device, f"d~, {name}", problem)
-        whole(device, f"d~, {name}", problem)
+    print(f"{device.name}; {arguments.states:,} states in float32 to 1e-3")
+    for name, problem in problems(arguments.states, 1, "float32", 1e-3):
+        measure_solve(device, f"d^pi, {name}, first", problem)
+        measure_solve(device, f"d^pi, {name}", problem)
+    for name, problem in problems(arguments.states, ACTIONS, "float32", 1e-3):
+        measure_sweep(device, f"d~, {name}", problem)
+        measure_solve(device, f"d~, {name}", problem)
+    print(f"{arguments.double:,} states in float64 to 1e-6")
+    for name, problem in problems(arguments.double, ACTIONS, "float64", 1e-6):
+        measure_sweep(device, f"d~, {name}", problem)
+        measure_solve(device, f"d~, {name}", problem)
 
 
 if __name__ == "__main__":

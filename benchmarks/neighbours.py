@@ -1,4 +1,4 @@
-"""Exact distances beside processes that keep every core busy: `python benchmarks/neighbours.py`.
+"""Exact distances while other processes occupy every core: `python benchmarks/neighbours.py`.
 
 Each distance is timed quiet and with one busy process per core, in turn, with the default number of
 threads. Fair scheduling alone costs a factor of 1.5 to 2. Prints JSON.
@@ -20,12 +20,17 @@ import numpy as np
 from bisimetric import exact, worlds
 
 ROUNDS, REPEAT = 3, 3
-SETTINGS = ("NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+THREAD_VARIABLES = (
+    "NUMBA_NUM_THREADS",
+    "NUMBA_THREADING_LAYER",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+)
 """Environment variables that would change the default."""
 
 
 def distances() -> dict[str, Callable[[], object]]:
-    """One distance of each kind on some hundred states."""
+    """Return one distance of each kind on some hundred states."""
     mdp = worlds.load("random", states=600, discount=0.99)
     small = worlds.load("random", states=200, discount=0.99)
     policy = np.random.default_rng(0).integers(4, size=600)
@@ -41,10 +46,10 @@ def distances() -> dict[str, Callable[[], object]]:
 
 
 @contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes that compute until the end."""
+def busy(num_processes: int) -> Iterator[None]:
+    """Run busy processes."""
     loop = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(loop) for _ in range(count)]
+    processes = [subprocess.Popen(loop) for _ in range(num_processes)]
     try:
         time.sleep(0.2)
         yield
@@ -55,41 +60,43 @@ def busy(count: int) -> Iterator[None]:
 
 
 def times(work: Callable[[], object]) -> list[float]:
-    found = []
+    results = []
     for _ in range(REPEAT):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return found
+        results.append(time.perf_counter() - start)
+    return results
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """The medians of the quiet and of the busy times, in seconds, and the longest of the latter."""
+    """Return the medians of the quiet and of the busy times, in seconds, and the busy maximum."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    seen = {}
+    results = {}
     for name, work in distances().items():
         work()
-        quiet, beside = [], []
+        quiet_times, busy_times = [], []
         for _ in range(ROUNDS):
-            quiet += times(work)
+            quiet_times += times(work)
             with busy(cores or 1):
-                beside += times(work)
-        seen[name] = {
-            "quiet": statistics.median(quiet),
-            "busy": statistics.median(beside),
-            "longest": max(beside),
+                busy_times += times(work)
+        results[name] = {
+            "quiet": statistics.median(quiet_times),
+            "busy": statistics.median(busy_times),
+            "longest": max(busy_times),
         }
-    return seen
+    return results
 
 
 def run_alone() -> dict[str, dict[str, float]]:
-    """`measure` in a process of its own, without settings of threads in its environment."""
-    kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-    done = subprocess.run(
-        [sys.executable, __file__], env=kept, stdout=subprocess.PIPE, text=True, check=True
+    """Run `measure` in a separate process, without thread settings in its environment."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES
+    }
+    process_result = subprocess.run(
+        [sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
-    found: dict[str, dict[str, float]] = json.loads(done.stdout)
-    return found
+    results: dict[str, dict[str, float]] = json.loads(process_result.stdout)
+    return results
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Run it with the interpreter of an environment that holds `stormpy` 2 and NumPy. 
 `data`, `indices` and `indptr` of P (S * A, S) and `R` (S, A). Prints the least times of some runs
 as JSON: seconds to build the model from the arrays, seconds to minimise it, and the classes found.
 
-The model goes in as an uncompressed UMB archive, written to memory where the system has a folder
-for that: the quickest way in that stormpy has (its SparseMatrixBuilder takes about thrice as long).
+The model is passed as an uncompressed UMB archive, in a memory-backed folder if there is one: the
+fastest input of stormpy (its SparseMatrixBuilder takes about three times as long).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stormpy import transformations
 MEMORY = Path("/dev/shm")
 
 
-def archive(P: dict[str, Any], R: Any, path: Path) -> None:
+def write_archive(P: dict[str, Any], R: Any, path: Path) -> None:
     """Write the MDP as a UMB archive, with R as rewards of choices."""
     states, actions = R.shape
     double = {"type": "double", "size": 64}
@@ -73,16 +73,16 @@ def main() -> None:
         P = {name: stored[name] for name in ("data", "indices", "indptr")}
         R = stored["R"]
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    reading = storm_io.UmbImportOptions()
-    reading.build_state_valuations = False
+    import_options = storm_io.UmbImportOptions()
+    import_options.build_state_valuations = False
     build, minimise, classes = [], [], set()
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         path = Path(folder) / "mdp.umb"
         for _ in range(runs):
-            began = time.perf_counter()
-            archive(P, R, path)
-            model = stormpy.build_model_from_umb(path, options=reading)
-            build.append(time.perf_counter() - began)
+            start = time.perf_counter()
+            write_archive(P, R, path)
+            model = stormpy.build_model_from_umb(path, options=import_options)
+            build.append(time.perf_counter() - start)
             for by_signatures in (False, True):
                 options = transformations.BisimulationOptions()
                 options.bisimulation_type = transformations.BisimulationType.STRONG
@@ -90,9 +90,9 @@ def main() -> None:
                 options.preserve_all_rewards = True
                 options.state_label_preservation = transformations.StateLabelPreservation.NONE
                 options.prefer_signature_refinement = by_signatures
-                began = time.perf_counter()
+                start = time.perf_counter()
                 small = transformations.perform_bisimulation(model, [], options=options)
-                minimise.append(time.perf_counter() - began)
+                minimise.append(time.perf_counter() - start)
                 classes.add(int(small.nr_states))
     if len(classes) != 1:
         raise RuntimeError(f"stormpy finds {sorted(classes)} classes, by its two refinements")

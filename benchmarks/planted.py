@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 PARTS = 16
-"""Probabilities are whole multiples of 1 / (2 * PARTS), so that every sum of them is exact."""
+"""Probabilities are integer multiples of 1 / (2 * PARTS), so that every sum of them is exact."""
 
 
-class Planted(NamedTuple):
+class PlantedMDP(NamedTuple):
     """Transitions P (S * A, S), rewards R (S, A), and the class (S,) of each state."""
 
     P: sparse.csr_array
@@ -20,19 +20,21 @@ class Planted(NamedTuple):
     classes: NDArray[np.int64]
 
 
-def planted(states: int, classes: int, actions: int, successors: int, key: int) -> Planted:
-    """An MDP of `states` states that fall into exactly `classes` classes of two or more.
+def plant_classes(
+    states: int, classes: int, actions: int, successors: int, seed: int
+) -> PlantedMDP:
+    """Return an MDP with exactly `classes` bisimulation classes of two or more states.
 
-    A small MDP is drawn first, with rewards 0 and 1 and one state a class, and drawn anew while two
-    of its states are alike, be it only if actions are matched freely. Each large state copies one
-    of the small ones: its successors are drawn from their classes. Every row has `successors` of
-    them (2 or more), and in every second row of the small MDP the first class is reached through
-    two members, with shares drawn for each copy; so the rows of a class differ nearly always.
+    A small MDP is sampled first, with rewards 0 and 1 and one state per class, until no two of its
+    states are lax bisimilar. Each large state copies a small one, with successors sampled from
+    their classes. Every row has `successors` of them (2 or more), and in every second row of the
+    small MDP the first class is reached through two members, with probabilities sampled per copy;
+    so the rows of a class nearly always differ.
     """
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     while True:
         R = rng.integers(2, size=(classes, actions)).astype(np.float64)
-        ahead, parts = _rows(rng, classes * actions, classes, successors)
+        ahead, parts = _sample_rows(rng, classes * actions, classes, successors)
         if _all_differ(R, ahead.reshape(*R.shape, -1), parts.reshape(*R.shape, -1)):
             break
     own = rng.permutation(np.arange(states) % classes)
@@ -40,10 +42,10 @@ def planted(states: int, classes: int, actions: int, successors: int, key: int) 
     start = size.cumsum() - size
 
     rows = (own[:, None] * actions + np.arange(actions)).ravel()
-    wanted, weights = ahead[rows], 2 * parts[rows]
-    pick = rng.integers(size[wanted])
-    twice = wanted[:, 0] == wanted[:, 1]
-    first = wanted[twice, 0]
+    target, weights = ahead[rows], 2 * parts[rows]
+    pick = rng.integers(size[target])
+    twice = target[:, 0] == target[:, 1]
+    first = target[twice, 0]
     pick[twice, 1] = (pick[twice, 0] + rng.integers(1, size[first])) % size[first]
     both = weights[twice, 0]
     share = rng.integers(1, both)
@@ -51,21 +53,21 @@ def planted(states: int, classes: int, actions: int, successors: int, key: int) 
     P = sparse.csr_array(
         (
             weights.ravel() / (2 * PARTS),
-            members[start[wanted] + pick].ravel(),
+            members[start[target] + pick].ravel(),
             np.arange(len(rows) + 1) * successors,
         ),
         shape=(len(rows), states),
     )
     P.sort_indices()
-    return Planted(P, R[own], own)
+    return PlantedMDP(P, R[own], own)
 
 
-def _rows(
+def _sample_rows(
     rng: np.random.Generator, rows: int, classes: int, successors: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct classes (rows, successors) and their parts of PARTS.
+    """Sample distinct classes (rows, successors) and their weights, which sum to PARTS.
 
-    In every second row the second class is the first once more, and its part is 0.
+    In every second row the second class repeats the first, with weight 0.
     """
     ahead = rng.integers(classes, size=(rows, successors))
     while True:
@@ -83,11 +85,11 @@ def _rows(
 
 
 def _all_differ(R: NDArray[np.float64], ahead: NDArray[np.int64], parts: NDArray[np.int64]) -> bool:
-    """Whether no two states are lax bisimilar, by plain refinement in rounds."""
+    """Return whether no two states are lax bisimilar, by plain partition refinement."""
     labels, found = [0] * len(R), 1
     while True:
         number: dict[frozenset[object], int] = {}
-        fresh = []
+        refined = []
         for s in range(len(R)):
             moves = set()
             for reward, successors, shares in zip(R[s], ahead[s], parts[s], strict=True):
@@ -95,7 +97,7 @@ def _all_differ(R: NDArray[np.float64], ahead: NDArray[np.int64], parts: NDArray
                 for t, share in zip(successors.tolist(), shares.tolist(), strict=True):
                     mass[labels[t]] = mass.get(labels[t], 0) + share
                 moves.add((float(reward), frozenset(mass.items())))
-            fresh.append(number.setdefault(frozenset(moves), len(number)))
+            refined.append(number.setdefault(frozenset(moves), len(number)))
         if len(number) in (found, len(R)):
             return len(number) == len(R)
-        labels, found = fresh, len(number)
+        labels, found = refined, len(number)

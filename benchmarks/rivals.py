@@ -1,4 +1,4 @@
-"""What the library is measured against: the plain loop, and value iteration as fast as ours."""
+"""Baselines of the benchmarks: a plain loop, and compiled value iteration."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bisimetric.exact.deterministic import table_kernels
 
 
 def plain_loop(mdp: MDP, tol: float) -> list[list[float]]:
-    """d~ by the triple loop over states, states and actions, in plain Python on plain lists."""
+    """Compute d~ by the triple loop over states, states and actions, in plain Python."""
     successor, reward, discount = mdp.next_state.tolist(), mdp.R.tolist(), mdp.discount
     states, actions = range(mdp.num_states), range(mdp.num_actions)
     d = [[0.0 for _ in states] for _ in states]
     while True:
-        image = [[0.0 for _ in states] for _ in states]
+        backup = [[0.0 for _ in states] for _ in states]
         change = 0.0
         for s in states:
             for t in states:
@@ -29,22 +29,22 @@ def plain_loop(mdp: MDP, tol: float) -> list[list[float]]:
                     gap = abs(reward[s][a] - reward[t][a])
                     value = gap + discount * d[successor[s][a]][successor[t][a]]
                     best = max(best, value)
-                image[s][t] = best
+                backup[s][t] = best
                 change = max(change, best - d[s][t])
-        d = image
+        d = backup
         # From below, F(d) is within discount / (1 - discount) * change of the fixed point.
         if change * discount / (1 - discount) <= tol:
             return d
 
 
-def plain_updates(mdp: MDP, steps: int, key: int) -> list[list[float]]:
-    """Equation 3 of Castro (2020), one pair of transitions at a time, in plain Python on lists."""
+def plain_updates(mdp: MDP, steps: int, seed: int) -> list[list[float]]:
+    """Run equation 3 of Castro (2020), one pair of transitions at a time, in plain Python."""
     successor, reward, discount = mdp.next_state.tolist(), mdp.R.tolist(), mdp.discount
     states, actions = mdp.num_states, mdp.num_actions
     d = [[0.0] * states for _ in range(states)]
-    draw = random.Random(key).random
+    uniform = random.Random(seed).random
     for _ in range(steps):
-        a, s, t = int(draw() * actions), int(draw() * states), int(draw() * states)
+        a, s, t = int(uniform() * actions), int(uniform() * states), int(uniform() * states)
         gap = abs(reward[s][a] - reward[t][a])
         value = gap + discount * d[successor[s][a]][successor[t][a]]
         if value > d[s][t]:
@@ -53,55 +53,55 @@ def plain_updates(mdp: MDP, steps: int, key: int) -> list[list[float]]:
 
 
 @njit(parallel=True, cache=True)
-def _sweep_block(d, fresh, low, high, successor, reward, discount, change):  # type: ignore[no-untyped-def]
-    """`sweeps.bisimulation_block` without its book-keeping."""
+def _sweep_block(d, backup, low, high, successor, reward, discount, change):  # type: ignore[no-untyped-def]
+    """Run `table_kernels.sweep_bisimulation_block` without its statistics."""
     for i in prange(high - low):
         s = low + i
-        row = fresh[i]
+        row = backup[i]
         for a in range(successor.shape[0]):
-            ahead = d[successor[a, s]]
+            successor_row = d[successor[a, s]]
             own = reward[a, s]
             if a == 0:
                 for t in range(s):
-                    row[t] = abs(own - reward[a, t]) + discount * ahead[successor[a, t]]
+                    row[t] = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
             else:
                 for t in range(s):
-                    value = abs(own - reward[a, t]) + discount * ahead[successor[a, t]]
+                    value = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
                     row[t] = max(row[t], value)
-        most = 0.0
+        max_change = 0.0
         for t in range(s):
-            most = max(most, row[t] - d[s, t])
-        change[s] = most
+            max_change = max(max_change, row[t] - d[s, t])
+        change[s] = max_change
 
 
 def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
-    """Our own best sweep, again and again: in place, in alternating directions.
+    """Repeat our fastest sweep: in place, in alternating directions.
 
-    After each, the table and the largest change in it.
+    Yields the distance matrix and its largest change.
     """
     states = mdp.num_states
     successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
     reward = np.ascontiguousarray(mdp.R.T)
     d, change = np.zeros((states, states)), np.zeros(states)
     size = table_kernels.choose_block_size(states)
-    fresh = np.empty((size, states))
+    backup = np.empty((size, states))
     blocks = range(0, states, size)
     for backward in itertools.cycle((False, True)):
         for low in reversed(blocks) if backward else blocks:
             high = min(states, low + size)
-            _sweep_block(d, fresh, low, high, successor, reward, mdp.discount, change)
-            table_kernels.write_block(d, fresh, low, high)
+            _sweep_block(d, backup, low, high, successor, reward, mdp.discount, change)
+            table_kernels.write_block(d, backup, low, high)
         yield d, float(change.max())
 
 
 def value_iteration(mdp: MDP, tol: float) -> tuple[NDArray[np.float64], int]:
-    """d~ by sweeps alone, to the same proven error; the table and the number of sweeps."""
-    for number, (d, change) in enumerate(_sweeps(mdp), start=1):
+    """Compute d~ by sweeps alone, to the same proven error; return it with the sweeps."""
+    for num_sweeps, (d, change) in enumerate(_sweeps(mdp), start=1):
         if change / (1 - mdp.discount) <= tol:
-            return d, number
+            return d, num_sweeps
     raise AssertionError("unreachable")
 
 
-def chain_sweeps(mdp: MDP, count: int) -> NDArray[np.float64]:
-    """`count` plain sweeps of d^pi, for an MDP with one action."""
-    return next(itertools.islice(_sweeps(mdp), count - 1, None))[0]
+def chain_sweeps(mdp: MDP, num_sweeps: int) -> NDArray[np.float64]:
+    """Run plain sweeps of d^pi, for an MDP with one action."""
+    return next(itertools.islice(_sweeps(mdp), num_sweeps - 1, None))[0]

@@ -1,7 +1,7 @@
-"""Runs the benchmarks: `make bench`, or `python benchmarks/run.py [--write] [name ...]`.
+"""Run the benchmarks: `make bench`, or `python benchmarks/run.py [--write] [name ...]`.
 
-Every claim of speed is a ratio of two times taken in one run, after compilation. `--write` puts
-the table into benchmarks/README.md, with the machine that it ran on.
+Every speed-up is a ratio of two times of one run, after compilation. `--write` puts the results
+into benchmarks/README.md, with the machine that they were measured on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psutil
 
 import neighbours as busy_cores
 from bisimetric import MDP, exact, relation, sampled, worlds
-from planted import planted
+from planted import plant_classes
 from rivals import chain_sweeps, plain_loop, plain_updates, value_iteration
 
 TOL = 1e-6
@@ -32,24 +32,24 @@ PEERS = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 Row = tuple[str, str, str]
 
 
-def timed(work: Callable[[], object], repeat: int = 1) -> float:
-    """The least time of some runs, in seconds."""
+def measure_seconds(work: Callable[[], object], repeat: int = 1) -> float:
+    """Return the least time of some runs, in seconds."""
     times = []
     for _ in range(repeat):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 
 def small() -> Iterator[Row]:
     """The paper's 31 states against the plain triple loop."""
     mdp = worlds.load("mirrored-rooms", discount=0.99)
-    ours = timed(lambda: exact.bisimulation(mdp, tol=TOL), 200)
-    loop = timed(lambda: plain_loop(mdp, TOL))
+    ours = measure_seconds(lambda: exact.bisimulation(mdp, tol=TOL), 200)
+    loop = measure_seconds(lambda: plain_loop(mdp, TOL))
     yield (
         "d~, 31 states, against the plain triple loop on Python lists",
-        f"{loop / ours:,.0f} times faster (wanted: 5,000)",
+        f"{loop / ours:,.0f} times faster (target: 5,000)",
         f"{ours * 1e3:.2f} ms against {loop:.2f} s",
     )
 
@@ -59,27 +59,27 @@ def large() -> Iterator[Row]:
     for name, options in (("open-grid", {}), ("random", {"states": 3000})):
         mdp = worlds.load(name, discount=0.99, **options)
         d = exact.bisimulation(mdp, tol=TOL)
-        ours = timed(lambda mdp=mdp: exact.bisimulation(mdp, tol=TOL), 3)  # type: ignore[misc]
-        began = time.perf_counter()
-        table, sweeps = value_iteration(mdp, TOL)
-        rival = time.perf_counter() - began
-        if np.abs(table - d.values).max() > TOL + d.error:
-            raise RuntimeError(f"{name}: the two tables differ")
+        ours = measure_seconds(lambda mdp=mdp: exact.bisimulation(mdp, tol=TOL), 3)  # type: ignore[misc]
+        start = time.perf_counter()
+        values, sweeps = value_iteration(mdp, TOL)
+        rival = time.perf_counter() - start
+        if np.abs(values - d.values).max() > TOL + d.error:
+            raise RuntimeError(f"{name}: the two distances differ")
         yield (
             f"d~, {name}, {mdp.num_states:,} states, against value iteration",
-            f"{rival / ours:.1f} times faster (wanted: 20, hoped: 30)",
+            f"{rival / ours:.1f} times faster (target: 20)",
             f"{ours:.2f} s and {d.metadata['sweeps']} sweeps against {rival:.1f} s and {sweeps} "
-            f"sweeps; other keys, ours: {other_keys(name, options)}",
+            f"sweeps; other seeds, ours: {time_other_seeds(name, options)}",
         )
 
 
-def other_keys(name: str, options: dict[str, int]) -> str:
-    """How long our own solver takes on five more worlds of the family."""
+def time_other_seeds(name: str, options: dict[str, int]) -> str:
+    """Time our solver on five more MDPs of the family."""
     seconds = []
-    for key in range(1, 6):
-        mdp = worlds.load(name, discount=0.99, key=key, **options)
-        seconds.append(timed(lambda mdp=mdp: exact.bisimulation(mdp, tol=TOL)))  # type: ignore[misc]
-    return f"{min(seconds):.1f} to {max(seconds):.1f} s, {np.mean(seconds):.1f} s in the mean"
+    for seed in range(1, 6):
+        mdp = worlds.load(name, discount=0.99, seed=seed, **options)
+        seconds.append(measure_seconds(lambda mdp=mdp: exact.bisimulation(mdp, tol=TOL)))  # type: ignore[misc]
+    return f"{min(seconds):.1f} to {max(seconds):.1f} s, mean {np.mean(seconds):.1f} s"
 
 
 def on_policy() -> Iterator[Row]:
@@ -89,29 +89,29 @@ def on_policy() -> Iterator[Row]:
     chain = mdp.apply_policy(policy)
     chain_sweeps(chain, 1)
     exact.on_policy(mdp, policy, tol=TOL)
-    ours = timed(lambda: exact.on_policy(mdp, policy, tol=TOL), 3)
-    sweep = timed(lambda: chain_sweeps(chain, 10), 2) / 10
+    ours = measure_seconds(lambda: exact.on_policy(mdp, policy, tol=TOL), 3)
+    sweep = measure_seconds(lambda: chain_sweeps(chain, 10), 2) / 10
     yield (
         "d^pi, random, 10,000 states, against plain sweeps",
-        f"the time of {ours / sweep:.1f} sweeps (wanted: at most 40)",
+        f"the time of {ours / sweep:.1f} sweeps (target: at most 40)",
         f"{ours:.2f} s; a sweep takes {sweep:.3f} s",
     )
 
 
 def growth() -> Iterator[Row]:
-    """d~ of 1,000 to 10,000 random states: time, and the peak memory of a process of its own."""
+    """d~ of 1,000 to 10,000 random states: time and peak memory, in separate processes."""
     for states in (1_000, 2_000, 5_000, 10_000):
-        seen = measured(states, 1, 0.99)
+        seen = run_measurement(states, 1, 0.99)
         yield (
             f"d~, random, {states:,} states, error 1e-6",
-            f"{seen['seconds']:.1f} s, {seen['tables']:.2f} tables of memory (wanted: 3)",
-            f"{seen['peak'] / 2**20:,.0f} MiB, a table is {seen['table'] / 2**20:,.0f} MiB; "
+            f"{seen['seconds']:.1f} s, {seen['matrices']:.2f} matrices of memory (target: 3)",
+            f"{seen['peak'] / 2**20:,.0f} MiB, a matrix is {seen['matrix'] / 2**20:,.0f} MiB; "
             f"{seen['sweeps']} sweeps; error {seen['error']:.1g}",
         )
 
 
-def measured(states: int, successors: int, discount: float) -> dict[str, float]:
-    """Time and memory of d~ on a random MDP, in a process of its own."""
+def run_measurement(states: int, successors: int, discount: float) -> dict[str, float]:
+    """Measure time and memory of d~ on a random MDP, in a separate process."""
     options = [str(states), str(successors), str(discount)]
     done = subprocess.run(
         [sys.executable, __file__, "--measure", *options],
@@ -124,50 +124,50 @@ def measured(states: int, successors: int, discount: float) -> dict[str, float]:
 
 
 def measure(states: int, successors: int, discount: float) -> None:
-    """One run of `measured`, as JSON; memory is counted above that of the compiled library."""
+    """Print one measurement as JSON; memory is counted above that of the compiled library."""
     options = {"successors": successors, "discount": discount}
     exact.bisimulation(worlds.load("random", states=300 if successors == 1 else 20, **options))
     mdp = worlds.load("random", states=states, **options)
     before = psutil.Process().memory_info().rss
-    began = time.perf_counter()
+    start = time.perf_counter()
     d = exact.bisimulation(mdp, tol=TOL)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     peak = peak_memory() - before
-    table = d.values.nbytes
+    matrix = d.values.nbytes
     rounds = {key: d.metadata[key] for key in ("sweeps", "rounds") if key in d.metadata}
-    found = {"seconds": seconds, "peak": peak, "table": table, "tables": peak / table}
+    found = {"seconds": seconds, "peak": peak, "matrix": matrix, "matrices": peak / matrix}
     print(json.dumps({**found, **rounds, "error": d.error}))
 
 
 def peak_memory() -> int:
-    """The most memory that this process has had, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage counts the parent's memory in, from before the exec
+    if status.exists():  # getrusage includes the memory of the parent before exec
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def relations() -> Iterator[Row]:
-    """The classes of a million states, planted and found again."""
+    """Recover the planted classes of a million states."""
     rng = np.random.default_rng(0)
-    seed = worlds.load("random", states=1_000)
+    small_mdp = worlds.load("random", states=1_000)
     copies = rng.permutation(np.arange(1_000_000) % 1_000)
     members = np.argsort(copies, kind="stable").reshape(1_000, 1_000)
-    wanted = seed.next_state[copies]
-    successor = members[wanted, rng.integers(1_000, size=wanted.shape)]
-    mdp = MDP.deterministic(successor, seed.R[copies] > 0.5, discount=0.99)
+    successor_class = small_mdp.next_state[copies]
+    successor = members[successor_class, rng.integers(1_000, size=successor_class.shape)]
+    mdp = MDP.deterministic(successor, small_mdp.R[copies] > 0.5, discount=0.99)
     planted = relation.bisimulation(
-        MDP.deterministic(seed.next_state, seed.R > 0.5, discount=0.99)
+        MDP.deterministic(small_mdp.next_state, small_mdp.R > 0.5, discount=0.99)
     )[copies]
     for kind in (relation.bisimulation, relation.lax):
         labels = kind(mdp)
-        seconds = timed(lambda kind=kind: kind(mdp))  # type: ignore[misc]
+        seconds = measure_seconds(lambda kind=kind: kind(mdp))  # type: ignore[misc]
         both = len(np.unique(labels * (planted.max() + 1) + planted))
-        exactly = both == labels.max() + 1 == planted.max() + 1
+        is_exact = both == labels.max() + 1 == planted.max() + 1
         yield (
             f"relation.{kind.__name__}, 1,000,000 states, 4 actions",
             f"{seconds:.1f} s",
-            f"{labels.max() + 1:,} classes, the planted ones: {'yes' if exactly else 'no'}",
+            f"{labels.max() + 1:,} classes, the planted ones: {'yes' if is_exact else 'no'}",
         )
 
 
@@ -175,7 +175,7 @@ def chain() -> Iterator[Row]:
     """d~ of a random chain against POT on every pair."""
     mdp = worlds.load("random", states=80, actions=1, successors=8, discount=0.9)
     d = exact.bisimulation(mdp, tol=TOL)
-    ours = timed(lambda: exact.bisimulation(mdp, tol=TOL), 20)
+    ours = measure_seconds(lambda: exact.bisimulation(mdp, tol=TOL), 20)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.npz"
         successors, shares = mdp.P.indices.reshape(80, 8), mdp.P.data.reshape(80, 8)
@@ -183,59 +183,59 @@ def chain() -> Iterator[Row]:
         seen = peer("peers_pot.py", str(path), str(TOL))
         gap = np.abs(np.load(path.with_suffix(".pot.npy")) - d.values).max()
     if gap > TOL + d.error:
-        raise RuntimeError(f"the two tables differ by {gap}")
+        raise RuntimeError(f"the two distances differ by {gap}")
     yield (
         "d~, random chain, 80 states with 8 successors, against `ot.emd2` on every pair",
-        f"{seen['seconds'] / ours:,.0f} times faster (wanted: 300)",
-        f"{ours * 1e3:.0f} ms and {d.metadata['rounds']} rounds against {seen['seconds']:.0f} s and "
-        f"{seen['sweeps']} sweeps, {seen['call']:.0f} microseconds a call",
+        f"{seen['seconds'] / ours:,.0f} times faster (target: 300)",
+        f"{ours * 1e3:.0f} ms and {d.metadata['rounds']} rounds against {seen['seconds']:.0f} s "
+        f"and {seen['sweeps']} sweeps, {seen['call']:.0f} microseconds per call",
     )
 
 
-def branching() -> Iterator[Row]:
+def stochastic() -> Iterator[Row]:
     """d~ of 50 to 2,000 random states with 4 actions and 5 successors."""
     for states in (50, 100, 200, 500, 1_000, 2_000):
-        seen = measured(states, 5, 0.9)
+        seen = run_measurement(states, 5, 0.9)
         yield (
             f"d~, random, {states:,} states, 4 actions, 5 successors, error 1e-6",
             f"{seen['seconds']:.2g} s",
-            f"{seen['peak'] / 2**20:,.0f} MiB, a table is {seen['table'] / 2**20:,.1f} MiB; "
+            f"{seen['peak'] / 2**20:,.0f} MiB, a matrix is {seen['matrix'] / 2**20:,.1f} MiB; "
             f"{seen['rounds']} rounds; error {seen['error']:.1g}",
         )
 
 
 def lumping() -> Iterator[Row]:
     """The classes of a planted stochastic MDP against stormpy."""
-    made = planted(100_000, 2_000, 4, 3, key=0)
+    mdp = plant_classes(100_000, 2_000, 4, 3, seed=0)
     relation.bisimulation(worlds.load("random", states=10, successors=2))
 
     def ours() -> None:
-        relation.bisimulation(MDP(made.P, made.R, 0.9))
+        relation.bisimulation(MDP(mdp.P, mdp.R, 0.9))
 
-    seconds = timed(ours, 5)
-    labels = relation.bisimulation(MDP(made.P, made.R, 0.9))
-    both = len(np.unique(labels * (made.classes.max() + 1) + made.classes))
-    exactly = both == labels.max() + 1 == made.classes.max() + 1
+    seconds = measure_seconds(ours, 5)
+    labels = relation.bisimulation(MDP(mdp.P, mdp.R, 0.9))
+    both = len(np.unique(labels * (mdp.classes.max() + 1) + mdp.classes))
+    is_exact = both == labels.max() + 1 == mdp.classes.max() + 1
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mdp.npz"
-        P = made.P
-        np.savez(path, R=made.R, data=P.data, indices=P.indices, indptr=P.indptr)
+        P = mdp.P
+        np.savez(path, R=mdp.R, data=P.data, indices=P.indices, indptr=P.indptr)
         seen = peer("peers_stormpy.py", str(path), "5")
     rival = seen["seconds_build"] + seen["seconds_minimise"]
     yield (
-        f"relation.bisimulation, 100,000 states, {made.P.nnz:,} transitions, against stormpy",
-        f"{rival / seconds:.1f} times faster (wanted: not slower)",
+        f"relation.bisimulation, 100,000 states, {mdp.P.nnz:,} transitions, against stormpy",
+        f"{rival / seconds:.1f} times faster (target: not slower)",
         f"{seconds:.2f} s against {seen['seconds_build']:.2f} s to build and "
         f"{seen['seconds_minimise']:.2f} s to minimise; {labels.max() + 1:,} classes, the planted "
-        f"ones: {'yes' if exactly else 'no'}, stormpy's: {seen['classes']:,}",
+        f"ones: {'yes' if is_exact else 'no'}, stormpy's: {seen['classes']:,}",
     )
 
 
 def query() -> Iterator[Row]:
-    """One pair of a million states, explored no further than the discount asks for."""
+    """One pair of a million states, explored to the depth that the discount requires."""
     mdp = worlds.load("open-grid", rows=1_000, columns=1_000, obstacles=0.0, discount=0.9)
-    answer = exact.bisimulation(mdp, pairs=[(0, 5)], tol=TOL)
-    seconds = timed(lambda: exact.bisimulation(mdp, pairs=[(0, 5)], tol=TOL), 5)
+    answer = exact.query(mdp, [(0, 5)], tol=TOL)
+    seconds = measure_seconds(lambda: exact.query(mdp, [(0, 5)], tol=TOL), 5)
     yield (
         "d~ of one pair, open-grid, 1,000,000 states, 4 actions, error 1e-6",
         f"{seconds:.2g} s",
@@ -244,9 +244,9 @@ def query() -> Iterator[Row]:
 
 
 def sampling() -> Iterator[Row]:
-    """Updates a second of the sampled algorithm on 1,000 states, against a plain loop."""
+    """Updates per second of the sampled algorithm on 1,000 states, against a plain loop."""
     mdp = worlds.load("random", states=1_000, discount=0.99)
-    loop = 2_000_000 / timed(lambda: plain_updates(mdp, 2_000_000, 0))
+    loop = 2_000_000 / measure_seconds(lambda: plain_updates(mdp, 2_000_000, 0))
     for sampler in (
         sampled.Uniform(),
         sampled.AllActions(),
@@ -256,13 +256,13 @@ def sampling() -> Iterator[Row]:
         run = sampled.SampledRun("bisimulation", mdp, sampler=sampler)
         run.advance(1_000)
         steps = 1_000_000 if isinstance(sampler, sampled.Prioritised) else 20_000_000
-        ours = steps / timed(lambda run=run, steps=steps: run.advance(steps), 3)  # type: ignore[misc]
-        wanted = " (wanted: 20 million, 30 times)" if isinstance(sampler, sampled.Uniform) else ""
+        ours = steps / measure_seconds(lambda run=run, steps=steps: run.advance(steps), 3)  # type: ignore[misc]
+        target = " (target: 20 million, 30 times)" if isinstance(sampler, sampled.Uniform) else ""
         yield (
             f"sampled.bisimulation, {type(sampler).__name__}, 1,000 states, 4 actions",
-            f"{ours / 1e6:.2g} million updates a second, {ours / loop:.2g} times a plain loop's"
-            f"{wanted}",
-            f"the loop: {loop / 1e6:.2g} million a second",
+            f"{ours / 1e6:.2g} million updates per second, {ours / loop:.2g} times a plain loop's"
+            f"{target}",
+            f"the loop: {loop / 1e6:.2g} million per second",
         )
 
 
@@ -271,14 +271,14 @@ def neighbours() -> Iterator[Row]:
     for name, seen in busy_cores.run_alone().items():
         yield (
             f"{name}, beside one busy process per core",
-            f"{seen['busy'] / seen['quiet']:.1f} times the quiet time (wanted: at most 3)",
-            f"{seen['busy']:.2g} s against {seen['quiet']:.2g} s, medians; the longest "
+            f"{seen['busy'] / seen['quiet']:.1f} times the quiet time (target: at most 3)",
+            f"{seen['busy']:.2g} s against {seen['quiet']:.2g} s, medians; maximum "
             f"{seen['longest']:.2g} s",
         )
 
 
 def peer(script: str, *arguments: str) -> dict[str, float]:
-    """What a script prints that runs in the environment of the peers."""
+    """Run a script in the environment of the peers; return the JSON that it prints."""
     if not PEERS.exists():
         raise SystemExit("the peers are not installed: run this as `make bench`.")
     path = Path(__file__).with_name(script)
@@ -294,7 +294,7 @@ BENCHMARKS = {
     "growth": growth,
     "relations": relations,
     "chain": chain,
-    "branching": branching,
+    "stochastic": stochastic,
     "lumping": lumping,
     "query": query,
     "sampling": sampling,
@@ -318,20 +318,20 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="name")
-    parser.add_argument("--write", action="store_true", help="put the table into the README")
+    parser.add_argument("--write", action="store_true", help="write the results to the README")
     parser.add_argument("--measure", nargs=3, type=float, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.measure:
-        states, successors, discount = given.measure
+    arguments = parser.parse_args()
+    if arguments.measure:
+        states, successors, discount = arguments.measure
         measure(int(states), int(successors), discount)
         return
-    lines = [f"Machine: {machine()}.", "", "| what | result | seen |", "|---|---|---|"]
+    lines = [f"Machine: {machine()}.", "", "| what | result | measurements |", "|---|---|---|"]
     print(*lines, sep="\n", flush=True)
-    for name in given.names or BENCHMARKS:
+    for name in arguments.names or BENCHMARKS:
         for row in BENCHMARKS[name]():
             lines.append("| " + " | ".join(row) + " |")
             print(lines[-1], flush=True)
-    if given.write:
+    if arguments.write:
         page = Path(__file__).with_name("README.md")
         head, mark, _ = page.read_text().partition("<!-- results -->\n")
         page.write_text(head + mark + "\n".join(lines) + "\n")

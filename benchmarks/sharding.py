@@ -1,11 +1,11 @@
-"""What a sweep of a sharded table costs: `python benchmarks/sharding.py`, in 1, 2 and 4 processes.
+"""Time sharded sweeps in 1, 2 and 4 processes: `python benchmarks/sharding.py`.
 
 Prints, for random and grid-like successors, the seconds of the best sweep, the rows that a process
-receives for it, and what the model of `exact.sharded.cost` says once its two rates are fitted to
-all of them. Processes that share a core take turns: their seconds are divided by those.
+receives for it, and the estimate of `exact.sharded.cost` with its two bandwidths fitted to all of
+them. Seconds are divided by the number of processes per core.
 
-`python benchmarks/sharding.py 60000` times one device alone, the best there is: on an H200 that is
-the rate `passed` of `cost.H200`.
+`python benchmarks/sharding.py 60000` times the best single device: on an H200 that is
+`sweep_bandwidth` of `cost.H200`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def world(name: str, states: int) -> Any:
     return worlds.load("open-grid", discount=0.99, **options)
 
 
-def timed(group: Any, name: str, states: int) -> dict[str, Any]:
-    """Times the sweeps of one table."""
+def time_sweeps(group: Any, name: str, states: int) -> dict[str, Any]:
+    """Time the sweeps of one matrix."""
     import jax
 
     from bisimetric.exact._request import build_request
@@ -48,61 +48,61 @@ def timed(group: Any, name: str, states: int) -> dict[str, Any]:
     from bisimetric.exact.sharded.layout import build_problem
     from bisimetric.exact.sharded.solver import ShardedRun
 
-    wanted = build_request("bisimulation", None, "float32")
-    problem = build_problem(wanted, world(name, states))
-    split = choose_layout(group, problem.num_states, wanted.dtype)
-    run = ShardedRun(group, split, problem, None)
-    steps, plan = run.kernels, plan_exchange(problem.successor, split, group.own)
-    orders = steps.place_plan(plan)
-    successor, R = steps.replicate(problem.successor), steps.replicate(problem.reward)
+    request = build_request("bisimulation", None, "float32")
+    problem = build_problem(request, world(name, states))
+    layout = choose_layout(group, problem.num_states, request.dtype)
+    run = ShardedRun(group, layout, problem, None)
+    kernels, plan = run.kernels, plan_exchange(problem.successor, layout, group.local_devices)
+    device_plan = kernels.place_plan(plan)
+    successor, R = kernels.replicate(problem.successor), kernels.replicate(problem.reward)
     seconds = []
     for _ in range(SWEEPS + 1):
-        began = time.perf_counter()
-        run.buffer = steps.sweep(run.d, run.buffer, orders, successor, R)
-        run.buffer, run.d, _ = steps.finish_sweep(
+        start = time.perf_counter()
+        run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R)
+        run.buffer, run.d, _ = kernels.finish_sweep(
             run.d, run.buffer, locate=False, checkpoint_due=False
         )
         jax.block_until_ready((run.d, run.buffer))
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return {
         "world": name,
         "states": problem.num_states,
-        "processes": group.count,
+        "processes": group.num_processes,
         "seconds": min(seconds[1:]),
         "received": plan.max_received_rows,
     }
 
 
 def child(folder: Path) -> None:
-    """All tables, in one of several processes."""
+    """Time all matrices in one of several processes."""
     import jax
 
     from bisimetric.exact.sharded.process_group import create_process_group
 
     group = create_process_group()
     with jax.enable_x64(True):
-        rows = [timed(group, name, states) for name in ("random", "grid") for states in SIZES]
+        rows = [time_sweeps(group, name, states) for name in ("random", "grid") for states in SIZES]
     if group.rank == 0:
         (folder / f"{group.num_processes}.json").write_text(json.dumps(rows))
 
 
-def here(states: int) -> None:
-    """The rate of one device, the best there is here, with random successors."""
+def time_device(states: int) -> None:
+    """Print the sweep bandwidth of one device with random successors."""
     import jax
 
     from bisimetric.exact.sharded.process_group import create_process_group
 
     with jax.enable_x64(True):
-        row = timed(create_process_group(), "random", states)
+        row = time_sweeps(create_process_group(), "random", states)
     unit = Machine(1.0, 1.0, 1.0, 1, np.inf, 0.0)
     rate = estimate_cost(row["states"], ACTIONS, 1, machine=unit).compute_seconds / row["seconds"]
-    print(f"{row['states']:,} states: {row['seconds']:.4f} s a sweep, {rate / 1e9:.1f} GB/s passed")
+    print(f"{row['states']:,} states: {row['seconds']:.4f} s per sweep, {rate / 1e9:.1f} GB/s")
 
 
-def measured(row: dict[str, Any]) -> SweepTiming:
-    """What a process of its own core would have taken."""
-    turns = max(1.0, row["processes"] / (os.cpu_count() or 1))
-    seconds = row["seconds"] / turns
+def build_timing(row: dict[str, Any]) -> SweepTiming:
+    """Divide the seconds by the processes per core."""
+    per_core = max(1.0, row["processes"] / (os.cpu_count() or 1))
+    seconds = row["seconds"] / per_core
     return SweepTiming(row["states"], ACTIONS, row["processes"], row["received"], seconds)
 
 
@@ -115,30 +115,30 @@ def main() -> None:
             if launch(["python", __file__, "child", folder], count):
                 raise SystemExit(f"the run with {count} processes failed")
             rows += json.loads(Path(folder, f"{count}.json").read_text())
-    rates = fit_bandwidths([measured(row) for row in rows])
-    here = Machine(rates[0], rates[1], rates[1], 1, np.inf, 0.0)
-    print("| successors | states | processes | rows received | seconds a sweep | by the model |")
+    rates = fit_bandwidths([build_timing(row) for row in rows])
+    machine = Machine(rates[0], rates[1], rates[1], 1, np.inf, 0.0)
+    print("| successors | states | processes | received rows | seconds per sweep | by the model |")
     print("|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (row["world"], row["states"], row["processes"])):
-        each = measured(row)
-        told = estimate_cost(
-            each.num_states,
+        timing = build_timing(row)
+        estimate = estimate_cost(
+            timing.num_states,
             ACTIONS,
-            each.num_devices,
-            received_rows=each.received_rows,
-            machine=here,
+            timing.num_devices,
+            received_rows=timing.received_rows,
+            machine=machine,
         ).sweep_seconds
         print(
             f"| {row['world']} | {row['states']:,} | {row['processes']} | {row['received']:,} | "
-            f"{row['seconds']:.3f} | {told * row['seconds'] / each.seconds:.3f} |"
+            f"{row['seconds']:.3f} | {estimate * row['seconds'] / timing.seconds:.3f} |"
         )
-    print(f"\n{rates[0] / 1e9:.2f} GB/s passed over, {rates[1] / 1e9:.2f} GB/s received")
+    print(f"\n{rates[0] / 1e9:.2f} GB/s sweep bandwidth, {rates[1] / 1e9:.2f} GB/s link bandwidth")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
         child(Path(sys.argv[2]))
     elif sys.argv[1:]:
-        here(int(sys.argv[1]))
+        time_device(int(sys.argv[1]))
     else:
         main()

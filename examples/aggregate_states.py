@@ -1,8 +1,8 @@
-"""Fewer states: merged by distance, what is promised of them and what they lose.
+"""State aggregation by distance: the regret of the lifted policy and its bound.
 
-On the paper's 31 states, and on 186: each cell six times, with rewards that differ a little. Writes
-aggregate.png. Run it with `python examples/aggregate_states.py`; `--full` tries all rules and all
-numbers of classes, in half a minute, and makes the figure of docs/uses/aggregate.md.
+On the paper's 31 states, and on 186: six copies of each cell, with slightly different rewards.
+Writes aggregate.png. Run it with `python examples/aggregate_states.py`; `--full` tries all rules
+and all numbers of classes, in half a minute, and draws the figure of docs/uses/aggregate.md.
 """
 
 import sys
@@ -17,12 +17,12 @@ FULL = "--full" in sys.argv
 RULES: tuple[ClusteringRule, ...] = ("incremental", "complete", "medoids")
 
 
-def repeated(mdp: MDP, times: int, noise: float, key: int = 0) -> MDP:
-    """Every state `times` over: a move leads to any copy, a reward is off by up to `noise`."""
-    random = np.random.default_rng(key)
+def copy_states(mdp: MDP, times: int, noise: float, seed: int = 0) -> MDP:
+    """Copy every state `times` times; moves lead to any copy, rewards differ by up to `noise`."""
+    rng = np.random.default_rng(seed)
     shape = (mdp.num_states, times, mdp.num_actions)
-    successors = times * mdp.next_state[:, None, :] + random.integers(0, times, shape)
-    rewards = mdp.R[:, None, :] + noise * random.uniform(-1, 1, shape)
+    successors = times * mdp.next_state[:, None, :] + rng.integers(0, times, shape)
+    rewards = mdp.R[:, None, :] + noise * rng.uniform(-1, 1, shape)
     flat = (mdp.num_states * times, mdp.num_actions)
     positions = np.repeat(np.asarray(mdp.positions), times, axis=0)
     return MDP.deterministic(
@@ -30,8 +30,8 @@ def repeated(mdp: MDP, times: int, noise: float, key: int = 0) -> MDP:
     )
 
 
-def distances(mdp: MDP) -> dict[str, Any]:
-    """Three that know how states behave, and one that knows only where they lie."""
+def compute_distances(mdp: MDP) -> dict[str, Any]:
+    """Compute three behavioural distances, and the Manhattan distance as a baseline."""
     return {
         "d~": exact.bisimulation(mdp),
         "d_lax": exact.lax(mdp),
@@ -41,25 +41,25 @@ def distances(mdp: MDP) -> dict[str, Any]:
 
 
 rooms = worlds.load("mirrored-rooms", discount=0.99)
-known = distances(rooms)
+distances = compute_distances(rooms)
 print("31 states in 11 classes by d_lax, complete linkage:")
-print(uses.aggregate(rooms, known["d_lax"], clusters=11, rule="complete"))
+print(uses.aggregate(rooms, distances["d_lax"], clusters=11, rule="complete"))
 panels = {}
 for rule in RULES if FULL else RULES[1:2]:
-    curve = uses.aggregation_curve(rooms, known, rule=rule)
+    curve = uses.aggregation_curve(rooms, distances, rule=rule)
     print(f"\n{rule}:\n{curve}")
     if rule == "complete":
         panels["31 states, discount 0.99"] = curve
 
-many = repeated(worlds.load("mirrored-rooms", discount=0.9), 6, noise=1e-4)
+many = copy_states(worlds.load("mirrored-rooms", discount=0.9), 6, noise=1e-4)
 counts = range(1, 187) if FULL else (1, 4, 31, 93, 186)
-curve = uses.aggregation_curve(many, distances(many), clusters=counts, rule="complete")
-panels["each cell 6 times, rewards off by up to 0.0001, discount 0.9"] = curve
+curve = uses.aggregation_curve(many, compute_distances(many), clusters=counts, rule="complete")
+panels["6 copies per cell, rewards differ by up to 0.0001, discount 0.9"] = curve
 print(f"\n{many.num_states} states, complete:\n{curve}")
-for name, found in curve.aggregations.items():
-    print(f"{name}: {next(each for each in found if len(each) >= 31)!r}")
+for name, aggregations in curve.aggregations.items():
+    print(f"{name}: {next(each for each in aggregations if len(each) >= 31)!r}")
 
-title = "What the policy of the classes loses (complete linkage)"
+title = "Regret of the lifted policy (complete linkage)"
 figure = views.plot_aggregation_curve(panels, title=title)
 views.save_figure(figure, "aggregate.png")
 print("saved aggregate.png")

@@ -1,7 +1,7 @@
-"""Distances of steps that keep coming: kept in a file, gone on with later; writes cliff-run.npz.
+"""Distances from a stream of transitions, with checkpoints; writes cliff-run.npz.
 
-Someone walks along a cliff for ever. For every step that arrives, 20 pairs of those seen so far are
-compared, the most telling ones first. Needs `pip install 'bisimetric[worlds]'`. Run it with
+A random walk on CliffWalking never ends. Per transition, 20 pairs of those seen so far are sampled
+by priority. Needs `pip install 'bisimetric[worlds]'`. Run it with
 `python examples/endless_stream.py`.
 """
 
@@ -9,7 +9,7 @@ from bisimetric import datasets, sampled
 
 for day, pairs in enumerate((50_000, 100_000, 400_000)):
     d = sampled.bisimulation(
-        # Another key each day: the same one would take the same steps again.
+        # Another seed per day: the same one would repeat the same steps.
         datasets.stream("CliffWalking-v1", chunk_size=500, seed=day),
         discount=0.9,
         sampler=sampled.Prioritised(),
@@ -22,5 +22,5 @@ for day, pairs in enumerate((50_000, 100_000, 400_000)):
     print(f"day {day + 1}, {pairs:,} pairs so far: {d}")
     print(f"  d~ of the two ends of the ledge lies between {lower:.2f} and {upper:.2f}")
 
-# From the left end one may fall off the cliff for ever; from the right end one goes home.
+# From the left end one may fall off the cliff repeatedly; from the right end one reaches the goal.
 print(d.explain("2,0", "2,11"))

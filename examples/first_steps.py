@@ -1,4 +1,4 @@
-"""From a world to a distance: how far apart are the two goals of the paper's grid, and why?
+"""From an MDP to a distance: how far apart are the two goals of the paper's grid, and why?
 
 Run it with `python examples/first_steps.py`.
 """

@@ -1,4 +1,4 @@
-"""A few distances in an MDP with infinitely many states, which nobody ever lists.
+"""Query distances in an implicit MDP with infinitely many states, which are never enumerated.
 
 A shop has a stock of any size. Each day it orders one item or waits; with probability 1/2 a
 customer takes one. Storing costs money, up to ten items. Run it with
@@ -9,7 +9,7 @@ from bisimetric import ImplicitMDP, exact
 
 
 def day(stock: int, action: str) -> tuple[float, dict[int, float]]:
-    """The expected reward of a day, and the stock of the next one."""
+    """Return the expected reward of a day, and the distribution of the next stock."""
     offered = stock + (action == "order")
     reward = 0.5 * (offered > 0) - 0.02 * min(stock, 10) - 0.3 * (action == "order")
     if offered == 0:
@@ -21,12 +21,10 @@ shop = ImplicitMDP(day, actions=("order", "wait"), discount=0.8, reward_range=(-
 print(shop)
 
 pairs = [(0, 1), (0, 3), (8, 9), (10**9, 10**12)]
-d = exact.bisimulation(shop, pairs=pairs, tol=1e-3)
-print(
-    f"{d.num_explored:,} pairs were explored, and no distance is wrong by more than {d.error:.1e}:"
-)
+d = exact.query(shop, pairs, tol=1e-3)
+print(f"{d.num_explored:,} pairs were explored; every distance is proven to {d.error:.1e}:")
 for s, t in pairs:
     print(f"d~ of {s:,} and {t:,} items is {d(s, t):.3f}")
 
-waiting = exact.on_policy(shop, lambda stock: "wait", pairs=pairs, tol=1e-3)
-print(f"to a shop that only waits, 3 items are worth at most {waiting(0, 3):.3f} more than none")
+waiting = exact.query(shop, pairs, kind="on_policy", policy=lambda stock: "wait", tol=1e-3)
+print(f"under the policy that always waits, d^pi of 0 and 3 items is {waiting(0, 3):.3f}")

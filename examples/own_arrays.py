@@ -1,4 +1,4 @@
-"""An MDP from your own arrays: which states behave alike, and how far apart are the others?
+"""An MDP from your own arrays: which states are bisimilar, and how far apart are the others?
 
 A machine with five conditions and two actions. Run it with `python examples/own_arrays.py`.
 """
@@ -15,8 +15,8 @@ mdp = MDP.deterministic(next_state, rewards, discount=0.9, names=names, actions=
 
 labels = relation.bisimulation(mdp)
 for label in range(labels.max() + 1):
-    alike = [mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)]
-    print(f"class {label}: {', '.join(alike)}")
+    members = [mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)]
+    print(f"class {label}: {', '.join(members)}")
 
 d = exact.bisimulation(mdp)
 print(f"distances, each proven to {d.error:.1e}:")

@@ -1,7 +1,7 @@
-"""The best policy of two small rooms, carried to two large ones: writes transfer.png.
+"""Transfer the optimal policy of two small rooms to two large ones: writes transfer.png.
 
 Run it with `python examples/transfer_policy.py`. Every rule is tried with both distances; the
-picture shows the source, the nearest rule, and the optimistic one.
+figure shows the source, the nearest rule, and the optimistic one.
 """
 
 from bisimetric import exact, uses, views, worlds
@@ -25,29 +25,29 @@ LARGE = """
 """
 
 source, target = worlds.grid(SMALL, discount=0.9), worlds.grid(LARGE, discount=0.9)
-pair = uses.disjoint_union(source, target)
-print(f"together: {pair}")
+union = uses.disjoint_union(source, target)
+print(f"disjoint union: {union}")
 
-found = {}
-print("distance      rule         promised   largest loss   mean loss")
-for d in (exact.lax(pair), exact.bisimulation(pair)):
+results = {}
+print("distance      rule            bound largest regret mean regret")
+for d in (exact.lax(union), exact.bisimulation(union)):
     for rule in ("nearest", "pessimistic", "hopeful", "optimistic"):
-        carried = uses.transfer(source, target, d, rule=rule, proof=True)
-        found[d.kind, rule] = carried
-        numbers = (carried.max_regret_bound, carried.max_regret, carried.regret.mean())
+        result = uses.transfer(source, target, d, rule=rule, proof=True)
+        results[d.kind, rule] = result
+        numbers = (result.max_regret_bound, result.max_regret, result.regret.mean())
         print("{:<13} {:<12} {:8.3f} {:14.3f} {:11.3f}".format(d.kind, rule, *numbers))
 
-random = found["lax", "optimistic"].random_regret
-print(f"any action, equally likely {random.max():25.3f} {random.mean():11.3f}")
-print(f"no policy loses more than  {found['lax', 'optimistic'].diameter_bound:.3f}")
+best = results["lax", "optimistic"]
+random = best.random_regret
+print(f"uniform random actions     {random.max():25.3f} {random.mean():11.3f}")
+print(f"no regret exceeds          {best.diameter_bound:.3f}")
 
-best = found["lax", "optimistic"]
 corner = target.state("6,1")
-like, action = (
+imitated, action = (
     source.state_name(best.matched_states[corner]),
     source.action_name(best.matched_actions[corner]),
 )
-print(f"6,1 goes {target.action_name(best.policy[corner])}, as {like} goes {action}")
+print(f"6,1 goes {target.action_name(best.policy[corner])}, as {imitated} goes {action}")
 
-views.save_figure(views.plot_transfer(found["lax", "nearest"], best), "transfer.png")
+views.save_figure(views.plot_transfer(results["lax", "nearest"], best), "transfer.png")
 print("saved transfer.png")

@@ -1,4 +1,4 @@
-"""Strict set-up: one thread a worker, so that parallel test runs do not fight for cores."""
+"""One thread per worker, so that parallel test runs do not compete for cores."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.commands import Result, Run
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Processes that tests start import the modules of this folder too.
+# Subprocesses import the test helpers too.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
 )
 
 
-# A process that a shell started in the background ignores interrupts, and so would those that it
-# starts: the tests of interrupts would wait for ever.
+# A process that a shell started in the background ignores interrupts, and so do its children: the
+# tests of interrupts would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command line in this process, in an empty folder."""
+    """Run a command line in this process, in an empty folder."""
     from bisimetric.cli import main
 
     monkeypatch.chdir(tmp_path)
@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
             code = main(words)
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 0
-        said = capsys.readouterr()
-        return Result(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
 
     return command

@@ -1,4 +1,4 @@
-"""A GPU that the processor plays: the kernels themselves, compiled by a C++ compiler."""
+"""A GPU emulated on the CPU: the kernels themselves, compiled by a C++ compiler."""
 
 from __future__ import annotations
 
@@ -33,69 +33,76 @@ extern "C" void start_{name}(unsigned x, unsigned y, unsigned threads, void** gi
 """
 
 
-class Program:
+class EmulatedKernelModule:
     """The kernels in a shared library."""
 
-    def __init__(self, defined: dict[str, int | str], shared: int) -> None:
-        self._shared = shared
-        # Shared memory whose size is chosen at the start is one array here.
+    def __init__(self, macros: dict[str, int | str], shared_bytes: int) -> None:
+        self._shared_bytes = shared_bytes
+        # Dynamic shared memory is one global array here.
         source = KERNEL_SOURCE.read_text().replace("extern __shared__", "extern")
         entries = "".join(ENTRY.format(name=name) for name in KERNEL_NAMES)
-        text = f"{HEADER.read_text()}\n{source}\nQuad space[{-(-shared // 16)}];\n{entries}"
-        self._library = ctypes.CDLL(str(_compiled(text, tuple(sorted(defined.items())))))
+        text = f"{HEADER.read_text()}\n{source}\nQuad space[{-(-shared_bytes // 16)}];\n{entries}"
+        self._library = ctypes.CDLL(str(_compile_library(text, tuple(sorted(macros.items())))))
 
     def launch(
-        self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        threads: int,
+        *arguments: Any,
+        shared_bytes: int = 0,
     ) -> None:
-        assert shared <= self._shared
-        kept = [each.ctypes.data_as(ctypes.c_void_p) if _many(each) else each for each in given]
-        held = [
-            ctypes.pointer(each) if isinstance(each, ctypes.c_void_p) else _pointer(each)
-            for each in kept
+        assert shared_bytes <= self._shared_bytes
+        values = [
+            each.ctypes.data_as(ctypes.c_void_p) if _is_array(each) else each for each in arguments
         ]
-        places = (ctypes.c_void_p * len(held))(
-            *(ctypes.cast(each, ctypes.c_void_p) for each in held)
+        pointers = [
+            ctypes.pointer(each) if isinstance(each, ctypes.c_void_p) else _pointer(each)
+            for each in values
+        ]
+        addresses = (ctypes.c_void_p * len(pointers))(
+            *(ctypes.cast(each, ctypes.c_void_p) for each in pointers)
         )
         x, y = (*grid, 1)[:2]
-        self._library[f"start_{name}"](x, y, threads, places)
+        self._library[f"start_{name}"](x, y, threads, addresses)
 
 
-class Device:
-    """A small GPU: few threads, and less shared memory than a row of some tables needs."""
+class EmulatedDevice:
+    """A small GPU: few threads, and less shared memory than a row of some matrices needs."""
 
     arrays: Any = np
-    name, processors, threads = "a processor", 3, 32
+    name, num_multiprocessors, max_threads = "emulated", 3, 32
 
-    def __init__(self, shared: int = 1024, free: float = 2.0**30) -> None:
-        self.shared, self.free = shared, free
+    def __init__(self, shared_bytes: int = 1024, free_bytes: float = 2.0**30) -> None:
+        self.shared_bytes, self.free_bytes = shared_bytes, free_bytes
 
-    def fetch(self, array: NDArray[Any], to: NDArray[Any]) -> None:
-        to[...] = array[..., : to.shape[-1]]
+    def fetch(self, array: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+        out[...] = array[..., : out.shape[-1]]
+        return out
 
-    def program(self, **defined: int | str) -> Program:
-        return Program(defined, self.shared)
+    def compile(self, **macros: int | str) -> EmulatedKernelModule:
+        return EmulatedKernelModule(macros, self.shared_bytes)
 
 
-def _many(each: Any) -> bool:
+def _is_array(each: Any) -> bool:
     return isinstance(each, np.ndarray) and each.ndim > 0
 
 
 def _pointer(each: np.generic) -> Any:
-    # Only numbers of the types that C has may be passed: a Python number has none.
+    # A Python number has no C type, so that only NumPy scalars may be passed.
     assert isinstance(each, np.generic), type(each)
     return ctypes.pointer(TYPES[each.dtype.name](each.item()))
 
 
 @functools.cache
-def _compiled(text: str, defined: tuple[tuple[str, int | str], ...]) -> Path:
+def _compile_library(text: str, macros: tuple[tuple[str, int | str], ...]) -> Path:
     folder = Path(tempfile.gettempdir()) / "bisimetric-kernels"
     folder.mkdir(exist_ok=True)
-    macros = [f"-D{name}={value}" for name, value in defined]
     key = hashlib.sha256(f"{text}{macros}".encode()).hexdigest()[:16]
     library = folder / f"{key}.so"
     if not library.exists():
         source, beside = folder / f"{key}.cpp", folder / f"{key}.{id(text)}.part"
-        source.write_text("".join(f"#define {n} {v}\n" for n, v in defined) + text)
+        source.write_text("".join(f"#define {n} {v}\n" for n, v in macros) + text)
         assert COMPILER is not None
         subprocess.run(
             [COMPILER, "-std=c++20", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-pthread",

@@ -27,7 +27,7 @@ from bisimetric.errors import InputError, InsufficientMemory
 DOCUMENTED = (InputError, InsufficientMemory, OSError)
 """What a reader may raise."""
 
-MOST_MEMORY = 2**28
+MAX_MEMORY = 2**28
 """Bytes that reading a small file may take at most, whatever it declares."""
 
 JSON_VALUES: tuple[Any, ...] = (
@@ -165,11 +165,11 @@ def lie(rng: random.Random, array: Any) -> bytes:
 
 
 def mutate_zip(
-    rng: random.Random, raw: bytes, label: str = "about.npy", sealed: Any = None
+    rng: random.Random, raw: bytes, label: str = "about.npy", update_checksum: Any = None
 ) -> bytes:
     """An archive with one member replaced, added, removed, renamed, or with damaged bytes.
 
-    `label` is the member that holds JSON; `sealed(members)` may seal what was changed.
+    `label` is the member that holds JSON; `update_checksum(members)` may restore a valid checksum.
     """
     if rng.random() < 0.25:
         return mutate_bytes(rng, raw)
@@ -194,8 +194,8 @@ def mutate_zip(
     else:
         array = np.load(io.BytesIO(members[name]))
         members[name] = npy_bytes(_nudge(rng, array))
-    if sealed is not None:
-        members = sealed(members)
+    if update_checksum is not None:
+        members = update_checksum(members)
     made = io.BytesIO()
     kind = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     with zipfile.ZipFile(made, "w", kind) as file:
@@ -226,7 +226,7 @@ def _nudge(rng: random.Random, array: Any) -> Any:
 
 
 def check(read: Callable[[], Any], named: Sequence[str]) -> str:
-    """Reads a file that may be damaged; returns "read", or the name of the error it raised.
+    """Read a file that may be damaged; return "read", or the name of the error that it raised.
 
     Raises AssertionError where the error is none of the library's, names no file or has several
     lines; where a warning is raised, code was run, or too much memory was taken.
@@ -242,9 +242,9 @@ def check(read: Callable[[], Any], named: Sequence[str]) -> str:
             read()
         outcome = "read"
     except DOCUMENTED as error:
-        said = str(error)
-        assert any(name in said for name in named), f"it names no file: {said}"
-        assert "\n" not in said, f"several lines: {said}"
+        message = str(error)
+        assert any(name in message for name in named), f"it names no file: {message}"
+        assert "\n" not in message, f"several lines: {message}"
         outcome = type(error).__name__
     except Exception:
         raise AssertionError(traceback.format_exc()) from None
@@ -252,7 +252,7 @@ def check(read: Callable[[], Any], named: Sequence[str]) -> str:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert not Bomb.fired, "code was run"
-    assert peak < MOST_MEMORY, f"{peak:,} bytes were taken"
+    assert peak < MAX_MEMORY, f"{peak:,} bytes were taken"
     return outcome
 
 
@@ -261,7 +261,7 @@ def run(
     mutate: Callable[[random.Random], Callable[[], Any]],
     named: Sequence[str],
 ) -> dict[str, int]:
-    """Checks one mutation per seed; the counts of what came of them."""
+    """Check one mutation per seed and count the outcomes."""
     counts: dict[str, int] = {}
     failures = []
     for seed in seeds:
@@ -279,9 +279,9 @@ def mutate_folder(
     rng: random.Random,
     folder: Path,
     copied: Path,
-    how: Callable[[random.Random, Path, bytes], bytes],
+    mutate_file: Callable[[random.Random, Path, bytes], bytes],
 ) -> None:
-    """Copies a folder and mutates, removes or replaces one of its files."""
+    """Copy a folder and mutate, remove or replace one of its files."""
     shutil.rmtree(copied, ignore_errors=True)
     shutil.copytree(folder, copied)
     files = sorted(path for path in copied.rglob("*") if path.is_file())
@@ -293,7 +293,7 @@ def mutate_folder(
         path.unlink()
         path.mkdir()
     else:
-        path.write_bytes(how(rng, path, path.read_bytes()))
+        path.write_bytes(mutate_file(rng, path, path.read_bytes()))
 
 
 def notes() -> Iterator[type[Warning]]:

@@ -1,4 +1,4 @@
-"""Tables of d~ from a part of the transitions: what was seen of an MDP."""
+"""Distances d~ from a part of the transitions of an MDP."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bisimetric import MDP, Distance
 from bisimetric.distance import Coverage
 
 
-def some(mdp: MDP, key: int, sweeps: int = 200) -> Distance:
-    """A table of d~ from a random part of the transitions, by sweeps from 0 over that part."""
-    rng = np.random.default_rng(key)
+def some(mdp: MDP, seed: int, sweeps: int = 200) -> Distance:
+    """Compute d~ from a random part of the transitions, by sweeps from 0 over that part."""
+    rng = np.random.default_rng(seed)
     known = rng.random(mdp.R.shape) < rng.choice([0.4, 0.9, 1.0])
     known[rng.random(mdp.num_states) < 0.2] = False
     return half_known(mdp, known, sweeps)
@@ -60,7 +60,7 @@ def half_known(mdp: MDP, known: NDArray[np.bool_], sweeps: int) -> Distance:
 
 
 def corridor(**about: Any) -> MDP:
-    """Cells in a row, an action to each side; entering the last pays 0.5, and staying there 1."""
+    """Cells in a row, one action per side; entering the last pays 0.5, and staying there 1."""
     n = [[0, 1], [0, 2], [1, 3], [2, 3]]
     R = [[0.0, 0.0], [0.0, 0.0], [0.0, 0.5], [0.0, 1.0]]
     names = ["A", "B", "C", "D"]
@@ -68,14 +68,14 @@ def corridor(**about: Any) -> MDP:
 
 
 def corridor_half_seen() -> Distance:
-    """All was seen but what left does in A, and all of D."""
+    """Everything was seen except action left in A, and all of D."""
     known = np.array([[False, True], [True, True], [True, True], [False, False]])
     d = half_known(corridor(), known, 60)
     return dataclasses.replace(d, mdp=d.mdp.replace(names="ABCD", actions=["left", "right"]))
 
 
 def two_rooms(error: float = 0.00099) -> Distance:
-    """17 states that stay where they are; of 13 of them that was seen."""
+    """17 states with self-loops, of which 13 were seen."""
     left = np.arange(17) < 13
     values = np.abs(np.subtract.outer(np.arange(17.0), np.arange(17.0))) / 8
     values[~np.outer(left, left)] = 0.0

@@ -1,10 +1,10 @@
-"""Checks the library against the oracle on generated cases, and prints every violation.
+"""Check the library against the oracle on generated cases, and print every violation.
 
-    python tests/oracle_campaign.py --cases 5000 --seed 1
-    python tests/oracle_campaign.py --seed 17 --cases 1 --only 'exact.mico$'
+    python -m tests.oracle_campaign --cases 5000 --seed 1
+    python -m tests.oracle_campaign --seed 17 --cases 1 --only 'exact.mico$'
 
-Properties run in a process of their own, so that one that hangs is found, ended and counted. A
-line `property seed=n: ...` is reproduced by the second form.
+Properties run in a separate process, so that one that hangs is killed and counted. A line
+`property seed=n: ...` is reproduced by the second form.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from typing import Any
 
 import psutil
 
-LIMIT = 20.0  # seconds of the processor per property and case, compilation included
-HANGS = 2  # of a case, before the next one follows
-BUSY = 6  # how many times as long that may take where other processes run
+CPU_SECONDS = 20.0  # per property and case, compilation included
+MAX_HANGS = 2  # per case
+MAX_WALL_FACTOR = 6  # wall time per CPU time, where other processes run
 
 
 @dataclasses.dataclass(frozen=True)
 class Property:
-    """A check, which cases it is for, and that one case in `every` runs it."""
+    """A check, the options of its cases, and its period: one case in `period` runs it."""
 
     check: Callable[..., Iterator[str]]
-    every: int = 1
+    period: int = 1
     restricted: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -52,64 +52,64 @@ def properties() -> dict[str, Property]:
 
     found: dict[str, Property] = {}
 
-    def add(name: str, check: Any, *given: Any, every: int = 1, **options: Any) -> None:
+    def add(name: str, check: Any, *given: Any, period: int = 1, **options: Any) -> None:
         restricted = options.pop("restricted", {})
-        found[name] = Property(functools.partial(check, *given, **options), every, restricted)
+        found[name] = Property(functools.partial(check, *given, **options), period, restricted)
 
     partial = functools.partial
     single = {"deterministic": True}
-    whole = {"deterministic": True, "lacking": False}
+    unrestricted = {"deterministic": True, "lacking": False}
     for kind in checks.KINDS:
         table = partial(checks.tables, kind=kind)
         certain = {"drawn": False}
         add(f"exact.{kind}", table)
         add(f"exact.{kind} tol=1e3", table, tol=1e3)
-        add(f"exact.{kind} tol=1e-3", table, tol=1e-3, every=2)
-        add(f"exact.{kind} tol=1e-300", table, tol=1e-300, every=2)
-        add(f"exact.{kind} float32", table, dtype="float32", every=2)
-        add(f"exact.{kind} float32 tol=1e3", table, dtype="float32", tol=1e3, every=4)
+        add(f"exact.{kind} tol=1e-3", table, tol=1e-3, period=2)
+        add(f"exact.{kind} tol=1e-300", table, tol=1e-300, period=2)
+        add(f"exact.{kind} float32", table, dtype="float32", period=2)
+        add(f"exact.{kind} float32 tol=1e3", table, dtype="float32", tol=1e3, period=4)
         if kind in ("on_policy", "mico"):
-            add(f"exact.{kind} actions", table, every=2, restricted=certain)
-            add(f"exact.{kind} actions tol=1e3", table, tol=1e3, every=4, restricted=certain)
+            add(f"exact.{kind} actions", table, period=2, restricted=certain)
+            add(f"exact.{kind} actions tol=1e3", table, tol=1e3, period=4, restricted=certain)
         aggregate = partial(checks.aggregate, kind=kind)
-        add(f"uses.aggregate {kind}", aggregate, tol=None, every=2)
-        add(f"uses.aggregate {kind} tol=20", aggregate, tol=20.0, every=2)
+        add(f"uses.aggregate {kind}", aggregate, tol=None, period=2)
+        add(f"uses.aggregate {kind} tol=20", aggregate, tol=20.0, period=2)
         wide = partial(checks.wide_rows, kind=kind)
-        add(f"wide rows {kind} 40", wide, width=40, discount=0.9, every=8)
-        add(f"wide rows {kind} 250", wide, width=250, discount=0.2, every=200)
-        add(f"wide rows {kind} 567", wide, width=567, discount=0.5, every=1000)
+        add(f"wide rows {kind} 40", wide, width=40, discount=0.9, period=8)
+        add(f"wide rows {kind} 250", wide, width=250, discount=0.2, period=200)
+        add(f"wide rows {kind} 567", wide, width=567, discount=0.5, period=1000)
         if kind == "mico":
             continue
-        add(f"uses.compress {kind}", partial(checks.compress, kind=kind), every=4)
+        add(f"uses.compress {kind}", partial(checks.compress, kind=kind), period=4)
         pairs = partial(checks.pairs_of_mdp, kind=kind)
         add(f"pairs {kind}", pairs)
-        add(f"pairs {kind} tol=1e3", pairs, tol=1e3, every=2)
+        add(f"pairs {kind} tol=1e3", pairs, tol=1e3, period=2)
         implicit = partial(checks.pairs_of_successors, kind=kind)
-        add(f"Successors {kind}", implicit, ranged=False)
-        add(f"Successors {kind} reward_range", implicit, ranged=True)
-        add(f"Successors {kind} reward_range tol=1e3", implicit, ranged=True, tol=1e3, every=2)
+        add(f"ImplicitMDP {kind}", implicit, ranged=False)
+        add(f"ImplicitMDP {kind} reward_range", implicit, ranged=True)
+        add(f"ImplicitMDP {kind} reward_range tol=1e3", implicit, ranged=True, tol=1e3, period=2)
         hidden = partial(checks.hidden_reward, kind=kind)
-        add(f"hidden reward {kind}", hidden, ranged=False, every=4)
-        add(f"hidden reward {kind} reward_range", hidden, ranged=True, every=4)
+        add(f"hidden reward {kind}", hidden, ranged=False, period=4)
+        add(f"hidden reward {kind} reward_range", hidden, ranged=True, period=4)
         add(f"relation.{kind}", partial(checks.relations, kind=kind))
     for kind in ("bisimulation", "on_policy"):
         draws = partial(checks.sampled_tables, kind=kind)
-        add(f"sampled.{kind} mdp", draws, recorded=False, every=4, restricted=whole)
-        add(f"sampled.{kind} transitions", draws, recorded=True, every=4, restricted=whole)
+        add(f"sampled.{kind} mdp", draws, recorded=False, period=4, restricted=unrestricted)
+        add(f"sampled.{kind} transitions", draws, recorded=True, period=4, restricted=unrestricted)
         gpu = partial(checks.gpu, kind=kind)
-        add(f"gpu {kind}", gpu, every=10, restricted=single)
-        add(f"gpu {kind} float32", gpu, every=10, dtype="float32", restricted=single)
+        add(f"gpu {kind}", gpu, period=10, restricted=single)
+        add(f"gpu {kind} float32", gpu, period=10, dtype="float32", restricted=single)
         processes = partial(checks.sharded, kind=kind)
-        add(f"exact.sharded.{kind}", processes, every=50, restricted=single)
-        add(f"exact.sharded.{kind} tol=1e3", processes, every=100, tol=1e3, restricted=single)
+        add(f"exact.sharded.{kind}", processes, period=50, restricted=single)
+        add(f"exact.sharded.{kind} tol=1e3", processes, period=100, tol=1e3, restricted=single)
     for rule in ("optimistic", "nearest", "pessimistic", "hopeful"):
-        add(f"uses.transfer {rule}", checks.transfer, rule=rule, every=6)
+        add(f"uses.transfer {rule}", checks.transfer, rule=rule, period=6)
     add("planning.optimal_values", checks.optimal_values)
-    add("planning.optimal_values tol=1e3", checks.optimal_values, tol=1e3, every=2)
+    add("planning.optimal_values tol=1e3", checks.optimal_values, tol=1e3, period=2)
     add("planning.policy_values", checks.policy_values)
-    add("planning.policy_values tol=1e-300", checks.policy_values, tol=1e-300, every=2)
+    add("planning.policy_values tol=1e-300", checks.policy_values, tol=1e-300, period=2)
     add("planning.greedy_policy", checks.greedy_policy)
-    add("planning.greedy_policy tol=1e3", checks.greedy_policy, tol=1e3, every=2)
+    add("planning.greedy_policy tol=1e3", checks.greedy_policy, tol=1e3, period=2)
     return found
 
 
@@ -127,28 +127,28 @@ class Finding:
 
 
 def check(name: str, seed: int) -> list[Finding]:
-    """One property of one case, in this process."""
+    """Check one property of one case, in this process."""
     from bisimetric import InputError
     from tests.high_precision import Undecided
 
-    held = properties()[name]
-    subject = _subject(seed, tuple(sorted(held.restricted.items())))
+    prop = properties()[name]
+    subject = _subject(seed, tuple(sorted(prop.restricted.items())))
     found = []
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found += [Finding(name, seed, "violation", text) for text in held.check(subject)]
+            found += [Finding(name, seed, "violation", text) for text in prop.check(subject)]
         except Undecided as stop:
             found.append(Finding(name, seed, "undecided", str(stop)))
         except InputError as stop:
-            # Distances and values beyond the largest float are refused, in as many words.
+            # Distances and values beyond the largest float raise with this message.
             if not re.search("makes? (distances|values) that float", str(stop)):
                 found.append(Finding(name, seed, "InputError", str(stop)))
         except Exception as stop:
             where = traceback.extract_tb(stop.__traceback__)[-1]
             text = f"{stop} ({Path(where.filename).name}:{where.lineno})"
             found.append(Finding(name, seed, type(stop).__name__, text))
-    texts = [f"{w.category.__name__}: {w.message} ({Path(w.filename).name})" for w in heard]
+    texts = [f"{w.category.__name__}: {w.message} ({Path(w.filename).name})" for w in caught]
     return found + [Finding(name, seed, "warning", text) for text in sorted(set(texts))]
 
 
@@ -160,9 +160,9 @@ def _subject(seed: int, restricted: tuple[tuple[str, Any], ...]) -> Any:
 
 
 class Worker:
-    """A process that checks what it is told, and may be ended."""
+    """A process that checks properties on request, and may be killed."""
 
-    def __init__(self, limit: float = LIMIT) -> None:
+    def __init__(self, limit: float = CPU_SECONDS) -> None:
         self.limit = limit
         self._start()
 
@@ -173,24 +173,24 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        answers: queue.Queue[str] = queue.Queue()
+        replies: queue.Queue[str] = queue.Queue()
 
         def read(process: subprocess.Popen[str]) -> None:
             assert process.stdout is not None
             with process.stdout:
                 for line in process.stdout:
-                    answers.put(line)
-            answers.put("")
+                    replies.put(line)
+            replies.put("")
 
         self._reader = threading.Thread(target=read, args=(self._process,), daemon=True)
         self._reader.start()
-        self._answers = answers
+        self._replies = replies
 
     def check(self, name: str, seed: int) -> list[Finding]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([name, seed]) + "\n")
         self._process.stdin.flush()
-        line = self._answer()
+        line = self._read_reply()
         if line is None:
             self.end()
             self._start()
@@ -201,19 +201,19 @@ class Worker:
             return [Finding(name, seed, "crash", f"exit status {code}")]
         return [Finding(**each) for each in json.loads(line)]
 
-    def _answer(self) -> str | None:
-        """The next line; None where it took too much time of the processor."""
+    def _read_reply(self) -> str | None:
+        """Read the next line; None where it took too much CPU time."""
         process = psutil.Process(self._process.pid)
-        before, begun = process.cpu_times().user, time.monotonic()
-        while time.monotonic() - begun < BUSY * self.limit:
+        before, started = process.cpu_times().user, time.monotonic()
+        while time.monotonic() - started < MAX_WALL_FACTOR * self.limit:
             with contextlib.suppress(queue.Empty):
-                return self._answers.get(timeout=1.0)
+                return self._replies.get(timeout=1.0)
             if process.is_running() and process.cpu_times().user - before > self.limit:
                 return None
         return None
 
     def end(self) -> int:
-        """Ends the process, if it has not ended, and gives its exit status."""
+        """Kill the process, and return its exit status."""
         assert self._process.stdin is not None
         self._process.kill()
         code = self._process.wait()
@@ -223,18 +223,18 @@ class Worker:
 
 
 def work() -> None:
-    """Answers lines [name, seed] with findings, until there are no more."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed is no answer
+    """Reply to each line [name, seed] with findings."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # other output is not a reply
     for line in sys.stdin:
         found = check(*json.loads(line))
-        answers.write(json.dumps([dataclasses.asdict(each) for each in found]) + "\n")
-        answers.flush()
+        replies.write(json.dumps([dataclasses.asdict(each) for each in found]) + "\n")
+        replies.flush()
 
 
 @dataclasses.dataclass
 class Report:
-    """How often each property was checked, what was found, and the seconds that took."""
+    """How often each property was checked, the findings, and the seconds."""
 
     checked: collections.Counter[str]
     seconds: collections.Counter[str]
@@ -254,19 +254,21 @@ def campaign(
     seed: int,
     only: str | None = None,
     seconds: float | None = None,
-    limit: float = LIMIT,
+    limit: float = CPU_SECONDS,
     *,
-    tell: bool,
+    verbose: bool,
 ) -> Report:
-    """Checks the properties (those whose name `only` matches) of `cases` seeds from `seed`."""
+    """Check the properties (those whose name `only` matches) of `cases` seeds from `seed`."""
     report = Report(collections.Counter(), collections.Counter(), [])
-    worker, begun = Worker(limit), time.monotonic()
+    worker, started = Worker(limit), time.monotonic()
     try:
         for case in range(seed, seed + cases):
             hangs = 0
-            for place, (name, held) in enumerate(properties().items()):
-                skipped = (case + place) % held.every if only is None else not re.search(only, name)
-                if skipped or hangs == HANGS:
+            for position, (name, prop) in enumerate(properties().items()):
+                skipped = (
+                    (case + position) % prop.period if only is None else not re.search(only, name)
+                )
+                if skipped or hangs == MAX_HANGS:
                     continue
                 start = time.monotonic()
                 found = worker.check(name, case)
@@ -274,9 +276,9 @@ def campaign(
                 report.checked[name] += 1
                 report.findings += found
                 hangs += any(each.what == "hang" for each in found)
-                for each in found if tell else []:
+                for each in found if verbose else []:
                     print(each, flush=True)
-            if seconds is not None and time.monotonic() - begun > seconds:
+            if seconds is not None and time.monotonic() - started > seconds:
                 break
     finally:
         worker.end()
@@ -289,15 +291,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="a regular expression: properties whose name it matches")
     parser.add_argument("--seconds", type=float, help="no new case after so long")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds per check")
+    parser.add_argument("--limit", type=float, default=CPU_SECONDS, help="seconds per check")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         work()
         return 0
-    # So that the worker ends with this process.
+    # The worker ends with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    report = campaign(given.cases, given.seed, given.only, given.seconds, given.limit, tell=True)
+    report = campaign(given.cases, given.seed, given.only, given.seconds, given.limit, verbose=True)
     report.print()
     return bool(report.findings)
 

@@ -1,4 +1,4 @@
-"""What the library claims to prove, checked against the oracle: one function per property.
+"""Proven properties of the library, checked against the oracle: one function per property.
 
 Each takes a `Subject`, the case of a seed, and yields one sentence per violation.
 """
@@ -27,6 +27,7 @@ from bisimetric import (
     sampled,
     uses,
 )
+from bisimetric.exact._query import QueryKind
 from tests import high_precision as oracle
 from tests.adversarial_mdps import Case, generate, generate_hidden_reward, generate_star
 from tests.high_precision import Enclosure, closed_forms
@@ -38,13 +39,13 @@ Violations = Iterator[str]
 
 
 class Subject:
-    """A case, its MDP in the library, and what the oracle says of it, each computed once."""
+    """A case, its MDP in the library, and the oracle's results, each computed once."""
 
     def __init__(self, seed: int, **restricted: Any) -> None:
         self.seed = seed
         self.case: Case = generate(seed, **restricted)
-        self.asked: list[tuple[int, int]] | None = None
-        self._truths: dict[Kind, Enclosure] = {}
+        self.pairs: list[tuple[int, int]] | None = None
+        self._references: dict[Kind, Enclosure] = {}
 
     @property
     def rng(self) -> np.random.Generator:
@@ -64,13 +65,13 @@ class Subject:
     def policy(self) -> Any:
         return np.array(self.case.policy)
 
-    def truth(self, kind: Kind) -> Enclosure:
+    def reference(self, kind: Kind) -> Enclosure:
         """The true distances."""
-        if kind not in self._truths:
-            self._truths[kind] = self._truth(kind)
-        return self._truths[kind]
+        if kind not in self._references:
+            self._references[kind] = self._solve_reference(kind)
+        return self._references[kind]
 
-    def _truth(self, kind: Kind) -> Enclosure:
+    def _solve_reference(self, kind: Kind) -> Enclosure:
         if kind == "bisimulation":
             return oracle.bisimulation(self.model)
         if kind == "lax":
@@ -107,39 +108,41 @@ def library_mdp(case: Case) -> MDP:
 
 
 def proven(compute: Callable[[], Any]) -> Any:
-    """What was computed; where it did not converge, what was proven of it."""
+    """The result; where it did not converge, the partial one."""
     try:
         return compute()
     except NotConverged as stop:
         return stop.partial
 
 
-def check_table(d: Any, truth: Enclosure) -> Violations:
+def check_table(d: Any, reference: Enclosure) -> Violations:
     """Every entry lies within `error`, and every interval of `bounds` holds the true distance."""
     states = len(d.values)
     values = np.asarray(d.values, dtype=float)
     excess = {
-        (s, t): truth.excess((s, t), float(values[s, t]), float(d.error))
+        (s, t): reference.excess((s, t), float(values[s, t]), float(d.error))
         for s in range(states)
         for t in range(states)
     }
     worst = max(excess, key=excess.__getitem__)
     if excess[worst] > 0:
-        found, true = values[worst], truth[worst]
+        found, true = values[worst], reference[worst]
         yield f"d{worst} = {found!r}, error {d.error!r}, true {true!r}: {excess[worst]:.3g} times"
     ids = np.arange(states)
     low, high = d.bounds(ids[:, None], ids[None])
     for pair in excess:
-        if not (truth.above(pair, float(low[pair])) and truth.below(pair, float(high[pair]))):
-            yield f"bounds{pair} = [{low[pair]!r}, {high[pair]!r}], true {truth[pair]!r}"
+        if not (
+            reference.above(pair, float(low[pair])) and reference.below(pair, float(high[pair]))
+        ):
+            yield f"bounds{pair} = [{low[pair]!r}, {high[pair]!r}], true {reference[pair]!r}"
             return
 
 
-def check_values(V: Any, truth: Enclosure, what: str) -> Violations:
+def check_values(V: Any, reference: Enclosure, what: str) -> Violations:
     for s, value in enumerate(V.values):
-        excess = truth.excess((s,), float(value), float(V.error))
+        excess = reference.excess((s,), float(value), float(V.error))
         if excess > 0:
-            yield f"{what}({s}) = {value!r}, error {V.error!r}, true {truth[s]!r}: {excess:.3g}"
+            yield f"{what}({s}) = {value!r}, error {V.error!r}, true {reference[s]!r}: {excess:.3g}"
             return
 
 
@@ -147,52 +150,54 @@ def exceeds(units: int, radius: int, bound: float) -> bool:
     """Whether a number in units, known to `radius`, is certainly above the bound."""
     if math.isnan(bound):
         return True
-    return not math.isinf(bound) and units - radius > oracle.rounded(bound)
+    return not math.isinf(bound) and units - radius > oracle.round_to_units(bound)
 
 
 def tables(subject: Subject, kind: Kind, **options: Any) -> Violations:
-    yield from check_table(subject.distance(kind, **options), subject.truth(kind))
+    yield from check_table(subject.distance(kind, **options), subject.reference(kind))
 
 
-def pairs_of_mdp(subject: Subject, kind: Kind, **options: Any) -> Violations:
-    asked = _asked(subject)
-    yield from _check_answer(subject.distance(kind, pairs=asked, **options), subject.truth(kind))
+def pairs_of_mdp(subject: Subject, kind: QueryKind, **options: Any) -> Violations:
+    policy = subject.policy if kind == "on_policy" else None
+    pairs = _select_pairs(subject)
+    result = proven(lambda: exact.query(subject.mdp, pairs, kind=kind, policy=policy, **options))
+    yield from _check_query(result, subject.reference(kind))
 
 
-def _asked(subject: Subject) -> list[tuple[int, int]]:
-    """All pairs, or one of them, from which others are reached or not."""
-    if subject.asked is not None:
-        return subject.asked
+def _select_pairs(subject: Subject) -> list[tuple[int, int]]:
+    """All pairs, or one of them, from which others are reachable or not."""
+    if subject.pairs is not None:
+        return subject.pairs
     states = range(subject.case.num_states)
     pairs = list(itertools.product(states, states))
     rng = subject.rng
     return pairs if rng.random() < 0.4 else [pairs[int(rng.integers(len(pairs)))]]
 
 
-def _check_answer(answer: Any, truth: Enclosure) -> Violations:
+def _check_query(answer: Any, reference: Enclosure) -> Violations:
     for pair, value in zip(answer.pairs, answer.values, strict=True):
-        excess = truth.excess(tuple(pair), float(value), float(answer.error))
+        excess = reference.excess(tuple(pair), float(value), float(answer.error))
         if excess > 0:
             yield (
-                f"d{pair} = {value!r}, error {answer.error!r}, true {truth[tuple(pair)]!r}: "
+                f"d{pair} = {value!r}, error {answer.error!r}, true {reference[tuple(pair)]!r}: "
                 f"{excess:.3g} times"
             )
             return
 
 
 def pairs_of_successors(
-    subject: Subject, kind: Kind, *, ranged: bool, **options: Any
+    subject: Subject, kind: QueryKind, *, ranged: bool, **options: Any
 ) -> Violations:
     case = subject.case
     has = case.available or [[True] * case.num_actions] * case.num_states
     if case.available is not None and kind == "bisimulation" and not ranged:
-        return  # The largest distance is that of the rewards met.
-    held = [r for row, there in zip(case.R, has, strict=True) for r, h in zip(row, there) if h]  # noqa: B905
+        return  # The diameter bound is that of the rewards seen so far.
+    rewards = [r for row, there in zip(case.R, has, strict=True) for r, h in zip(row, there) if h]  # noqa: B905
     implicit = ImplicitMDP(
         lambda s, a: (case.R[s][a], case.P[s][a]),
         actions=lambda s: [a for a in range(case.num_actions) if has[s][a]],
         discount=case.discount,
-        reward_range=(min(held), max(held)) if ranged else None,
+        reward_range=(min(rewards), max(rewards)) if ranged else None,
     )
 
     def policy(s: int) -> Any:
@@ -201,17 +206,16 @@ def pairs_of_successors(
             return choice
         return {a: mass for a, mass in enumerate(choice) if mass}
 
-    asked = _asked(subject)
-    given = (policy,) if kind == "on_policy" else ()
-    solve: Any = getattr(exact, kind)
-    answer = proven(lambda: solve(implicit, *given, pairs=asked, **options))
-    yield from _check_answer(answer, subject.truth(kind))
+    pairs = _select_pairs(subject)
+    chosen = policy if kind == "on_policy" else None
+    result = proven(lambda: exact.query(implicit, pairs, kind=kind, policy=chosen, **options))
+    yield from _check_query(result, subject.reference(kind))
 
 
-def hidden_reward(subject: Subject, kind: Kind, *, ranged: bool) -> Violations:
+def hidden_reward(subject: Subject, kind: QueryKind, *, ranged: bool) -> Violations:
     """A query that reaches a large reward by a negligible mass only."""
     hidden = Subject(subject.seed)
-    hidden.case, hidden.asked = generate_hidden_reward(subject.seed), [(0, 1)]
+    hidden.case, hidden.pairs = generate_hidden_reward(subject.seed), [(0, 1)]
     yield from pairs_of_mdp(hidden, kind)
     yield from pairs_of_successors(hidden, kind, ranged=ranged)
 
@@ -229,17 +233,17 @@ def policy_values(subject: Subject, **options: Any) -> Violations:
 def greedy_policy(subject: Subject, tol: float = 1e-6) -> Violations:
     with contextlib.suppress(NotConverged):
         policy = planning.greedy_policy(subject.mdp, tol=tol)
-        yield from _check_loss(subject, policy, subject.optimal_values, [tol] * len(policy))
+        yield from _check_regret(subject, policy, subject.optimal_values, [tol] * len(policy))
 
 
-def _check_loss(subject: Subject, policy: Any, best: Enclosure, promised: Any) -> Violations:
-    """No state loses more by the policy than promised."""
+def _check_regret(subject: Subject, policy: Any, best: Enclosure, bounds: Any) -> Violations:
+    """The regret of the policy exceeds its bound in no state."""
     actions = [int(a) for a in policy]
     found = oracle.policy_values(subject.model, actions)
-    for s, bound in enumerate(promised):
-        loss = best.centres[s,] - found.centres[s,]
-        if exceeds(loss, best.radius + found.radius, float(bound)):
-            yield f"state {s} loses {as_float(loss)!r}, promised {float(bound)!r}"
+    for s, bound in enumerate(bounds):
+        regret = best.centres[s,] - found.centres[s,]
+        if exceeds(regret, best.radius + found.radius, float(bound)):
+            yield f"state {s} has regret {as_float(regret)!r}, bound {float(bound)!r}"
             return
 
 
@@ -248,16 +252,16 @@ def relations(subject: Subject, kind: Kind) -> Violations:
     given = (subject.policy,) if kind == "on_policy" else ()
     find: Any = getattr(relation, kind)
     labels = find(subject.mdp, *given)
-    truth, slack = subject.truth(kind), _slack(subject)
+    reference, slack = subject.reference(kind), _slack(subject)
     # Where all rewards are equal, states with different actions are at distance 0, too.
-    tells = kind == "lax" or subject.case.available is None or subject.model.diameter() > 0
+    separates = kind == "lax" or subject.case.available is None or subject.model.diameter() > 0
     for s in range(subject.case.num_states):
         for t in range(s):
-            if labels[s] == labels[t] and truth.centres[s, t] > slack + truth.radius:
-                yield f"{s} and {t} are in one class, at distance {truth[s, t]!r}"
+            if labels[s] == labels[t] and reference.centres[s, t] > slack + reference.radius:
+                yield f"{s} and {t} are in one class, at distance {reference[s, t]!r}"
                 return
-            apart = labels[s] != labels[t] and not truth.is_positive((s, t))
-            if apart and tells and kind != "on_policy" and subject.case.discount >= 0.5:
+            apart = labels[s] != labels[t] and not reference.is_positive((s, t))
+            if apart and separates and kind != "on_policy" and subject.case.discount >= 0.5:
                 yield f"{s} and {t} are at distance 0, in different classes"
                 return
     if kind == "on_policy":
@@ -272,25 +276,26 @@ def relations(subject: Subject, kind: Kind) -> Violations:
     ]  # fmt: skip
     has = None if small.available is None else small.available.tolist()
     compute = oracle.bisimulation if kind == "bisimulation" else oracle.lax
-    kept = compute(oracle.model(rows, small.R.tolist(), small.discount, has))
+    reduced = compute(oracle.model(rows, small.R.tolist(), small.discount, has))
     for s in range(subject.case.num_states):
         for t in range(s):
-            there = kept.centres[int(labels[s]), int(labels[t])]
-            if abs(there - truth.centres[s, t]) > slack + truth.radius + kept.radius:
-                yield f"the quotient has {as_float(there)!r} for {s} and {t}, not {truth[s, t]!r}"
+            distance = reduced.centres[int(labels[s]), int(labels[t])]
+            if abs(distance - reference.centres[s, t]) > slack + reference.radius + reduced.radius:
+                true = reference[s, t]
+                yield f"the quotient has {as_float(distance)!r} for {s} and {t}, not {true!r}"
                 return
 
 
 def _slack(subject: Subject) -> int:
-    """What the tolerance 1e-13 of probabilities and the rounding of R^pi and rows may cost."""
+    """Bound the effect of the tolerance 1e-13 of probabilities and of rounding R^pi and rows."""
     if subject.case.is_deterministic and isinstance(subject.case.policy[0], int):
         return 0
-    held = [abs(r) for row in subject.model.rewards for r in row if r is not None]
+    rewards = [abs(r) for row in subject.model.rewards for r in row if r is not None]
     moved = subject.case.num_states**3 * Fraction(2e-13) * subject.model.diameter()
-    cost = (subject.model.discount * moved + max(held) * Fraction(1e-14)) / (
+    cost = (subject.model.discount * moved + max(rewards) * Fraction(1e-14)) / (
         1 - subject.model.discount
     )
-    return oracle.rounded(cost) + oracle.rounded(1e-322) * (1 << 53)
+    return oracle.round_to_units(cost) + oracle.round_to_units(1e-322) * (1 << 53)
 
 
 def aggregate(subject: Subject, kind: Kind, tol: float | None) -> Violations:
@@ -302,14 +307,14 @@ def aggregate(subject: Subject, kind: Kind, tol: float | None) -> Violations:
     if not isinstance(found, uses.Aggregation):
         return  # Planning did not converge.
     V = subject.values_bounded_by(kind)
-    promised = [found.regret_bound] * len(found.policy)
-    for sentence in _check_loss(subject, found.policy, V, promised):
+    bounds = [found.regret_bound] * len(found.policy)
+    for sentence in _check_regret(subject, found.policy, V, bounds):
         yield f"{sentence} ({clusters} clusters, {rule})"
     for s, label in enumerate(found.labels):
-        gap = abs(V.centres[s,] - oracle.rounded(float(found.values.values[label])))
-        allowed = V.radius + oracle.rounded(min(found.values.error, 1e308))
+        gap = abs(V.centres[s,] - oracle.round_to_units(float(found.values.values[label])))
+        allowed = V.radius + oracle.round_to_units(min(found.values.error, 1e308))
         if exceeds(gap, allowed, found.value_bound):
-            yield f"gap of {s} is {as_float(gap)!r}, promised {found.value_bound!r}"
+            yield f"gap of {s} is {as_float(gap)!r}, bound {found.value_bound!r}"
             return
 
 
@@ -324,7 +329,7 @@ def transfer(subject: Subject, rule: Any) -> Violations:
             union = uses.disjoint_union(source, subject.mdp)
             d = proven(lambda: exact.bisimulation(union, tol=1e-3))
         found = uses.transfer(source, subject.mdp, d, rule=rule)
-        yield from _check_loss(subject, found.policy, subject.optimal_values, found.regret_bound)
+        yield from _check_regret(subject, found.policy, subject.optimal_values, found.regret_bound)
 
 
 def compress(subject: Subject, kind: Kind) -> Violations:
@@ -351,15 +356,15 @@ def compress(subject: Subject, kind: Kind) -> Violations:
                 first, second = (states[i], actions[i]), (states[j], actions[j])
                 gap, radius = Q.centres[first] - Q.centres[second], Q.radius
             if exceeds(abs(gap), 2 * radius, found.value_bound):
-                yield f"step {i} for {j}: {as_float(abs(gap))!r}, promised {found.value_bound!r}"
+                yield f"step {i} for {j}: {as_float(abs(gap))!r}, bound {found.value_bound!r}"
                 return
 
 
 def sampled_tables(subject: Subject, kind: Kind, *, recorded: bool) -> Violations:
-    """The intervals that samples prove hold the true distance, whatever was seen."""
+    """The proven intervals of sampled distances hold the true distance, whatever was sampled."""
     case, rng = subject.case, subject.rng
     source: Any = subject.mdp
-    options: dict[str, Any] = {"steps": int(rng.choice([1, 30, 2000])), "key": subject.seed}
+    options: dict[str, Any] = {"steps": int(rng.choice([1, 30, 2000])), "seed": subject.seed}
     actions = case.actions
     if recorded:
         steps, s = [], 0
@@ -376,20 +381,20 @@ def sampled_tables(subject: Subject, kind: Kind, *, recorded: bool) -> Violation
         options["discount"] = case.discount
     if kind == "bisimulation":
         if recorded and not _share_an_action(ids, taken):
-            return  # No pair can be compared, and that is refused.
+            return  # No pair can be compared, which raises.
         d = proven(lambda: sampled.bisimulation(source, **options))
-        truth = subject.truth("bisimulation")
+        reference = subject.reference("bisimulation")
     else:
         d = proven(lambda: sampled.on_policy(source, None if recorded else actions, **options))
-        truth = oracle.on_policy(subject.model, actions)
-    lived = d.coverage.lived
+        reference = oracle.on_policy(subject.model, actions)
+    visited = d.coverage.visited
     for s in range(case.num_states):
         for t in range(case.num_states):
-            if not (lived[s] and lived[t]):
+            if not (visited[s] and visited[t]):
                 continue
             low, high = d.bounds(s, t)
-            if not (truth.above((s, t), float(low)) and truth.below((s, t), float(high))):
-                yield f"bounds({s}, {t}) = [{low!r}, {high!r}], true {truth[s, t]!r}"
+            if not (reference.above((s, t), float(low)) and reference.below((s, t), float(high))):
+                yield f"bounds({s}, {t}) = [{low!r}, {high!r}], true {reference[s, t]!r}"
                 return
 
 
@@ -404,34 +409,34 @@ def sharded(subject: Subject, kind: Kind, **options: Any) -> Violations:
 
     if kind == "bisimulation":
         d = proven(lambda: processes.bisimulation(subject.mdp, **options))
-        truth = subject.truth("bisimulation")
+        reference = subject.reference("bisimulation")
     else:
         actions = subject.case.actions
         d = proven(lambda: processes.on_policy(subject.mdp, actions, **options))
-        truth = oracle.on_policy(subject.model, actions)
-    yield from check_table(d, truth)
+        reference = oracle.on_policy(subject.model, actions)
+    yield from check_table(d, reference)
 
 
 def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
-    """The kernels of a GPU, compiled for the processor."""
+    """The GPU kernels, compiled for the CPU."""
     from bisimetric.exact.gpu import cuda
-    from tests.cuda_here import COMPILER, Device
+    from tests.cuda_here import COMPILER, EmulatedDevice
 
     if COMPILER is None:
         return
     there: Any = cuda.find_device
     try:
-        cuda.find_device = Device  # type: ignore[assignment]
+        cuda.find_device = EmulatedDevice  # type: ignore[assignment]
         if kind == "bisimulation":
             d = proven(lambda: exact.bisimulation(subject.mdp, device="gpu", **options))
-            truth = subject.truth("bisimulation")
+            reference = subject.reference("bisimulation")
         else:
             actions = subject.case.actions
             d = proven(lambda: exact.on_policy(subject.mdp, actions, device="gpu", **options))
-            truth = oracle.on_policy(subject.model, actions)
+            reference = oracle.on_policy(subject.model, actions)
     finally:
         cuda.find_device = there
-    yield from check_table(d, truth)
+    yield from check_table(d, reference)
 
 
 def wide_rows(subject: Subject, kind: Kind, width: int, discount: float) -> Violations:
@@ -444,7 +449,8 @@ def wide_rows(subject: Subject, kind: Kind, width: int, discount: float) -> Viol
     solve: Any = getattr(exact, kind)
     tol = float(subject.rng.choice([1e-6, 1e-12, 1e-15]))
     d: Distance = proven(lambda: solve(mdp, tol=tol))
-    truth = Enclosure({(0, 1): oracle.rounded(true)}, 1)
-    excess = truth.excess((0, 1), float(d.values[0, 1]), d.error)
+    reference = Enclosure({(0, 1): oracle.round_to_units(true)}, 1)
+    excess = reference.excess((0, 1), float(d.values[0, 1]), d.error)
     if excess > 0:
-        yield f"d(0, 1) = {d.values[0, 1]!r}, error {d.error!r}, true {truth[0, 1]!r}: {excess:.3g}"
+        value, true_value = d.values[0, 1], reference[0, 1]
+        yield f"d(0, 1) = {value!r}, error {d.error!r}, true {true_value!r}: {excess:.3g}"

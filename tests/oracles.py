@@ -1,4 +1,4 @@
-"""Slow, readable twins of the fast code: plain loops, and SciPy's linear programme."""
+"""Slow, readable reference implementations: plain loops, and SciPy's linear programmes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from scipy import optimize, sparse
 
 from bisimetric import MDP
 
-Table = NDArray[Any]
+Matrix = NDArray[Any]
 STRICT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def bisimulation_once(mdp: MDP, d: Table) -> Table:
-    """F(d)(s, t) = max_a |R(s, a) - R(t, a)| + discount * d(n(s, a), n(t, a)), as it is written."""
-    image = np.zeros_like(d)
+def apply_bisimulation_operator(mdp: MDP, d: Matrix) -> Matrix:
+    """Compute F(d)(s, t) = max_a |R(s, a) - R(t, a)| + discount * d(n(s, a), n(t, a))."""
+    backup = np.zeros_like(d)
     n, R = mdp.next_state, mdp.R
     for s in range(mdp.num_states):
         for t in range(mdp.num_states):
             for a in range(mdp.num_actions):
                 value = abs(R[s, a] - R[t, a]) + mdp.discount * d[n[s, a], n[t, a]]
-                image[s, t] = max(image[s, t], value)
-    return image
+                backup[s, t] = max(backup[s, t], value)
+    return backup
 
 
-def lax_once(mdp: MDP, d: Table) -> Table:
-    """The Hausdorff distance between the action sets of s and t, as it is written."""
-    image = np.zeros_like(d)
+def apply_lax_operator(mdp: MDP, d: Matrix) -> Matrix:
+    """Compute the Hausdorff distance between the action sets of s and t."""
+    backup = np.zeros_like(d)
     n, R = mdp.next_state, mdp.R
     actions = range(mdp.num_actions)
     for s in range(mdp.num_states):
@@ -37,14 +37,14 @@ def lax_once(mdp: MDP, d: Table) -> Table:
                 [abs(R[s, a] - R[t, b]) + mdp.discount * d[n[s, a], n[t, b]] for b in actions]
                 for a in actions
             ]
-            there = max(min(delta[a][b] for b in actions) for a in actions)
-            back = max(min(delta[a][b] for a in actions) for b in actions)
-            image[s, t] = max(there, back)
-    return image
+            forward = max(min(delta[a][b] for b in actions) for a in actions)
+            backward = max(min(delta[a][b] for a in actions) for b in actions)
+            backup[s, t] = max(forward, backward)
+    return backup
 
 
-def bisimulation_everywhere(mdp: MDP, d: Table) -> Table:
-    """`bisimulation_once` without loops over states, for larger tables."""
+def apply_bisimulation_operator_vectorised(mdp: MDP, d: Matrix) -> Matrix:
+    """`apply_bisimulation_operator` without loops over states, for larger MDPs."""
     backups = [
         np.abs(mdp.R[:, a, None] - mdp.R[None, :, a])
         + mdp.discount * d[np.ix_(mdp.next_state[:, a], mdp.next_state[:, a])]
@@ -53,25 +53,25 @@ def bisimulation_everywhere(mdp: MDP, d: Table) -> Table:
     return np.asarray(np.max(backups, axis=0))
 
 
-def lax_everywhere(mdp: MDP, d: Table) -> Table:
-    """`lax_once` without loops over states."""
+def apply_lax_operator_vectorised(mdp: MDP, d: Matrix) -> Matrix:
+    """`apply_lax_operator` without loops over states."""
     R, n = mdp.R, mdp.next_state
     ahead = d[n[:, None, :, None], n[None, :, None, :]]
     delta = np.abs(R[:, None, :, None] - R[None, :, None, :]) + mdp.discount * ahead
     return np.asarray(np.maximum(delta.min(axis=3).max(axis=2), delta.min(axis=2).max(axis=2)))
 
 
-def lax_fixed_point(mdp: MDP, error: float = 1e-9) -> Table:
+def solve_lax_fixed_point(mdp: MDP, error: float = 1e-9) -> Matrix:
     """d_lax by value iteration from 0, until the true error is below `error`."""
     d = np.zeros((mdp.num_states, mdp.num_states))
     while True:
-        image = lax_everywhere(mdp, d)
-        if np.abs(image - d).max() <= error * (1 - mdp.discount):
-            return image
-        d = image
+        backup = apply_lax_operator_vectorised(mdp, d)
+        if np.abs(backup - d).max() <= error * (1 - mdp.discount):
+            return backup
+        d = backup
 
 
-def bisimulation_by_programme(mdp: MDP) -> tuple[Table, float]:
+def solve_bisimulation_by_linear_programme(mdp: MDP) -> tuple[Matrix, float]:
     """d~ as a linear programme: the least d with d(s, t) >= gap + discount * d(successors).
 
     An optimal value function is the solution of such a programme (Puterman 1994, section 6.9).
@@ -101,10 +101,10 @@ def bisimulation_by_programme(mdp: MDP) -> tuple[Table, float]:
     if found.status != 0:
         raise RuntimeError(found.message)
     d = np.asarray(found.x).reshape(states, states) * scale
-    return d, float(np.abs(bisimulation_once(mdp, d) - d).max()) / (1 - mdp.discount)
+    return d, float(np.abs(apply_bisimulation_operator(mdp, d) - d).max()) / (1 - mdp.discount)
 
 
-def transport(cost: Table, p: Table, q: Table) -> float:
+def transport(cost: Matrix, p: Matrix, q: Matrix) -> float:
     """W1 of two distributions as SciPy's linear programme."""
     n, m = cost.shape
     rows, columns = np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))
@@ -124,12 +124,12 @@ def transport(cost: Table, p: Table, q: Table) -> float:
 
 
 def moves(mdp: MDP, kind: str) -> list[tuple[int, int]]:
-    """The pairs of actions that a kind of distance looks at."""
+    """Return the pairs of actions that a kind of distance compares."""
     actions = range(mdp.num_actions)
     return [(a, b) for a in actions for b in actions if kind == "lax" or a == b]
 
 
-def worths(mdp: MDP, d: Table, kind: str) -> Table:
+def compute_move_values(mdp: MDP, d: Matrix, kind: str) -> Matrix:
     """|R(s, a) - R(t, b)| + discount * W1(d)(P(s, a), P(t, b)) as (S, S, A, A); else NaN."""
     states, actions = mdp.R.shape
     P = mdp.P.toarray().reshape(states, actions, states)
@@ -147,8 +147,8 @@ def worths(mdp: MDP, d: Table, kind: str) -> Table:
     return found
 
 
-def chosen(mdp: MDP, found: Table, kind: str, s: int, t: int) -> tuple[float, list[Any]]:
-    """F(d)(s, t), and the moves of which the least is to be taken there."""
+def select_moves(mdp: MDP, found: Matrix, kind: str, s: int, t: int) -> tuple[float, list[Any]]:
+    """Return F(d)(s, t), and the moves over which the minimising player chooses."""
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
     options = []
     if kind == "lax":
@@ -158,56 +158,58 @@ def chosen(mdp: MDP, found: Table, kind: str, s: int, t: int) -> tuple[float, li
             options.append([(a, b) for a in np.flatnonzero(has[s])])
     else:
         options = [[(a, a)] for a in np.flatnonzero(has[s])]
-    worth = [min(found[s, t, a, b] for a, b in option) for option in options]
-    best = int(np.argmax(worth))
-    return float(worth[best]), options[best]
+    values = [min(found[s, t, a, b] for a, b in option) for option in options]
+    best = int(np.argmax(values))
+    return float(values[best]), options[best]
 
 
-def stochastic_image(mdp: MDP, d: Table, kind: str) -> Table:
-    """F(d) with a linear programme for every pair and move."""
+def apply_stochastic_operator(mdp: MDP, d: Matrix, kind: str) -> Matrix:
+    """Compute F(d) with one linear programme per pair and move."""
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
-    found, image = worths(mdp, d, kind), np.zeros_like(d)
+    found, backup = compute_move_values(mdp, d, kind), np.zeros_like(d)
     for s in range(mdp.num_states):
         for t in range(s):
             differ = kind != "lax" and (has[s] != has[t]).any()
-            image[s, t] = image[t, s] = (
+            backup[s, t] = backup[t, s] = (
                 np.ptp(mdp.R[has]) / (1 - mdp.discount)
                 if differ
-                else chosen(mdp, found, kind, s, t)[0]
+                else select_moves(mdp, found, kind, s, t)[0]
             )
-    return image
+    return backup
 
 
-def by_programme(mdp: MDP, kind: str) -> tuple[Table, float]:
-    """d~ (also of a chain, d^pi) or d_lax of any MDP, and its own proven error.
+def solve_by_linear_programme(mdp: MDP, kind: str) -> tuple[Matrix, float]:
+    """Solve d~ (also of a chain, d^pi) or d_lax of any MDP; return it with its proven error.
 
     Hoffman & Karp's strategy iteration: with the actions of the maximiser fixed, the greatest d
     with d(s, t) <= gap + discount * (p u + q v) and u(x) + v(y) <= d(x, y), for each move that the
     minimiser may take, is a linear programme by the duality of W1 (Chen, van Breugel & Worrell
-    2012). Rounds end when F, a linear programme for every pair, agrees.
+    2012). It stops when F, one linear programme per pair, agrees.
     """
     states = mdp.num_states
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
     d, best, error = np.zeros((states, states)), np.zeros((states, states)), np.inf
     scale = max(float(np.ptp(mdp.R)), 1e-3) / (1 - mdp.discount)
     for _ in range(30):
-        image = stochastic_image(mdp, d, kind)
-        left = float(np.abs(image - d).max()) / (1 - mdp.discount)
-        if left < error:
-            best, error = d, left
+        backup = apply_stochastic_operator(mdp, d, kind)
+        bound = float(np.abs(backup - d).max()) / (1 - mdp.discount)
+        if bound < error:
+            best, error = d, bound
         elif error < 1e-7 * scale:
             break
-        found, options = worths(mdp, d, kind), {}
+        found, options = compute_move_values(mdp, d, kind), {}
         for s in range(states):
             for t in range(s):
                 if kind == "lax" or (has[s] == has[t]).all():
-                    options[s, t] = chosen(mdp, found, kind, s, t)[1]
-        d = _held(mdp, options, scale)
+                    options[s, t] = select_moves(mdp, found, kind, s, t)[1]
+        d = _solve_held_actions(mdp, options, scale)
     return best, error
 
 
-def _held(mdp: MDP, options: dict[tuple[int, int], list[Any]], scale: float) -> Table:
-    """The linear programme of `by_programme`; its unknowns are d / scale, then each u and v."""
+def _solve_held_actions(
+    mdp: MDP, options: dict[tuple[int, int], list[Any]], scale: float
+) -> Matrix:
+    """Solve the linear programme for held actions; unknowns are d / scale, then each u and v."""
     states, actions = mdp.R.shape
     P = mdp.P.toarray().reshape(states, actions, states)
     P = P / P.sum(axis=2, keepdims=True)

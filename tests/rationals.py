@@ -144,7 +144,7 @@ def _options(mdp: MDP, kind: str, s: int, t: int) -> list[list[Step]]:
 
 
 def _evaluate(chosen: dict[Pair, Step], discount: Fraction) -> dict[Pair, Fraction]:
-    """The value of one step per pair, repeated for ever."""
+    """Return the infinite-horizon value of one choice per pair."""
     value: dict[Pair, Fraction] = {}
     for start in chosen:
         path: list[Pair] = []

@@ -1,4 +1,4 @@
-"""Small recordings, by hand and from hypothesis, and what makes two of them the same."""
+"""Small recordings, by hand and from hypothesis, and their comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(**changes: Any) -> Transitions:
 
 
 def images(n: int = 4, **changes: Any) -> Transitions:
-    """Steps with small pictures for observations, and no ids."""
+    """Steps with small images as observations, without ids."""
     pictures = np.random.default_rng(0).integers(256, size=(n + 1, 3, 2), dtype=np.uint8)
     fields: dict[str, Any] = {
         "observations": pictures[:-1],
@@ -95,9 +95,9 @@ def same_mdp(one: MDP, other: MDP) -> None:
     assert one.discount == other.discount
 
 
-def walk(mdp: MDP, times: int, key: int, ends: NDArray[np.bool_] | None = None) -> Transitions:
+def walk(mdp: MDP, times: int, seed: int, ends: NDArray[np.bool_] | None = None) -> Transitions:
     """Every state and action of a deterministic MDP, at least once, in a random order."""
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     pairs = np.arange(mdp.R.size)
     chosen = rng.permutation(np.concatenate([pairs, rng.choice(pairs, times)]))
     s, a = np.divmod(chosen, mdp.num_actions)

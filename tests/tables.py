@@ -1,4 +1,4 @@
-"""Tables for the views: like distances, made in a moment."""
+"""Quick distance matrices for the tests of views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def a_distance(mdp: MDP, kind: Any = "bisimulation", sweeps: int = 30) -> Distan
 
 
 def everywhere_apart() -> Distance:
-    """Like a MICo table: no state is at distance 0 from any, itself included."""
+    """Like a MICo distance: no state is at distance 0 from any, itself included."""
     d = a_distance(worlds.load("mirrored-rooms"), "mico", 5)
     return dataclasses.replace(d, values=d.values + 1)
 

@@ -16,18 +16,18 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bisimetric"
 TREE = (
     "errors",
-    "rounding",
-    "memory",
-    "archives",
-    "files",
-    "interrupts",
-    "progress",
+    "_text",
+    "_statistics",
+    "_rounding",
+    "_optional",
+    "_memory",
+    "_io",
+    "_progress",
     "mdp",
-    "successors",
+    "implicit_mdp",
     "planning",
-    "transport",
+    "_transport",
     "transitions",
-    "explanation",
     "distance",
     "worlds",
     "datasets",
@@ -52,13 +52,13 @@ def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
-def room(path: Path) -> str:
-    """The line of the tree that a file belongs to."""
+def top_level(path: Path) -> str:
+    """Return the line of the tree that a file belongs to."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports when it runs, those inside functions included."""
+    """Yield the dotted names that a file imports at run time, also inside functions."""
     yield from _imports(ast.parse(path.read_text(encoding="utf-8")))
 
 
@@ -93,7 +93,7 @@ def late():
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_only_from_above(path: Path) -> None:
-    here = room(path)
+    here = top_level(path)
     if here in ROOTS:
         return
     assert here in TREE, f"{here} is not in the tree: give it a line"
@@ -108,12 +108,51 @@ def test_a_module_imports_only_from_above(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_matplotlib_lives_only_in_views(path: Path) -> None:
-    if room(path) != "views":
+    if top_level(path) != "views":
         assert not [name for name in imported(path) if name.partition(".")[0] == "matplotlib"]
 
 
+def test_public_names_are_the_exported_ones() -> None:
+    assert dir(bisimetric) == sorted(bisimetric.__all__)
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in modules()}), ids=lambda path: path.name
+)
+def test_no_exported_function_shadows_its_module(folder: Path) -> None:
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    names = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != dotted(folder)
+        for alias in node.names
+    }
+    stems = {path.stem for path in folder.glob("*.py")} | {
+        path.parent.name for path in folder.glob("*/__init__.py")
+    }
+    assert not names & stems
+
+
+def dotted(folder: Path) -> str:
+    return ".".join(folder.relative_to(SOURCE.parent).parts)
+
+
+def test_class_names_are_unique() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_module_is_too_long(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
+
+
 def test_every_line_of_the_tree_exists_and_is_written_down() -> None:
-    assert {room(path) for path in modules()} == {*TREE, *ROOTS}
+    assert {top_level(path) for path in modules()} == {*TREE, *ROOTS}
     assert f"\n    {' '.join(TREE)}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 

@@ -82,7 +82,7 @@ def stored_distance(folder: Path) -> Mutate:
     exact.sharded.bisimulation(worlds.load("mirrored-rooms"), output=folder / "valid.zarr")
     path = folder / "d.zarr"
 
-    def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
+    def mutate_file(rng: random.Random, file: Path, raw: bytes) -> bytes:
         if file.suffix == ".json" and rng.random() < 0.8:
             return json.dumps(mutate_json(rng, json.loads(raw))).encode()
         return mutate_zip(rng, raw) if file.suffix == ".npz" else mutate_bytes(rng, raw)
@@ -94,7 +94,7 @@ def stored_distance(folder: Path) -> Mutate:
         np.asarray(found.values)
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
-        mutate_folder(rng, folder / "valid.zarr", path, how)
+        mutate_folder(rng, folder / "valid.zarr", path, mutate_file)
         return read
 
     return mutate
@@ -112,7 +112,7 @@ def transitions(folder: Path) -> Mutate:
     def read() -> None:
         found = Transitions.load(path)
         repr(found)
-        worlds.load(path, unseen="lacking")
+        worlds.load(path, unseen="missing")
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
         path.write_bytes(mutate_zip(rng, raw))
@@ -138,7 +138,7 @@ def sampled_run(folder: Path) -> Mutate:
             made.append(((folder / "valid.npz").read_bytes(), start))
     path = folder / "run.npz"
 
-    def sealed(members: dict[str, bytes]) -> dict[str, bytes]:
+    def update_checksum(members: dict[str, bytes]) -> dict[str, bytes]:
         from bisimetric._io import compute_checksum
 
         try:
@@ -146,16 +146,16 @@ def sampled_run(folder: Path) -> Mutate:
                 name.removesuffix(".npy"): np.load(io.BytesIO(raw)) for name, raw in members.items()
             }
             told = str(arrays.pop("about"))
-            arrays.pop("seal")
+            arrays.pop("checksum")
             seal = compute_checksum(told, arrays)
         except Exception:
             return members
-        return {**members, "seal.npy": fuzzing.npy_bytes(np.array(seal))}
+        return {**members, "checksum.npy": fuzzing.npy_bytes(np.array(seal))}
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
         raw, start = rng.choice(made)
-        seal = sealed if rng.random() < 0.8 else None
-        path.write_bytes(mutate_zip(rng, raw, sealed=seal))
+        seal = update_checksum if rng.random() < 0.8 else None
+        path.write_bytes(mutate_zip(rng, raw, update_checksum=seal))
 
         def read() -> None:
             from bisimetric.sampled.files import read_data
@@ -204,11 +204,11 @@ def prism(folder: Path) -> Mutate:
     for ending, raw in PRISM.items():
         (folder / "valid" / f"m.{ending}").write_bytes(raw)
 
-    def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
+    def mutate_file(rng: random.Random, file: Path, raw: bytes) -> bytes:
         return mutate_text(rng, raw)
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
-        mutate_folder(rng, folder / "valid", folder / "m", how)
+        mutate_folder(rng, folder / "valid", folder / "m", mutate_file)
         options: dict[str, Any] = {"observe": "goal"} if rng.random() < 0.3 else {}
         return lambda: repr(worlds.load(folder / "m" / "m.tra", **options))
 
@@ -237,10 +237,10 @@ def dopamine_replay(folder: Path) -> Mutate:
     }
     (folder / "valid").mkdir()
     for name, array in arrays.items():
-        packed = gzip.compress(fuzzing.npy_bytes(array), mtime=0)
-        (folder / "valid" / f"{name}_ckpt.1.gz").write_bytes(packed)
+        pack_agent = gzip.compress(fuzzing.npy_bytes(array), mtime=0)
+        (folder / "valid" / f"{name}_ckpt.1.gz").write_bytes(pack_agent)
 
-    def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
+    def mutate_file(rng: random.Random, file: Path, raw: bytes) -> bytes:
         inner = gzip.decompress(raw)
         choice = rng.randrange(4)
         if choice == 0:
@@ -254,7 +254,7 @@ def dopamine_replay(folder: Path) -> Mutate:
         return gzip.compress(inner, mtime=0)
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
-        mutate_folder(rng, folder / "valid", folder / "replay", how)
+        mutate_folder(rng, folder / "valid", folder / "replay", mutate_file)
         stack, limit = rng.choice([1, 2, 4]), rng.choice([None, 1, 5])
         return lambda: repr(
             from_dopamine(folder / "replay", stack_size=stack, max_transitions=limit)
@@ -314,13 +314,13 @@ def rainbow_agent(folder: Path) -> Mutate:
     header, rest = json.loads(raw[8 : 8 + size]), raw[8 + size :]
     path = folder / "agent.safetensors"
 
-    def packed(top: Any) -> bytes:
+    def pack_agent(top: Any) -> bytes:
         text = json.dumps(top).encode()
         return len(text).to_bytes(8, "little") + text + rest
 
     # Without its checksum, as older files are: with one, no change is ever read.
     del header["__metadata__"]["sha256"]
-    raw = packed(header)
+    raw = pack_agent(header)
     size = int.from_bytes(raw[:8], "little")
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
@@ -330,11 +330,11 @@ def rainbow_agent(folder: Path) -> Mutate:
         elif choice == 1:
             made = mutate_bytes(rng, raw[: 8 + size]) + rest
         elif choice == 2:
-            made = packed(mutate_json(rng, header))
+            made = pack_agent(mutate_json(rng, header))
         else:
             said = json.loads(header["__metadata__"]["about"])
             label = json.dumps(mutate_json(rng, said))
-            made = packed({**header, "__metadata__": {"about": label}})
+            made = pack_agent({**header, "__metadata__": {"about": label}})
         path.write_bytes(made)
         return lambda: load(path)
 
@@ -369,13 +369,13 @@ def sharded_checkpoint(folder: Path) -> Mutate:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     exact.sharded.bisimulation(mdp, tol=5.0, checkpoint=folder / "valid", checkpoint_every=1e-9)
 
-    def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
+    def mutate_file(rng: random.Random, file: Path, raw: bytes) -> bytes:
         if file.suffix == ".json" and rng.random() < 0.8:
             return json.dumps(mutate_json(rng, json.loads(raw))).encode()
         return mutate_bytes(rng, raw)
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
-        mutate_folder(rng, folder / "valid", folder / "run", how)
+        mutate_folder(rng, folder / "valid", folder / "run", mutate_file)
 
         def read() -> None:
             from bisimetric.errors import NotConverged
@@ -412,13 +412,13 @@ def minari_set(folder: Path) -> Mutate:
         )
     shutil.copytree(folder / "sets" / "fuzz" / "random-v0", folder / "valid")
 
-    def how(rng: random.Random, file: Path, raw: bytes) -> bytes:
+    def mutate_file(rng: random.Random, file: Path, raw: bytes) -> bytes:
         if file.suffix == ".json" and rng.random() < 0.9:
             return json.dumps(mutate_json(rng, json.loads(raw))).encode()
         return mutate_bytes(rng, raw)
 
     def mutate(rng: random.Random) -> Callable[[], Any]:
-        mutate_folder(rng, folder / "valid", folder / "sets" / "fuzz" / "random-v0", how)
+        mutate_folder(rng, folder / "valid", folder / "sets" / "fuzz" / "random-v0", mutate_file)
         return lambda: repr(from_minari("fuzz/random-v0"))
 
     return mutate
@@ -471,15 +471,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["MINARI_DATASETS_PATH"] = sets
 
 
-def named(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """What an error may call a file: by its path, or a data set of Minari by its id."""
     return [str(folder), "fuzz/random-v0"]
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
+def test_damaged_files_are_read_or_rejected(name: str, folder: Path) -> None:
     few = range(15) if name in SLOW else QUICK
-    counts = fuzzing.run([*KEPT.get(name, []), *few], READERS[name](folder), named(folder))
+    counts = fuzzing.run([*KEPT.get(name, []), *few], READERS[name](folder), list_names(folder))
     # A mutation that always fails, or never, tests nothing.
     assert sum(counts.values()) - counts.get("read", 0) > 0
     assert counts.get("read", 0) > 0
@@ -487,6 +487,6 @@ def test_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
-def test_many_damaged_files_are_read_or_refused(name: str, folder: Path) -> None:
+def test_many_damaged_files_are_read_or_rejected(name: str, folder: Path) -> None:
     many = LONG[:150] if name in SLOW else LONG
-    print(name, fuzzing.run(many, READERS[name](folder), named(folder)))
+    print(name, fuzzing.run(many, READERS[name](folder), list_names(folder)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bisimetric import ImplicitMDP, InputError
-from bisimetric.exact._query import query
+from bisimetric.exact import query
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from bisimetric.exact._query import query
         ((float("nan"), 1), r"reward of step\(7, 'go'\) is nan and must be finite"),
         (("much", 1), "reward of .* is 'much'"),
         ((5, 1), r"reward of step\(7, 'go'\) is 5 and lies outside reward_range=\(0, 1\)"),
-        (1, r"step\(7, 'go'\) gave 1 and must give \(reward, successor\)"),
-        ((1, 2, False, False, {}), "must give"),
+        (1, r"step\(7, 'go'\) returned 1 and must return \(reward, successor\)"),
+        ((1, 2, False, False, {}), "must return"),
         ((0, [1, 2]), r"lists 1 and must list \(probability, successor\)"),
         ((0, [(1.0, [3])]), r"\[3\], which must be hashable"),
         ((0, {1, 2}), r"\{1, 2\}, which must be hashable"),
@@ -29,7 +29,7 @@ from bisimetric.exact._query import query
 def test_a_bad_step_names_state_and_action(outcome: Any, complaint: str) -> None:
     source = ImplicitMDP(lambda x, a: outcome, actions=["go"], discount=0.5, reward_range=(0, 1))
     with pytest.raises(InputError, match=complaint):
-        query("bisimulation", source, [(7, 8)])
+        query(source, [(7, 8)])
 
 
 def test_forms_of_an_outcome() -> None:
@@ -68,7 +68,7 @@ def test_a_policy_is_checked_where_it_is_followed() -> None:
     for policy, complaint in [
         (lambda x: 7, r"policy\(3\) takes 7, which the state lacks; it has 0, 1"),
         (lambda x: {0: 0.5, 1: 0.4}, r"policy\(3\) sum to 0.9"),
-        (lambda x: [0], r"policy\(3\) gave the action \[0\], which must be hashable"),
+        (lambda x: [0], r"policy\(3\) returned the action \[0\], which must be hashable"),
         (3, "policy is 3 and must be a function"),
     ]:
         with pytest.raises(InputError, match=complaint):
@@ -79,5 +79,5 @@ def test_a_policy_is_checked_where_it_is_followed() -> None:
 
 def test_no_actions_in_some_state() -> None:
     source = ImplicitMDP(lambda x, a: (0, x), actions=lambda x: [], discount=0.5)
-    with pytest.raises(InputError, match=r"actions\(3\) gave \[\]"):
-        query("lax", source, [(3, 4)])
+    with pytest.raises(InputError, match=r"actions\(3\) returned \[\]"):
+        query(source, [(3, 4)], kind="lax")

@@ -38,7 +38,7 @@ def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
 
 def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import worlds
-    from bisimetric.learned import _fit, files, fit, source_from_mdp
+    from bisimetric.learned import RunOptions, _fit, files, fit, source_from_mdp
     from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
 
     _fit.CHECKPOINT_SECONDS = 0.0
@@ -48,10 +48,8 @@ def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
         source_from_mdp("bisimulation", worlds.load("pessimism")),
         discount=0.9,
         updates=240,
-        log_every=4,
         config=Castro2020Config(PairNetwork((5,)), batch=6, target_update_period=4),
-        checkpoint=file,
-        resume=file if resume else None,
+        options=RunOptions(log_every=4, checkpoint=file, resume=file if resume else None),
     )
     return {
         **files.name_leaves(done.state.parameters),

@@ -35,7 +35,7 @@ V2 = "30 23 0:26 / {}/cg rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "35 31 0:32 {root} {{}}/cg/memory rw,relatime - cgroup cgroup rw,memory\n"
 
 
-def test_the_least_limit_of_all_levels_of_a_second_version_counts(tmp_path: Path) -> None:
+def test_the_smallest_cgroup_v2_limit_counts(tmp_path: Path) -> None:
     at = proc(tmp_path, "0::/user/job\n", "25 1 8:1 / / rw - ext4 /dev/vda rw\n" + V2)
     group(tmp_path / "cg")
     group(
@@ -62,7 +62,7 @@ def test_the_namespace_of_a_container_mounts_its_own_group(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("path", "root"), [("/a/b", "/"), ("/docker/1/a/b", "/docker/1")])
-def test_the_first_version_counts_with_the_limits_above_its_mount(
+def test_cgroup_v1_includes_the_limits_above_its_mount(
     tmp_path: Path, path: str, root: str
 ) -> None:
     groups = f"5:cpu,cpuacct:/\n4:memory:{path}\n0::/\n"
@@ -106,9 +106,7 @@ def test_without_readable_limits_the_machine_counts(
     assert _memory.available_memory(tmp_path / "none") == 123 * MIB
 
 
-def test_more_than_a_limit_leaves_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_above_a_limit_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = proc(tmp_path, "0::/\n", V2)
     group(tmp_path / "cg", memory_max=600 * MIB, memory_current=700 * MIB)
     assert _memory.available_memory(at) == 0
@@ -121,26 +119,26 @@ def test_more_than_a_limit_leaves_is_refused(
     _memory.require_memory("it needs", 500 * MIB, "take less")
 
 
-def test_numbers_beyond_any_float_are_refused() -> None:
+def test_numbers_beyond_any_float_raise() -> None:
     with pytest.raises(InsufficientMemory, match="PiB"):
         _memory.require_memory("it needs", 10**400, "take less")
 
 
 LIMITED = """
 import resource
-from bisimetric import exact, memory, worlds
-from bisimetric.errors import TableTooLarge
-before = memory.available_memory()
+from bisimetric import _memory, exact, worlds
+from bisimetric.errors import InsufficientMemory
+before = _memory.available_memory()
 space = resource.getrlimit(resource.RLIMIT_AS)
 import psutil
 limit = psutil.Process().memory_info().vms + 400 * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, space[1]))
-after = memory.available_memory()
+after = _memory.available_memory()
 assert after <= 400 * 2**20 < before, (before, after)
 mdp = worlds.load("random", states=12_000, actions=1)
 try:
     exact.bisimulation(mdp)
-except TableTooLarge as error:
+except InsufficientMemory as error:
     print(error)
 """
 

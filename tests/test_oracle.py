@@ -1,4 +1,4 @@
-"""Every proven bound of the library against the oracle: a sample here, the rest by the campaign."""
+"""Proven bounds of the library against the oracle: a sample here, the rest in the campaign."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests import oracle_campaign, oracle_properties
 from tests.adversarial_mdps import Case
 from tests.oracle_properties import Subject, check_table
 
-# Those that compile little or nothing that other tests do not; all others are in the slow ones.
+# Those that compile little that other tests do not; all others are slow.
 QUICK = [
     "exact.bisimulation",
     "exact.on_policy",
     "exact.lax",
     "exact.mico",
     "pairs bisimulation",
-    "Successors on_policy",
+    "ImplicitMDP on_policy",
     "relation.bisimulation",
     "uses.aggregate bisimulation",
     "planning.optimal_values",
@@ -36,8 +36,8 @@ def test_a_sample_of_cases(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_campaign() -> None:
-    """Hangs are ended and counted, so that this ends."""
-    report = oracle_campaign.campaign(60, 1, seconds=900.0, tell=False)
+    """Hangs are killed and counted, so that this terminates."""
+    report = oracle_campaign.campaign(60, 1, seconds=900.0, verbose=False)
     report.print()
     assert not report.findings, "\n".join(map(str, report.findings))
     # Every property was checked.
@@ -54,16 +54,16 @@ def test_wide_rows(kind: str, width: int, discount: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy", "lax", "mico"])
-def test_an_entry_that_is_ten_errors_off_is_noticed(kind: Any) -> None:
+def test_an_entry_that_is_ten_errors_off_is_detected(kind: Any) -> None:
     subject = Subject(0)
     stay = [[{0: 1.0}], [{1: 1.0}], [{0: 0.5, 1: 0.5}]]
     subject.case = Case(stay, [[1.0], [0.25], [0.0]], 0.5, None, [0, 0, 0])
     d = dataclasses.replace(subject.distance(kind, tol=1e-12), error=1e-9)
-    assert not list(check_table(d, subject.truth(kind)))
+    assert not list(check_table(d, subject.reference(kind)))
     values = np.array(d.values)
     values[0, 1] += 1e-8
     values[1, 0] += 1e-8
-    found = list(check_table(dataclasses.replace(d, values=values), subject.truth(kind)))
+    found = list(check_table(dataclasses.replace(d, values=values), subject.reference(kind)))
     assert found
     assert ": 10 times" in found[0]
     assert "bounds" in found[1]
@@ -106,7 +106,7 @@ def test_a_wrong_error_a_warning_and_an_exception_are_findings(
 
 
 @pytest.mark.slow
-def test_a_hang_is_ended_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_is_killed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = oracle_campaign.Worker(limit=0.0)
     try:
         (found,) = worker.check("exact.bisimulation", 1)

@@ -16,10 +16,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown_while_working(
-    patience: float, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> str:
-    monkeypatch.setattr(_progress, "DELAY_SECONDS", patience)
+def capture_progress(delay: float, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(_progress, "DELAY_SECONDS", delay)
     monkeypatch.setattr(sys, "stderr", screen)
     with _progress.show_progress(10, "work") as bar:
         for position in (2, 5, 4):
@@ -29,7 +27,7 @@ def shown_while_working(
 
 
 def test_the_bar_shows_position_and_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown_while_working(0.0, Terminal(), monkeypatch)
+    text = capture_progress(0.0, Terminal(), monkeypatch)
     assert "work:  50% |" in text
     assert "step 5" in text
     assert "work:  40% |" in text
@@ -37,20 +35,20 @@ def test_the_bar_shows_position_and_note(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_quick_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown_while_working(60.0, Terminal(), monkeypatch) == ""
+    assert capture_progress(60.0, Terminal(), monkeypatch) == ""
 
 
 def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown_while_working(0.0, io.StringIO(), monkeypatch) == ""
+    assert capture_progress(0.0, io.StringIO(), monkeypatch) == ""
 
 
-@pytest.mark.parametrize(("patience", "said"), [(0.0, True), (60.0, False)])
+@pytest.mark.parametrize(("delay", "announced"), [(0.0, True), (60.0, False)])
 def test_long_compilation_is_announced(
-    patience: float, said: bool, monkeypatch: pytest.MonkeyPatch
+    delay: float, announced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Terminal()
-    monkeypatch.setattr(_progress, "DELAY_SECONDS", patience)
+    monkeypatch.setattr(_progress, "DELAY_SECONDS", delay)
     monkeypatch.setattr(sys, "stderr", screen)
     with _progress.announce_compilation("the kernels"):
         time.sleep(0.1)
-    assert ("compiling the kernels" in screen.getvalue()) == said
+    assert ("compiling the kernels" in screen.getvalue()) == announced

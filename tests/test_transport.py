@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bisimetric import _transport
-from tests.oracles import transport as by_programme
+from tests.oracles import transport as solve_by_linear_programme
 
 
-def solved(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None) -> dict[str, Any]:
+def solve(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None) -> dict[str, Any]:
     """W1 by the kernel, from a tree or from the north-west corner; with its flow and tree."""
     states = np.concatenate([np.flatnonzero(p), np.flatnonzero(q)])
     share = np.concatenate([p[p > 0], q[q > 0]])
@@ -64,8 +64,8 @@ def problems(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 @given(problems())
 def test_cost_is_that_of_the_linear_programme(problem: Any) -> None:
     d, p, q = problem
-    found = solved(d, p, q)
-    truth = by_programme(d[np.ix_(p > 0, q > 0)], p[p > 0], q[q > 0])
+    found = solve(d, p, q)
+    truth = solve_by_linear_programme(d[np.ix_(p > 0, q > 0)], p[p > 0], q[q > 0])
     assert found["cost"] == pytest.approx(truth, abs=1e-9 * max(1.0, d.max()))
 
 
@@ -73,7 +73,7 @@ def test_cost_is_that_of_the_linear_programme(problem: Any) -> None:
 @given(problems())
 def test_flow_has_the_right_marginals(problem: Any) -> None:
     d, p, q = problem
-    found = solved(d, p, q)
+    found = solve(d, p, q)
     if found["tree"] is not None:
         rest = p - q
         assert (found["flow"] >= 0).all()
@@ -85,9 +85,9 @@ def test_flow_has_the_right_marginals(problem: Any) -> None:
 @given(problems(), st.integers(0, 1000))
 def test_an_old_tree_is_a_good_start_for_other_costs(problem: Any, key: int) -> None:
     d, p, q = problem
-    tree = solved(d, p, q)["tree"]
+    tree = solve(d, p, q)["tree"]
     other = np.random.default_rng(key).random(d.shape)
-    cold, warm = solved(other, p, q), solved(other, p, q, tree)
+    cold, warm = solve(other, p, q), solve(other, p, q, tree)
     assert warm["cost"] == pytest.approx(cold["cost"], abs=1e-12)
 
 
@@ -95,12 +95,12 @@ def test_an_old_tree_is_a_good_start_for_other_costs(problem: Any, key: int) -> 
 @given(problems(), st.integers(0, 1000))
 def test_a_tree_stays_optimal_while_costs_move_less_than_its_slack(problem: Any, key: int) -> None:
     d, p, q = problem
-    found = solved(d, p, q)
+    found = solve(d, p, q)
     if found["tree"] is None or found["least"] <= 0 or not np.isfinite(found["least"]):
         return
     nodes = len(found["tree"])
     by = np.random.default_rng(key).uniform(-1, 1, d.shape) * found["least"] / nodes
-    kept = solved(d + by, p, q, found["tree"])
+    kept = solve(d + by, p, q, found["tree"])
     assert kept["before"] <= kept["cost"] + 1e-12
 
 
@@ -109,7 +109,7 @@ def test_the_north_west_corner_is_optimal_on_a_line() -> None:
     spot = np.sort(rng.random(30))
     d = np.abs(spot[:, None] - spot[None, :])
     p, q = rng.dirichlet(np.ones(30)), rng.dirichlet(np.ones(30))
-    found = solved(d, p, q)
+    found = solve(d, p, q)
     assert found["before"] == pytest.approx(found["cost"], rel=1e-12)
 
 
@@ -121,7 +121,7 @@ def test_equal_masses_end_in_an_assignment() -> None:
     p, q = np.zeros(80), np.zeros(80)
     p[:40], q[40:] = 1 / 40, 1 / 40
     rows, columns = linear_sum_assignment(d[:40, 40:])
-    assert solved(d, p, q)["cost"] == pytest.approx(d[:40, 40:][rows, columns].sum() / 40)
+    assert solve(d, p, q)["cost"] == pytest.approx(d[:40, 40:][rows, columns].sum() / 40)
 
 
 def test_hundreds_of_successors() -> None:
@@ -130,5 +130,5 @@ def test_hundreds_of_successors() -> None:
     d = np.abs(spot[:, None] - spot[None, :]).sum(axis=2)
     p, q = np.zeros(500), np.zeros(500)
     p[:250], q[250:] = rng.dirichlet(np.ones(250)), rng.dirichlet(np.ones(250))
-    truth = by_programme(d[:250, 250:], p[:250], q[250:])
-    assert solved(d, p, q)["cost"] == pytest.approx(truth, rel=1e-8)
+    truth = solve_by_linear_programme(d[:250, 250:], p[:250], q[250:])
+    assert solve(d, p, q)["cost"] == pytest.approx(truth, rel=1e-8)

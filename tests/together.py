@@ -1,6 +1,6 @@
-"""What several processes run together: `python together.py PART FOLDER DEVICES`.
+"""The program of several processes: `python together.py PART FOLDER DEVICES`.
 
-Starting them takes longer than most of what they show, so one start shows several things.
+Starting them takes longer than most tests, so one start serves several tests.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from bisimetric.exact.sharded.layout import build_layout
 
 BLOCK = 2**22
 CONSTANT = 2**25
-"""Bytes that a process may take besides its rows and a block: compiled steps, buffers of files."""
+"""Bytes of a process besides its rows and a block: compiled kernels, buffers of files."""
 STACKS = 2**26
-"""Bytes that the stacks of threads reserve, and hardly use."""
+"""Bytes that the stacks of threads reserve but hardly use."""
 WIDE_TOL = 0.1
 
 
 def wide() -> MDP:
-    """A large table that needs few sweeps: a ring, on which one may go on or step over one."""
+    """A large MDP that needs few sweeps: a ring with steps of one and two."""
     s, states = np.arange(5200), 5200
-    ahead = np.column_stack([(s + 1) % states, (s + 2) % states])
-    return MDP.deterministic(ahead, np.column_stack([s, -s]) / states, discount=0.3)
+    successors = np.column_stack([(s + 1) % states, (s + 2) % states])
+    return MDP.deterministic(successors, np.column_stack([s, -s]) / states, discount=0.3)
 
 
 def deep() -> MDP:
-    """A small table that needs many."""
+    """A small MDP that needs many."""
     return worlds.load("open-grid", rows=9, columns=10, discount=0.6)
 
 
@@ -44,13 +44,13 @@ def turning(mdp: MDP) -> Any:
 
 
 def memory(name: str) -> int:
-    """A line of this process's status, in bytes."""
+    """Return a line of this process's status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def disagreeing(folder: Path, index: int) -> list[str]:
-    """Each mistake of one process is that of all, in one sentence."""
+    """Each error of one process is raised in all, with one message."""
     said = []
 
     def tried(mdp: MDP, **options: Any) -> None:
@@ -68,23 +68,23 @@ def disagreeing(folder: Path, index: int) -> list[str]:
     tried(mdp, tol=1e-4 if odd else 1e-3)
     tried(mdp, output=folder / ("no/d.zarr" if odd else "d.zarr"))
     tried(mdp, output=folder / ("e.zarr" if odd else "d.zarr"))
-    tried(mdp, limit=10_000, block=1000)
+    tried(mdp, memory_limit=10_000, block_bytes=1000)
     (folder / "full").mkdir(exist_ok=True)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if odd:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
-    tried(mdp, checkpoint=folder / "full", every=1e-9)
+    tried(mdp, checkpoint=folder / "full", checkpoint_every=1e-9)
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     tried(mdp, tol=2.0, output=folder / "rough.zarr")
     return said
 
 
 def limited(folder: Path, processes: int) -> dict[str, int]:
-    """A table that is larger than what the process may take for it."""
+    """Compute a matrix that is larger than the memory of this process."""
     mdp = wide()
     split = build_layout(mdp.num_states, processes, np.dtype("float64"), block_bytes=BLOCK)
-    promised = split.device_bytes + CONSTANT
-    free = promised + STACKS
+    bound = split.device_bytes + CONSTANT
+    free = bound + STACKS
     limits = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + free, limits[1]))
     before = memory("VmRSS")
@@ -92,11 +92,11 @@ def limited(folder: Path, processes: int) -> dict[str, int]:
     sharded.bisimulation(mdp, tol=WIDE_TOL, block_bytes=BLOCK, output=folder / "wide.zarr")
     took, table = memory("VmHWM") - before, mdp.num_states**2 * 8
     resource.setrlimit(resource.RLIMIT_DATA, limits)
-    return {"took": took, "promised": promised, "free": free, "table": table}
+    return {"took": took, "bound": bound, "free": free, "table": table}
 
 
 def first(folder: Path) -> None:
-    """Mistakes, then a large table, then a run that is kept at every sweep, to be killed."""
+    """Raise errors, compute a large matrix, then run with a checkpoint per sweep, to be killed."""
     sharded.join()
     import jax
 
@@ -108,7 +108,7 @@ def first(folder: Path) -> None:
 
 
 def second(folder: Path) -> None:
-    """The run that was killed, with whatever number of processes and devices, and a d^pi."""
+    """Resume the killed run with any number of processes and devices, and compute a d^pi."""
     mdp = deep()
     sharded.bisimulation(mdp, checkpoint=folder / "run", output=folder / "d.npz")
     sharded.on_policy(mdp, turning(mdp), dtype="float32", output=folder / "pi.npz")

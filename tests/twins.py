@@ -1,7 +1,8 @@
-"""Slow, readable twins of the paper's losses, and a network that is nothing but a table."""
+"""Slow, readable twins of the loss of Castro (2020), a tabular network, and short runs."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
@@ -14,7 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from bisimetric import MDP, Transitions
-from bisimetric.learned import FeatureScaling, FitResult, LearnedDistance, fit, source_from_mdp
+from bisimetric.learned import (
+    FeatureScaling,
+    FitResult,
+    LearnedDistance,
+    RunOptions,
+    fit,
+    source_from_mdp,
+)
 from bisimetric.learned.castro2020 import Castro2020Config, FunctionalNetwork, PairNetwork
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.sources import ANY_ACTION, Batch, TransitionSource
@@ -33,8 +41,8 @@ TRIANGLE = MDP.deterministic(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def compiled_in_a_hurry() -> Iterator[None]:
-    """Compiling takes longer than all that is computed here."""
+def compile_quickly() -> Iterator[None]:
+    """Disable most optimisations of XLA: compiling takes longer than computing here."""
     config: Any = jax.config
     config.update("jax_disable_most_optimizations", True)
     yield
@@ -67,7 +75,7 @@ def targets_of(
 
 
 def mask_of(kind: LearnedKind, action: Table) -> Table:
-    """W: equal actions for d~, anything for the others; the end takes any action."""
+    """W: equal actions for d~, all pairs for the others; the terminal state takes any action."""
     size = len(action)
     W = np.ones((size, size))
     for i in range(size):
@@ -90,7 +98,7 @@ def loss_of(
 
 
 def record(key: int, *, steps: int = 40, ends: bool = False, actions: int = 3) -> TransitionSource:
-    """Steps of random vectors; with `ends`, some of them lead to the end."""
+    """Transitions of random vectors; with `ends`, some of them terminate."""
     rng = np.random.default_rng(key)
     scale = FeatureScaling(np.zeros(2, np.float32), np.ones(2, np.float32), ends)
     x = scale(rng.normal(size=(steps, 2)))
@@ -130,7 +138,7 @@ def _entry(psi: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 TABULAR = FunctionalNetwork(_zeros, _entry)
-"""psi[i, j] for states that are one feature each: a table, which learns no pair from another."""
+"""psi[i, j] for one-hot states: no pair is learned from another."""
 
 PLAIN = FeatureScaling(np.zeros(1, np.float32), np.ones(1, np.float32))
 """Features as they are."""
@@ -139,34 +147,43 @@ SMALL = Castro2020Config(
     PairNetwork((5,), output="relu"), batch=6, learning_rate=0.01, target_update_period=4
 )
 STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
-"""The triangle, one feature a state; what learns from it with `SMALL` is compiled once."""
+"""The triangle with one-hot states; all runs on it with `SMALL` share one compilation."""
 
 OWN = FunctionalNetwork(
     lambda key, features: jnp.zeros(features), lambda p, x, y: jnp.dot(p, x - y)
 )
 
 
-def run(count: int = 4, source: Any = STATES, **options: Any) -> FitResult:
-    """A short run for d~, or another `kind`."""
-    options = {"settings": SMALL, "discount": 0.5, "every": 4, **options}
-    return fit(options.pop("kind", "bisimulation"), source, updates=count, **options)
+RUN_FIELDS = {field.name for field in dataclasses.fields(RunOptions)}
 
 
-def says(message: str) -> str:
-    """A pattern for a whole message, which must be one sentence."""
-    return re.escape(message).replace("\\.\\.\\.", ".*") + "$"
+def fit_flat(kind: LearnedKind, source: Any, **options: Any) -> FitResult:
+    """Call `fit` with the fields of `RunOptions` among the other arguments."""
+    fields = {name: options.pop(name) for name in RUN_FIELDS & options.keys()}
+    return fit(kind, source, **options, options=RunOptions(**fields))
+
+
+def run(updates: Any = 4, source: Any = STATES, **options: Any) -> FitResult:
+    """Run a few updates for d~, or another `kind`."""
+    options = {"config": SMALL, "discount": 0.5, "log_every": 4, **options}
+    return fit_flat(options.pop("kind", "bisimulation"), source, updates=updates, **options)
+
+
+def contains(*parts: str) -> str:
+    """Return a pattern for a message that contains all of the parts, in this order."""
+    return ".*".join(map(re.escape, parts))
 
 
 def one(**changes: Any) -> LearnedDistance:
     """A learned distance of vectors of two numbers."""
     network = PairNetwork((4,), output="relu")
     scale = FeatureScaling(np.zeros(2), np.ones(2))
-    fields = {"network": network, "parameters": weights(0, network, 2), "scale": scale}
+    fields = {"network": network, "parameters": weights(0, network, 2), "scaling": scale}
     return LearnedDistance(**{"kind": "bisimulation", "discount": 0.5, **fields, **changes})
 
 
 def walk(ends: bool) -> Transitions:
-    """All actions of a corridor of three; the last step leads out of it, for good or not."""
+    """All actions of a corridor of three; the last one leaves it, terminated or truncated."""
     s = np.tile([0, 0, 1, 1, 2, 2], 8)
     a = np.tile([0, 1], 24)
     after = np.where(a == 1, np.minimum(s + 1, 2), np.maximum(s - 1, 0))

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 EXTRAS = ("worlds", "learn", "scale", "atari")
-"""The optional dependencies that the tests need; PyTorch has an environment of its own."""
+"""The optional dependencies that the tests need; PyTorch has its own environment."""
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<extras>\[[\w,-]+\])?>=(?P<version>[\w.]+)")
 
 
 def minimum_versions(project: Mapping[str, Any], extras: Sequence[str] = EXTRAS) -> list[str]:
-    """The lower bounds of the dependencies and of some extras as exact versions, sorted.
+    """Return the lower bounds of the dependencies and of some extras as exact versions, sorted.
 
     Raises:
-        ValueError: where a requirement is not of the form name>=version, or where two bounds of
-            one package differ, so that the lower one could not be tested beside the other.
+        ValueError: a requirement is not of the form name>=version, or two bounds of one package
+            differ, so that the lower one could not be tested.
 
     >>> project = {"name": "p", "dependencies": ["numpy>=2.0"],
     ...            "optional-dependencies": {"learn": ["jax>=0.10", "p[worlds]"]}}

@@ -1,8 +1,8 @@
 """Mutation testing: change one expression of a module at a time, and see whether a test fails.
 
 Mutants are sampled with a seed, or are all of one line. Each is written into a copy of the
-repository, with a Numba cache of its own where kernels may depend on it, and its module's tests run
-there under a time limit. A mutant is killed by a test that fails or does not end; a survivor is
+repository, with its own Numba cache where kernels may depend on it, and its module's tests run
+there under a time limit. A mutant is killed by a test that fails or times out; a survivor is
 printed as a diff, and is either equivalent to the original or a missing test.
 
     python tools/mutate.py --modules exact/_mico.py relation --count 30 --seed 1
@@ -28,30 +28,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "src/bisimetric"
-MODULES = ("exact", "mdp", "planning.py", "relation", "sampled", "successors.py", "uses")
-"""What is sampled from unless modules are named: all that proves an error or a bound."""
-TESTS = {
-    "exact": ("test_exact*", "test_stochastic*", "test_mico*", "test_rounding_terms*"),
-    "exact/stochastic/policy_iteration.py": ("test_stochastic*", "test_rounding_terms*"),
-    "exact/stochastic/coupling_kernels.py": ("test_stochastic*", "test_rounding_terms*"),
-    "exact/deterministic": ("test_exact*", "test_rounding_terms*"),
-    "exact/gpu": ("test_gpu*",),
-    "exact/_mico.py": ("test_mico*", "test_rounding_terms*"),
-    "exact/queries": ("test_queries*", "test_reach*"),
-    "exact/sharded": ("test_sharded*",),
-    "_transport.py": ("test_transport*", "test_stochastic*", "test_rounding_terms*"),
-    "mdp": ("test_mdp*", "test_planning*", "test_quotient*"),
-    "planning.py": ("test_planning*", "test_rounding_terms*"),
-    "relation": ("test_relation*", "test_quotient*", "test_rounding_terms*"),
-    "sampled": ("test_sampled*",),
-    "successors.py": ("test_successors*", "test_queries*"),
-    "uses/aggregation": ("test_uses_aggregate*",),
-    "uses/compression": ("test_uses_compress*",),
-    "uses/embedding": ("test_uses_embed*",),
-    "uses/exploration": ("test_uses_explore*",),
-    "uses/transfer": ("test_uses_transfer*",),
+MODULES = ("exact", "mdp", "planning.py", "relation", "sampled", "implicit_mdp.py", "uses")
+"""The default: every module that proves an error or a bound."""
+ADDITIONAL_TESTS = {
+    "_transport": ("exact/test_stochastic.py", "exact/test_rounding_terms.py"),
+    "exact": ("exact/test_rounding_terms.py",),
+    "implicit_mdp": ("exact/test_query.py", "exact/test_query_errors.py"),
+    "mdp": ("test_planning.py", "relation/test_quotient.py"),
+    "planning": ("exact/test_rounding_terms.py",),
+    "relation": ("exact/test_rounding_terms.py",),
+    "uses/aggregation": ("uses/test_aggregate.py", "uses/test_cluster.py"),
+    "uses/exploration": ("uses/test_bonus.py", "uses/test_bonus_wrapper.py"),
+    "uses/policy_transfer": ("uses/test_transfer.py",),
 }
-"""The tests of a module: the longest matching path counts; others have those of its package."""
+"""Tests of a module or package besides those at its place in the tree of tests."""
 SWAPPED_NAMES = {"all": "any", "max": "min", "maximum": "minimum", "argmax": "argmin"}
 SWAPPED_NAMES |= {new: old for old, new in SWAPPED_NAMES.items()}
 SWAPPED_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -69,11 +59,11 @@ class Mutant:
     """One changed expression of a module.
 
     Attributes:
-        line: of the expression.
-        low, high: where it stands in the bytes of the module.
-        text: what takes its place.
-        top_level: whether it stands outside all functions, as a constant does that kernels of
-            other modules may have compiled in.
+        line: the line of the expression.
+        low, high: its range in the bytes of the module.
+        text: its replacement.
+        top_level: whether it is outside all functions, like a constant that kernels of other
+            modules may have compiled in.
     """
 
     line: int
@@ -83,18 +73,18 @@ class Mutant:
     top_level: bool
 
     def apply(self, source: str) -> str:
-        """The source of the module with the expression changed."""
+        """Return the source of the module with the expression changed."""
         whole = source.encode()
         return (whole[: self.low] + self.text.encode() + whole[self.high :]).decode()
 
     def diff(self, source: str) -> str:
-        """The changed lines, in unified format."""
+        """Return the changed lines in unified format."""
         old, new = source.splitlines(), self.apply(source).splitlines()
         return "\n".join(list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:])
 
 
 def mutants(source: str) -> list[Mutant]:
-    """All mutants of a module, in the order of its lines.
+    """Return all mutants of a module, in the order of its lines.
 
     >>> source = "x = a + 2 * b"
     >>> [m.apply(source) for m in mutants(source)]
@@ -119,7 +109,7 @@ def mutants(source: str) -> list[Mutant]:
 
 
 def _expressions(node: ast.AST, top_level: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """The expressions that may change: no annotations, decorators, messages or defaults."""
+    """Yield the expressions that may change: no annotations, decorators, messages or defaults."""
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -140,7 +130,7 @@ def _expressions(node: ast.AST, top_level: bool) -> Iterator[tuple[ast.expr, boo
 
 
 class _Condition(ast.expr):
-    """The condition of a branch or a loop, which may be negated."""
+    """The condition of a branch or a loop, which is negated."""
 
     def __init__(self, test: ast.expr) -> None:
         super().__init__()
@@ -149,6 +139,7 @@ class _Condition(ast.expr):
 
 
 def _replacements(node: ast.expr) -> Iterator[str]:
+    """Yield the replacements of an expression."""
     match node:
         case _Condition():
             yield f"not {_operand(node.test)}"
@@ -175,26 +166,35 @@ def _replacements(node: ast.expr) -> Iterator[str]:
 
 
 def _operand(node: ast.expr) -> str:
-    """The source of an operand, in parentheses where it binds less than a product does."""
+    """Return the source of an operand, in parentheses if it binds less than a product."""
     text = ast.unparse(node)
     loose = isinstance(node, ast.BoolOp | ast.IfExp | ast.Lambda | ast.NamedExpr)
     sums = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
     return f"({text})" if loose or sums else text
 
 
-def tests_of(module: str, root: Path) -> list[str]:
-    """The test files of a module, by `TESTS` or by the name of its package."""
-    parts = Path(module).parts
-    for size in range(len(parts), 0, -1):
-        patterns = TESTS.get("/".join(parts[:size]))
-        if patterns is not None:
+def find_tests(module: str, root: Path) -> list[str]:
+    """Return the test files of a module: the tree of tests mirrors that of the package.
+
+    For `a/b/c.py` these are `tests/a/b/test_c*.py`, else `tests/a/b/test_*.py`, else
+    `tests/a/test_b*.py`, else `tests/a/test_*.py`; and those of `ADDITIONAL_TESTS`.
+    """
+    tests = root / "tests"
+    path = Path(module).with_suffix("")
+    prefixes = [path, *path.parents][:-1]
+    found: set[Path] = set()
+    for prefix in prefixes:
+        found |= set(tests.glob(f"{prefix}/test_*.py")) if prefix != path else set()
+        if not found:
+            folder = tests if prefix.parent == Path() else tests / prefix.parent
+            found |= set(folder.glob(f"test_{prefix.name.removeprefix('_')}*.py"))
+        if found or (len(prefix.parts) > 1 and prefix.as_posix() in ADDITIONAL_TESTS):
             break
-    else:
-        patterns = (f"test_{Path(parts[0]).stem}*",)
-    found = sorted({path for pattern in patterns for path in root.glob(f"tests/{pattern}.py")})
+    for prefix in prefixes:
+        found |= {tests / name for name in ADDITIONAL_TESTS.get(prefix.as_posix(), ())}
     if not found:
-        raise SystemExit(f"mutate: no test file in tests/ matches {', '.join(patterns)}.")
-    return [path.relative_to(root).as_posix() for path in found]
+        raise SystemExit(f"mutate: no test file in tests/ belongs to {module}.")
+    return sorted(file.relative_to(root).as_posix() for file in found)
 
 
 @dataclasses.dataclass
@@ -204,13 +204,14 @@ class Copy:
     root: Path
 
     @classmethod
-    def of(cls, root: Path, folder: Path) -> Copy:
-        left_out = shutil.ignore_patterns(".*", "__pycache__", "demo", "dist", "site")
-        shutil.copytree(root, folder / "copy", ignore=left_out)
+    def create(cls, root: Path, folder: Path) -> Copy:
+        """Copy a repository without its hidden and generated files."""
+        ignored = shutil.ignore_patterns(".*", "__pycache__", "demo", "dist", "site")
+        shutil.copytree(root, folder / "copy", ignore=ignored)
         return cls(folder / "copy")
 
     def run(self, tests: Sequence[str], limit: float, *, cache: str) -> str:
-        """What happened to the tests: "passed", "failed" or "ran out of time"."""
+        """Run tests and return "passed", "failed" or "timed out"."""
         folder = self.root.parent / cache
         environment = os.environ | {
             "PYTHONPATH": str(self.root / "src"),
@@ -233,7 +234,7 @@ class Copy:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                return "ran out of time"
+                return "timed out"
         # Without tests to run (5) or with a wrong command line (4), nothing was tested.
         if code in (4, 5):
             raise SystemExit(f"mutate: pytest ended with {code}: {' '.join(command)}")
@@ -241,7 +242,7 @@ class Copy:
 
 
 def sample(root: Path, modules: Sequence[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Some mutants of some modules, all equally likely, without repetition."""
+    """Draw mutants of some modules uniformly, without replacement."""
     package = root / PACKAGE
     files = set[Path]()
     for module in modules:
@@ -257,12 +258,12 @@ def sample(root: Path, modules: Sequence[str], count: int, seed: int) -> list[tu
     return random.Random(seed).sample(known, min(count, len(known)))
 
 
-def of_line(root: Path, where: str) -> list[tuple[str, Mutant]]:
-    """All mutants of one line, given as file:line."""
-    module, _, line = where.rpartition(":")
+def list_line_mutants(root: Path, location: str) -> list[tuple[str, Mutant]]:
+    """Return all mutants of one line, given as file:line."""
+    module, _, line = location.rpartition(":")
     path = root / PACKAGE / module
     if not path.is_file() or not line.isdecimal():
-        raise SystemExit(f"mutate: --line is {where!r} and must be file:line in {PACKAGE}.")
+        raise SystemExit(f"mutate: --line is {location!r} and must be file:line in {PACKAGE}.")
     found = mutants(path.read_text(encoding="utf-8"))
     return [(module, mutant) for mutant in found if mutant.line == int(line)]
 
@@ -270,34 +271,39 @@ def of_line(root: Path, where: str) -> list[tuple[str, Mutant]]:
 def mutate(
     root: Path, chosen: Sequence[tuple[str, Mutant]], *, limit: float, tests: Sequence[str] = ()
 ) -> list[tuple[str, Mutant]]:
-    """Test mutants one after the other, print what happens to each, and return the survivors."""
+    """Test mutants one by one, print the outcome of each, and return the survivors."""
     survivors = []
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
-        copy = Copy.of(root, Path(folder))
+        copy = Copy.create(root, Path(folder))
         # Tests that fail without a mutant would kill them all.
-        for needed in sorted({tuple(tests or tests_of(module, root)) for module, _ in chosen}):
-            began = time.monotonic()
+        for needed in sorted({tuple(tests or find_tests(module, root)) for module, _ in chosen}):
+            start_time = time.monotonic()
             outcome = copy.run(needed, 10 * limit, cache="cache")
             if outcome != "passed":
                 raise SystemExit(f"mutate: without a mutant, {' '.join(needed)} {outcome}.")
-            print(f"{time.monotonic() - began:6.0f} s  unchanged: {' '.join(needed)}", flush=True)
+            print(
+                f"{time.monotonic() - start_time:6.0f} s  unchanged: {' '.join(needed)}", flush=True
+            )
         for number, (module, mutant) in enumerate(chosen, 1):
             path = copy.root / PACKAGE / module
             original = path.read_text(encoding="utf-8")
-            # Kernels are cached by the file that they stand in, and hold code of other files.
-            fresh = mutant.top_level or "njit" in original
-            cache = f"cache-{number}" if fresh else "cache"
-            began = time.monotonic()
+            # Kernels are cached by their own file, and contain code of other files.
+            recompile = mutant.top_level or "njit" in original
+            cache = f"cache-{number}" if recompile else "cache"
+            start_time = time.monotonic()
             try:
                 path.write_text(mutant.apply(original), encoding="utf-8")
-                outcome = copy.run(tests or tests_of(module, root), limit, cache=cache)
+                outcome = copy.run(tests or find_tests(module, root), limit, cache=cache)
             finally:
                 path.write_text(original, encoding="utf-8")
-                if fresh:
+                if recompile:
                     shutil.rmtree(copy.root.parent / cache, ignore_errors=True)
             survived = outcome == "passed"
             word = "SURVIVED" if survived else "killed" if outcome == "failed" else "killed (time)"
-            print(f"{time.monotonic() - began:6.0f} s  {word}: {module}:{mutant.line}", flush=True)
+            print(
+                f"{time.monotonic() - start_time:6.0f} s  {word}: {module}:{mutant.line}",
+                flush=True,
+            )
             if survived:
                 survivors.append((module, mutant))
                 print(mutant.diff(original), flush=True)
@@ -307,6 +313,7 @@ def mutate(
 
 
 def main(words: Sequence[str] | None = None) -> None:
+    """Parse the command line and test the mutants."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -317,12 +324,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--line", metavar="FILE:LINE", help="all mutants of one line instead")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds per mutant")
     parser.add_argument("--tests", nargs="+", default=(), help="these instead of the module's own")
-    given = parser.parse_args(words)
-    if given.line is not None:
-        chosen = of_line(ROOT, given.line)
+    arguments = parser.parse_args(words)
+    if arguments.line is not None:
+        chosen = list_line_mutants(ROOT, arguments.line)
     else:
-        chosen = sample(ROOT, given.modules, given.count, given.seed)
-    mutate(ROOT, chosen, limit=given.limit, tests=given.tests)
+        chosen = sample(ROOT, arguments.modules, arguments.count, arguments.seed)
+    mutate(ROOT, chosen, limit=arguments.limit, tests=arguments.tests)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
-"""Archives of plain arrays, read within the memory that there is.
+"""Read archives of plain arrays safely, parse JSON metadata, and write files atomically.
 
-What a member declares is compared with what the archive can hold, and with the free memory, before
-anything is allocated; only plain numbers and text are read, and nothing is unpickled.
-
-Files that appear whole or not at all, and JSON and records that may be damaged.
+Declared sizes are compared with the file and with the free memory before anything is allocated.
+Only plain numbers and text are read; nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -31,37 +29,48 @@ from bisimetric.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+T = TypeVar("T")
 
 ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
-"""What reading a damaged archive may raise, besides errors of the file itself."""
+"""Exceptions of reading a damaged archive, besides OSError."""
+
+METADATA_ERRORS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""Exceptions of using metadata of a wrong type, shape or size."""
 
 MAX_INFLATION = 1032
-"""How many bytes one byte of a deflated stream can at most stand for."""
+"""Upper bound on the compression ratio of DEFLATE."""
 
 MEMBER_OVERHEAD = 1024
-"""Bytes that the headers of a member may take."""
+"""Bytes allowed for the headers of a member."""
 
 MAX_HEADER_BYTES = 10_000
-"""Bytes of a .npy header, which NumPy itself limits so."""
+"""Limit on a .npy header, the same as NumPy's."""
 
 MAX_AXES = 32
-"""Axes that an array may have."""
+"""Limit on the axes of an array."""
 
 PLAIN_DTYPE = re.compile(r"[<>|=]?(\?|b1|i[1248]|u[1248]|f[248]|[SU]\d{1,8})")
-"""The types of plain numbers and text, by NumPy's short names."""
+"""NumPy's short names of plain numbers and text."""
 
 READ_CHUNK_BYTES = 2**20
-"""Bytes read at a time."""
+"""Bytes per read, so that memory grows only with the data."""
 
 
 class ByteStream(Protocol):
-    """Anything that bytes are read from."""
+    """A readable binary stream."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 class NpzArchive:
-    """The arrays of an .npz file, each read when it is asked for; a mapping of sorts.
+    """The arrays of an .npz file, each read on access.
 
     Attributes:
         files: the names of the members, without .npy.
@@ -77,7 +86,7 @@ class NpzArchive:
         try:
             with open_member(self._path, self._opened, info) as file:
                 array = read_array(f"{self._path}: {name}", file, info.file_size)
-                # The checksum is compared where a member ends.
+                # Reading to the end of the member verifies its checksum.
                 if file.read(1):
                     raise ValueError("it holds more than one array")
                 return array
@@ -87,21 +96,21 @@ class NpzArchive:
 
 @contextlib.contextmanager
 def open_archive(path: str | os.PathLike[str]) -> Iterator[NpzArchive]:
-    """An .npz archive of plain arrays, opened to be read; see UNREADABLE for what may go wrong."""
+    """Open an .npz archive of plain arrays; reading it may raise ARCHIVE_ERRORS."""
     with open_zip(path) as opened:
         yield NpzArchive(path, opened)
 
 
 @contextlib.contextmanager
 def open_zip(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
-    """A zip to be read; an OSError in one sentence where there is no file that can be."""
+    """Open a zip file; an OSError names the path in one sentence."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as opened:
             yield opened
     except OverflowError:
         raise zipfile.BadZipFile("its directory is damaged") from None
     except OSError as error:
-        # A damaged directory leads to places before the start of the file.
+        # A damaged directory points before the start of the file.
         if error.errno == errno.EINVAL:
             raise zipfile.BadZipFile("its directory is damaged") from None
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
@@ -110,9 +119,9 @@ def open_zip(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
 def open_member(
     path: str | os.PathLike[str], opened: zipfile.ZipFile, info: zipfile.ZipInfo
 ) -> IO[bytes]:
-    """A member of a zip to be read, if what it declares is possible and fits into memory.
+    """Open a member of a zip file whose declared size is possible and fits into memory.
 
-    Reading it gives at most the bytes that it declares, `info.file_size`.
+    Reading it returns at most the declared bytes, `info.file_size`.
     """
     possible = {
         zipfile.ZIP_STORED: info.compress_size,
@@ -129,14 +138,14 @@ def open_member(
 
 
 def read_gzip_array(path: str | os.PathLike[str], num_rows: int | None = None) -> NDArray[Any]:
-    """The array in a gzip-compressed .npy file, or its first rows."""
+    """Read the array of a gzip-compressed .npy file, or its first rows."""
     size = MAX_INFLATION * os.path.getsize(path) + MEMBER_OVERHEAD
     with gzip.open(path, "rb") as file:
         return read_array(os.fspath(path), file, size, num_rows)
 
 
 def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array in a .npy file; a ValueError says what is wrong with it."""
+    """Read the array of a .npy file; a ValueError says what is wrong with it."""
     with open(path, "rb") as file:
         return read_array(os.fspath(path), file, os.path.getsize(path))
 
@@ -144,9 +153,16 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
 def read_array(
     source: str, file: ByteStream, max_bytes: float, num_rows: int | None = None
 ) -> NDArray[Any]:
-    """The array of plain numbers or text in a .npy stream, which holds at most `size` bytes.
+    """Read the array of plain numbers or text in a .npy stream.
 
-    `rows` reads only so many from the start. A ValueError says what is wrong with it.
+    Args:
+        source: names the stream in messages.
+        file: the stream.
+        max_bytes: upper bound on the bytes that it holds.
+        num_rows: reads only the first rows; None reads all.
+
+    Raises:
+        ValueError: the stream is damaged or holds other types.
     """
     import numpy as np
 
@@ -156,7 +172,7 @@ def read_array(
             raise ValueError("it is stored column by column, and must be row by row")
         shape = (min(num_rows, shape[0]), *shape[1:])
     count = math.prod(shape)
-    # An element of text may have no bytes, and still takes memory once it is listed.
+    # Strings of length 0 take memory as Python objects.
     if max(count, count * dtype.itemsize) > max_bytes:
         raise ValueError(f"it declares the shape {shape}, which is more than it holds")
     raw = _read_exactly(source, file, count * dtype.itemsize)
@@ -168,7 +184,7 @@ def read_array(
 
 
 def _read_header(file: ByteStream) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, order and type that a .npy stream declares: of plain numbers or text."""
+    """Read the shape, order and type that a .npy stream declares."""
     import numpy as np
 
     start = file.read(8)
@@ -191,7 +207,7 @@ def _read_header(file: ByteStream) -> tuple[tuple[int, ...], bool, Any]:
 
 
 def _read_exactly(source: str, file: ByteStream, num_bytes: int) -> bytearray:
-    """So many bytes of a stream; more memory is taken only as they come."""
+    """Read a number of bytes; memory grows with the data that arrive."""
     require_memory(f"{source} needs", num_bytes, "is it from a trusted source?")
     raw = bytearray()
     while len(raw) < num_bytes:
@@ -203,11 +219,11 @@ def _read_exactly(source: str, file: ByteStream, num_bytes: int) -> bytearray:
 
 
 def _validate_values(values: NDArray[Any]) -> None:
-    """Refuses truth values other than 0 and 1, and text that is not Unicode."""
+    """Raise ValueError for booleans other than 0 and 1, and for text that is not Unicode."""
     import numpy as np
 
     if values.dtype.kind == "b" and (values.view(np.uint8) > 1).any():
-        raise ValueError("it holds truth values other than 0 and 1")
+        raise ValueError("it holds booleans other than 0 and 1")
     if values.dtype.kind == "U":
         codes = values.view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
@@ -217,54 +233,21 @@ def _validate_values(values: NDArray[Any]) -> None:
 def validate_csr(
     data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], num_columns: int
 ) -> None:
-    """A ValueError where the arrays of a sparse matrix (CSR) lead outside of it.
+    """Raise ValueError if the arrays of a CSR matrix index outside of it.
 
-    SciPy's own check leaves out a matrix whose last row pointer is not above 0.
+    SciPy's own check skips matrices whose last row pointer is not above 0.
     """
     pointers = indptr.astype("int64")
     if len(data) != len(indices) or not len(pointers) or pointers[0] != 0:
         raise ValueError("its sparse matrix has arrays of different lengths")
     if (pointers[1:] < pointers[:-1]).any() or pointers[-1] != len(data):
-        raise ValueError("the row pointers of its sparse matrix do not rise to its length")
+        raise ValueError("the row pointers of its sparse matrix do not increase to its length")
     if len(indices) and not (indices.min() >= 0 and indices.max() < num_columns):
         raise ValueError("the columns of its sparse matrix lie outside of it")
 
 
-__all__ = [
-    "ARCHIVE_ERRORS",
-    "METADATA_ERRORS",
-    "compute_checksum",
-    "name_input_errors",
-    "name_write_errors",
-    "open_archive",
-    "parse_object",
-    "read_record",
-    "require_writable",
-    "resolve_target",
-    "write_atomically",
-    "write_record",
-]
-
-T = TypeVar("T")
-
-METADATA_ERRORS = (
-    KeyError,
-    TypeError,
-    ValueError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)
-"""What using metadata of the wrong type, shape or size may raise."""
-
-
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The dictionary that a JSON text holds; a ValueError where it holds anything else.
-
-    >>> parse_object('{"steps": 3}')
-    {'steps': 3}
-    """
+    """Parse a JSON object; raise ValueError for anything else."""
     try:
         found = json.loads(text)
     except RecursionError:
@@ -277,56 +260,66 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 def write_record(
     path: str | os.PathLike[str], metadata: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> None:
-    """Writes an .npz archive of arrays, and what is said about them; whole or not at all."""
+    """Write an .npz archive of arrays and JSON metadata, atomically."""
     import numpy as np
 
-    words = np.array(json.dumps(dict(metadata)))
-    with write_atomically(path) as beside, open(beside, "wb") as file:
-        np.savez(file, allow_pickle=False, about=words, **arrays)
+    header = np.array(json.dumps(dict(metadata)))
+    with write_atomically(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, about=header, **arrays)
 
 
 def read_record(
     path: str | os.PathLike[str], file_format: str, build: Callable[..., T], description: str
 ) -> T:
-    """What `make` makes of all that `write_record` wrote, its `format` as wanted.
+    """Read a file that `write_record` wrote and pass its contents to `build`.
 
-    `otherwise` says what the file does not hold, and what to do.
+    Args:
+        path: of the file.
+        file_format: the value of "format" in its metadata.
+        build: called with the other metadata and the arrays, by name.
+        description: what the file should hold and what to do, with `{}` for the cause.
+
+    Raises:
+        InputError: the file is damaged or of another format.
     """
     try:
         with open_archive(path) as opened:
-            found = {name: opened[name] for name in opened.files}
-        about = parse_object(str(found.pop("about")))
-        if about.pop("format") != file_format:
+            arrays = {name: opened[name] for name in opened.files}
+        metadata = parse_object(str(arrays.pop("about")))
+        if metadata.pop("format") != file_format:
             raise ValueError("its format is another one")
-        return build(**about, **found)
+        return build(**metadata, **arrays)
     except (*ARCHIVE_ERRORS, *METADATA_ERRORS) as error:
-        words = description.format(error)
-        raise InputError(f"{path} is cut short or holds {words}") from None
+        raise InputError(f"{path} is cut short or holds {description.format(error)}") from None
 
 
 @contextlib.contextmanager
 def name_input_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Lets every InputError that is raised while a file is read name that file."""
+    """Let every InputError that is raised while a file is read name that file."""
     try:
         yield
     except InputError as error:
-        said = str(error)
-        if os.fspath(path) in said:
+        message = str(error)
+        if os.fspath(path) in message:
             raise
-        raise InputError(f"{path}: {said.removeprefix('MDP: ')}") from None
+        if error.caller == "MDP":
+            raise InputError(
+                error.problem, caller=str(path), argument=error.argument, remedy=error.remedy
+            ) from None
+        raise InputError(f"{path}: {message.removeprefix('MDP: ')}") from None
 
 
 @contextlib.contextmanager
 def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path beside `path` to write to; it replaces `path` at the end, or vanishes on any error.
+    """Yield a temporary path beside `path`, which replaces it at the end or is deleted on error.
 
-    A symbolic link stays: the file that it leads to is replaced, or made where there is none.
-    Anything but a regular file is refused, and what the system refuses names `path`.
+    A symbolic link stays: its target is replaced or created. Raises OSError, naming `path`, if it
+    is no regular file or cannot be written.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     target = Path(folder, "note.txt")
-    ...     with written_beside(target) as beside:
-    ...         _ = beside.write_text("whole")
+    ...     with write_atomically(target) as temporary:
+    ...         _ = temporary.write_text("whole")
     ...     print(target.read_text(), len(list(Path(folder).iterdir())))
     whole 1
     """
@@ -340,11 +333,11 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.close(handle)
             part = Path(name)
             yield part
-            # mkstemp makes files private; a result gets the permissions of any new file.
+            # mkstemp creates private files; the result gets the permissions of any new file.
             mask = os.umask(0)
             os.umask(mask)
             part.chmod(0o666 & ~mask)
-        # Something else may have taken its place since.
+        # The target may have changed since.
         with name_write_errors(path, target.parent):
             part.replace(resolve_target(path))
     except BaseException:
@@ -354,42 +347,42 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def resolve_target(path: str | os.PathLike[str]) -> Path:
-    """The file that writing to `path` replaces: where its symbolic links lead.
+    """Return the file that writing to `path` replaces, with symbolic links resolved.
 
     Raises:
-        OSError: in one sentence, where no regular file can be written there.
+        OSError: no regular file can be written there.
     """
-    given = Path(path)
+    original = Path(path)
     try:
-        target = Path(os.path.realpath(given)) if given.is_symlink() else given
-        kind: int | None = given.stat().st_mode
+        target = Path(os.path.realpath(original)) if original.is_symlink() else original
+        kind: int | None = original.stat().st_mode
     except FileNotFoundError:
         kind = None
-    except (OSError, ValueError) as error:  # A loop of links, a name too long, a null byte.
+    except (OSError, ValueError) as error:  # a loop of links, a name too long, a null byte
         reason = getattr(error, "strerror", None) or error
-        raise _build_os_error(error, f"cannot write {given}: {reason}.") from None
+        raise _build_os_error(error, f"cannot write {original}: {reason}.") from None
     folder = target.parent
     if kind is not None and stat.S_ISDIR(kind):
-        raise IsADirectoryError(f"cannot write {given}: it is a folder; name a file in it.")
+        raise IsADirectoryError(f"cannot write {original}: it is a folder; name a file in it.")
     if kind is not None and not stat.S_ISREG(kind):
         raise OSError(
-            f"cannot write {given}: it is {_describe_file_type(kind)}, and only regular files are replaced; "
-            "name a file."
+            f"cannot write {original}: it is {_describe_file_type(kind)}, and only regular files "
+            "are replaced; name a file."
         )
     if not folder.is_dir():
-        raise FileNotFoundError(f"cannot write {given}: make the folder {folder} first.")
+        raise FileNotFoundError(f"cannot write {original}: make the folder {folder} first.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"cannot write {given}: the folder {folder} is not writable.")
+        raise PermissionError(f"cannot write {original}: the folder {folder} is not writable.")
     return target
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
-    """Raises an OSError in one sentence when a file could not be written at `path`."""
+    """Raise an OSError in one sentence if a file cannot be written at `path`."""
     resolve_target(path)
 
 
 def compute_checksum(text: str, arrays: Mapping[str, Any]) -> str:
-    """SHA-256 of a text and of named arrays: their types, shapes and bytes.
+    """Return the SHA-256 of a text and of named arrays: their types, shapes and bytes.
 
     >>> import numpy as np
     >>> compute_checksum("", {"a": np.zeros(2)}) == compute_checksum("", {"a": np.zeros((2, 1))})
@@ -397,18 +390,18 @@ def compute_checksum(text: str, arrays: Mapping[str, Any]) -> str:
     """
     import numpy as np
 
-    hashed = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
-        hashed.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        hashed.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return hashed.hexdigest()
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
 def name_write_errors(path: str | os.PathLike[str], folder: Path) -> Iterator[None]:
-    """Raises what the system refuses while `path` is written as one sentence that names it.
+    """Re-raise system errors while `path` is written as one sentence that names it.
 
-    Errors that name a file outside of `folder`, where the writing happens, stay as they are.
+    Errors that name a file outside of `folder`, where the file is written, pass unchanged.
     """
     try:
         yield
@@ -426,31 +419,32 @@ def name_write_errors(path: str | os.PathLike[str], folder: Path) -> Iterator[No
 
 
 def _find_system_error(error: BaseException) -> tuple[int | None, str, Any] | None:
-    """The error of the system behind an exception: its number, its reason, and the file it names.
+    """Return the number, reason and file of the system error behind an exception.
 
-    An archive that cannot be written fails again, otherwise, while it is closed; libraries
-    written in Rust give the number in their text.
+    An archive that cannot be written raises a second error when it is closed; libraries written in
+    Rust give the number in their message.
     """
-    each: BaseException | None = error
-    while each is not None:
-        if isinstance(each, OSError):
-            return each.errno, each.strerror or str(each), each.filename
-        number = re.search(r"\(os error (\d+)\)", str(each))
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            return cause.errno, cause.strerror or str(cause), cause.filename
+        number = re.search(r"\(os error (\d+)\)", str(cause))
         if number is not None:
             return int(number[1]), os.strerror(int(number[1])), None
-        hidden = each.__suppress_context__ or each.__cause__ is not None
-        each = each.__cause__ if hidden else each.__context__
+        hidden = cause.__suppress_context__ or cause.__cause__ is not None
+        cause = cause.__cause__ if hidden else cause.__context__
     return None
 
 
 def _build_os_error(error: BaseException, message: str) -> OSError:
-    """An OSError of the same kind and number, whose text is one sentence."""
-    failure = (type(error) if isinstance(error, OSError) else OSError)(message)
-    failure.errno = getattr(error, "errno", None)
-    return failure
+    """Return an OSError of the same type and number with another message."""
+    os_error = (type(error) if isinstance(error, OSError) else OSError)(message)
+    os_error.errno = getattr(error, "errno", None)
+    return os_error
 
 
 def _describe_file_type(mode: int) -> str:
+    """Describe a file that is not regular."""
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         return "a device"
     return "a pipe" if stat.S_ISFIFO(mode) else "no regular file"

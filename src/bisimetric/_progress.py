@@ -1,7 +1,4 @@
-"""Signs of life during long work: a bar after two seconds, on a terminal only.
-
-Ctrl-C while XLA compiles: the interrupt waits until the compiler has finished.
-"""
+"""Show progress bars and compile notices, and defer interrupts while XLA compiles."""
 
 from __future__ import annotations
 
@@ -17,15 +14,18 @@ from typing import Any, ParamSpec, TypeVar
 
 from tqdm import tqdm
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 DELAY_SECONDS = 2.0
-"""Seconds of silence before anything is shown."""
+"""Seconds before anything is shown."""
 
 
 class ProgressBar:
-    """A progress bar that is set to a position, and may fall back."""
+    """A progress bar that is set to a position, which may decrease."""
 
     def __init__(self, total: float, description: str) -> None:
-        # No rate and no time left: the work behind these bars does not go on evenly.
+        # No rate and no remaining time: iterations take different times.
         self._bar = tqdm(
             total=total,
             desc=description,
@@ -38,45 +38,47 @@ class ProgressBar:
         )
 
     def set_position(self, position: float, note: str = "") -> None:
+        """Move the bar and show a note."""
         self._bar.set_postfix_str(note, refresh=False)
         self._bar.update(position - self._bar.n)
 
     def close(self) -> None:
+        """Remove the bar."""
         self._bar.close()
 
 
 def convergence_fraction(residual: float, target: float, initial: float) -> float:
-    """How far a residual has come on its way from `largest` to `small`, in digits: from 0 to 1.
+    """Return the fraction of digits that a residual has gained from `initial` to `target`.
 
-    >>> digits(1e-3, 1e-6, 1.0), digits(1e-7, 1e-6, 1.0), digits(2.0, 1e-6, 1.0)
-    (0.5, 1.0, 0.0)
+    >>> [convergence_fraction(residual, 1e-6, 1.0) for residual in (1e-3, 1e-7, 2.0)]
+    [0.5, 1.0, 0.0]
     """
     if residual <= target:
         return 1.0
     if not residual < initial < math.inf:
         return 0.0
-    # Logarithms one by one, since quotients of extreme numbers are 0 or infinite.
-    most, least = math.log(initial), math.log(max(target, 2.0**-1074))
-    return (most - math.log(residual)) / (most - least) if most > least else 0.0
+    # The difference of logarithms, since quotients of extreme numbers are 0 or infinite.
+    high, low = math.log(initial), math.log(max(target, 2.0**-1074))
+    return (high - math.log(residual)) / (high - low) if high > low else 0.0
 
 
 @contextlib.contextmanager
 def show_progress(total: float, description: str) -> Iterator[ProgressBar]:
-    """A bar that appears when the work takes longer than `PATIENCE`, and leaves no trace."""
-    shown = ProgressBar(total, description)
+    """Show a progress bar on a terminal once the work takes longer than `DELAY_SECONDS`."""
+    bar = ProgressBar(total, description)
     try:
-        yield shown
+        yield bar
     finally:
-        shown.close()
+        bar.close()
 
 
 @contextlib.contextmanager
 def announce_compilation(subject: str) -> Iterator[None]:
-    """Says that kernels are being compiled when that takes longer than `PATIENCE`."""
+    """Print a notice on a terminal once a compilation takes longer than `DELAY_SECONDS`."""
 
     def print_notice() -> None:
         if sys.stderr.isatty():
-            print(f"compiling {subject}: once on a machine, then cached", file=sys.stderr)
+            print(f"compiling {subject}: once per machine, then cached", file=sys.stderr)
 
     timer = threading.Timer(DELAY_SECONDS, print_notice)
     timer.daemon = True
@@ -87,16 +89,12 @@ def announce_compilation(subject: str) -> Iterator[None]:
         timer.cancel()
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 @contextlib.contextmanager
 def defer_interrupts() -> Iterator[None]:
     """Delay a SIGINT that arrives inside the block until the block has ended.
 
-    Only the main thread receives signals; elsewhere this does nothing. A SIGINT that the process
-    ignores, or that kills it at once, is left alone.
+    Only the main thread receives signals; in other threads this does nothing, and neither does it
+    where the process ignores SIGINT or is killed by it.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
@@ -113,16 +111,19 @@ def defer_interrupts() -> Iterator[None]:
 
 
 def jit(function: Callable[P, T], **options: Any) -> Callable[P, T]:
-    """`jax.jit`, whose compilation an interrupt does not abandon.
+    """Compile with `jax.jit`, deferring interrupts while it compiles.
 
-    XLA compiles in a thread of its own, and JAX leaves it running when an interrupt ends the wait
-    for it. If the interpreter then exits, the compiler reads devices that have been freed, which
-    is a segmentation fault. Only tracing, compiling and starting the computation delay an
-    interrupt; waiting for its result does not. `lower` is that of `jax.jit`.
+    XLA compiles in its own thread, which JAX leaves running when an interrupt ends the wait for it.
+    If the interpreter then exits, the compiler reads freed devices: a segmentation fault. Only
+    tracing, compiling and starting the computation delay an interrupt; waiting for its result does
+    not.
 
     Args:
-        function: what to compile.
-        options: those of `jax.jit`.
+        function: the function to compile.
+        options: arguments of `jax.jit`.
+
+    Returns:
+        The compiled function; its `lower` is that of `jax.jit`.
 
     >>> jit(lambda x: x + 1)(1).item()
     2
@@ -134,8 +135,8 @@ def jit(function: Callable[P, T], **options: Any) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         with defer_interrupts():
-            found: T = compiled(*args, **kwargs)
-        return found
+            result: T = compiled(*args, **kwargs)
+        return result
 
     call.lower = compiled.lower  # type: ignore[attr-defined]
     return call

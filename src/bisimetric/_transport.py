@@ -2,10 +2,11 @@
 
     W1(d)(p, q) = min { sum_xy f(x, y) d(x, y) : f >= 0 with marginals p and q }
 
-Mass that p and q share stays where it is, which costs a metric nothing; what is left is moved from
-the states where p is larger (rows) to those where q is (columns). A basis is a tree on rows and
-columns whose edges carry the flow. It is kept from call to call as one parent a node: as long as
-the costs leave it optimal, the next call only checks it. Root is row 0; column j is node n + j.
+Common mass of p and q stays in place, which is optimal for a metric; the rest moves from the
+states where p is larger (rows) to those where q is (columns). A basis is a spanning tree on rows
+and columns whose edges carry the flow. It is stored between calls as one parent per node: as long
+as it stays optimal for the costs, the next call only checks it. The root is row 0; column j is node
+n + j.
 
     Dantzig (1951), Application of the simplex method to a transportation problem;
     Bland (1977), New finite pivoting rules for the simplex method, Math. Oper. Res. 2(2).
@@ -22,13 +23,13 @@ from numpy.typing import NDArray
 from bisimetric._rounding import UNIT
 
 REDUCED_COST_TOLERANCE = 64 * UNIT
-"""A reduced cost above minus this share of the largest cost counts as not negative."""
+"""A reduced cost above minus this fraction of the largest cost counts as not negative."""
 PRICING_BLOCK = 256
-"""Reduced costs that are looked at before the best of them enters the basis."""
+"""Block pricing: reduced costs computed before the best of them enters the basis."""
 
 
 class SimplexWorkspace(NamedTuple):
-    """Room for one problem at a time; the rows of `ints` and `reals` are named below."""
+    """Memory for one problem at a time; the rows of `ints` and `reals` are named below."""
 
     ints: NDArray[Any]
     reals: NDArray[Any]
@@ -38,49 +39,49 @@ class SimplexWorkspace(NamedTuple):
 ROW_STATE, COLUMN_STATE = 0, 1
 """The states of the rows, and of the columns."""
 PARENT, FIRST_CHILD, NEXT_SIBLING, PREVIOUS_SIBLING, DEPTH, ORDER = 2, 3, 4, 5, 6, 7
-"""Of a node: its parent, first child, next and last sibling (-1: none), depth; parents first."""
+"""Of a node: parent, first child, next and previous sibling (-1: none), depth, sorted order."""
 MASS, FLOW, POTENTIAL, SCRATCH = 0, 1, 2, 3
-"""Of a node: its share to send or to take, the flow between it and its parent, its potential."""
+"""Of a node: its supply or demand, the flow between it and its parent, its dual potential."""
 
 
 class Costs(NamedTuple):
     """The distances of all pairs of states, or of some.
 
-    Of all: `table` is (S, S) and `codes` is empty. Of some: `codes` are their s * S + t, t < s, in
-    rising order, and `table` is (1, 1 + len(codes)): first the distance of all other pairs of
-    different states, then theirs.
+    All: `values` is (S, S) and `pair_codes` is empty. Some: `pair_codes` are s * S + t, t < s, in
+    increasing order, and `values` is (1, 1 + len(pair_codes)): first the distance of all other
+    pairs of different states, then theirs.
     """
 
-    table: NDArray[Any]
-    codes: NDArray[Any]
-    states: int
+    values: NDArray[Any]
+    pair_codes: NDArray[Any]
+    num_states: int
 
 
 @njit(cache=True)
 def allocate_workspace(support):
-    """Room for problems of at most `support` rows and as many columns."""
+    """Allocate memory for problems of at most `support` rows and as many columns."""
     nodes = 2 * support
     ints, reals = np.empty((8, nodes), np.int64), np.empty((4, nodes))
     return SimplexWorkspace(ints, reals, np.empty(support * support))
 
 
 @njit(cache=True, inline="always")
-def cancel_common_mass(room, states, share, p, p_end, q, q_end):
-    """Takes the rows and columns of two distributions, shared mass cancelled; their numbers.
+def cancel_common_mass(workspace, states, probabilities, p, p_end, q, q_end):
+    """Load two distributions without their common mass; return the number of rows and columns.
 
-    A distribution is `states[p:p_end]`, in rising order, with the masses `share[p:p_end]`.
+    A distribution is `states[p:p_end]`, in increasing order, with `probabilities[p:p_end]`.
     """
-    ints, reals = room.ints, room.reals
+    ints, reals = workspace.ints, workspace.reals
     n = m = 0
     while p < p_end or q < q_end:
         if q == q_end or (p < p_end and states[p] < states[q]):
-            ints[ROW_STATE, n], reals[MASS, n] = states[p], share[p]
+            ints[ROW_STATE, n], reals[MASS, n] = states[p], probabilities[p]
             n, p = n + 1, p + 1
         elif p == p_end or states[q] < states[p]:
-            ints[COLUMN_STATE, m], reals[SCRATCH, m] = states[q], share[q]
+            ints[COLUMN_STATE, m], reals[SCRATCH, m] = states[q], probabilities[q]
             m, q = m + 1, q + 1
         else:
-            left = share[p] - share[q]
+            left = probabilities[p] - probabilities[q]
             if left > 0:
                 ints[ROW_STATE, n], reals[MASS, n] = states[p], left
                 n += 1
@@ -94,29 +95,29 @@ def cancel_common_mass(room, states, share, p, p_end, q, q_end):
 
 
 @njit(cache=True, inline="always")
-def build_northwest_tree(room, n, m):
-    """The tree of the north-west corner rule: optimal where costs are distances on a line."""
-    ints, reals = room.ints, room.reals
+def build_northwest_tree(workspace, n, m):
+    """Build the tree of the north-west corner rule: optimal where costs are distances on a line."""
+    ints, reals = workspace.ints, workspace.reals
     ints[PARENT, 0], ints[PARENT, n] = 0, 0
     i, j = 0, 0
-    send, take = reals[MASS, 0], reals[MASS, n]
+    supply, demand = reals[MASS, 0], reals[MASS, n]
     while i < n - 1 or j < m - 1:
-        if j == m - 1 or (i < n - 1 and send <= take):
-            take -= send
+        if j == m - 1 or (i < n - 1 and supply <= demand):
+            demand -= supply
             i += 1
-            send = reals[MASS, i]
+            supply = reals[MASS, i]
             ints[PARENT, i] = n + j
         else:
-            send -= take
+            supply -= demand
             j += 1
-            take = reals[MASS, n + j]
+            demand = reals[MASS, n + j]
             ints[PARENT, n + j] = i
 
 
 @njit(cache=True, inline="always")
-def compute_flows(room, n, m):
-    """The flows of the tree that `parent` describes, leaves first; `order` holds that order."""
-    ints, reals = room.ints, room.reals
+def compute_flows(workspace, n, m):
+    """Compute the flows of the tree of parents, leaves first; ORDER receives that order."""
+    ints, reals = workspace.ints, workspace.reals
     nodes = n + m
     for v in range(nodes):
         ints[DEPTH, v], reals[FLOW, v] = 0, reals[MASS, v]
@@ -125,7 +126,7 @@ def compute_flows(room, n, m):
     found = nodes
     for v in range(1, nodes):
         w = v
-        # A node that waits for no child hands on; its parent follows, if its turn is over.
+        # A node without pending children sends its flow; its parent follows if already visited.
         while ints[DEPTH, w] == 0:
             if reals[FLOW, w] < 0.0:  # by rounding
                 reals[FLOW, w] = 0.0
@@ -141,83 +142,85 @@ def compute_flows(room, n, m):
 
 
 @njit(cache=True)
-def solve_coupling(states, share, second, costs):
-    """An optimal coupling of two distributions, without the mass that both share.
+def solve_coupling(states, probabilities, second, costs):
+    """Solve for an optimal coupling of two distributions, without their common mass.
 
-    The first is `states[:second]`, in rising order, with the masses `share[:second]`; the other is
-    the rest. Returns the states that mass moves from, those that it moves to, and how much.
+    The first is `states[:second]`, in increasing order, with `probabilities[:second]`; the other is
+    the rest. Returns the source states, the target states, and the mass of each.
     """
-    room = allocate_workspace(max(second, len(states) - second))
-    n, m = cancel_common_mass(room, states, share, 0, second, second, len(states))
+    workspace = allocate_workspace(max(second, len(states) - second))
+    n, m = cancel_common_mass(workspace, states, probabilities, 0, second, second, len(states))
     if n == 0 or m == 0:
-        return states[:0], states[:0], share[:0]
-    build_northwest_tree(room, n, m)
-    compute_flows(room, n, m)
-    optimise_tree(room, n, m, gather_costs(room, costs, n, m))
+        return states[:0], states[:0], probabilities[:0]
+    build_northwest_tree(workspace, n, m)
+    compute_flows(workspace, n, m)
+    optimise_tree(workspace, n, m, gather_costs(workspace, costs, n, m))
     source, target = np.empty(n + m - 1, np.int64), np.empty(n + m - 1, np.int64)
     for v in range(1, n + m):
-        u = room.ints[PARENT, v]
+        u = workspace.ints[PARENT, v]
         i, j = (v, u - n) if v < n else (u, v - n)
-        source[v - 1], target[v - 1] = room.ints[ROW_STATE, i], room.ints[COLUMN_STATE, j]
-    moved = room.reals[FLOW, 1 : n + m] > 0
-    return source[moved], target[moved], room.reals[FLOW, 1 : n + m][moved]
+        source[v - 1], target[v - 1] = workspace.ints[ROW_STATE, i], workspace.ints[COLUMN_STATE, j]
+    moved = workspace.reals[FLOW, 1 : n + m] > 0
+    return source[moved], target[moved], workspace.reals[FLOW, 1 : n + m][moved]
 
 
 @njit(cache=True, inline="always")
-def find_pair(codes, states, x, y):
-    """Where the pair of two different states is among the pairs, or -1."""
+def find_pair(pair_codes, num_states, x, y):
+    """Return the index of the pair of two different states, or -1."""
     s, t = (x, y) if x > y else (y, x)
-    if codes.size == 0:
+    if pair_codes.size == 0:
         return s * (s - 1) // 2 + t
-    code = s * states + t
-    at = np.searchsorted(codes, code)
-    return at if at < codes.size and codes[at] == code else -1
+    code = s * num_states + t
+    at = np.searchsorted(pair_codes, code)
+    return at if at < pair_codes.size and pair_codes[at] == code else -1
 
 
 @njit(cache=True, inline="always")
-def look_up_distance(table, codes, states, x, y):
-    """The distance of two states; see `Costs`."""
-    if codes.size == 0:
-        return table[x, y]
-    return table[0, 1 + find_pair(codes, states, x, y)]
+def look_up_distance(values, pair_codes, num_states, x, y):
+    """Return the distance of two states; see `Costs`."""
+    if pair_codes.size == 0:
+        return values[x, y]
+    return values[0, 1 + find_pair(pair_codes, num_states, x, y)]
 
 
 @njit(cache=True, inline="always")
-def compute_cost(room, costs, n, m):
-    """The cost of the flow of a tree, reading only the costs of its edges."""
-    ints, reals = room.ints, room.reals
-    table, codes, states = costs.table, costs.codes, costs.states
+def compute_cost(workspace, costs, n, m):
+    """Return the cost of the flow of a tree, reading only the costs of its edges."""
+    ints, reals = workspace.ints, workspace.reals
+    values, pair_codes, states = costs.values, costs.pair_codes, costs.num_states
     cost = 0.0
     for v in range(1, n):
         cost += reals[FLOW, v] * look_up_distance(
-            table, codes, states, ints[ROW_STATE, v], ints[COLUMN_STATE, ints[PARENT, v] - n]
+            values, pair_codes, states, ints[ROW_STATE, v], ints[COLUMN_STATE, ints[PARENT, v] - n]
         )
     for v in range(n, n + m):
         cost += reals[FLOW, v] * look_up_distance(
-            table, codes, states, ints[ROW_STATE, ints[PARENT, v]], ints[COLUMN_STATE, v - n]
+            values, pair_codes, states, ints[ROW_STATE, ints[PARENT, v]], ints[COLUMN_STATE, v - n]
         )
     return cost
 
 
 @njit(cache=True, inline="always")
-def gather_costs(room, costs, n, m):
-    """The costs of all cells; the largest of them."""
-    ints = room.ints
-    cost = room.cost
-    table, codes, states = costs.table, costs.codes, costs.states
+def gather_costs(workspace, costs, n, m):
+    """Read the costs of all cells; return the largest."""
+    ints = workspace.ints
+    cost = workspace.cost
+    values, pair_codes, states = costs.values, costs.pair_codes, costs.num_states
     largest = 0.0
     for i in range(n):
         for j in range(m):
-            here = look_up_distance(table, codes, states, ints[ROW_STATE, i], ints[COLUMN_STATE, j])
-            cost[i * m + j] = here
-            largest = max(largest, here)
+            distance = look_up_distance(
+                values, pair_codes, states, ints[ROW_STATE, i], ints[COLUMN_STATE, j]
+            )
+            cost[i * m + j] = distance
+            largest = max(largest, distance)
     return largest
 
 
 @njit(cache=True)
-def _link_children(room, n, m):
-    """Children and depths of the tree, whose `order` is known."""
-    ints = room.ints
+def _link_children(workspace, n, m):
+    """Set children and depths of the tree, whose ORDER is known."""
+    ints = workspace.ints
     ints[DEPTH, 0] = 0
     for v in range(n + m):
         ints[FIRST_CHILD, v] = -1
@@ -228,9 +231,9 @@ def _link_children(room, n, m):
 
 
 @njit(cache=True)
-def _compute_potentials(room, n, m):
-    """Potentials for which the edges of the tree, whose `order` is known, have reduced cost 0."""
-    ints, reals, cost = room.ints, room.reals, room.cost
+def _compute_potentials(workspace, n, m):
+    """Compute potentials with reduced cost 0 on the tree, whose ORDER is known."""
+    ints, reals, cost = workspace.ints, workspace.reals, workspace.cost
     reals[POTENTIAL, 0] = 0.0
     for at in range(1, n + m):
         v = ints[ORDER, at]
@@ -239,89 +242,89 @@ def _compute_potentials(room, n, m):
 
 
 @njit(cache=True)
-def optimise_tree(room, n, m, largest):
-    """Pivots from a tree with flows to an optimal one; least reduced cost, longest potential.
+def optimise_tree(workspace, n, m, largest):
+    """Pivot from a tree with flows to an optimal one; return least reduced cost, largest potential.
 
-    The first is that of the cells outside the tree, which says how far the costs may move before
-    the tree must change.
+    The least reduced cost is that of the cells outside the tree: it bounds how far the costs may
+    change before the tree must.
     """
-    ints, reals = room.ints, room.reals
-    cost = room.cost
+    ints, reals = workspace.ints, workspace.reals
+    cost = workspace.cost
     nodes = n + m
-    _compute_potentials(room, n, m)
-    small = -REDUCED_COST_TOLERANCE * largest
+    _compute_potentials(workspace, n, m)
+    threshold = -REDUCED_COST_TOLERANCE * largest
     stalled, pivots = 0, 0
-    start, clean, least = 0, 0, np.inf
-    while clean < n and pivots < 50 * n * m + 1000:
-        # Rows from `start` on, cyclically, until a block of cells holds one that may enter.
-        best, enter, leave_row, seen = small, -1, 0, 0
+    start, num_clean_rows, least = 0, 0, np.inf
+    while num_clean_rows < n and pivots < 50 * n * m + 1000:
+        # Rows from `start` on, cyclically, until a block of cells has a candidate to enter.
+        best, entering_column, entering_row, num_priced = threshold, -1, 0, 0
         bland = stalled > 2 * nodes
         if bland:
             start = 0
-        while clean < n:
+        while num_clean_rows < n:
             i = start
             u = reals[POTENTIAL, i]
             for j in range(m):
                 reduced = cost[i * m + j] - u - reals[POTENTIAL, n + j]
                 if reduced < best:
-                    best, enter, leave_row = reduced, j, i
+                    best, entering_column, entering_row = reduced, j, i
                     if bland:
                         break
                 if reduced < least and ints[PARENT, i] != n + j and ints[PARENT, n + j] != i:
                     least = reduced
-            seen += m
+            num_priced += m
             start = i + 1 if i + 1 < n else 0
-            clean += 1
-            if enter >= 0 and (bland or seen >= PRICING_BLOCK):
+            num_clean_rows += 1
+            if entering_column >= 0 and (bland or num_priced >= PRICING_BLOCK):
                 break
-        if enter < 0:
+        if entering_column < 0:
             break
         if pivots == 0:
-            _link_children(room, n, m)
-        moved = _pivot(room, n, m, leave_row, n + enter, best)
+            _link_children(workspace, n, m)
+        moved = _pivot(workspace, n, m, entering_row, n + entering_column, best)
         stalled = 0 if moved > 0 else stalled + 1
         pivots += 1
-        clean, least = 0, np.inf
+        num_clean_rows, least = 0, np.inf
     if pivots > nodes:
-        # Each pivot leaves a rounding in flows and potentials: they are worked out afresh. What is
-        # below 0 then, also because pivots ran out, says how far from optimal the tree may be.
-        compute_flows(room, n, m)
-        _compute_potentials(room, n, m)
+        # Each pivot leaves a rounding in flows and potentials: recompute them. A reduced cost below
+        # 0 then, also because pivots ran out, bounds how far from optimal the tree is.
+        compute_flows(workspace, n, m)
+        _compute_potentials(workspace, n, m)
         least = np.inf
         for i in range(n):
             for j in range(m):
                 if ints[PARENT, i] != n + j and ints[PARENT, n + j] != i:
                     reduced = cost[i * m + j] - reals[POTENTIAL, i] - reals[POTENTIAL, n + j]
                     least = min(least, reduced)
-    longest = 0.0
+    max_potential = 0.0
     for v in range(nodes):
-        longest = max(longest, abs(reals[POTENTIAL, v]))
-    return least, longest
+        max_potential = max(max_potential, abs(reals[POTENTIAL, v]))
+    return least, max_potential
 
 
 @njit(cache=True, inline="always")
 def _index_cell(v, u, n, m):
-    """The place in `cost` of the edge between two nodes."""
+    """Return the index in `cost` of the edge between two nodes."""
     return v * m + u - n if v < n else u * m + v - n
 
 
 @njit(cache=True)
-def _pivot(room, n, m, i, j, reduced):
-    """Lets the edge between row node i and column node j in; the flow that it takes over."""
-    ints, reals = room.ints, room.reals
-    # Going up from both ends, edges below a node of the end's own side give flow, others take it.
+def _pivot(workspace, n, m, i, j, reduced):
+    """Enter the edge between row node i and column node j; return the flow that it takes over."""
+    ints, reals = workspace.ints, workspace.reals
+    # On the paths up from both ends, edges below a node of the end's own side lose flow.
     a, b = i, j
-    amount, out, lowest, below = np.inf, -1, 0, True
+    amount, leaving, lowest, below = np.inf, -1, 0, True
     while a != b:
         if ints[DEPTH, a] >= ints[DEPTH, b]:
             cell = _index_cell(a, ints[PARENT, a], n, m)
             if a < n and (reals[FLOW, a] < amount or (reals[FLOW, a] == amount and cell < lowest)):
-                amount, out, lowest, below = reals[FLOW, a], a, cell, True
+                amount, leaving, lowest, below = reals[FLOW, a], a, cell, True
             a = ints[PARENT, a]
         else:
             cell = _index_cell(b, ints[PARENT, b], n, m)
             if b >= n and (reals[FLOW, b] < amount or (reals[FLOW, b] == amount and cell < lowest)):
-                amount, out, lowest, below = reals[FLOW, b], b, cell, False
+                amount, leaving, lowest, below = reals[FLOW, b], b, cell, False
             b = ints[PARENT, b]
     apex = a
     a, b = i, j
@@ -331,29 +334,29 @@ def _pivot(room, n, m, i, j, reduced):
     while b != apex:
         reals[FLOW, b] += -amount if b >= n else amount
         b = ints[PARENT, b]
-    # The part that is cut off hangs below the entering edge, its path up to `out` turned round.
-    top, hook = (i, j) if below else (j, i)
-    v, above, carried = top, hook, amount
+    # The subtree that is cut off moves below the entering edge, its path up to `leaving` reversed.
+    top, attachment = (i, j) if below else (j, i)
+    v, above, new_flow = top, attachment, amount
     while True:
         old, old_flow = ints[PARENT, v], reals[FLOW, v]
         _detach_child(ints, old, v)
         _attach_child(ints, above, v)
-        ints[PARENT, v], reals[FLOW, v] = above, carried
-        if v == out:
+        ints[PARENT, v], reals[FLOW, v] = above, new_flow
+        if v == leaving:
             break
-        v, above, carried = old, v, old_flow
-    _shift_potentials(room, n, top, reduced if top < n else -reduced)
+        v, above, new_flow = old, v, old_flow
+    _shift_potentials(workspace, n, top, reduced if top < n else -reduced)
     return amount
 
 
 @njit(cache=True)
-def _shift_potentials(room, n, top, by):
-    """Adds `by` to the rows below `top`, takes it from the columns, and mends the depths."""
-    ints, reals = room.ints, room.reals
+def _shift_potentials(workspace, n, top, shift):
+    """Add `shift` to the rows below `top`, subtract it from the columns, and update the depths."""
+    ints, reals = workspace.ints, workspace.reals
     v = top
     while True:
         ints[DEPTH, v] = ints[DEPTH, ints[PARENT, v]] + 1
-        reals[POTENTIAL, v] += by if v < n else -by
+        reals[POTENTIAL, v] += shift if v < n else -shift
         if ints[FIRST_CHILD, v] >= 0:
             v = ints[FIRST_CHILD, v]
             continue

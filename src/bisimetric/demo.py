@@ -1,7 +1,4 @@
-"""The main job on the built-in default: three distances on the paper's 31 states.
-
-Computed, checked against the theorems that they rest on, shown in the terminal, drawn and saved.
-"""
+"""The demo: compute three distances on the paper's 31-state grid, check their bounds, save them."""
 
 from __future__ import annotations
 
@@ -19,10 +16,12 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.planning import ValueFunction
 
+__all__ = ["run"]
+
 INTRODUCTION = """\
 Two rooms and a hallway: 31 cells, four moves, discount 0.99; a goal pays 1, a wall -1.
-How alike are two cells? d~ compares them action by action, d_lax lets the other cell answer with
-its best action, d^pi follows one policy. Each bounds how much the values of two cells differ.
+How similar are two cells? d~ compares them action by action, d_lax matches each action with the
+closest action of the other cell, d^pi follows one policy. Each bounds a difference of values.
 Computing (the first run compiles for some seconds) ...
 """
 WORLD = "mirrored-rooms-policy"
@@ -38,7 +37,7 @@ PAIRS = (
 
 @dataclasses.dataclass(frozen=True)
 class DemoResults:
-    """The values of the 31 states, best and under the policy, and the three distances."""
+    """The optimal and the policy's value function of the 31 states, and the three distances."""
 
     mdp: MDP
     V: ValueFunction
@@ -50,9 +49,9 @@ class DemoResults:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BoundCheck:
-    """The claim smaller(s, t) <= larger(s, t) for all pairs, both tables (S, S).
+    """The claim smaller(s, t) <= larger(s, t) for all pairs, both (S, S).
 
-    `slack` is the sum of their proven errors: an excess beyond it disproves the claim.
+    `slack` is the sum of their proven errors; an excess beyond it disproves the claim.
     """
 
     claim: str
@@ -61,12 +60,12 @@ class BoundCheck:
     slack: float
 
     def find_violations(self) -> NDArray[np.intp]:
-        """The pairs (n, 2) that disprove the claim.
+        """Return the pairs (n, 2) that disprove the claim.
 
         >>> one = np.ones((1, 1))
-        >>> Bound("1 <= 2", one, 2 * one, 0.0).broken().tolist()
+        >>> BoundCheck("1 <= 2", one, 2 * one, 0.0).find_violations().tolist()
         []
-        >>> Bound("2 <= 1", 2 * one, one, 0.5).broken().tolist()
+        >>> BoundCheck("2 <= 1", 2 * one, one, 0.5).find_violations().tolist()
         [[0, 0]]
         """
         rounding = 4 * np.spacing(np.abs(self.larger).max())
@@ -74,29 +73,34 @@ class BoundCheck:
 
 
 def run(output: Path, *, program: str = "bisimetric") -> int:
-    """Runs the demo, saves into the folder `output`, and returns 0, or 1 if a bound is broken.
+    """Run the demo and save its results.
 
-    `program` is how the suggestions at the end call the command line.
+    Args:
+        output: the folder for the results.
+        program: the name of the command in the suggestions at the end.
+
+    Returns:
+        0, or 1 if a bound is violated.
     """
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(f"cannot save into {output}: it is a file; name a folder.")
     output.mkdir(parents=True, exist_ok=True)
     print(INTRODUCTION, flush=True)
     results = compute_results()
-    good = True
+    all_hold = True
     for bound in build_bound_checks(results):
-        broken = bound.find_violations()
-        good = good and not len(broken)
-        print(_format_verdict(bound, broken, results.mdp))
+        violations = bound.find_violations()
+        all_hold = all_hold and not len(violations)
+        print(_format_verdict(bound, violations, results.mdp))
     print("", *_format_table(results), "", sep="\n")
     print(views.format_terminal_map(results.bisimulation, HALLWAY))
     print("", *_save_results(results, output), sep="\n")
     print("", *_suggest_commands(output, program), sep="\n")
-    return 0 if good else 1
+    return 0 if all_hold else 1
 
 
 def compute_results() -> DemoResults:
-    """Everything that the demo shows."""
+    """Compute the value functions and the three distances."""
     mdp = worlds.load(WORLD)
     policy = mdp.policy
     if policy is None:
@@ -112,7 +116,7 @@ def compute_results() -> DemoResults:
 
 
 def build_bound_checks(results: DemoResults) -> list[BoundCheck]:
-    """The chain |V*(s) - V*(t)| <= d_lax <= d~, and |V^pi(s) - V^pi(t)| <= d^pi."""
+    """Return the checks |V*(s) - V*(t)| <= d_lax <= d~, and |V^pi(s) - V^pi(t)| <= d^pi."""
     d, lax, on_policy = results.bisimulation, results.lax, results.on_policy
     V, V_pi = results.V, results.V_pi
     return [
@@ -130,11 +134,12 @@ def build_bound_checks(results: DemoResults) -> list[BoundCheck]:
 
 
 def value_differences(V: ValueFunction) -> NDArray[np.float64]:
-    """|V(s) - V(t)| as a table (S, S)."""
+    """Return |V(s) - V(t)|, (S, S)."""
     return np.abs(V.values[:, None] - V.values[None, :])
 
 
 def _format_verdict(bound: BoundCheck, violations: NDArray[np.intp], mdp: MDP) -> str:
+    """Format the result of a check."""
     if not len(violations):
         pairs = mdp.num_states * (mdp.num_states - 1) // 2
         return f"  holds   {bound.claim:<28} for all {pairs} pairs, proven errors {bound.slack:.0e}"
@@ -146,23 +151,25 @@ def _format_verdict(bound: BoundCheck, violations: NDArray[np.intp], mdp: MDP) -
 
 
 def _format_table(results: DemoResults) -> Iterator[str]:
-    best, own = value_differences(results.V), value_differences(results.V_pi)
+    """Yield the rows of the table of example pairs."""
+    optimal, own = value_differences(results.V), value_differences(results.V_pi)
     yield "  s    t     |V* gap|     d_lax        d~  |V^pi gap|      d^pi"
-    for first, second, what in PAIRS:
+    for first, second, description in PAIRS:
         s, t = results.mdp.state(first), results.mdp.state(second)
         yield (
-            f"  {first:<4} {second:<4} {best[s, t]:9.4f} {results.lax(s, t):9.4f} "
+            f"  {first:<4} {second:<4} {optimal[s, t]:9.4f} {results.lax(s, t):9.4f} "
             f"{results.bisimulation(s, t):9.4f} {own[s, t]:11.4f} {results.on_policy(s, t):9.4f}"
-            f"  {what}"
+            f"  {description}"
         )
 
 
 def _save_results(results: DemoResults, output: Path) -> Iterator[str]:
+    """Save distances and figures; yield a line per file."""
     d = results.bisimulation
     for distance in (d, results.lax, results.on_policy):
         path = output / f"{distance.kind.replace('_', '-')}.npz"
-        made = {**distance.metadata, "world": WORLD}
-        dataclasses.replace(distance, metadata=made).save(path)
+        metadata = {**distance.metadata, "world": WORLD}
+        dataclasses.replace(distance, metadata=metadata).save(path)
         yield f"saved {path}"
     for name, figure in (
         ("hallway.png", views.plot_distances_from(d, HALLWAY)),
@@ -174,6 +181,7 @@ def _save_results(results: DemoResults, output: Path) -> Iterator[str]:
 
 
 def _suggest_commands(output: Path, program: str) -> Iterator[str]:
+    """Yield commands to try next."""
     yield "next:"
     for words in (
         ["explain", str(output / "bisimulation.npz"), "1,5", "5,5"],

@@ -1,4 +1,4 @@
-"""Errors and warnings of the library."""
+"""Errors, warnings, and the validation that all packages share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,13 @@ class InputError(ValueError):
         super().__init__(self.describe(caller, argument, remedy))
 
     def describe(self, caller: str | None, argument: str | None, remedy: str | None) -> str:
-        """Return the message with these in place of the names that Python uses."""
+        """Return the message with other names, such as those of the command line.
+
+        Args:
+            caller: in place of the caller.
+            argument: in place of the argument.
+            remedy: in place of the remedy.
+        """
         if not (caller or argument or remedy):
             return self.problem
         before = f"{caller}: " if caller else ""
@@ -51,7 +57,12 @@ class InputError(ValueError):
 
 
 class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like StopIteration
-    """The requested `tol` was not proven; `partial` holds the answer and the bound that was."""
+    """The requested `tol` was not proven.
+
+    Args:
+        message: what was proven instead, and the remedy.
+        partial: the result with the bound that was proven.
+    """
 
     def __init__(self, message: str, partial: Distance | ValueFunction | QueryResult) -> None:
         super().__init__(message)
@@ -59,7 +70,12 @@ class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like Sto
 
 
 class Diverged(RuntimeError):  # noqa: N818
-    """Training came to no number, or to 0 for all pairs; `partial` holds the last good state."""
+    """Training diverged or collapsed to 0 for all pairs.
+
+    Args:
+        message: when it happened, and the remedy.
+        partial: the last good state.
+    """
 
     def __init__(self, message: str, partial: FitResult) -> None:
         super().__init__(message)
@@ -67,7 +83,7 @@ class Diverged(RuntimeError):  # noqa: N818
 
 
 class InsufficientMemory(MemoryError):  # noqa: N818
-    """The table of distances would not fit into memory; nothing was allocated."""
+    """A request would not fit into memory; nothing was allocated."""
 
 
 class StochasticDataWarning(UserWarning):
@@ -79,15 +95,24 @@ class HorizonWarning(UserWarning):
 
 
 class ExpectedRewardWarning(UserWarning):
-    """An imported world paid by successor; R(s, a) is the expectation of what it pays."""
+    """The rewards of an imported MDP depend on the successor; R(s, a) is their expectation."""
 
 
 class MissingActionsWarning(UserWarning):
-    """Some states of an imported world lack actions that others have: see `MDP.available`."""
+    """Some states of an imported MDP lack actions that others have; see `MDP.available`."""
 
 
 def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> int:
-    """A whole number that is large enough, or a clear error.
+    """Return an integer that is at least `minimum`.
+
+    Args:
+        caller: begins the message.
+        name: of the argument.
+        value: of the argument.
+        minimum: the smallest value to accept.
+
+    Raises:
+        InputError: the value is no integer, or too small.
 
     >>> require_integer("FrozenLake-v1", "steps", 0, 1)
     Traceback (most recent call last):
@@ -108,7 +133,11 @@ def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> 
 
 
 def suggest_names(name: str, candidates: Iterable[str]) -> str:
-    """The clause `; did you mean 'a' or 'b'?` for a misspelt name, or nothing.
+    """Return the clause `; did you mean 'a' or 'b'?` for a misspelt name, or "".
+
+    Args:
+        name: the misspelt name.
+        candidates: the known names.
 
     >>> suggest_names("miror-rooms", ["mirrored-rooms", "pessimism"])
     "; did you mean 'mirrored-rooms'?"

@@ -1,4 +1,4 @@
-"""Successors: an MDP given by a function, for queries that never enumerate its states."""
+"""Implicit MDPs: a step function in place of matrices, for queries on the fly."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from bisimetric._text import pluralise
 from bisimetric.errors import InputError
 from bisimetric.mdp import PROBABILITY_TOL, validate_discount
+
+__all__ = ["ImplicitMDP"]
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 PolicyFunction = Callable[[Any], Any]
@@ -18,29 +21,32 @@ Number = float | Fraction
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImplicitMDP:
-    """An MDP given by its steps; its states, perhaps infinitely many, are met when they matter.
+    """An MDP given by a step function, whose states are never enumerated.
 
-    A state is anything hashable. What `step` gives must depend on nothing else than the state
-    and the action; it is asked once for each.
+    States are hashable and may be infinitely many. `step` must depend on the state and the action
+    only; `exact.query` calls it once per state and action.
 
-    Attributes:
-        step: step(state, action) gives (reward, successor), (reward, {successor: probability})
-            or (reward, [(probability, successor), ...]). Probabilities that sum to 1 only nearly
+    Args:
+        step: step(state, action) returns (reward, successor), (reward, {successor: probability})
+            or (reward, [(probability, successor), ...]). Probabilities that sum to 1 within 1e-8
             are divided by their sum. A `fractions.Fraction` is not rounded.
-        actions: the actions of every state, or a function from a state to those that it has.
+        actions: the actions of every state, or a function from a state to its actions.
         discount: in [0, 1).
-        reward_range: (low, high) of all rewards, or None where nobody knows. With it no distance
-            exceeds (high - low) / (1 - discount), so that a query may end by the discount alone.
+        reward_range: (low, high) of all rewards, or None if unknown. It bounds every distance by
+            (high - low) / (1 - discount), so that discounting alone can end a query.
 
-    >>> walk = Successors(lambda x, a: (x % 3 == 0, x + a), actions=(1, 2), discount=0.5)
+    Raises:
+        InputError: `step` is no function, or another argument is invalid.
+
+    >>> walk = ImplicitMDP(lambda x, a: (x % 3 == 0, x + a), actions=(1, 2), discount=0.5)
     >>> walk
-    Successors(2 actions, discount 0.5)
+    ImplicitMDP(2 actions, discount 0.5)
     >>> walk.outcome(5, 2)
     (0.0, {7: 1.0})
-    >>> Successors(lambda x, a: (0, {x: 0.9}), actions=["stay"], discount=0.5).outcome(1, "stay")
+    >>> ImplicitMDP(lambda x, a: (0, {x: 0.9}), actions=["stay"], discount=0.5).outcome(1, "stay")
     Traceback (most recent call last):
     ...
-    bisimetric.errors.InputError: Successors: the probabilities of step(1, 'stay') sum to 0.9 and
+    bisimetric.errors.InputError: ImplicitMDP: the probabilities of step(1, 'stay') sum to 0.9 and
     must sum to 1.
     """
 
@@ -54,7 +60,7 @@ class ImplicitMDP:
         put = object.__setattr__
         if not callable(self.step):
             raise InputError(
-                f"Successors: step is {self.step!r} and must be a function (state, action)."
+                f"ImplicitMDP: step is {self.step!r} and must be a function (state, action)."
             )
         put(self, "discount", validate_discount(self.discount))
         if not callable(self.actions):
@@ -63,13 +69,28 @@ class ImplicitMDP:
             put(self, "reward_range", _validate_reward_range(self.reward_range))
 
     def available_actions(self, state: Hashable) -> tuple[Hashable, ...]:
-        """The actions that a state has."""
+        """Return the actions of a state.
+
+        Args:
+            state: any state.
+
+        Raises:
+            InputError: the actions are empty, repeated or not hashable.
+        """
         if callable(self.actions):
-            return _validate_actions(f"actions({state!r}) gave", self.actions(state))
+            return _validate_actions(f"actions({state!r}) returned", self.actions(state))
         return tuple(self.actions)
 
     def outcome(self, state: Hashable, action: Hashable) -> tuple[float, dict[Hashable, float]]:
-        """The reward of a step and the probability, above 0, of each successor; checked."""
+        """Return the reward of a step and its successors with positive probability.
+
+        Args:
+            state: any state.
+            action: one of its actions.
+
+        Raises:
+            InputError: `step` returned something that is no reward and distribution.
+        """
         reward, successors = self.exact_outcome(state, action)
         rounded = {successor: float(p) for successor, p in successors.items()}
         return float(reward), {successor: p for successor, p in rounded.items() if p > 0}
@@ -77,44 +98,61 @@ class ImplicitMDP:
     def exact_outcome(
         self, state: Hashable, action: Hashable
     ) -> tuple[Number, dict[Hashable, Number]]:
-        """`outcome` without rounding: a number is a float, or a fraction such as a mean."""
-        what = f"step({state!r}, {action!r})"
-        given: Any = self.step(state, action)
-        if not isinstance(given, tuple | list) or len(given) != 2:
+        """Return the reward of a step and its successors without rounding.
+
+        Args:
+            state: any state.
+            action: one of its actions.
+
+        Returns:
+            The reward and {successor: probability}, as floats or fractions.
+
+        Raises:
+            InputError: `step` returned something that is no reward and distribution.
+        """
+        name = f"step({state!r}, {action!r})"
+        result: Any = self.step(state, action)
+        if not isinstance(result, tuple | list) or len(result) != 2:
             raise InputError(
-                f"Successors: {what} gave {given!r} and must give (reward, successor) or "
+                f"ImplicitMDP: {name} returned {result!r} and must return (reward, successor) or "
                 "(reward, {successor: probability})."
             )
-        return self._validate_reward(what, given[0]), _parse_successors(what, given[1])
+        return self._validate_reward(name, result[0]), _parse_successors(name, result[1])
 
     def apply_policy(self, policy: PolicyFunction) -> ImplicitMDP:
-        """The Markov chain of a policy, which gives a state's action or {action: probability}.
+        """Return the Markov chain that a policy induces, with one action.
 
         R^pi(s) = sum_a pi(a|s) R(s, a) and P^pi(s) = sum_a pi(a|s) P(s, a), where pi(s) and each
-        P(s, a) are divided by their sums, as in `MDP.under`. The sums are exact: `exact_outcome`
-        gives them as fractions, and `outcome` rounds each number once.
+        P(s, a) are divided by their sums, as in `MDP.apply_policy`. The sums are exact:
+        `exact_outcome` returns fractions, and `outcome` rounds each number once.
 
-        >>> coin = Successors(lambda x, a: (a, x + a), actions=(0, 1), discount=0.9)
-        >>> coin.under(lambda x: {0: 0.5, 1: 0.5}).outcome(3, "policy")
+        Args:
+            policy: a function from a state to an action or to {action: probability}.
+
+        Raises:
+            InputError: the policy is no function; when stepped, it takes a missing action.
+
+        >>> coin = ImplicitMDP(lambda x, a: (a, x + a), actions=(0, 1), discount=0.9)
+        >>> coin.apply_policy(lambda x: {0: 0.5, 1: 0.5}).outcome(3, "policy")
         (0.5, {3: 0.5, 4: 0.5})
         """
         if not callable(policy):
             raise InputError(
-                f"Successors: the policy is {policy!r} and must be a function from a state to an "
+                f"ImplicitMDP: the policy is {policy!r} and must be a function from a state to an "
                 "action or to {action: probability}."
             )
 
         def step_chain(state: Hashable, _: Hashable) -> tuple[Number, dict[Hashable, Number]]:
-            chosen = self._action_probabilities(policy, state)
+            actions = self._action_probabilities(policy, state)
             reward, mixed = Fraction(0), dict[Hashable, Number]()
-            for action, weight in zip(chosen, normalise(chosen.values()), strict=True):
-                here, successors = self.exact_outcome(state, action)
-                shares = normalise(successors.values())
-                if len(chosen) == 1:
-                    return here, dict(zip(successors, shares, strict=True))
-                reward += weight * Fraction(here)
-                for successor, share in zip(successors, shares, strict=True):
-                    mixed[successor] = mixed.get(successor, Fraction(0)) + weight * share
+            for action, weight in zip(actions, normalise(actions.values()), strict=True):
+                own_reward, successors = self.exact_outcome(state, action)
+                probabilities = normalise(successors.values())
+                if len(actions) == 1:
+                    return own_reward, dict(zip(successors, probabilities, strict=True))
+                reward += weight * Fraction(own_reward)
+                for successor, probability in zip(successors, probabilities, strict=True):
+                    mixed[successor] = mixed.get(successor, Fraction(0)) + weight * probability
             return reward, mixed
 
         return dataclasses.replace(self, step=step_chain, actions=("policy",))
@@ -122,49 +160,53 @@ class ImplicitMDP:
     def _action_probabilities(
         self, policy: PolicyFunction, state: Hashable
     ) -> dict[Hashable, Number]:
-        """The actions that a policy takes in a state, with their probabilities as given."""
+        """Return the actions that a policy takes in a state, with their probabilities."""
         chosen = policy(state)
-        what = f"policy({state!r})"
+        name = f"policy({state!r})"
         if isinstance(chosen, dict):
-            weights = _parse_distribution(what, ((p, action) for action, p in chosen.items()))
+            weights = _parse_distribution(name, ((p, action) for action, p in chosen.items()))
         else:
-            weights = {_require_hashable(f"{what} gave the action", chosen): 1.0}
-        has = self.available_actions(state)
+            weights = {_require_hashable(f"{name} returned the action", chosen): 1.0}
+        available = self.available_actions(state)
         for action in weights:
-            if action not in has:
+            if action not in available:
                 raise InputError(
-                    f"Successors: {what} takes {action!r}, which the state lacks; it has "
-                    f"{_format_actions(has)}."
+                    f"ImplicitMDP: {name} takes {action!r}, which the state lacks; it has "
+                    f"{_format_actions(available)}."
                 )
         return weights
 
     def _validate_reward(self, name: str, value: Any) -> Number:
+        """Return a finite reward within the reward range."""
         reward = _parse_number(value)
         if not math.isfinite(reward):
-            raise InputError(f"Successors: the reward of {name} is {value!r} and must be finite.")
+            raise InputError(f"ImplicitMDP: the reward of {name} is {value!r} and must be finite.")
         if self.reward_range is not None:
             low, high = self.reward_range
             if not low <= reward <= high:
                 raise InputError(
-                    f"Successors: the reward of {name} is {float(reward):g} and lies outside "
+                    f"ImplicitMDP: the reward of {name} is {float(reward):g} and lies outside "
                     f"reward_range=({low:g}, {high:g})."
                 )
         return reward
 
     def __repr__(self) -> str:
-        count = "actions by state"
+        actions = "actions per state"
         if not callable(self.actions):
-            count = "1 action" if len(self.actions) == 1 else f"{len(self.actions)} actions"
+            actions = pluralise(len(self.actions), "action")
         rewards = ""
         if self.reward_range is not None:
             rewards = ", rewards from {:g} to {:g}".format(*self.reward_range)
-        return f"Successors({count}, discount {self.discount}{rewards})"
+        return f"ImplicitMDP({actions}, discount {self.discount}{rewards})"
 
 
 def normalise(values: Iterable[Number]) -> list[Fraction]:
-    """Positive numbers divided by their exact sum.
+    """Divide positive numbers by their exact sum.
 
-    >>> normalised([0.5, 0.25])
+    Args:
+        values: floats or fractions.
+
+    >>> normalise([0.5, 0.25])
     [Fraction(2, 3), Fraction(1, 3)]
     """
     weights = to_integer_weights(values)
@@ -173,50 +215,58 @@ def normalise(values: Iterable[Number]) -> list[Fraction]:
 
 
 def to_integer_weights(values: Iterable[Number]) -> list[int]:
-    """Integers in exactly the proportion of the given numbers."""
+    """Return integers in exactly the proportion of the numbers.
+
+    Args:
+        values: floats or fractions.
+    """
     ratios = [mass.as_integer_ratio() for mass in values]
     common = math.lcm(*(denominator for _, denominator in ratios))
     return [numerator * (common // denominator) for numerator, denominator in ratios]
 
 
 def _parse_successors(name: str, value: Any) -> dict[Hashable, Number]:
-    """{successor: probability}, from any of the forms that a step may give."""
+    """Return {successor: probability} from any form that `step` may return."""
     if isinstance(value, dict):
         return _parse_distribution(name, ((p, successor) for successor, p in value.items()))
     if isinstance(value, list):
         for entry in value:
             if not isinstance(entry, tuple | list) or len(entry) != 2:
                 raise InputError(
-                    f"Successors: {name} lists {entry!r} and must list (probability, successor)."
+                    f"ImplicitMDP: {name} lists {entry!r} and must list (probability, successor)."
                 )
         return _parse_distribution(name, value)
-    return {_require_hashable(f"{name} gave the successor", value): 1.0}
+    return {_require_hashable(f"{name} returned the successor", value): 1.0}
 
 
 def _parse_distribution(name: str, entries: Iterable[Sequence[Any]]) -> dict[Hashable, Number]:
-    found: dict[Hashable, Number] = {}
-    for given, outcome in entries:
-        probability = _parse_number(given)
+    """Return {outcome: probability} without zeros; the probabilities must sum to 1."""
+    distribution: dict[Hashable, Number] = {}
+    for raw, outcome in entries:
+        probability = _parse_number(raw)
         if not (math.isfinite(probability) and probability >= 0):
             raise InputError(
-                f"Successors: {name} gives {outcome!r} the probability {given!r}; probabilities "
+                f"ImplicitMDP: {name} gives {outcome!r} the probability {raw!r}; probabilities "
                 "must be finite and at least 0."
             )
         if probability > 0:
-            key = _require_hashable(f"{name} gave", outcome)
-            found[key] = (
-                Fraction(found[key]) + Fraction(probability) if key in found else probability
+            successor = _require_hashable(f"{name} returned", outcome)
+            distribution[successor] = (
+                Fraction(distribution[successor]) + Fraction(probability)
+                if successor in distribution
+                else probability
             )
-    total = math.fsum(found.values())
+    total = math.fsum(distribution.values())
     if abs(total - 1) > PROBABILITY_TOL:
         raise InputError(
-            f"Successors: the probabilities of {name} sum to {total:.12g} and must sum to 1."
+            f"ImplicitMDP: the probabilities of {name} sum to {total:.12g} and must sum to 1."
         )
-    # As in an MDP: the only successor is certain.
-    return dict.fromkeys(found, 1.0) if len(found) == 1 else found
+    # As in `MDP`, a single successor available probability 1.
+    return dict.fromkeys(distribution, 1.0) if len(distribution) == 1 else distribution
 
 
 def _validate_actions(name: str, value: Any) -> tuple[Hashable, ...]:
+    """Return one or more distinct, hashable actions."""
     try:
         actions = tuple(value)
         distinct = len(set(actions)) == len(actions)
@@ -224,33 +274,36 @@ def _validate_actions(name: str, value: Any) -> tuple[Hashable, ...]:
         actions, distinct = (), False
     if not actions or not distinct:
         raise InputError(
-            f"Successors: {name} {value!r} and must be one or more distinct, hashable actions."
+            f"ImplicitMDP: {name} {value!r} and must be one or more distinct, hashable actions."
         )
     return actions
 
 
 def _validate_reward_range(reward_range: Any) -> tuple[float, float]:
+    """Return two finite numbers in order."""
     try:
         low, high = map(float, reward_range)
     except (TypeError, ValueError):
         low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise InputError(
-            f"Successors: reward_range is {reward_range!r} and must be two finite numbers, the lower "
-            "first."
+            f"ImplicitMDP: reward_range is {reward_range!r} and must be two finite numbers, the "
+            "lower first."
         )
     return low, high
 
 
 def _require_hashable(name: str, value: Any) -> Hashable:
+    """Return a value, which must be hashable."""
     try:
         hash(value)
     except TypeError:
-        raise InputError(f"Successors: {name} {value!r}, which must be hashable.") from None
+        raise InputError(f"ImplicitMDP: {name} {value!r}, which must be hashable.") from None
     return value  # type: ignore[no-any-return]
 
 
 def _parse_number(value: Any) -> Number:
+    """Return a float or fraction, or not a number."""
     try:
         rounded = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -259,5 +312,6 @@ def _parse_number(value: Any) -> Number:
 
 
 def _format_actions(actions: Sequence[Hashable]) -> str:
-    shown = ", ".join(map(repr, actions[:8]))
-    return shown + (", ..." if len(actions) > 8 else "")
+    """List at most eight actions."""
+    text = ", ".join(map(repr, actions[:8]))
+    return text + (", ..." if len(actions) > 8 else "")

@@ -1,4 +1,4 @@
-"""Agents by name: which reader gets which name, and names that none can read."""
+"""Which reader loads which name, and names that no reader accepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bisimetric import agents
 from bisimetric.errors import InputError
 
 
-def test_the_contract_needs_neither_jax_nor_torch_nor_ale() -> None:
+def test_the_protocol_imports_neither_jax_nor_torch_nor_ale() -> None:
     code = "import sys, bisimetric.agents as a; a.Agent; a.load; print({*sys.modules} & {HEAVY})"
     heavy = {"jax", "torch", "ale_py", "gymnasium", "matplotlib"}
     done = subprocess.run(
@@ -25,7 +25,7 @@ def test_the_contract_needs_neither_jax_nor_torch_nor_ale() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_an_unknown_game_is_refused_first() -> None:
+def test_an_unknown_game_raises_first() -> None:
     with pytest.raises(InputError, match="there is no game 'Pung'; did you mean 'Pong'"):
         agents.load("nothing.zip", "Pung")
 
@@ -33,7 +33,7 @@ def test_an_unknown_game_is_refused_first() -> None:
 @pytest.mark.parametrize(
     "name", ["nothing.zip", "nothing.safetensors", "ckpt.199", ":", "a:", ":a"]
 )
-def test_a_file_that_is_not_there_is_named(
+def test_a_missing_file_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,22 +49,22 @@ def test_a_folder_is_no_agent(tmp_path: Path) -> None:
         agents.load(tmp_path, "Pong")
 
 
-def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "weights.pth", "w") as made:
-        made.writestr("data.pkl", b"")
+def test_files_of_other_kinds_raise(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "weights.pth", "w") as file:
+        file.writestr("data.pkl", b"")
     (tmp_path / "agent.py").write_text("x = 1")
     for name in ("weights.pth", "agent.py"):
-        with pytest.raises(InputError, match=rf"{name} holds no agent that can be read here; n"):
+        with pytest.raises(InputError, match=rf"{name} holds no readable agent; n"):
             agents.load(tmp_path / name, "Pong")
 
 
-def test_a_damaged_agent_of_ours_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_agent_raises(tmp_path: Path) -> None:
     (tmp_path / "pong.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
     with pytest.raises(InputError, match=r"pong\.safetensors"):
         agents.load(tmp_path / "pong.safetensors", "Pong")
 
 
-def test_an_extra_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "pong.zip").touch()
     with pytest.raises(InputError, match=r"torch is not installed; .*'bisimetric\[sb3\]'"):
@@ -72,9 +72,7 @@ def test_an_extra_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["ckpt.1", "pong.safetensors"])
-def test_jax_that_is_missing_is_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_jax_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in list(sys.modules):
         if module.startswith(("bisimetric.agents.rainbow", "bisimetric.agents.dopamine")):
             monkeypatch.delitem(sys.modules, module)

@@ -20,10 +20,7 @@ sb3: Any = pytest.importorskip("stable_baselines3", reason=WHY)
 contrib: Any = pytest.importorskip("sb3_contrib", reason=WHY)
 gymnasium: Any = pytest.importorskip("gymnasium", reason=WHY)
 
-from bisimetric import (
-    agents,
-    games,
-)
+from bisimetric import agents, games  # noqa: E402
 from bisimetric.errors import InputError  # noqa: E402
 
 # As for the other packages: threads that wait for each other are slow on a busy machine.
@@ -33,8 +30,8 @@ OFF_POLICY = {"buffer_size": 100, "learning_starts": 8, "batch_size": 8}
 ON_POLICY = {"n_steps": 8, "batch_size": 8}
 
 
-class World(gymnasium.Env):  # type: ignore[misc]
-    """One game of ours, as Gymnasium has it; `frames` of its stack are shown."""
+class PongEnv(gymnasium.Env):  # type: ignore[misc]
+    """One game as a Gymnasium environment with `frames` frames per observation."""
 
     def __init__(self, name: str = "Pong", frames: int = 4) -> None:
         self.frames, self.games = frames, games.AtariGames(name, 1)
@@ -45,29 +42,29 @@ class World(gymnasium.Env):  # type: ignore[misc]
         return self.games.reset().observations[0, -self.frames :], {}
 
     def step(self, action: Any) -> Any:
-        moves = self.games.step([int(action)])
-        ends = bool(moves.terminated[0]), bool(moves.truncated[0])
-        return moves.observations[0, -self.frames :], float(moves.rewards[0]), *ends, {}
+        step = self.games.step([int(action)])
+        flags = bool(step.terminated[0]), bool(step.truncated[0])
+        return step.observations[0, -self.frames :], float(step.rewards[0]), *flags, {}
 
 
-def trained(kind: str, world: World | None = None, **options: Any) -> Any:
-    """A model after 16 steps; its weights are grown, so that what it sees makes a difference."""
-    made = {
-        "dqn": lambda: sb3.DQN("CnnPolicy", world or World(), **OFF_POLICY, **options),
-        "qr-dqn": lambda: contrib.QRDQN("CnnPolicy", world or World(), **OFF_POLICY, **options),
-        "ppo": lambda: sb3.PPO("CnnPolicy", world or World(), **ON_POLICY, **options),
-        "a2c": lambda: sb3.A2C("CnnPolicy", world or World(), **options),
+def train_model(kind: str, world: PongEnv | None = None, **options: Any) -> Any:
+    """Train a model for 16 steps; scale its weights, so that observations matter."""
+    model = {
+        "dqn": lambda: sb3.DQN("CnnPolicy", world or PongEnv(), **OFF_POLICY, **options),
+        "qr-dqn": lambda: contrib.QRDQN("CnnPolicy", world or PongEnv(), **OFF_POLICY, **options),
+        "ppo": lambda: sb3.PPO("CnnPolicy", world or PongEnv(), **ON_POLICY, **options),
+        "a2c": lambda: sb3.A2C("CnnPolicy", world or PongEnv(), **options),
     }[kind]()
-    made.learn(16)
+    model.learn(16)
     with torch.no_grad():
-        for each in made.policy.parameters():
+        for each in model.policy.parameters():
             each.mul_(1.5)
-    return made
+    return model
 
 
 @pytest.fixture(scope="module")
 def observations() -> NDArray[np.uint8]:
-    """64 moments of 4 games, played at random."""
+    """Observations of 4 random games."""
     played, random = games.AtariGames("Pong", 4, seed=3), np.random.default_rng(0)
     found = [played.reset().observations]
     for _ in range(240):
@@ -80,104 +77,106 @@ def observations() -> NDArray[np.uint8]:
 Activations = Callable[[Any, Any], tuple[Any, Any]]
 
 
-def of_q(policy: Any, x: Any) -> tuple[Any, Any]:
+def compute_q(policy: Any, x: Any) -> tuple[Any, Any]:
     net = policy.q_net
     latent = net.q_net[:-1](net.extract_features(x, net.features_extractor))
     return latent, net(x).max(dim=1).values
 
 
-def of_quantiles(policy: Any, x: Any) -> tuple[Any, Any]:
+def compute_quantiles(policy: Any, x: Any) -> tuple[Any, Any]:
     net = policy.quantile_net
     latent = net.quantile_net[:-1](net.extract_features(x, net.features_extractor))
     return latent, net(x).mean(dim=1).max(dim=1).values
 
 
-def of_actor(policy: Any, x: Any) -> tuple[Any, Any]:
+def compute_actor(policy: Any, x: Any) -> tuple[Any, Any]:
     found = policy.extract_features(x)
     of_action = found if policy.share_features_extractor else found[0]
     return policy.mlp_extractor.forward_actor(of_action), policy.predict_values(x)[:, 0]
 
 
 CASES = {
-    "dqn": ("dqn", of_q, {}, 512),
+    "dqn": ("dqn", compute_q, {}, 512),
     "dqn with hidden layers": (
         "dqn",
-        of_q,
+        compute_q,
         {"net_arch": [48, 32], "activation_fn": torch.nn.Tanh},
         32,
     ),
-    "qr-dqn": ("qr-dqn", of_quantiles, {"n_quantiles": 25}, 512),
-    "qr-dqn with a hidden layer": ("qr-dqn", of_quantiles, {"net_arch": [40]}, 40),
-    "ppo": ("ppo", of_actor, {}, 512),
+    "qr-dqn": ("qr-dqn", compute_quantiles, {"n_quantiles": 25}, 512),
+    "qr-dqn with a hidden layer": ("qr-dqn", compute_quantiles, {"net_arch": [40]}, 40),
+    "ppo": ("ppo", compute_actor, {}, 512),
     "ppo with fewer features": (
         "ppo",
-        of_actor,
+        compute_actor,
         {
             "features_extractor_class": sb3.common.torch_layers.NatureCNN,
             "features_extractor_kwargs": {"features_dim": 64},
         },
         64,
     ),
-    "ppo with hidden layers": ("ppo", of_actor, {"net_arch": {"pi": [32], "vf": [16, 8]}}, 32),
-    "ppo whose critic has eyes of its own": (
+    "ppo with hidden layers": ("ppo", compute_actor, {"net_arch": {"pi": [32], "vf": [16, 8]}}, 32),
+    "ppo with a separate feature extractor of the critic": (
         "ppo",
-        of_actor,
+        compute_actor,
         {"share_features_extractor": False, "net_arch": [24], "activation_fn": torch.nn.ELU},
         24,
     ),
-    "a2c": ("a2c", of_actor, {}, 512),
+    "a2c": ("a2c", compute_actor, {}, 512),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_agents_act_see_and_judge_as_sb3_does(
+def test_actions_features_and_values_equal_those_of_sb3(
     case: str, tmp_path: Path, observations: NDArray[np.uint8]
 ) -> None:
     kind, activations, options, count = CASES[case]
-    model = trained(kind, policy_kwargs=options)
+    model = train_model(kind, policy_kwargs=options)
     model.save(tmp_path / "pong")
     agent = agents.load(tmp_path / "pong.zip", "Pong")
     assert (agent.name, agent.num_actions, agent.num_features) == ("pong.zip", 6, count)
     assert agent.initial_state(64) is None
-    seen, _ = agent.act(observations, None, np.ones(len(observations), bool))
+    output, _ = agent.act(observations, None, np.ones(len(observations), bool))
     with torch.no_grad():
         latent, value = activations(model.policy, torch.tensor(observations))
-    np.testing.assert_allclose(seen.features, latent.numpy(), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(seen.value, value.numpy(), rtol=1e-5, atol=1e-5)
-    assert seen.features.std(axis=0).max() > 0.001, "it sees no difference: nothing was tested"
-    np.testing.assert_array_equal(
-        seen.action, model.predict(observations.copy(), deterministic=True)[0]
+    np.testing.assert_allclose(output.features, latent.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(output.value, value.numpy(), rtol=1e-5, atol=1e-5)
+    assert output.features.std(axis=0).max() > 0.001, (
+        "all features are constant: nothing was tested"
     )
-    assert [each.dtype for each in seen] == [np.int64, np.float32, np.float32]
+    np.testing.assert_array_equal(
+        output.action, model.predict(observations.copy(), deterministic=True)[0]
+    )
+    assert [each.dtype for each in output] == [np.int64, np.float32, np.float32]
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "pong.zip"
-    trained("ppo").save(path)
+    train_model("ppo").save(path)
     return path
 
 
-def changed(
+def change_zip(
     saved: Path, path: Path, settings: Callable[[Any], Any], weights: Callable[[Any], Any]
 ) -> Path:
-    """A zip with other settings and weights; each function changes them in place."""
-    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w") as made:
+    """Write a zip whose options and weights are changed in place by two functions."""
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w") as new:
         data, state = json.loads(old.read("data")), torch.load(io.BytesIO(old.read("policy.pth")))
         settings(data)
         weights(state)
-        made.writestr("data", json.dumps(data))
+        new.writestr("data", json.dumps(data))
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        made.writestr("policy.pth", buffer.getvalue())
+        new.writestr("policy.pth", buffer.getvalue())
     return path
 
 
-def same(_: Any) -> None:
-    """Changes nothing."""
+def keep(_: Any) -> None:
+    """Change nothing."""
 
 
-def test_pickled_settings_are_never_opened(
+def test_pickled_options_are_never_opened(
     saved: Path, tmp_path: Path, observations: NDArray[np.uint8]
 ) -> None:
     def spoil(data: Any) -> None:
@@ -186,30 +185,32 @@ def test_pickled_settings_are_never_opened(
         for each in pickled:
             each[":serialized:"] = "no pickle"
 
-    agent = agents.load(changed(saved, tmp_path / "spoilt.zip", spoil, same), "Pong")
-    fresh = np.ones(len(observations), bool)
+    agent = agents.load(change_zip(saved, tmp_path / "spoilt.zip", spoil, keep), "Pong")
+    is_first = np.ones(len(observations), bool)
     found, wanted = (
-        each.act(observations, None, fresh)[0] for each in (agent, agents.load(saved, "Pong"))
+        each.act(observations, None, is_first)[0] for each in (agent, agents.load(saved, "Pong"))
     )
     np.testing.assert_array_equal(found.features, wanted.features)
 
 
-def test_images_that_are_not_scaled_are_not_scaled_here(
+def test_unnormalised_images_stay_unnormalised(
     saved: Path, tmp_path: Path, observations: NDArray[np.uint8]
 ) -> None:
-    def unscaled(data: Any) -> None:
+    def disable_normalisation(data: Any) -> None:
         data["policy_kwargs"] = {"normalize_images": False}
 
-    agent = agents.load(changed(saved, tmp_path / "raw.zip", unscaled, same), "Pong")
-    fresh = np.ones(len(observations), bool)
+    agent = agents.load(
+        change_zip(saved, tmp_path / "raw.zip", disable_normalisation, keep), "Pong"
+    )
+    is_first = np.ones(len(observations), bool)
     raw, scaled = (
-        each.act(observations, None, fresh)[0] for each in (agent, agents.load(saved, "Pong"))
+        each.act(observations, None, is_first)[0] for each in (agent, agents.load(saved, "Pong"))
     )
     assert raw.features.max() > 50 * scaled.features.max()
 
 
-class Harm:
-    """Makes a folder when it is unpickled."""
+class Exploit:
+    """Make a folder when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -218,49 +219,49 @@ class Harm:
         return os.mkdir, (self.path,)
 
 
-def test_code_in_the_weights_is_refused_and_not_run(saved: Path, tmp_path: Path) -> None:
+def test_code_in_the_weights_raises_and_is_not_executed(saved: Path, tmp_path: Path) -> None:
     harm = str(tmp_path / "harm")
-    bad = changed(saved, tmp_path / "bad.zip", same, lambda state: state.update(x=Harm(harm)))
+    bad = change_zip(saved, tmp_path / "bad.zip", keep, lambda state: state.update(x=Exploit(harm)))
     with pytest.raises(InputError, match=r"bad\.zip: its policy\.pth is damaged or holds code"):
         agents.load(bad, "Pong")
     assert not Path(harm).exists()
 
 
-def test_an_agent_of_another_game_is_refused(saved: Path) -> None:
+def test_an_agent_of_another_game_raises(saved: Path) -> None:
     with pytest.raises(InputError, match=r"pong\.zip: chooses among 6 actions and Asterix has 9"):
         agents.load(saved, "Asterix")
 
 
-def test_an_agent_that_sees_one_frame_is_refused(tmp_path: Path) -> None:
-    trained("ppo", World(frames=1)).save(tmp_path / "one.zip")
-    with pytest.raises(InputError, match=r"one\.zip: sees observations of shape \(1, 84, 84\)"):
+def test_an_agent_with_one_frame_raises(tmp_path: Path) -> None:
+    train_model("ppo", PongEnv(frames=1)).save(tmp_path / "one.zip")
+    with pytest.raises(InputError, match=r"one\.zip: expects observations of shape \(1, 84, 84\)"):
         agents.load(tmp_path / "one.zip", "Pong")
 
 
-def test_a_zip_cut_short_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_a_truncated_zip_raises(saved: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.zip"
     cut.write_bytes(saved.read_bytes()[:-1000])
-    with pytest.raises(InputError, match=r"cut\.zip is cut short or no zip of Stable-Baselines3"):
+    with pytest.raises(InputError, match=r"cut\.zip is truncated or no zip of Stable-Baselines3"):
         agents.load(cut, "Pong")
 
 
-def test_weights_cut_short_are_refused(saved: Path, tmp_path: Path) -> None:
+def test_truncated_weights_raise(saved: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.zip"
-    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(cut, "w") as made:
-        made.writestr("data", old.read("data"))
-        made.writestr("policy.pth", old.read("policy.pth")[:-1000])
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(cut, "w") as new:
+        new.writestr("data", old.read("data"))
+        new.writestr("policy.pth", old.read("policy.pth")[:-1000])
     with pytest.raises(InputError, match=r"cut\.zip: its policy\.pth is damaged"):
         agents.load(cut, "Pong")
 
 
-def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "other.zip", "w") as made:
-        made.writestr("readme", "hello")
+def test_another_zip_raises(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as new:
+        new.writestr("readme", "hello")
     with pytest.raises(InputError, match=r"no zip of Stable-Baselines3; write it with model\.save"):
         agents.load(tmp_path / "other.zip", "Pong")
 
 
-def test_an_agent_of_a_world_without_frames_is_refused(tmp_path: Path) -> None:
+def test_an_agent_without_image_observations_raises(tmp_path: Path) -> None:
     sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").save(
         tmp_path / "cart.zip"
     )
@@ -268,52 +269,56 @@ def test_an_agent_of_a_world_without_frames_is_refused(tmp_path: Path) -> None:
         agents.load(tmp_path / "cart.zip", "Pong")
 
 
-def test_an_agent_with_continuous_actions_is_refused(saved: Path, tmp_path: Path) -> None:
-    path = changed(saved, tmp_path / "smooth.zip", lambda data: data["action_space"].pop("n"), same)
-    with pytest.raises(InputError, match="does not say how many actions it has"):
+def test_an_agent_with_continuous_actions_raises(saved: Path, tmp_path: Path) -> None:
+    path = change_zip(
+        saved, tmp_path / "smooth.zip", lambda data: data["action_space"].pop("n"), keep
+    )
+    with pytest.raises(
+        InputError, match="its number of actions or its observation space is missing"
+    ):
         agents.load(path, "Pong")
 
 
-def test_a_feature_extractor_of_ones_own_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_a_custom_feature_extractor_raises(saved: Path, tmp_path: Path) -> None:
     def own(data: Any) -> None:
         data["policy_kwargs"] = {"features_extractor_class": "<class 'mine.NatureCNN'>"}
 
-    path = changed(saved, tmp_path / "own.zip", own, same)
+    path = change_zip(saved, tmp_path / "own.zip", own, keep)
     with pytest.raises(InputError, match=r"features come from <class 'mine\.NatureCNN'>, and only"):
         agents.load(path, "Pong")
 
 
-def test_a_policy_of_ones_own_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_a_custom_policy_raises(saved: Path, tmp_path: Path) -> None:
     def own(data: Any) -> None:
         data["policy_class"]["__module__"] = "mine"
 
-    path = changed(saved, tmp_path / "own.zip", own, same)
+    path = change_zip(saved, tmp_path / "own.zip", own, keep)
     with pytest.raises(InputError, match="its policy is of the module mine, and only SB3's own"):
         agents.load(path, "Pong")
 
 
-def test_an_unknown_activation_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_an_unknown_activation_raises(saved: Path, tmp_path: Path) -> None:
     def own(data: Any) -> None:
         data["policy_kwargs"] = {"activation_fn": "<class 'mine.Bend'>"}
 
-    path = changed(saved, tmp_path / "own.zip", own, same)
+    path = change_zip(saved, tmp_path / "own.zip", own, keep)
     with pytest.raises(InputError, match=r"activation is <class 'mine\.Bend'>; known are ReLU"):
         agents.load(path, "Pong")
 
 
-def test_layers_that_nobody_knows_are_refused(saved: Path, tmp_path: Path) -> None:
-    path = changed(
-        saved, tmp_path / "x.zip", same, lambda state: state.update({"lstm.w": torch.ones(2)})
+def test_unknown_layers_raise(saved: Path, tmp_path: Path) -> None:
+    path = change_zip(
+        saved, tmp_path / "x.zip", keep, lambda state: state.update({"lstm.w": torch.ones(2)})
     )
     with pytest.raises(InputError, match=r"no CnnPolicy .* has, such as 'lstm\.w'; wrap"):
         agents.load(path, "Pong")
 
 
-def test_layers_that_do_not_fit_are_refused(saved: Path, tmp_path: Path) -> None:
-    path = changed(
+def test_incompatible_layers_raise(saved: Path, tmp_path: Path) -> None:
+    path = change_zip(
         saved,
         tmp_path / "x.zip",
-        same,
+        keep,
         lambda state: state.update({"action_net.weight": torch.ones(6, 3)}),
     )
     with pytest.raises(InputError, match="its layers do not fit one another"):

@@ -11,7 +11,7 @@ import pytest
 from bisimetric.learned import LearnedDistance
 from bisimetric.transitions import Transitions
 from tests.commands import Run, refused
-from tests.twins import compiled_in_a_hurry  # noqa: F401 - a fixture
+from tests.twins import compile_quickly  # noqa: F401 - a fixture
 
 AGENT = """
 import numpy as np
@@ -24,7 +24,18 @@ def mine(observation, state):
 def wide(observation, state):
     return (0, np.zeros(3), 0.0), state
 """
-SMALL = ["--first", "50", "--batch", "16", "--hidden", "8", "--out", "open", "--games", "2"]
+SMALL = [
+    "--learning-starts",
+    "50",
+    "--batch-size",
+    "16",
+    "--hidden",
+    "8",
+    "--output-activation",
+    "open",
+    "--num-envs",
+    "2",
+]
 
 
 @pytest.fixture
@@ -55,11 +66,11 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     assert again.code == 0, again.err
     found = LearnedDistance.load(tmp_path / "again" / "metric.safetensors")
     np.testing.assert_array_equal(found.parameters[0]["weights"], metric.parameters[0]["weights"])
-    other = run(*learn, "--steps", "240", "--data", "steps.npz", "--unclipped")
+    other = run(*learn, "--steps", "240", "--data", "steps.npz", "--no-reward-clipping")
     refused(other, "steps.npz holds other steps: its clip is True and here it is False")
 
     show = ["atari", "show", "Pong", "--agent", agent, "--metric", "out/metric.safetensors"]
-    seen = run(*show, "-o", "shown", "--steps", "120", "--source", "7", "--keep")
+    seen = run(*show, "-o", "shown", "--steps", "120", "--from", "7", "--save-episode")
     assert seen.code == 0, seen.err
     assert "frames     120 of 1 game" in seen.out
     assert "level starts: cannot be told" in seen.out
@@ -71,20 +82,20 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "shown" / "observations.json").read_text())
     assert (record["source"], record["frames"], record["agent"]) == (7, 120, agent)
     assert len(record["observations"]) == 7
-    late = run(*show, "-o", "shown", "--steps", "50", "--source", "60", "--no-films")
-    refused(late, "source is frame 60 and at most 50 are played")
+    late = run(*show, "-o", "shown", "--steps", "50", "--from", "60", "--no-videos")
+    refused(late, "60", "50")
     wide = run(*show[:4], "player.py:wide", *show[5:], "-o", "shown")
-    refused(wide, "is for 21 features and player.py:wide has 3", "player.py:mine")
+    refused(wide, "21 features", "player.py:mine")
     invaders = run("atari", "show", "SpaceInvaders", *show[3:], "-o", "shown")
     refused(invaders, "metric.safetensors is of Pong and not of SpaceInvaders")
 
 
 @pytest.mark.parametrize("game", ["Pong", "SpaceInvaders", "Asterix"])
 def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
-    seen = run("atari", "show", game, "-o", "shown", "--steps", "60", "--no-films")
+    seen = run("atari", "show", game, "-o", "shown", "--steps", "60", "--no-videos")
     assert seen.code == 0, seen.err
     assert f"game       {game}, played by rainbow of {game}" in seen.out
-    assert "updates, shipped" in seen.out
+    assert "updates, pretrained" in seen.out
     page = (tmp_path / "shown" / "explore.html").read_text()
     assert f"<title>{game}, played by rainbow of {game}" in page
 
@@ -92,13 +103,14 @@ def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
     sweep = [
-        "atari", "sweep", "Pong", "--agent", agent, "--steps", "240", "--games", "2", "-o", "sweep",
-        "--quick", "--updates", "20", "--seeds", "2", "--rates", "1e-3", "1e-2", "--batch", "8",
-        "--period", "500", "--layers", "2", "--units", "16", "--data", "steps.npz",
+        "atari", "sweep", "Pong", "--agent", agent, "--steps", "240", "--num-envs", "2",
+        "-o", "sweep", "--quick", "--updates", "20", "--seeds", "2",
+        "--learning-rates", "1e-3", "1e-2", "--batch-size", "8", "--target-update-steps", "500",
+        "--layers", "2", "--units", "16", "--data", "steps.npz",
     ]  # fmt: skip
     done = run(*sweep)
     assert done.code == 0, done.err
-    assert "played by player.py:mine: 4 settings" in done.out
+    assert "played by player.py:mine: 4 configurations" in done.out
     names = {path.name for path in (tmp_path / "sweep").iterdir()}
     assert names == {
         "batch128-period500-2x16.npz", "batch8-period500-2x16.npz", "sweep.csv", "sweep.png",
@@ -114,12 +126,13 @@ def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_training_an_agent(run: Run, tmp_path: Path) -> None:
     train = [
-        "atari", "train-agent", "Pong", "-o", "out", "--games", "2", "--batch", "16", "--every",
-        "40", "--capacity", "200", "--start", "40", "--episodes", "1",
+        "atari", "train-agent", "Pong", "-o", "out", "--num-envs", "2", "--batch-size", "16",
+        "--log-every", "40", "--capacity", "200", "--learning-starts", "40",
+        "--eval-episodes", "1",
     ]  # fmt: skip
     done = run(*train, "--steps", "60")
     assert done.code == 0, done.err
-    assert "on average of 1 game" in done.out
+    assert "of 1 episode" in done.out
     assert "next: bisimetric atari learn Pong --agent out/agent.safetensors -o out" in done.out
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"agent.safetensors", "run.safetensors", "training.png"}
@@ -139,20 +152,26 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
         (["learn", "--agent", "nobody.zip"], "there is no file 'nobody.zip'"),
         (["learn", "--steps", "3"], "--steps is 3 and must be"),
         (["learn", "--hidden", "0"], "--hidden is (0,) and must be"),
-        (["learn", "--batch", "1"], "--batch is 1 and must be a whole number, at least 2"),
-        (["learn", "--first", "0"], "--first is 0 and must be"),
+        (
+            ["learn", "--batch-size", "1"],
+            "--batch-size is 1 and must be a whole number, at least 2",
+        ),
+        (["learn", "--learning-starts", "0"], "--learning-starts is 0 and must be"),
         (["learn", "--learning-rate", "-1"], "--learning-rate is -1.0 and must be"),
         (["learn", "--data", "no/steps.npz"], "make the folder no first"),
         (["show", "--steps", "1"], "--steps is 1 and must be"),
         (["show", "--metric", "none.safetensors"], "cannot read none.safetensors"),
-        (["sweep", "--batch", "1"], "--batch is 1 and must be whole numbers, at least 2"),
-        (["sweep", "--rates", "2"], "--rates is 2 and must be numbers between 0 and 1"),
+        (["sweep", "--batch-size", "1"], "--batch-size is 1 and must be whole numbers, at least 2"),
+        (
+            ["sweep", "--learning-rates", "2"],
+            "--learning-rates is 2 and must be numbers between 0 and 1",
+        ),
         (["sweep", "--seeds", "0"], "--seeds is 0 and must be"),
         (["sweep", "--updates", "0"], "--updates is 0 and must be"),
         (["train-agent", "--minutes", "0"], "--minutes is 0 and must be above 0"),
-        (["train-agent", "--episodes", "0"], "--episodes is 0 and must be"),
-        (["train-agent", "--batch", "100"], "choose a batch that divides"),
-        (["train-agent", "--games", "0"], "--games is 0 and must be"),
+        (["train-agent", "--eval-episodes", "0"], "--eval-episodes is 0 and must be"),
+        (["train-agent", "--batch-size", "100"], "--batch-size"),
+        (["train-agent", "--num-envs", "0"], "--num-envs is 0 and must be"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(
@@ -168,7 +187,7 @@ def test_what_cannot_work_is_refused_before_any_work(
 def test_a_metric_that_is_not_shipped_is_said(run: Run, agent: str) -> None:
     game = "Tutankham"
     done = run("atari", "show", game, "--agent", agent)
-    refused(done, "no metric is shipped for it", f"`bisimetric atari learn {game}`")
+    refused(done, "metric", f"`bisimetric atari learn {game}`")
 
 
 def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) -> None:
@@ -182,8 +201,8 @@ def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--batch", "7"], "128 games, each step learned from 16 times, are no whole number"),
-        (["--games", "0"], "--games is 0"),
+        (["--batch-size", "7"], "128 games, each step learned from 16 times, are no whole number"),
+        (["--num-envs", "0"], "--num-envs is 0"),
         (["-o", "/proc/none"], "cannot make the folder /proc/none"),
     ],
 )

@@ -49,16 +49,16 @@ def test_bad_grids(run: Run, tmp_path: Path, text: str, complaint: str) -> None:
         ("exact lax open-grid --set discount=0.5", "--discount"),
         ("exact lax mirrored-rooms -o none/d.npz", "none"),
         ("exact lax mirrored-rooms -o .", "folder"),
-        ("exact lax mirrored-rooms --plot map.xyz", ".png"),
-        ("exact lax mirrored-rooms --plot a.png --heatmap a.png", "twice"),
+        ("exact lax mirrored-rooms --plot-map map.xyz", ".png"),
+        ("exact lax mirrored-rooms --plot-map a.png --plot-heatmap a.png", "twice"),
         ("exact on-policy mirrored-rooms --policy own", "no policy"),
         ("exact mico mirrored-rooms --policy own", "no policy"),
-        ("exact bisimulation pessimism --key 3", "--key 3 is for --samples"),
-        ("exact bisimulation pessimism --pairs s t -o d.npz", "no table to save in d.npz"),
-        ("exact bisimulation pessimism --pairs s t --plot m.png", "no table to save in m.png"),
+        ("exact bisimulation pessimism --seed 3", "--seed 3 is for --samples"),
+        ("exact bisimulation pessimism --pairs s t -o d.npz", "no matrix to save in d.npz"),
+        ("exact bisimulation pessimism --pairs s t --plot-map m.png", "no matrix to save in m.png"),
         ("exact bisimulation pessimism --pairs s t --samples 3", "leave --samples out"),
         ("exact bisimulation pessimism --pairs s q", "no state 'q'"),
-        ("exact lax pessimism --pairs s t --heatmap m.png", "no table to save in m.png"),
+        ("exact lax pessimism --pairs s t --plot-heatmap m.png", "no matrix to save in m.png"),
         ("exact on-policy mirrored-rooms --policy none.npy", "none.npy"),
         ("relation lax mirrored-rooms -o none/labels.npy", "none"),
         ("explain none.npz 0 1", "none.npz"),
@@ -84,11 +84,11 @@ def test_bad_input_is_one_line(run: Run, words: str, complaint: str, tmp_path: P
         ("exact lax pessimism extra", "unknown argument extra"),
         ("exact lax pessimism --dtype half", "--dtype is 'half' and must be one of 'float64', "),
         ("exact lax pessimism --discount", "--discount needs a value"),
-        ("exact lax pessimism --discount abc", "--discount: 'abc' is no number"),
-        ("exact lax pessimism --discount None", "--discount: 'None' is no number"),
-        ("exact lax pessimism --tol None", "--tol: 'None' is no number"),
+        ("exact lax pessimism --discount abc", "--discount: 'abc' is not a number"),
+        ("exact lax pessimism --discount None", "--discount: 'None' is not a number"),
+        ("exact lax pessimism --tol None", "--tol: 'None' is not a number"),
         ("exact lax pessimism --pairs s", "--pairs needs 2 values"),
-        ("show a --nearest many", "--nearest: 'many' is no whole number; see `bisimetric show"),
+        ("show a --nearest many", "--nearest: 'many' is not a whole number; see `bisimetric show"),
     ],
 )
 @pytest.mark.parametrize("boxes", [True, False], ids=["unicode", "ascii"])
@@ -105,7 +105,7 @@ def test_a_command_line_that_cannot_be_parsed(
 def test_an_empty_word_is_no_default(run: Run) -> None:
     refused(run("rollout", "FrozenLake-v1", "-o", "d.npz", "--steps", ""), "--steps is empty")
     refused(run("rollout", "FrozenLake-v1", "-o", "d.npz", "--episodes", ""), "--episodes is empty")
-    refused(run("exact", "lax", "pessimism", "--discount", ""), "--discount: '' is no number")
+    refused(run("exact", "lax", "pessimism", "--discount", ""), "--discount: '' is not a number")
 
 
 def test_more_steps_than_the_memory_holds_are_refused(run: Run, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_whole_numbers_of_23_digits_are_refused(run: Run, words: str) -> None:
     "words",
     [
         "exact bisimulation random -o {}",
-        "exact lax random --plot {}",
+        "exact lax random --plot-map {}",
         "relation lax random -o {}",
         "sharded bisimulation random -o {}",
         "sampled bisimulation random --steps 10 -o {}",
@@ -148,8 +148,8 @@ def test_whole_numbers_of_23_digits_are_refused(run: Run, words: str) -> None:
         "uses aggregate d.npz -o {}",
         "uses embed d.npz -o {}",
         "uses compress t.npz d.npz --keep 0.5 -o {}",
-        "explore d.npz -o {}",
-        "show d.npz --plot {}",
+        "view d.npz -o {}",
+        "show d.npz --plot-map {}",
     ],
 )
 def test_outputs_that_are_no_regular_file_are_refused_before_the_work_starts(
@@ -218,7 +218,7 @@ def test_outputs_are_checked_before_the_work_starts(
 ) -> None:
     monkeypatch.setattr(exact, "bisimulation", never)
     monkeypatch.setattr(worlds, "load", never)
-    for flag in ("-o", "--plot", "--heatmap", "--all-maps"):
+    for flag in ("-o", "--plot-map", "--plot-heatmap", "--plot-all-maps"):
         refused(run("exact", "bisimulation", "random", flag, "none/file.png"), "none")
 
 
@@ -226,8 +226,10 @@ def test_worlds_without_a_map_are_refused_before_the_work_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exact, "bisimulation", never)
-    refused(run("exact", "bisimulation", "open-grid", "--all-maps", "all.png"), "at most 100 maps")
-    refused(run("exact", "bisimulation", "pessimism", "--all-maps", "all.png"), "no map")
+    refused(
+        run("exact", "bisimulation", "open-grid", "--plot-all-maps", "all.png"), "at most 100 maps"
+    )
+    refused(run("exact", "bisimulation", "pessimism", "--plot-all-maps", "all.png"), "no map")
 
 
 def test_a_table_too_large_is_refused_with_its_size(run: Run) -> None:

@@ -24,15 +24,25 @@ from bisimetric.cli.learned_options import (
     LearnedTrainingOptions,
     MicoTrainingOptions,
     build_arguments,
-    read_label,
-    translate_arguments,
 )
 from bisimetric.cli.options import parse_count
+from bisimetric.cli.output import read_label
 from bisimetric.learned import _fit, files, training
 from tests.commands import Result, Run, refused
 
-SMALL = ("--hidden", "16", "--batch", "16", "--steps", "40", "--every", "20", "--period", "20")
-PAPER = ("--recipe", "paper", *SMALL)
+SMALL = (
+    "--hidden",
+    "16",
+    "--batch-size",
+    "16",
+    "--updates",
+    "40",
+    "--log-every",
+    "20",
+    "--target-update-period",
+    "20",
+)
+PAPER = ("--algorithm", "castro2020", *SMALL)
 TINY = learned.PairQConfig(learned.MetricNetwork((4,), num_groups=2, group_size=2), batch=4)
 WORLD = "mirrored-rooms-policy"
 GRIDWORLD = Path(__file__).parents[2] / "docs" / "gridworld"
@@ -66,10 +76,10 @@ def following(out: str) -> list[list[str]]:
     return [shlex.split(line) for line in found]
 
 
-def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
+def test_a_world_is_learned_saved_reported_and_drawn(run: Run) -> None:
     files = ("d.safetensors", "d.npz", "c.png", "m.png", "h.svg")
-    words = ("--discount", "0.9", "-o", files[0], "--table", files[1], "--curve", files[2])
-    drawn = ("--plot", files[3], "--heatmap", files[4], "--from", "4,3")
+    words = ("--discount", "0.9", "-o", files[0], "--matrix", files[1], "--plot-training", files[2])
+    drawn = ("--plot-map", files[3], "--plot-heatmap", files[4], "--from", "4,3")
     result = run("learned", "on-policy", WORLD, *SMALL, "--noise", "0.1", *words, *drawn)
     lines = lines_of(result)
     mdp = worlds.load(WORLD, discount=0.9)
@@ -81,34 +91,29 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
     assert lines["world"] == f"{WORLD}: 31 states, 4 actions, deterministic, discount 0.9"
     assert lines["distance"].endswith("the on-policy distance: an approximation, nothing is proven")
     assert lines["policy"] == "the world's own"
-    assert lines["recipe"].startswith("coupled: ")
-    sizes = "embeddings of 64 groups of 4 numbers an action, 2 networks"
-    assert lines["network"] == f"metric: 2 features a state, hidden layers 16, {sizes}, key 0"
-    assert re.fullmatch(r"40, in [\d.]+ s, [\d,]+ a second", lines["steps"])
+    assert "pair Q-learning" in lines["algorithm"]
+    sizes = "64 groups of 4 coordinates per action, 2 networks"
+    assert lines["network"] == f"metric: 2 features per state, hidden layers 16, {sizes}, seed 0"
+    assert re.fullmatch(r"40, in [\d.]+ s, [\d,]+ per second", lines["updates"])
     assert lines["device"] == jax.devices()[0].platform
-    assert lines["horizon"] == "1.9 of 10 steps ahead at most, 1 update of the target"
-    assert lines["loss"] == f"{d.history['loss'][-1]:.3g}, the mean of the last 20 steps"
-    said = f"largest error {far:.3g} where the exact distances reach {truth.values.max():.3g}"
-    assert lines["truth"] == said
-    assert lines["normalised"].split(",")[0] == f"{d.history['normalised'][-1]:.3g}"
+    assert lines["horizon"] == "at most 1.9 of 10 steps, 1 target update"
+    assert lines["loss"] == f"{d.history['loss'][-1]:.3g}, the mean of the last 20 updates"
+    errors = f"largest error {far:.3g}, largest exact distance {truth.values.max():.3g}; "
+    errors += f"normalised error {d.history['normalised'][-1]:.3g}, "
+    assert lines["reference"].startswith(errors)
     assert lines["largest"].startswith(f"{table.values.max():.6g}, between ")
     quality = d.quality(
         learned.source_from_mdp("on_policy", mdp, scaling=d.scaling, noise=0.1, noise_clip=3 * 0.1)
     )
-    assert lines["symmetry"] == "psi(x, y) and psi(y, x) differ by 0 at most, by construction"
-    assert lines["identity"] == "psi(x, x) is 0 at most, by construction"
-    said = f"a way round is shorter by {quality.triangle:.3g} at most, by construction but for "
-    assert lines["triangle"].startswith(said)
-    assert lines["residual"] == f"psi is off its equation by {quality.residual:.3g} on average"
+    assert lines["symmetry"].endswith(" is at most 0, by construction")
+    assert lines["identity"].endswith(" is at most 0, by construction")
+    assert f"at most {quality.triangle:.3g}, by construction up to" in lines["triangle"]
+    assert lines["residual"].endswith(f" {quality.residual:.3g}")
     for name in files:
         assert f"saved      {name}\n" in result.out
         assert os.path.getsize(name) > 0
-    assert (
-        "next: --steps 1,380 or more, or a smaller --period, for the whole horizon\n" in result.out
-    )
-    assert 'next: in Python, d = bisimetric.learned.Learned.load("d.safetensors"); d(x, y)\n' in (
-        result.out
-    )
+    assert "next: --updates 1,380 or more, or a smaller --target-update-period, " in result.out
+    assert 'LearnedDistance.load("d.safetensors"); d(x, y)\n' in result.out
     explained, solved = following(result.out)
     assert "not proven" in run(*explained).out
     assert solved == ["exact", "on-policy", WORLD, "--discount", "0.9"]
@@ -119,19 +124,19 @@ def test_a_world_is_learned_saved_told_and_drawn(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_the_papers_recipe_says_its_own_words(run: Run) -> None:
+def test_the_algorithm_of_castro_2020_is_reported(run: Run) -> None:
     result = run("learned", "on-policy", WORLD, *PAPER, "--discount", "0.9", "-o", "d.safetensors")
     lines = lines_of(result)
     mdp = worlds.load(WORLD, discount=0.9)
     d = learned.LearnedDistance.load("d.safetensors", mdp)
     assert isinstance(d.network, learned.castro2020.PairNetwork)
-    assert lines["recipe"] == "the paper's (Castro 2020)"
-    assert lines["network"] == "2 features a state, hidden layers 16, key 0"
-    assert lines["horizon"] == "1.1 of 10 steps ahead, beta 0.1"
+    assert lines["algorithm"] == "Castro (2020)"
+    assert lines["network"] == "2 features per state, hidden layers 16, seed 0"
+    assert lines["horizon"] == "1.1 of 10 steps, beta 0.1"
     quality = d.quality(learned.source_from_mdp("on_policy", mdp, scaling=d.scaling))
-    assert lines["symmetry"] == f"psi(x, y) and psi(y, x) differ by {quality.symmetry:.3g} at most"
-    assert lines["identity"] == f"psi(x, x) is {quality.identity:.3g} at most, and should be 0"
-    assert lines["triangle"] == f"a way round is shorter by {quality.triangle:.3g} at most"
+    assert lines["symmetry"].endswith(f" at most {quality.symmetry:.3g}")
+    assert lines["identity"].endswith(f" at most {quality.identity:.3g}, and should be 0")
+    assert lines["triangle"].endswith(f" at most {quality.triangle:.3g}")
     assert quality.symmetry > 0
 
 
@@ -141,14 +146,14 @@ def test_a_free_network_is_symmetric_and_no_more(run: Run) -> None:
     lines = lines_of(run(*words, "-o", "d.safetensors"))
     network = lines["network"]
     assert network.startswith("free: ")
-    assert network.endswith(" a state, hidden layers 16, 2 networks, key 0")
-    assert lines["symmetry"].endswith(" differ by 0 at most, by construction")
-    assert lines["identity"].endswith(" at most, and should be 0")
-    assert lines["triangle"].endswith(" at most")
+    assert network.endswith(" per state, hidden layers 16, 2 networks, seed 0")
+    assert lines["symmetry"].endswith(" is at most 0, by construction")
+    assert lines["identity"].endswith(", and should be 0")
+    assert "construction" not in lines["triangle"]
     assert lines_of(run("show", "d.safetensors"))["network"] == network
 
 
-def test_a_recipe_has_its_own_defaults_and_flags_change_them() -> None:
+def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
     theirs = learned.castro2020.Castro2020Config(learned.castro2020.PairNetwork())
     for flags, settings, steps in (
         (LearnedTrainingOptions(), learned.PairQConfig(), 24_000),
@@ -157,7 +162,7 @@ def test_a_recipe_has_its_own_defaults_and_flags_change_them() -> None:
             learned.PairQConfig(learned.FreeNetwork()),
             24_000,
         ),
-        (LearnedTrainingOptions(algorithm="paper"), theirs, 100_000),
+        (LearnedTrainingOptions(algorithm="castro2020"), theirs, 100_000),
         (MicoTrainingOptions(), theirs, 100_000),
         (
             LearnedTrainingOptions(
@@ -179,10 +184,10 @@ def test_a_recipe_has_its_own_defaults_and_flags_change_them() -> None:
         ),
     ):
         found = build_arguments(flags)
-        assert (found["settings"], found["steps"]) == (settings, steps)
-    for name, kind in (("coupled", learned.on_policy), ("paper", learned.castro2020.on_policy)):
-        steps = inspect.signature(kind).parameters["steps"].default
-        assert parse_count("--steps", DEFAULT_UPDATES[name]) == steps
+        assert (found["config"], found["updates"]) == (settings, steps)
+    for name, kind in (("pair-q", learned.on_policy), ("castro2020", learned.castro2020.on_policy)):
+        steps = inspect.signature(kind).parameters["updates"].default
+        assert parse_count("--updates", DEFAULT_UPDATES[name]) == steps
 
 
 @pytest.mark.slow
@@ -195,10 +200,10 @@ def test_observations_are_learned_from(run: Run) -> None:
     assert lines["data"].endswith("observations (2,) float64, 1 action, discount 0.99")
     assert lines["policy"] == "that of the data"
     # Two numbers, and one for the end.
-    assert lines["network"].startswith("metric: 3 features a state, hidden layers 16, ")
-    assert lines["largest"].endswith(", among the pairs of 256 drawn steps")
-    assert f"by {d.quality(walk()).residual:.3g} on average" in lines["residual"]
-    assert not {"truth", "branches", "world"} & lines.keys()
+    assert lines["network"].startswith("metric: 3 features per state, hidden layers 16, ")
+    assert lines["largest"].endswith(", among the pairs of 256 sampled transitions")
+    assert lines["residual"].endswith(f" {d.quality(walk()).residual:.3g}")
+    assert not {"reference", "stochastic", "world"} & lines.keys()
     assert d([0.0, 0.0], None) >= 0
     assert d.metadata["data"] in lines["data"]
     assert following(result.out) == []
@@ -214,31 +219,31 @@ def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
     truth = exact.on_policy(ids().to_mdp(discount=0.5), np.array([0, 1, 0]))
     far = np.abs(learned.LearnedDistance.load("d.safetensors").values - truth.values).max()
     assert lines["policy"] == "p.txt"
-    assert lines["network"].startswith("3 features a state")
-    assert lines["truth"].startswith(f"largest error {far:.3g} where the exact distances reach ")
-    assert lines["identity"].endswith(" at most")
+    assert lines["network"].startswith("3 features per state")
+    assert lines["reference"].startswith(f"largest error {far:.3g}, largest exact distance ")
+    assert "should be 0" not in lines["identity"]
     (solved,) = following(result.out)
     assert solved == shlex.split("exact mico data.npz --discount 0.5 --policy p.txt")
     assert run(*solved).code == 0
 
 
 @pytest.mark.slow
-def test_states_that_nobody_left_are_not_judged(run: Run) -> None:
+def test_states_without_transitions_are_not_compared(run: Run) -> None:
     data = ids()
     ended = (data.observations == 1) & (data.actions == 1)
     following = np.where(ended, 3, data.next_observations)
     Transitions(data.observations, data.actions, data.rewards, following, ended).save("data.npz")
     lines = lines_of(run("learned", "bisimulation", "data.npz", *SMALL))
-    assert lines["truth"].endswith(", among the 3 states that were left")
+    assert lines["reference"].endswith(", among the 3 exited states")
     assert "policy" not in lines
 
 
 @pytest.mark.slow
-def test_outcomes_that_differ_are_told(run: Run) -> None:
+def test_stochastic_data_is_reported(run: Run) -> None:
     ids().save("data.npz")
     lines = lines_of(run("learned", "on-policy", "data.npz", *SMALL))
-    assert lines["branches"].startswith("some steps have several outcomes")
-    assert "truth" not in lines
+    assert lines["stochastic"].startswith("some transitions have several outcomes")
+    assert "reference" not in lines
     data = ids()
     assert learned_report.is_stochastic("on_policy", data, None)
     assert not learned_report.is_stochastic("on_policy", data, np.array([0, 1, 0]))
@@ -253,32 +258,32 @@ def test_outcomes_that_differ_are_told(run: Run) -> None:
 def test_the_same_key_gives_the_same_network_and_another_key_another(run: Run) -> None:
     tables = []
     for key in ("1", "1", "2"):
-        words = ("learned", "bisimulation", "pessimism", *SMALL, "--key", key)
-        assert run(*words, "--table", "d.npz").code == 0
+        words = ("learned", "bisimulation", "pessimism", *SMALL, "--seed", key)
+        assert run(*words, "--matrix", "d.npz").code == 0
         tables.append(Distance.load("d.npz").values)
     assert np.array_equal(tables[0], tables[1])
     assert not np.array_equal(tables[0], tables[2])
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_its_checkpoint(run: Run) -> None:
-    words = ("learned", "bisimulation", "pessimism", *PAPER[:6], "--every", "20")
-    assert run(*words, "--steps", "6e1", "-o", "long.safetensors").code == 0
-    assert run(*words, "--steps", "20", "--checkpoint", "run.safetensors").code == 0
-    again = (*words, "--steps", "0.06k", "--resume", "run.safetensors")
-    lines = lines_of(run(*again, "--curve", "c.png", "-o", "d.safetensors"))
-    assert lines["steps"].startswith("60, 40 of them in this run, in ")
+def test_a_run_resumes_from_its_checkpoint(run: Run) -> None:
+    words = ("learned", "bisimulation", "pessimism", *PAPER[:6], "--log-every", "20")
+    assert run(*words, "--updates", "6e1", "-o", "long.safetensors").code == 0
+    assert run(*words, "--updates", "20", "--checkpoint", "run.safetensors").code == 0
+    again = (*words, "--updates", "0.06k", "--resume", "run.safetensors")
+    lines = lines_of(run(*again, "--plot-training", "c.png", "-o", "d.safetensors"))
+    assert lines["updates"].startswith("60, 40 of them in this run, in ")
     long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
     assert short.history["step"].tolist() == [20, 40, 60]
     refused(
-        run(*words, "--steps", "10", "--resume", "run.safetensors"),
+        run(*words, "--updates", "10", "--resume", "run.safetensors"),
         "run.safetensors holds 20 steps and 10 are asked for",
     )
 
 
 @pytest.mark.slow
-def test_a_falling_rate_ends_where_it_was_to_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_keeps_its_decay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("learned", "on-policy", WORLD, *SMALL, "--discount", "0.9")
     assert run(*words, "-o", "long.safetensors").code == 0
     with monkeypatch.context() as patched:
@@ -286,16 +291,16 @@ def test_a_falling_rate_ends_where_it_was_to_end(run: Run, monkeypatch: pytest.M
         assert run(*words, "--checkpoint", "run.safetensors").code == 130
     again = (*words, "--resume", "run.safetensors")
     lines = lines_of(run(*again, "-o", "d.safetensors"))
-    assert lines["steps"].startswith("40, 20 of them in this run, in ")
+    assert lines["updates"].startswith("40, 20 of them in this run, in ")
     long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
-    refused(run(*again, "--steps", "60"), "a run of 40 steps", "resume it with as many")
+    refused(run(*again, "--updates", "60"), "a run of 40 steps", "resume it with as many")
     refused(
-        run(*again, "--recipe", "paper"),
-        "run.safetensors follows --recipe coupled and here it is paper; resume it with the same",
+        run(*again, "--algorithm", "castro2020"),
+        "run.safetensors is of --algorithm pair-q and here it is castro2020; resume it",
     )
-    refused(run(*again, "--network", "free"), "its --network is metric and here it is free")
-    refused(run(*again, "--hidden", "8"), "its --hidden is [16]", "with the same --hidden, or")
+    refused(run(*again, "--network", "free"), "metric and here it is free")
+    refused(run(*again, "--hidden", "8"), "run.safetensors", "[16]")
 
 
 @pytest.mark.slow
@@ -303,8 +308,8 @@ def test_patience_ends_a_run_early(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_fit, "_stalled", lambda fit, patience: patience == 7)
     words = ("learned", "bisimulation", "pessimism", *SMALL, "--patience", "7")
     lines = lines_of(run(*words))
-    assert lines["steps"].startswith("20, in ")
-    assert lines["steps"].endswith(", stopped early: the loss fell no more")
+    assert lines["updates"].startswith("20, in ")
+    assert lines["updates"].endswith(", stopped early: the loss improved no more")
 
 
 def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,11 +320,11 @@ def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return honest(*given, **options)
 
-    monkeypatch.setattr(training, "advanced", advanced)
+    monkeypatch.setattr(training, "advance", advanced)
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
+def test_ctrl_c_names_the_checkpoint_and_how_to_resume(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("learned", "bisimulation", "pessimism", *SMALL)
@@ -327,15 +332,15 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
         interrupt_after(1, patched)
         code, out, err = run(*words, "--checkpoint", "my run.safetensors", "-o", "d.safetensors")
     assert (code, out) == (130, "")
-    found = re.fullmatch(r"bisimetric: interrupted; the run is kept: go on with `(.*)`\.\n", err)
+    found = re.fullmatch(r"bisimetric: interrupted; resume with `(.*)`\.\n", err)
     assert found is not None
     lines = lines_of(run(*shlex.split(found[1])[1:]))
-    assert lines["steps"].startswith("40, 20 of them in this run, in ")
+    assert lines["updates"].startswith("40, 20 of them in this run, in ")
     with monkeypatch.context() as patched:
         interrupt_after(0, patched)
         code, _, err = run(*words)
     assert code == 130
-    assert err.endswith("; --checkpoint RUN.safetensors would keep such a run.\n")
+    assert err.endswith("; --checkpoint RUN.safetensors would save such a run.\n")
 
 
 def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> None:
@@ -345,10 +350,11 @@ def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> Non
     refused(
         run(*words, "-o", "d.safetensors"),
         "finite at step",
-        "is kept in run.safetensors; try a smaller --learning-rate",
+        "run.safetensors",
+        "smaller",
     )
     assert sorted(os.listdir()) == ["data.npz", "run.safetensors"]
-    assert "steps      0\n" in run("show", "run.safetensors").out
+    assert "updates    0\n" in run("show", "run.safetensors").out
 
 
 @pytest.mark.slow
@@ -360,69 +366,74 @@ def test_a_dead_network_is_called_so() -> None:
     history = {**found.history, "loss": np.ones(1)}
     zeros = jax.tree.map(np.zeros_like, found.parameters)
     dead = dataclasses.replace(found, parameters=zeros, metadata=told, history=history)
-    said = [
-        line.split()[0]
-        for line in learned_report.describe_learned(dead, dead.to_distance(), course)
-    ]
-    assert said[-1] == "dead"
+    lines = [*map(str, learned_report.describe_learned(dead, dead.to_distance(), course))]
+    assert lines[-1].startswith("dead ")
     quiet = dataclasses.replace(dead, history={**dead.history, "loss": np.zeros(1)})
-    assert "dead" not in " ".join(
-        learned_report.describe_learned(quiet, dead.to_distance(), course)
-    )
+    report = map(str, learned_report.describe_learned(quiet, dead.to_distance(), course))
+    assert "dead" not in " ".join(report)
 
 
-COUPLED = "Adam 0.001, which rises for 500 steps and falls to 0, batch 16, period 20"
+BATCH = "batch size 16, target update period 20"
+PAIR_Q = f"Adam 0.001, 500 warm-up updates, cosine decay, {BATCH}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recipe", "learning"),
-    [("paper", "Adam 0.001, batch 16, period 20, rate 0.9"), ("coupled", COUPLED)],
+    ("algorithm", "optimiser"),
+    [("castro2020", f"Adam 0.001, {BATCH}, horizon growth 0.9"), ("pair-q", PAIR_Q)],
 )
-def test_what_is_in_a_file(run: Run, recipe: str, learning: str) -> None:
-    small = (*SMALL, "--recipe", recipe)
+def test_show_describes_a_learned_file(run: Run, algorithm: str, optimiser: str) -> None:
+    small = (*SMALL, "--algorithm", algorithm)
     words = ("learned", "bisimulation", "pessimism", *small, "--checkpoint", "run.safetensors")
     assert run(*words, "-o", "d.safetensors").code == 0
-    lines = lines_of(run("show", "d.safetensors", "--curve", "c.png"))
-    assert lines["file"] == "d.safetensors: a distance that a network learned"
+    lines = lines_of(run("show", "d.safetensors", "--plot-training", "c.png"))
+    assert lines["file"] == "d.safetensors: a learned distance"
     assert lines["from"] == "pessimism"
-    assert lines["steps"] == "40"
-    assert lines["learning"] == learning
-    assert lines["truth"].startswith("largest error ")
+    assert lines["updates"] == "40"
+    assert lines["optimiser"] == optimiser
+    assert lines["reference"].startswith("largest error ")
     kept = lines_of(run("show", "run.safetensors"))
-    assert kept["file"] == "run.safetensors: a training run to go on with"
+    assert kept["file"] == "run.safetensors: a checkpoint of a training run"
     for key in (
         "distance",
         "discount",
-        "recipe",
+        "algorithm",
         "network",
-        "steps",
+        "updates",
         "horizon",
         "loss",
-        "learning",
+        "optimiser",
     ):
         assert kept[key] == lines[key]
-    assert (kept["truth"], kept["jax"]) == (lines["truth"], lines["jax"])
+    assert (kept["reference"], kept["jax"]) == (lines["reference"], lines["jax"])
     assert os.path.getsize("c.png") > 0
-    refused(run("explain", "d.safetensors", "s", "t"), "d.safetensors is a network, not a table")
-    refused(run("show", "d.safetensors", "--plot", "m.png"), "cannot draw m.png", "--table d.npz")
-    refused(run("show", "d.safetensors", "--curve", "c.xyz"), "cannot save a picture as c.xyz")
+    refused(run("explain", "d.safetensors", "s", "t"), "d.safetensors is a network, not a dist")
+    refused(
+        run("show", "d.safetensors", "--plot-map", "m.png"), "cannot draw m.png", "--matrix d.npz"
+    )
+    refused(
+        run("show", "d.safetensors", "--plot-training", "c.xyz"), "cannot save a figure as c.xyz"
+    )
     assert run("exact", "bisimulation", "pessimism", "-o", "d.npz").code == 0
-    refused(run("show", "d.npz", "--curve", "x.png"), "--curve is for a network", "d.npz is none")
+    refused(
+        run("show", "d.npz", "--plot-training", "x.png"),
+        "--plot-training is for a network",
+        "d.npz is none",
+    )
     refused(run("learned", "bisimulation", "run.safetensors"), "`bisimetric show run.safetensors`")
     whole = Path("d.safetensors").read_bytes()
     Path("short.safetensors").write_bytes(whole[:-9])
-    refused(run("show", "short.safetensors"), "short.safetensors is cut short or no learned dist")
+    refused(run("show", "short.safetensors"), "short.safetensors")
     Path("none.safetensors").write_bytes(whole[:9])
     assert read_label(Path("none.safetensors")) is None
-    refused(run("show", "none.safetensors"), "none.safetensors is cut short or no distance file")
+    refused(run("show", "none.safetensors"), "none.safetensors")
 
 
-def test_files_that_do_not_name_their_network_are_the_papers(run: Run) -> None:
+def test_files_without_a_network_name_are_of_castro_2020(run: Run) -> None:
     for path in sorted(GRIDWORLD.glob("*.safetensors")):
         lines = lines_of(run("show", str(path)))
-        assert lines["recipe"] == "the paper's (Castro 2020)"
-        assert lines["network"].startswith("2 features a state, hidden layers 729, key 0, 1, ")
+        assert lines["algorithm"] == "Castro (2020)"
+        assert lines["network"].startswith("2 features per state, hidden layers 729, seed 0, 1, ")
         assert lines["horizon"].endswith(", beta 1")
     words = ("learned", "bisimulation", "pessimism", *PAPER, "--checkpoint", "run.safetensors")
     assert run(*words).code == 0
@@ -436,40 +447,55 @@ def test_files_that_do_not_name_their_network_are_the_papers(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "complaints"),
     [
-        ("pessimism --steps 0", ("--steps is 0 and must be a whole number",)),
-        ("pessimism --steps many", ("--steps is many and must be",)),
-        ("pessimism --every 0", ("--every is 0",)),
+        ("pessimism --updates 0", ("--updates is 0 and must be a whole number",)),
+        ("pessimism --updates many", ("--updates is many and must be",)),
+        ("pessimism --log-every 0", ("--log-every is 0",)),
         ("pessimism --hidden 16 0", ("--hidden is 16 0 and must be whole numbers",)),
-        ("pessimism --batch 1", ("--batch is 1 and must be a whole number, at least 2",)),
+        ("pessimism --batch-size 1", ("--batch-size is 1 and must be a whole number, at least 2",)),
         ("pessimism --learning-rate -1", ("--learning-rate is -1.0",)),
-        ("pessimism --period 0", ("--period is 0",)),
-        ("pessimism --rate 1", ("--rate is for the paper's recipe; add --recipe paper, or",)),
-        ("pessimism --out relu", ("--out is for the paper's recipe; add --recipe paper, or",)),
-        ("pessimism --recipe paper --rate 1", ("--rate is 1.0 and must be below 1",)),
-        ("pessimism --recipe paper --network free", ("--network is for the coupled recipe",)),
+        ("pessimism --target-update-period 0", ("--target-update-period is 0",)),
+        (
+            "pessimism --horizon-growth 1",
+            ("--horizon-growth is for --algorithm castro2020",),
+        ),
+        (
+            "pessimism --output-activation relu",
+            ("--output-activation is for --algorithm castro2020",),
+        ),
+        (
+            "pessimism --algorithm castro2020 --horizon-growth 1",
+            ("--horizon-growth is 1.0 and must be below 1",),
+        ),
+        (
+            "pessimism --algorithm castro2020 --network free",
+            ("--network is for --algorithm pair-q",),
+        ),
         ("pessimism --network free --hidden 8 8", ("--hidden is 8 8", "has one hidden layer")),
-        ("pessimism --patience 0", ("patience is 0",)),
-        ("pessimism --key -1", ("key is -1",)),
+        ("pessimism --patience 0", ("--patience is 0",)),
+        ("pessimism --seed -1", ("--seed is -1",)),
         ("pessimism --noise -1", ("noise is -1.0",)),
         ("pessimism --discount 1", ("discount is 1.0",)),
         ("data.npz --discount 1", ("discount is 1.0",)),
         ("data.npz --set a=1", ("data.npz holds transitions, which --set cannot change",)),
         ("data.npz --noise 1", ("noise is for the states of an MDP",)),
-        ("data.npz --table d.npz", ("cannot save d.npz", "data.npz holds transitions")),
-        ("data.npz --plot m.png", ("cannot save m.png", "data.npz holds transitions")),
-        ("data.npz --batch 99", ("there are 60 steps", "a batch takes 99", "or lower --batch.")),
-        ("alone.npz", ("no two steps took the same action", "`bisimetric learned on-policy alone")),
-        ("pessimism -o d.npz", ("cannot save a network as d.npz", "--table d.npz")),
-        ("pessimism --table d.safetensors", ("the name must end in .npz",)),
-        ("pessimism --curve c.xyz", ("cannot save a picture as c.xyz",)),
-        ("pessimism --plot m.xyz", ("cannot save a picture as m.xyz",)),
-        ("pessimism --from z --plot m.png", ("no state 'z'",)),
-        ("pessimism --curve c.png --plot c.png", ("c.png is given twice",)),
+        ("data.npz --matrix d.npz", ("cannot save d.npz", "data.npz holds transitions")),
+        ("data.npz --plot-map m.png", ("cannot save m.png", "data.npz holds transitions")),
+        (
+            "data.npz --batch-size 99",
+            ("--batch-size is 99", "60", "collect more"),
+        ),
+        ("alone.npz", ("alone.npz has no two transitions", "`bisimetric learned on-policy alone")),
+        ("pessimism -o d.npz", ("cannot save a network as d.npz", "--matrix d.npz")),
+        ("pessimism --matrix d.safetensors", ("the name must end in .npz",)),
+        ("pessimism --plot-training c.xyz", ("cannot save a figure as c.xyz",)),
+        ("pessimism --plot-map m.xyz", ("cannot save a figure as m.xyz",)),
+        ("pessimism --from z --plot-map m.png", ("no state 'z'",)),
+        ("pessimism --plot-training c.png --plot-map c.png", ("c.png is given twice",)),
         ("pessimism -o none/d.safetensors", ("make the folder none first",)),
         ("pessimism --checkpoint none/run.safetensors", ("make the folder none first",)),
         ("pessimism --resume none.safetensors", ("none.safetensors: there is no such file",)),
-        ("pessimism --resume data.npz", ("data.npz is cut short or no learning run",)),
-        ("duplicated-grid", ("several successors", "`bisimetric exact bisimulation duplicated-gr")),
+        ("pessimism --resume data.npz", ("data.npz",)),
+        ("duplicated-grid", ("duplicated-grid has several successors", "`bisimetric exact bisi")),
         ("none.npz", ("none.npz: there is no such file",)),
         ("empty.npz", ("empty.npz",)),
         ("nowhere", ("there is no world 'nowhere'",)),
@@ -494,16 +520,16 @@ def test_mistakes_with_policies_files_and_devices(run: Run) -> None:
         ("data.npz --policy optimal", "--policy optimal: data has no such policy"),
         ("data.npz --policy none.txt", "none.txt: there is no such file"),
         ("data.npz --policy p.txt", "a policy for data must be"),
-        ("pessimism --policy own", "this world comes with no policy"),
+        ("pessimism --policy own", "this world has no policy"),
     ):
         refused(run("learned", "on-policy", *words.split()), complaint)
-    short = ("learned", "mico", "pessimism", *SMALL[:4], "--every", "20", "--steps", "20")
+    short = ("learned", "mico", "pessimism", *SMALL[:4], "--log-every", "20", "--updates", "20")
     assert run(*short, "--checkpoint", "run.safetensors").code == 0
     resumed = (*short, "--resume", "run.safetensors")
-    refused(run(*resumed, "--key", "1"), "run.safetensors is of another run: its keys is [0]")
-    refused(run(*resumed, "-o", "run.safetensors"), "run.safetensors is the run to go on from")
+    refused(run(*resumed, "--seed", "1"), "run.safetensors", "[0]")
+    refused(run(*resumed, "-o", "run.safetensors"), "run.safetensors is read by this command")
     if jax.default_backend() == "cpu":
-        refused(run(*short, "--device", "gpu"), "device 'gpu' is not there", "'bisimetric[gpu]'")
+        refused(run(*short, "--device", "gpu"), "gpu", "'bisimetric[gpu]'")
 
 
 @pytest.mark.parametrize(
@@ -512,8 +538,8 @@ def test_mistakes_with_policies_files_and_devices(run: Run) -> None:
         "bisimulation",
         "bisimulation pessimism --foo",
         "bisimulation pessimism --device tpu",
-        "bisimulation pessimism --recipe mine",
-        "mico pessimism --recipe coupled",
+        "bisimulation pessimism --algorithm mine",
+        "mico pessimism --algorithm pair-q",
         "mico pessimism --network metric",
     ],
 )
@@ -560,39 +586,30 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
 
 @pytest.mark.parametrize("discount", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize(
-    "how",
+    "config",
     [
-        {"period": 7, "rate": 0.0},
-        {"period": 7, "rate": 0.5},
-        {"period": 7, "rate": 0.9},
-        {"period": 7, "warm_up": 11, "copies": 2},
-        {"period": 7, "warm_up": 11, "copies": 2, "reach": 10},
+        {"horizon_growth": 0.0},
+        {"horizon_growth": 0.5},
+        {"horizon_growth": 0.9},
+        {"warm_up": 11, "num_networks": 2},
+        {"warm_up": 11, "num_networks": 2, "effective_lookahead": 10},
     ],
 )
-def test_enough_steps_are_just_enough(discount: float, how: dict[str, Any]) -> None:
-    wanted = network_report.compute_required_updates({**how, "steps": 1}, discount)
-    assert wanted is not None
-    assert network_report.compute_required_updates({**how, "steps": wanted}, discount) is None
-    assert network_report.compute_required_updates({**how, "steps": wanted - 1}, discount) == wanted
+def test_the_required_updates_are_the_fewest(discount: float, config: dict[str, Any]) -> None:
+    def compute(updates: int) -> int | None:
+        metadata = {**config, "target_update_period": 7, "updates": updates}
+        return network_report.compute_required_updates(metadata, discount)
+
+    required = compute(1)
+    assert required is not None
+    assert compute(required) is None
+    assert compute(required - 1) == required
 
 
 def test_a_horizon_of_one_step_needs_no_more() -> None:
-    assert (
-        network_report.compute_required_updates({"period": 7, "rate": 0.9, "steps": 1}, 0.0) is None
-    )
-    coupled = {"period": 7, "warm_up": 11, "copies": 2, "steps": 18}
-    assert network_report.compute_required_updates(coupled, 0.0) is None
-    assert (
-        network_report.format_horizon(coupled, 0.0)
-        == "1 of 1 steps ahead at most, 2 updates of the target"
-    )
-
-
-def test_the_library_is_quoted_in_words_of_the_shell() -> None:
-    assert translate_arguments("Settings: learning_rate is 0.") == "--learning-rate is 0."
-    said = "learned.bisimulation: stuck; try another key or a smaller learning_rate."
-    assert translate_arguments(said, ["bisimetric", "x"]) == (
-        "learned.bisimulation: stuck; try another --key or a smaller --learning-rate."
-    )
-    said = "its output is 0 for all pairs; try a PairNetwork with output='open', or another key."
-    assert translate_arguments(said).endswith("; try --out open, or another --key.")
+    castro2020 = {"target_update_period": 7, "horizon_growth": 0.9, "updates": 1}
+    assert network_report.compute_required_updates(castro2020, 0.0) is None
+    pair_q = {"target_update_period": 7, "warm_up": 11, "num_networks": 2, "updates": 18}
+    assert network_report.compute_required_updates(pair_q, 0.0) is None
+    text = network_report.describe_horizon(pair_q, 0.0).text
+    assert text == "at most 1 of 1 steps, 2 target updates"

@@ -14,7 +14,7 @@ from tests.commands import Run, refused
 
 
 def test_convergence_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
-    small = ("--keys", "2", "--steps", "50k", "--goal", "0.1", "--discount", "0.5")
+    small = ("--seeds", "2", "--steps", "50k", "--target-error", "0.1", "--discount", "0.5")
     words = ("reproduce", "convergence", "-o", "new/folder", *small)
     code, out, err = run(*words)
     assert (code, err) == (0, "")
@@ -38,7 +38,7 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
         return dataclasses.replace(d, values=d.values / 2)
 
     monkeypatch.setattr(exact, "on_policy", too_small)
-    code, out, _ = run("reproduce", "convergence", "--keys", "2", "--steps", "20k")
+    code, out, _ = run("reproduce", "convergence", "--seeds", "2", "--steps", "20k")
     assert code == 1
     assert "BROKEN  d_n <= d" in out
 
@@ -46,10 +46,10 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--keys 1", "keys is 1"),
-        ("--steps 10", "steps is 10"),
+        ("--seeds 1", "--seeds is 1"),
+        ("--steps 10", "--steps is 10"),
         ("--steps few", "--steps is few"),
-        ("--goal 0", "goal is 0.0"),
+        ("--target-error 0", "--target-error is 0.0"),
         ("--discount 1", "discount is 1.0"),
         ("-o note.txt", "note.txt: it is a file"),
     ],
@@ -61,7 +61,7 @@ def test_convergence_refuses_bad_input(run: Run, words: str, complaint: str) -> 
 
 @pytest.mark.slow
 def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
-    small = ("--quick", "--steps", "6", "--seeds", "2", "--parts", "no-noise", "policy")
+    small = ("--quick", "--updates", "6", "--seeds", "2", "--parts", "no-noise", "policy")
     words = ("reproduce", "gridworld", "-o", "new/folder", *small)
     code, out, err = run(*words)
     assert (code, err) == (0, "")
@@ -79,20 +79,22 @@ def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
     again = shlex.split(record["policy"]["made"]["command"])
     assert again[0] == "bisimetric"
     # Nothing is trained again.
-    assert run(*again[1:], "--resume").out == out
+    assert run(*again[1:], "--resume", "new/folder").out == out
     refused(
-        run(*again[1:], "--resume", "--steps", "7"),
-        "no-noise.npz is of another run: its steps is 6 and here it is 7",
+        run(*again[1:], "--resume", "new/folder", "--updates", "7"),
+        "no-noise.npz",
+        "is 6 and here it is 7",
     )
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--seeds 1", "seeds is 1"),
-        ("--steps 0", "--steps is 0"),
-        ("--steps few", "--steps is few"),
+        ("--seeds 1", "--seeds is 1"),
+        ("--updates 0", "--updates is 0"),
+        ("--updates few", "--updates is few"),
         ("-o note.txt", "note.txt: it is a file"),
+        ("--resume one -o two", "leave out -o two"),
     ],
 )
 def test_gridworld_refuses_bad_input(run: Run, words: str, complaint: str) -> None:

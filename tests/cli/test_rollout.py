@@ -23,7 +23,7 @@ def following(out: str) -> list[list[str]]:
 
 
 def test_from_an_environment_to_distances(run: Run) -> None:
-    code, out, err = run(*LAKE, "--steps", "5k", "--key", "3", "-o", "data.npz")
+    code, out, err = run(*LAKE, "--steps", "5k", "--seed", "3", "-o", "data.npz")
     assert (code, err) == (0, "")
     data = Transitions.load("data.npz")
     same = datasets.rollout("FrozenLake-v1", steps=5000, seed=3, is_slippery=False)
@@ -31,10 +31,11 @@ def test_from_an_environment_to_distances(run: Run) -> None:
         assert np.array_equal(getattr(data, name), getattr(same, name))
     episodes = len(list(data.episodes()))
     assert f"data       data.npz: 5,000 steps, {episodes} episodes, 16 states, 4 actions\n" in out
-    assert "from       FrozenLake-v1, policy random, key 3\n" in out
-    assert f"rewards    0 to 1; {data.terminated.sum()} episodes ended, 1 cut\n" in out
-    assert "states     16 of 16 met, 11 left\n" in out
-    assert "seen       44 of 44 state-action pairs in the states that were left\n" in out
+    assert "from       FrozenLake-v1, policy random, seed 3\n" in out
+    assert "rewards    0 to 1\n" in out
+    assert f"episodes   {data.terminated.sum()} terminated, 1 truncated\n" in out
+    assert "states     16 of 16 visited, 11 exited\n" in out
+    assert "seen       44 of 44 state-action pairs of the exited states\n" in out
     assert "saved      data.npz\n" in out
     offered = following(out)
     assert [words[:3] for words in offered] == [
@@ -50,10 +51,10 @@ def test_from_an_environment_to_distances(run: Run) -> None:
     assert (tables[1].values <= high + tables[1].error).all()
 
 
-def test_the_same_key_gives_the_same_data_and_another_key_another(run: Run) -> None:
+def test_the_same_seed_gives_the_same_data(run: Run) -> None:
     taken = []
     for key in ("1", "1", "2"):
-        assert run(*LAKE, "--steps", "300", "--key", key, "-o", "data.npz").code == 0
+        assert run(*LAKE, "--steps", "300", "--seed", key, "-o", "data.npz").code == 0
         taken.append(Transitions.load("data.npz").actions)
     assert np.array_equal(taken[0], taken[1])
     assert not np.array_equal(taken[0], taken[2])
@@ -81,8 +82,8 @@ def test_a_policy_is_followed_and_its_distance_offered(run: Run) -> None:
     assert code == 0
     data = Transitions.load("data.npz")
     assert (data.actions == 1).all()
-    assert "from       FrozenLake-v1, policy p.txt, key 0\n" in out
-    assert "seen       3 of 12 state-action pairs in the states that were left\n" in out
+    assert "from       FrozenLake-v1, policy p.txt, seed 0\n" in out
+    assert "seen       3 of 12 state-action pairs of the exited states\n" in out
     offered = following(out)
     assert [words[:2] for words in offered] == [["sampled", "on-policy"], ["exact", "on-policy"]]
     expected = exact.on_policy(mdp, policy)
@@ -100,9 +101,9 @@ def test_an_environment_that_is_random_is_offered_to_exact_only(run: Run) -> Non
     refused(run("sampled", "bisimulation", "data.npz"), "`bisimetric exact bisimulation data.npz`")
 
 
-def test_gaps_are_offered_to_exact_as_lacking(run: Run) -> None:
+def test_unseen_actions_are_suggested_as_missing(run: Run) -> None:
     out = run(*LAKE, "--steps", "30", "-o", "data.npz").out
-    assert following(out)[1][3:5] == ["--set", "unseen=lacking"]
+    assert following(out)[1][3:5] == ["--set", "unseen=missing"]
     assert run(*following(out)[1]).code == 0
 
 
@@ -110,16 +111,15 @@ def test_observations_without_ids(run: Run) -> None:
     code, out, _ = run("rollout", "CartPole-v1", "--episodes", "2", "-o", "data.npz")
     assert code == 0
     assert "observations (4,) float32, 2 actions\n" in out
-    assert "states     no ids: tables of distances need them; see state_of" in out
+    assert "states     no ids: distance matrices need them; see state_of" in out
     assert not following(out)
     refused(run("sampled", "bisimulation", "data.npz"), "no ids of states")
 
 
 def test_a_room_of_minigrid_and_its_seed(run: Run) -> None:
-    words = ("rollout", "MiniGrid-Empty-5x5-v0", "--set", "seed=3", "--steps", "200")
+    words = ("rollout", "MiniGrid-Empty-5x5-v0", "--set", "environment_seed=3", "--steps", "200")
     assert run(*words, "-o", "data.npz").code == 0
     data = Transitions.load("data.npz")
-    assert data.metadata["seed"] == 3
     assert data.names is not None
     assert set(data.names) <= {*(worlds.load("MiniGrid-Empty-5x5-v0", seed=3).names or ()), *GOALS}
 
@@ -135,19 +135,19 @@ GOALS = tuple(f"3,3 {way}" for way in ("north", "east", "south", "west"))
         ("FrozenLake-v1 -o x.npz --steps 0", "--steps is 0 and must be"),
         ("FrozenLake-v1 -o x.npz --steps -3", "--steps is -3 and must be"),
         ("FrozenLake-v1 -o x.npz --episodes 0", "--episodes is 0 and must be"),
-        ("FrozenLake-v1 -o x.npz --key -1", "key is -1"),
-        ("FrozenLake-v1 -o x.npz --max-episode-steps 0", "max_episode_steps is 0"),
+        ("FrozenLake-v1 -o x.npz --seed -1", "--seed is -1"),
+        ("FrozenLake-v1 -o x.npz --max-episode-steps 0", "--max-episode-steps is 0"),
         ("FrozenLake-v1 -o x.npz --set steps=3", "--set steps=3: use --steps instead"),
         ("FrozenLake-v1 -o x.npz --set max_episode_steps=3", "use --max-episode-steps instead"),
         ("FrozenLake-v1 -o x.npz --set environment=3", "environment=3: name it as the first word"),
         ("FrozenLake-v1 -o x.npz --set state_of=3", "that is a function; use it in Python"),
         ("FrozenLake-v1 -o x.npz --set same_start=no", "same_start is 'no' and must be True or"),
         ("FrozenLake-v1 -o x.npz --set rows=3", "rows"),
-        ("FrozenLake-v1 -o x.npz --set seed=x", "seed is 'x'"),
+        ("FrozenLake-v1 -o x.npz --set environment_seed=x", "seed is 'x'"),
         ("FrozenLake-v1 -o x.npz --policy none.txt", "none.txt: there is no such file"),
         ("FrozenLake-v1 -o x.npz --policy p.txt", "policy has shape (3,)"),
         ("FrozenLakes-v1 -o x.npz", "FrozenLake"),
-        ("mirrored-rooms -o x.npz", "`bisimetric sampled bisimulation mirrored-rooms` draws"),
+        ("mirrored-rooms -o x.npz", "`bisimetric sampled bisimulation mirrored-rooms` samples"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(run: Run, words: str, complaint: str) -> None:

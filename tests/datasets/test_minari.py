@@ -60,24 +60,24 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
 
-Told = list[list[tuple[Any, ...]]]
+Recorded = list[list[tuple[Any, ...]]]
 """Episodes of steps: observation, action, reward, next observation, terminated, truncated."""
 
 
-def played(environment: Any, steps: int) -> Told:
-    """Random steps; where the recording stops, the last episode is left unfinished."""
+def simulate(environment: Any, steps: int) -> Recorded:
+    """Random steps; where the recording stops, the last episode is unfinished."""
     environment.action_space.seed(1)
     observation, _ = environment.reset(seed=1)
-    told: Told = [[]]
+    recorded: Recorded = [[]]
     for number in range(steps):
         action = environment.action_space.sample()
         following, reward, ended, cut, _ = environment.step(action)
-        told[-1].append((observation, action, reward, following, ended, cut))
+        recorded[-1].append((observation, action, reward, following, ended, cut))
         observation = following
         if (ended or cut) and number < steps - 1:
             observation, _ = environment.reset()
-            told.append([])
-    return told
+            recorded.append([])
+    return recorded
 
 
 def parts(space: Any, values: list[Any]) -> Any:
@@ -91,7 +91,7 @@ def parts(space: Any, values: list[Any]) -> Any:
     return values
 
 
-def stored(environment: Any, told: Told, name: str) -> Any:
+def store_dataset(environment: Any, recorded: Recorded, name: str) -> Any:
     """A local data set with these episodes, written by Minari."""
     buffers = [
         minari.data_collector.EpisodeBuffer(
@@ -104,7 +104,7 @@ def stored(environment: Any, told: Told, name: str) -> Any:
             terminations=[step[4] for step in steps],
             truncations=[step[5] for step in steps],
         )
-        for number, steps in enumerate(told)
+        for number, steps in enumerate(recorded)
     ]
     return minari.create_dataset_from_buffers(
         dataset_id=name,
@@ -116,8 +116,8 @@ def stored(environment: Any, told: Told, name: str) -> Any:
     )
 
 
-def agrees(steps: Any, told: Told) -> None:
-    flat = [step for episode in told for step in episode]
+def agrees(steps: Any, recorded: Recorded) -> None:
+    flat = [step for episode in recorded for step in episode]
     columns = [np.array(column) for column in zip(*flat, strict=True)]
     names = ("observations", "actions", "rewards", "next_observations")
     for name, column in zip(names, columns[:4], strict=True):
@@ -132,10 +132,10 @@ def agrees(steps: Any, told: Told) -> None:
 def test_frozen_lake_comes_back_as_it_was() -> None:
     options: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
     environment = gymnasium.make("FrozenLake-v1", max_episode_steps=12, **options)
-    told = played(environment, 300)
-    stored(environment, told, "lake/random-v0")
+    recorded = simulate(environment, 300)
+    store_dataset(environment, recorded, "lake/random-v0")
     steps = datasets.from_minari("lake/random-v0")
-    agrees(steps, told)
+    agrees(steps, recorded)
     assert steps.terminated.any()
     assert steps.truncated.any()
     world = worlds.from_gymnasium("FrozenLake-v1", **options)
@@ -148,27 +148,27 @@ def test_frozen_lake_comes_back_as_it_was() -> None:
 
 def test_cart_pole_comes_back_as_it_was() -> None:
     environment = gymnasium.make("CartPole-v1", max_episode_steps=20)
-    told = played(environment, 200)
-    steps = datasets.from_minari(stored(environment, told, "pole/random-v3"))
-    agrees(steps, told)
+    recorded = simulate(environment, 200)
+    steps = datasets.from_minari(store_dataset(environment, recorded, "pole/random-v3"))
+    agrees(steps, recorded)
     assert steps.terminated.any()
     assert steps.truncated.sum() > 1
     assert steps.observations.dtype == np.float32
     assert steps.states is None
 
 
-def test_a_cut_within_a_stored_episode_is_kept() -> None:
+def test_truncation_within_an_episode_is_read() -> None:
     environment = gymnasium.make("CartPole-v1")
-    told = played(environment, 8)
-    told[0][3] = (*told[0][3][:5], True)
-    agrees(datasets.from_minari(stored(environment, told, "pole/random-v0")), told)
+    recorded = simulate(environment, 8)
+    recorded[0][3] = (*recorded[0][3][:5], True)
+    agrees(datasets.from_minari(store_dataset(environment, recorded, "pole/random-v0")), recorded)
 
 
 def test_dicts_and_tuples_are_flattened_as_gymnasium_does() -> None:
     environment = Weather()
-    told = played(environment, 50)
-    steps = datasets.from_minari(stored(environment, told, "weather/random-v0"))
-    flat = [step for episode in told for step in episode]
+    recorded = simulate(environment, 50)
+    steps = datasets.from_minari(store_dataset(environment, recorded, "weather/random-v0"))
+    flat = [step for episode in recorded for step in episode]
     for name, index, space in (
         ("observations", 0, environment.observation_space),
         ("next_observations", 3, environment.observation_space),
@@ -181,13 +181,13 @@ def test_dicts_and_tuples_are_flattened_as_gymnasium_does() -> None:
 
 def test_a_state_of_gives_ids() -> None:
     environment = Weather()
-    told = played(environment, 50)
-    dataset = stored(environment, told, "weather/random-v0")
+    recorded = simulate(environment, 50)
+    dataset = store_dataset(environment, recorded, "weather/random-v0")
     steps = datasets.from_minari(dataset, state_of=lambda _, seen: f"sun {seen['sun']}")
     assert steps.names is not None
     assert steps.states is not None
     found = [steps.names[s] for s in steps.states]
-    assert found == [f"sun {step[0]['sun']}" for episode in told for step in episode]
+    assert found == [f"sun {step[0]['sun']}" for episode in recorded for step in episode]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="Minari records with JAX")
@@ -195,43 +195,41 @@ def test_a_state_of_gives_ids() -> None:
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "CartPole-v1"])
 def test_what_minari_recorded_itself(name: str) -> None:
     recorder = minari.DataCollector(gymnasium.make(name, max_episode_steps=15))
-    told = played(recorder, 100)
+    recorded = simulate(recorder, 100)
     dataset = recorder.create_dataset(dataset_id="recorded/random-v0", **ABOUT)
     # Its temporary folders complain when they go, which they do here, where that is expected.
     del recorder
     gc.collect()
     steps = datasets.from_minari(dataset.id)
-    agrees(steps, told)
+    agrees(steps, recorded)
     assert steps.terminated.any()
 
 
 def test_an_unknown_id_names_those_that_are_there() -> None:
-    with pytest.raises(InputError, match="no local data set 'lake/random-v1'; there are none"):
+    with pytest.raises(InputError, match="no local dataset 'lake/random-v1'; there are none"):
         datasets.from_minari("lake/random-v1")
     environment = gymnasium.make("FrozenLake-v1")
-    stored(environment, played(environment, 5), "lake/random-v0")
-    with pytest.raises(
-        InputError, match=r"local data set 'lake/rand-v1'.*there are lake/random-v0"
-    ):
+    store_dataset(environment, simulate(environment, 5), "lake/random-v0")
+    with pytest.raises(InputError, match=r"local dataset 'lake/rand-v1'.*there are lake/random-v0"):
         datasets.from_minari("lake/rand-v1")
 
 
-def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
+def test_a_damaged_dataset_is_named(tmp_path: Path) -> None:
     environment = gymnasium.make("FrozenLake-v1")
-    stored(environment, played(environment, 5), "lake/random-v0")
+    store_dataset(environment, simulate(environment, 5), "lake/random-v0")
     (tmp_path / "lake" / "random-v0" / "data" / "main_data.hdf5").unlink()
     with pytest.raises(InputError, match="Minari's lake/random-v0: cannot be read"):
         datasets.from_minari("lake/random-v0")
 
 
-def test_what_is_no_data_set_is_refused() -> None:
-    with pytest.raises(InputError, match="list is no Minari data set; give one, or the id of a"):
+def test_what_is_no_dataset_raises() -> None:
+    with pytest.raises(InputError, match="list is no Minari dataset; give one, or the id of a"):
         datasets.from_minari([])
 
 
-def test_a_data_set_without_steps_is_refused() -> None:
+def test_a_dataset_without_steps_raises() -> None:
     environment = gymnasium.make("FrozenLake-v1")
-    dataset = stored(environment, played(environment, 5), "lake/random-v0")
+    dataset = store_dataset(environment, simulate(environment, 5), "lake/random-v0")
     none = dataset.filter_episodes(lambda _: False)
     with pytest.raises(InputError, match="Minari's lake/random-v0: has no steps"):
         datasets.from_minari(none)

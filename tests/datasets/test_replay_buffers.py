@@ -53,7 +53,7 @@ class ReplayBuffer:
             self.pos, self.full = 0, True
 
 
-class Told(NamedTuple):
+class Recorded(NamedTuple):
     """One step of all environments: (environments, ...)."""
 
     seen: Any
@@ -64,9 +64,9 @@ class Told(NamedTuple):
     truncated: Any
 
 
-def played(random: np.random.Generator, envs: int, steps: int, numbers: bool) -> list[Told]:
+def simulate(random: np.random.Generator, envs: int, steps: int, numbers: bool) -> list[Recorded]:
     """Walks of several environments that end and are cut at random; every observation differs."""
-    told = []
+    recorded = []
     clock = 0
 
     def fresh() -> Any:
@@ -79,8 +79,8 @@ def played(random: np.random.Generator, envs: int, steps: int, numbers: bool) ->
         after = [fresh() for _ in range(envs)]
         terminated = random.random(envs) < 0.2
         truncated = (random.random(envs) < 0.2) & ~terminated
-        told.append(
-            Told(
+        recorded.append(
+            Recorded(
                 seen,
                 random.integers(3, size=envs),
                 random.random(envs),
@@ -91,22 +91,22 @@ def played(random: np.random.Generator, envs: int, steps: int, numbers: bool) ->
         )
         over = terminated | truncated
         seen = [fresh() if over[env] else after[env] for env in range(envs)]
-    return told
+    return recorded
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 3), st.integers(2, 12), st.integers(1, 40), st.booleans(), st.integers(0, 99))
-def test_what_was_put_in_comes_out(
+def test_stored_transitions_are_read_back(
     envs: int, size: int, steps: int, numbers: bool, seed: int
 ) -> None:
-    told = played(np.random.default_rng(seed), envs, steps, numbers)
+    recorded = simulate(np.random.default_rng(seed), envs, steps, numbers)
     space: Any = spaces.Discrete(1000) if numbers else spaces.Box(-1e3, 1e3, (2,))
     buffer = ReplayBuffer(size, space, spaces.Discrete(3), envs)
-    for each in told:
+    for each in recorded:
         over = each.terminated | each.truncated
         buffer.add(each.seen, each.after, each.action, each.reward, over, each.truncated)
     found = datasets.from_stable_baselines(buffer)
-    kept = told[-size:]
+    kept = recorded[-size:]
     assert len(found) == envs * len(kept)
     for env in range(envs):
         part = found[env * len(kept) : (env + 1) * len(kept)]
@@ -130,15 +130,15 @@ def test_what_was_put_in_comes_out(
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 3), st.integers(2, 12), st.integers(1, 40), st.integers(0, 99))
 def test_observations_that_are_stored_once(envs: int, size: int, steps: int, seed: int) -> None:
-    told = played(np.random.default_rng(seed), envs, steps, numbers=False)
+    recorded = simulate(np.random.default_rng(seed), envs, steps, numbers=False)
     space = spaces.Box(-1e3, 1e3, (2,))
     buffer = ReplayBuffer(size, space, spaces.Discrete(3), envs, optimize_memory_usage=True)
-    for each in told:
+    for each in recorded:
         over = each.terminated | each.truncated
         buffer.add(each.seen, each.after, each.action, each.reward, over, over)
     found = datasets.from_stable_baselines(buffer)
     # The oldest of a full ring lost its observation to the newest.
-    kept = told[-(size - 1) :] if steps >= size else told
+    kept = recorded[-(size - 1) :] if steps >= size else recorded
     for env in range(envs):
         part = found[env * len(kept) : (env + 1) * len(kept)]
         seen = np.array([each.seen[env] for each in kept])
@@ -179,12 +179,12 @@ def test_ids_by_first_appearance_and_by_state_of() -> None:
     assert found.names == ("0", "1")
 
 
-def test_an_empty_buffer_is_refused() -> None:
+def test_an_empty_buffer_raises() -> None:
     buffer = ReplayBuffer(4, spaces.Discrete(3), spaces.Discrete(2), 1)
-    with pytest.raises(InputError, match="ReplayBuffer is empty; let the model learn first"):
+    with pytest.raises(InputError, match="ReplayBuffer is empty; train the model first"):
         datasets.from_stable_baselines(buffer)
 
 
-def test_what_is_no_buffer_is_refused() -> None:
+def test_what_is_no_buffer_raises() -> None:
     with pytest.raises(InputError, match="dict has no observations, so it is no replay buffer of"):
         datasets.from_stable_baselines({})

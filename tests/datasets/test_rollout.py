@@ -106,7 +106,7 @@ def test_cart_pole_step_by_step_and_its_limit_of_time() -> None:
     assert steps.num_actions == 2
 
 
-def test_continuous_actions_are_kept_as_floats() -> None:
+def test_continuous_actions_become_floats() -> None:
     def policy(seen: Any) -> Any:
         return [2 * float(seen[0])]
 
@@ -161,14 +161,14 @@ def test_numbers_that_start_elsewhere() -> None:
     assert (steps.num_states, steps.num_actions) == (4, 2)
 
 
-def test_the_last_step_is_a_cut_unless_the_episode_ends_there() -> None:
+def test_the_last_step_is_truncated_unless_the_episode_terminates() -> None:
     assert datasets.rollout(Corridor(), right, steps=4).truncated.tolist() == [False] * 3 + [True]
     whole = datasets.rollout(Corridor(), right, steps=3)
     assert whole.truncated.tolist() == [False] * 3
     assert whole.terminated.tolist() == [False, False, True]
 
 
-def test_an_end_beats_a_cut() -> None:
+def test_termination_has_precedence_over_truncation() -> None:
     steps = datasets.rollout(Corridor("both"), right, episodes=1)
     assert steps.terminated.tolist() == [False, False, True]
     assert not steps.truncated.any()
@@ -191,7 +191,7 @@ def test_the_limit_of_time_can_be_set(longest: int) -> None:
     assert np.flatnonzero(steps.truncated)[0] == min(longest, 100) - 1
 
 
-def test_a_table_of_actions_is_followed() -> None:
+def test_a_table_of_actions_is_the_policy() -> None:
     table = np.arange(16) % 4
     steps = datasets.rollout("FrozenLake-v1", table, steps=300)
     np.testing.assert_array_equal(steps.actions, table[steps.observations])
@@ -199,7 +199,7 @@ def test_a_table_of_actions_is_followed() -> None:
     assert steps.observations.tolist() == [0, 1, 2]
 
 
-def test_a_table_of_probabilities_is_drawn_from() -> None:
+def test_a_table_of_probabilities_is_sampled() -> None:
     table = np.tile([0.0, 0.25, 0.75, 0.0], (16, 1))
     steps = datasets.rollout("FrozenLake-v1", table, steps=4000)
     shares = np.bincount(steps.actions, minlength=4) / len(steps)
@@ -281,12 +281,12 @@ def test_chance_goes_on_where_the_start_is_the_same() -> None:
     assert second != third
 
 
-def test_how_it_was_made_is_told() -> None:
-    made = datasets.rollout("FrozenLake-v1", right, steps=3, seed=8, desc=["SF", "FG"]).metadata
-    assert made["environment"] == "FrozenLake-v1"
-    assert made["options"] == {"desc": ["SF", "FG"]}
-    assert (made["policy"], made["key"], made["seed"]) == ("right", 8, 8)
-    assert made["gymnasium"] == gymnasium.__version__
+def test_metadata_describe_the_rollout() -> None:
+    metadata = datasets.rollout("FrozenLake-v1", right, steps=3, seed=8, desc=["SF", "FG"]).metadata
+    assert metadata["environment"] == "FrozenLake-v1"
+    assert metadata["options"] == {"desc": ["SF", "FG"]}
+    assert (metadata["policy"], metadata["seed"], metadata["environment_seed"]) == ("right", 8, 8)
+    assert metadata["gymnasium"] == gymnasium.__version__
     assert datasets.rollout(Corridor(), steps=1).metadata["policy"] == "random"
 
 
@@ -299,8 +299,13 @@ def test_how_it_was_made_is_told() -> None:
         ("FrozenLake-v1", None, {"steps": 0}, "steps is 0 and must be a whole number, at least 1"),
         ("FrozenLake-v1", None, {"episodes": -2}, "episodes is -2 and must be a whole number, at"),
         ("FrozenLake-v1", None, {"steps": 1.5}, "steps is 1.5 and must be a whole number"),
-        ("FrozenLake-v1", None, {"key": -1}, "key is -1 and must be a whole number, at least 0"),
-        ("FrozenLake-v1", None, {"seed": "a"}, "seed is 'a' and must be a whole number, at least"),
+        ("FrozenLake-v1", None, {"seed": -1}, "seed is -1 and must be a whole number, at least 0"),
+        (
+            "FrozenLake-v1",
+            None,
+            {"environment_seed": "a"},
+            "environment_seed is 'a' and must be a whole number, at least",
+        ),
         ("FrozenLake-v1", None, {"max_episode_steps": 0}, "max_episode_steps is 0 and must be"),
         ("FrozenLake-v1", None, {"state_of": 3}, "state_of is 3 and must be a function"),
         ("FrozenLake-v1", None, {"state_of": lambda *_: [1]}, "state_of returned list, which can"),
@@ -322,13 +327,13 @@ def test_how_it_was_made_is_told() -> None:
             Corridor("", spaces.Sequence(spaces.Discrete(2)), lambda cell: ()),
             None,
             {},
-            "cannot be made arrays; give a state_of that tells states apart",
+            "cannot become arrays; give a state_of that identifies states",
         ),
         (
             Corridor("", spaces.Box(0, 9, (2,)), lambda cell: np.zeros(2 + cell // 2)),
             right,
             {},
-            r"an observation has shape \(3,\) and the first one \(2,\); observations must keep",
+            r"an observation has shape \(3,\) and the first one \(2,\); all must have",
         ),
         (Corridor("", None, lambda cell: 9 + cell), None, {}, "an observation is 9, outside of"),
         (
@@ -340,7 +345,7 @@ def test_how_it_was_made_is_told() -> None:
         (Corridor("", "none"), None, {}, "its space is 'none' and must be one of Gymnasium's"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(
+def test_bad_input_raises_in_one_sentence(
     environment: Any, policy: Any, options: dict[str, Any], message: str
 ) -> None:
     given = {"steps": 10, **options}

@@ -60,8 +60,8 @@ def test_a_stream_need_not_end() -> None:
     )
 
 
-def test_a_stream_refuses_before_it_begins() -> None:
-    with pytest.raises(InputError, match="chunk is 0 and must be a whole number, at least 1"):
+def test_a_stream_validates_before_the_first_step() -> None:
+    with pytest.raises(InputError, match="chunk_size is 0 and must be a whole number, at least 1"):
         datasets.stream("FrozenLake-v1", chunk_size=0)
     with pytest.raises(InputError, match="steps is 0 and must be"):
         datasets.stream("FrozenLake-v1", steps=0)

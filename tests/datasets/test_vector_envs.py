@@ -84,8 +84,10 @@ def test_each_is_the_single_environment(make: Any, policy: Any, limit: str, mode
     assert steps.names == singles[0].names
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_they_may_be_in_other_processes(mode: Any) -> None:
+@pytest.mark.parametrize(
+    "mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
+)
+def test_environments_may_be_in_other_processes(mode: Any) -> None:
     here = SyncVectorEnv([cart_pole] * 2, autoreset_mode=mode)
     there = AsyncVectorEnv([cart_pole] * 2, autoreset_mode=mode, context="spawn")
     try:
@@ -146,11 +148,11 @@ def test_a_stream_holds_the_steps_of_the_rollout(mode: Any) -> None:
         for episode in part.episodes():
             np.testing.assert_array_equal(episode.observations[1:], episode.next_observations[:-1])
 
-    def counted(steps: Transitions) -> list[tuple[Any, ...]]:
+    def count_steps(steps: Transitions) -> list[tuple[Any, ...]]:
         names = ("states", "actions", "rewards", "next_states", "terminated")
         return sorted(zip(*(getattr(steps, name).tolist() for name in names), strict=True))
 
-    assert counted(Transitions.concatenate(parts)) == counted(whole)
+    assert count_steps(Transitions.concatenate(parts)) == count_steps(whole)
     assert sum(len(part) for part in parts) == 300
 
 
@@ -160,7 +162,7 @@ def test_a_table_is_followed() -> None:
     np.testing.assert_array_equal(steps.actions, table[steps.observations])
 
 
-def test_made_by_gymnasium_with_steps_of_its_own() -> None:
+def test_environments_of_gymnasium_make_vec() -> None:
     vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
     steps = datasets.rollout(vector, steps=200)
     for episode in steps.episodes():
@@ -185,21 +187,21 @@ def test_rooms_side_by_side_keep_their_images() -> None:
             {},
             r"returned .*9.* at step 0 of environment 1, which is not",
         ),
-        (None, {"same_start": True}, "resets itself, as vector environments do, and same_start"),
-        (None, {"max_episode_steps": 9}, "max_episode_steps can be given to gymnasium.make_vec"),
+        (None, {"same_start": True}, "same_start is for a single one"),
+        (None, {"max_episode_steps": 9}, "pass max_episode_steps to gymnasium.make_vec"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(policy: Any, options: Any, message: str) -> None:
+def test_bad_input_raises_in_one_sentence(policy: Any, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
         datasets.rollout(SyncVectorEnv([frozen_lake] * 2), policy, steps=9, **options)
     assert "\n" not in str(refused.value)
 
 
-def test_an_unknown_way_to_reset_is_refused() -> None:
+def test_an_unknown_autoreset_mode_raises() -> None:
     vector = SyncVectorEnv([frozen_lake] * 2)
     vector.metadata["autoreset_mode"] = "Never"
     with pytest.raises(InputError, match="autoreset_mode is 'Never' and must be NextStep"):
         datasets.rollout(vector, steps=9)
     vector.metadata["autoreset_mode"] = "SameStep"
-    with pytest.raises(InputError, match="resets in the same step, and its infos hold no final_"):
+    with pytest.raises(InputError, match="resets in the same step, and its infos have no final_"):
         datasets.rollout(vector, steps=99)

@@ -1,4 +1,4 @@
-"""Tables from experience: what was seen, what that proves, and what is only a lower bound."""
+"""Distances from data: what was seen, what that proves, and what is only a lower bound."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bisimetric.distance import Coverage
 from tests.half_known import corridor, corridor_half_seen, half_known, some, two_rooms
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-KEYS = st.integers(0, 2**16)
+SEEDS = st.integers(0, 2**16)
 
 
 # What is proven.
 
 
 @settings(deadline=None, max_examples=80)
-@given(deterministic_mdps(), KEYS, st.sampled_from([1, 3, 400]))
-def test_the_truth_lies_within_the_bounds(mdp: MDP, key: int, sweeps: int) -> None:
-    d, truth = some(mdp, key, sweeps), exact.bisimulation(mdp)
+@given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
+def test_the_exact_distance_lies_within_the_bounds(mdp: MDP, seed: int, sweeps: int) -> None:
+    d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
     assert d.coverage is not None
     everyone = np.arange(mdp.num_states)
     lower, upper = d.bounds(everyone[:, None], everyone)
@@ -43,7 +43,7 @@ def test_the_truth_lies_within_the_bounds(mdp: MDP, key: int, sweeps: int) -> No
     assert math.isfinite(d.error) == d.coverage.complete
 
 
-def test_bounds_of_an_exact_table() -> None:
+def test_bounds_of_an_exact_distance() -> None:
     d = dataclasses.replace(exact.bisimulation(worlds.load("pessimism")), error=0.25)
     assert d.bounds("s", "t") == (d("s", "t") - 0.25, d("s", "t") + 0.25)
     assert d.bounds("s", "s") == (0.0, 0.0)
@@ -54,7 +54,7 @@ def test_bounds_of_an_exact_table() -> None:
 
 
 def test_bounds_of_a_state_that_is_not_at_distance_zero_from_itself() -> None:
-    pair = MDP.from_matrices(np.full((2, 1, 2), 0.5), [[0.0], [0.0]], discount=0.5)
+    pair = MDP(np.full((2, 1, 2), 0.5), [[0.0], [0.0]], discount=0.5)
     d = Distance(np.array([[2.0, 1.0], [1.0, 0.0]]), 0.5, "mico", pair)
     assert d.bounds(0, 0) == (1.5, 2.5)
     assert d.bounds(1, 1) == (0.0, 0.5)
@@ -120,8 +120,8 @@ def a_coverage(**change: Any) -> Coverage:
         "determined": np.ones((3, 3), bool),
         "error": 0.5,
         "rounding": 1e-9,
-        "met": 2,
-        "pairs": 6,
+        "num_paired": 2,
+        "num_transition_pairs": 6,
     }
     return Coverage(**{**fields, **change})
 
@@ -143,17 +143,17 @@ LOPSIDED = np.array([[True, True, True], [True, True, False], [True, True, True]
         ({"error": math.nan}, "error is nan"),
         ({"error": "small"}, "error is 'small'"),
         ({"rounding": math.inf}, "rounding is inf and must be a finite number"),
-        ({"met": 7}, "met is 7 and must be at most pairs, which is 6"),
-        ({"met": 0.5}, "met is 0.5 and must be a whole number"),
-        ({"pairs": -1}, "pairs is -1 and must be a whole number"),
+        ({"num_paired": 7}, "num_paired is 7 and must be at most num_transition_pairs, 6"),
+        ({"num_paired": 0.5}, "num_paired is 0.5 and must be a whole number"),
+        ({"num_transition_pairs": -1}, "num_transition_pairs is -1 and must be a whole number"),
     ],
 )
-def test_bad_coverage_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_invalid_coverage_raises(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         a_coverage(**change)
 
 
-def test_coverage_must_fit_the_table() -> None:
+def test_coverage_must_fit_the_matrix() -> None:
     d = corridor_half_seen()
     with pytest.raises(InputError, match=r"has shape \(3, 2\) and must be \(4, 2\)"):
         dataclasses.replace(d, coverage=a_coverage())
@@ -166,7 +166,7 @@ def test_coverage_must_fit_the_table() -> None:
 # Words.
 
 
-def test_the_words_of_half_a_corridor() -> None:
+def test_the_report_of_a_partly_seen_corridor() -> None:
     d = corridor_half_seen()
     assert d.coverage is not None
     assert (
@@ -174,34 +174,38 @@ def test_the_words_of_half_a_corridor() -> None:
         == "Distance(bisimulation, 4 states, largest 0.5, a lower bound; 0 of 6 pairs proven)"
     )
     assert repr(d.coverage) == (
-        "Coverage(5 of 8 state-action pairs seen, 0 of 6 pairs proven, 6 of 12 drawn)"
+        "Coverage(5 of 8 state-action pairs seen, 0 of 6 pairs proven, 6 of 12 sampled)"
     )
     assert list(d.coverage.format_lines(d.mdp)) == [
         "seen       5 of 8 state-action pairs",
-        "unseen     A never took left; D was never left",
+        "unseen     A never took left; D was never exited",
         "proven     0 of 6 pairs of states",
-        "bounds     6 of 6 pairs of states: lower bounds, for what was not seen may set them apart",
-        "drawn      6 of 12 pairs of known transitions",
-        "next       collect more; when it covers the model, let exact solve Transitions.to_mdp()",
+        "bounds     6 of 6 pairs of states: lower bounds, unseen transitions may increase them",
+        "sampled    6 of 12 pairs of known transitions",
+        "next       collect more data; once it covers the MDP, use exact on Transitions.to_mdp()",
     ]
-    assert "unseen     0 never took 0; 3 was never left" in str(d.coverage)
-    assert report.format_error(d) == "error      not known: lower bounds for all of 6 pairs"
+    assert "unseen     0 never took 0; 3 was never exited" in str(d.coverage)
+    assert "lower bounds" in _report(d)
     for table in (d, dataclasses.replace(d, estimate=None)):
-        lines = list(report.describe_distance(table))
+        lines = _report(table).splitlines()
         assert "seen       5 of 8 state-action pairs" in lines
         assert not [line for line in lines if line.startswith(("classes", "estimate"))]
 
 
-def test_the_words_where_some_pairs_are_proven() -> None:
+def _report(d: Distance) -> str:
+    """Return the lines that the command line prints for a distance."""
+    return "\n".join(map(str, report.describe_distance(d)))
+
+
+def test_the_report_where_some_pairs_are_proven() -> None:
     d = two_rooms()
     assert d.coverage is not None
     assert repr(d) == (
         "Distance(bisimulation, 17 states, largest 1.5, a lower bound; "
         "78 of 136 pairs proven to 0.00099)"
     )
-    assert report.format_error(d) == (
-        "error      at most 0.00099, proven, for 78 of 136 pairs; the others are lower bounds"
-    )
+    assert "0.00099" in _report(d)
+    assert "78 of 136 pairs" in _report(d)
     text = str(d.coverage)
     assert "seen       13 of 17 states\n" in text
     assert "proven     78 of 136 pairs of states, to 0.00099\n" in text
@@ -209,23 +213,22 @@ def test_the_words_where_some_pairs_are_proven() -> None:
     assert "inf" not in str(two_rooms(math.inf).coverage) + repr(two_rooms(math.inf))
 
 
-def test_the_words_where_all_is_seen() -> None:
+def test_the_report_where_everything_is_seen() -> None:
     d = half_known(corridor(), np.ones((4, 2), bool), 3)
     assert d.coverage is not None
     assert "error <= " in repr(d)
-    assert report.format_error(d) == f"error      at most {d.error:.2g}, proven"
-    lines = list(report.describe_distance(d))
-    assert "classes    4 classes of states at distance 0, up to the error" in lines
+    assert f"{d.error:.2g}" in _report(d)
+    lines = _report(d).splitlines()
     assert not [line for line in lines if line.startswith("seen")]
     said = str(d.coverage)
     assert "unseen" not in said
     assert "bounds" not in said
-    assert "next       draw on; or let exact solve the model" in said
+    assert "next       sample more pairs, or use exact" in said
 
 
 def test_many_unseen_states_are_counted() -> None:
     coverage = a_coverage(known=np.zeros((9, 6), bool), determined=np.eye(9, dtype=bool))
-    assert "3 was never left; and so on in 5 more\n" in str(coverage)
+    assert "3 was never exited; and in 5 more\n" in str(coverage)
     some_known = np.zeros((9, 6), bool)
     some_known[:, 0] = True
     coverage = a_coverage(known=some_known, determined=np.eye(9, dtype=bool))
@@ -236,9 +239,9 @@ def test_many_unseen_states_are_counted() -> None:
 
 
 @settings(deadline=None, max_examples=80)
-@given(deterministic_mdps(), KEYS, st.sampled_from([1, 3, 400]))
-def test_the_steps_of_a_half_known_table(mdp: MDP, key: int, sweeps: int) -> None:
-    d, truth = some(mdp, key, sweeps), exact.bisimulation(mdp)
+@given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
+def test_the_steps_of_a_partly_known_distance(mdp: MDP, seed: int, sweeps: int) -> None:
+    d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
     assert d.coverage is not None
     within = d.error if d.coverage.complete else d.estimate
     assert within is not None
@@ -262,13 +265,14 @@ def test_the_steps_of_a_half_known_table(mdp: MDP, key: int, sweeps: int) -> Non
             assert ("a lower bound" in text, "proven to" in text) == (not proven, proven)
             assert (why.value_gap is None) == (not d.coverage.complete)
             assert "inf" not in text
-            assert "behave alike" not in text
+            assert "are bisimilar" not in text
 
 
 def test_the_reasons_in_half_a_corridor() -> None:
     d = dataclasses.replace(corridor_half_seen(), estimate=0.001)
     assert str(d.explain("A", "B")).splitlines() == [
-        "d~(A; B) >= 0.25, a lower bound, at most 0.001 short of what was seen, at discount 0.5",
+        "d~(A; B) >= 0.25, a lower bound, at most 0.001 below what the seen transitions "
+        "determine, at discount 0.5",
         "  step  first  second  action  reward gap    adds  so far",
         "  0     A      B       right            0  0.0000  0.0000",
         "  1     B      C       right          0.5  0.2500  0.2500",
@@ -277,10 +281,10 @@ def test_the_reasons_in_half_a_corridor() -> None:
     ]
     assert str(d.explain("B", "D")).splitlines()[1:] == [
         "no action was seen in both B and D",
-        "D was never left: the true distance may be larger",
+        "D was never exited: the true distance may be larger",
     ]
     assert str(d.explain("B", "C")).splitlines()[-1] == (
-        "not all that they lead to was seen: the true distance may be larger"
+        "some reachable transitions were not seen: the true distance may be larger"
     )
     assert str(d.explain("D", "D")).splitlines()[1:] == ["they are the same state"]
 
@@ -288,14 +292,14 @@ def test_the_reasons_in_half_a_corridor() -> None:
 def test_the_reasons_of_a_pair_that_is_determined() -> None:
     text = str(two_rooms().explain(0, 8)).splitlines()
     assert text[0] == "d~(0; 8) = 1, proven to 0.00099, at discount 0.5"
-    assert text[-1] == "so their values under the best policy differ by at most 1.00099"
+    assert text[-1] == "so their values under the optimal policy differ by at most 1.00099"
 
 
-def test_a_table_that_has_not_converged_says_so() -> None:
+def test_a_distance_that_has_not_converged_says_so() -> None:
     whole = half_known(corridor(), np.ones((4, 2), bool), 2)
     text = str(whole.explain(0, 3)).splitlines()
-    assert text[-2] == "the table has 1.5000 in place of 1.6250: it has not converged"
-    assert text[-1].startswith("so their values under the best policy differ by at most ")
+    assert text[-2] == "the matrix has 1.5000 instead of 1.6250: it has not converged"
+    assert text[-1].startswith("so their values under the optimal policy differ by at most ")
     bound = float(text[-1].split(";")[0].split()[-1])
     assert bound == pytest.approx(whole(0, 3) + whole.error, rel=1e-5)
     assert "has not converged" not in str(
@@ -309,7 +313,7 @@ def test_a_table_that_has_not_converged_says_so() -> None:
     assert "has not converged" not in str(near.explain(0, 1))
     # Not drawn yet, and so at 0, is not the same as alike.
     fresh = half_known(corridor(), np.ones((4, 2), bool), 0)
-    assert "no draw so far tells 0 and 3 apart" in str(fresh.explain(0, 3))
+    assert "no sample distinguishes 0 and 3 so far" in str(fresh.explain(0, 3))
 
 
 def test_a_policy_that_was_half_seen_is_explained() -> None:
@@ -322,19 +326,21 @@ def test_a_policy_that_was_half_seen_is_explained() -> None:
     for given_policy in (np.ones(4, int), policy):
         d = Distance(values, math.inf, "on_policy", mdp, given_policy, {}, 0.0, coverage)
         assert str(d.explain("A", "D")).splitlines() == [
-            "d^pi(A; D) >= 0, a lower bound, at most 0 short of what was seen, at discount 0.5",
+            "d^pi(A; D) >= 0, a lower bound, at most 0 below what the seen transitions "
+            "determine, at discount 0.5",
             "no action was seen in both A and D",
             "the step from D was never seen: the true distance may be larger",
         ]
-        assert "no draw so far tells A and B apart\nnot all that they lead to was seen: " in str(
-            d.explain("A", "B")
+        assert (
+            "no sample distinguishes A and B so far\nsome reachable transitions were not seen: "
+            in str(d.explain("A", "B"))
         )
 
 
 @settings(deadline=None, max_examples=60)
-@given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax"]), KEYS)
-def test_branches_that_were_half_seen_are_explained(mdp: MDP, kind: Any, key: int) -> None:
-    rng = np.random.default_rng(key)
+@given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax"]), SEEDS)
+def test_partly_seen_stochastic_mdps_are_explained(mdp: MDP, kind: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
     known = rng.random(mdp.R.shape) < 0.6
     coverage = Coverage(known, np.eye(mdp.num_states, dtype=bool), 0.0, 0.0, 0, 0)
     if coverage.complete:

@@ -1,10 +1,11 @@
-"""The answer: its calls, its reasons, its neighbours and its file."""
+"""Distance: calls, explanations, neighbours, arrays and files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, exact, worlds
-from bisimetric.distance import Coverage
+from bisimetric.distance import Coverage, StateDistance
 from tests.half_known import corridor, corridor_half_seen, half_known, two_rooms
 from tests.strategies import deterministic_mdps
 
@@ -24,8 +25,8 @@ def rooms() -> Distance:
     return exact.bisimulation(worlds.load("mirrored-rooms-policy"))
 
 
-def every_kind(mdp: MDP, key: int) -> list[Distance]:
-    policy = np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
+def every_kind(mdp: MDP, seed: int) -> list[Distance]:
+    policy = np.random.default_rng(seed).integers(mdp.num_actions, size=mdp.num_states)
     return [exact.bisimulation(mdp), exact.lax(mdp), exact.on_policy(mdp, policy)]
 
 
@@ -51,12 +52,12 @@ def test_nearest_leaves_out_the_state_and_is_sorted(rooms: Distance) -> None:
         rooms.nearest(0, k=0)
 
 
-def test_the_table_is_read_only(rooms: Distance) -> None:
+def test_the_values_are_read_only(rooms: Distance) -> None:
     with pytest.raises(ValueError, match="read-only"):
         rooms.values[0, 0] = 1
 
 
-def test_a_table_of_another_size_is_refused(rooms: Distance) -> None:
+def test_values_of_another_size_raise(rooms: Distance) -> None:
     with pytest.raises(InputError, match=r"must be \(31, 31\)"):
         dataclasses.replace(rooms, values=np.zeros((3, 3)))
 
@@ -69,9 +70,7 @@ def test_a_table_of_another_size_is_refused(rooms: Distance) -> None:
         ({"error": float("nan")}, "error is nan"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(
-    rooms: Distance, change: dict[str, Any], complaint: str
-) -> None:
+def test_invalid_fields_raise(rooms: Distance, change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         dataclasses.replace(rooms, **change)
 
@@ -81,8 +80,8 @@ def test_a_table_that_cannot_be_is_refused(
 
 @settings(deadline=None, max_examples=60)
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_steps_add_up_to_the_distance(mdp: MDP, key: int) -> None:
-    for d in every_kind(mdp, key):
+def test_steps_add_up_to_the_distance(mdp: MDP, seed: int) -> None:
+    for d in every_kind(mdp, seed):
         for s in range(mdp.num_states):
             for t in range(mdp.num_states):
                 why = d.explain(s, t)
@@ -94,8 +93,8 @@ def test_steps_add_up_to_the_distance(mdp: MDP, key: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_steps_follow_the_mdp(mdp: MDP, key: int) -> None:
-    for d in every_kind(mdp, key):
+def test_steps_follow_the_mdp(mdp: MDP, seed: int) -> None:
+    for d in every_kind(mdp, seed):
         why = d.explain(0, mdp.num_states - 1)
         pair = why.states
         for k, step in enumerate(why.steps):
@@ -114,13 +113,13 @@ def test_steps_follow_the_mdp(mdp: MDP, key: int) -> None:
             assert pair == why.steps[why.loop_start].states
 
 
-def test_the_text_tells_the_pessimism_example() -> None:
+def test_the_text_of_the_pessimism_example() -> None:
     d = exact.bisimulation(worlds.load("pessimism"))
     text = str(d.explain("s", "t"))
     assert text.startswith("d~(s; t) = 10, proven to")
-    assert "repeat for ever" in text
+    assert "repeat in a cycle" in text
     assert "differ by at most 10; they differ by 0" in text
-    assert "behave alike" in str(exact.lax(worlds.load("pessimism")).explain("s", "t"))
+    assert "are bisimilar" in str(exact.lax(worlds.load("pessimism")).explain("s", "t"))
     assert "same state" in str(d.explain("s", "s"))
 
 
@@ -168,7 +167,7 @@ def test_plain_numpy_reads_it(rooms: Distance, tmp_path: Path) -> None:
         np.testing.assert_array_equal(file["values"], rooms.values)
         about = json.loads(str(file["about"]))
     assert (about["kind"], about["discount"]) == ("bisimulation", 0.99)
-    assert {"method", "tol", "seconds", "bisimetric", "numpy"} <= about["made"].keys()
+    assert {"method", "tol", "seconds", "bisimetric", "numpy"} <= about["metadata"].keys()
 
 
 def test_a_failed_save_keeps_the_old_file(
@@ -189,7 +188,7 @@ def test_a_failed_save_keeps_the_old_file(
     assert [file.name for file in tmp_path.iterdir()] == ["d.npz"]
 
 
-def test_every_truncation_is_refused(rooms: Distance, tmp_path: Path) -> None:
+def test_every_truncated_file_raises(rooms: Distance, tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     rooms.save(path)
     whole = path.read_bytes()
@@ -208,13 +207,13 @@ def test_every_truncation_is_refused(rooms: Distance, tmp_path: Path) -> None:
         ({"about": np.array("[]")}, "no distance file"),
         ({"values": np.zeros((3, 3))}, r"values have shape \(3, 3\)"),
         ({"values": np.full((31, 31), np.nan)}, "finite"),
-        ({"values": np.zeros((31, 31), int)}, "finite numbers"),
+        ({"values": np.zeros((31, 31), int)}, "not finite floats"),
         ({"rewards": np.zeros(5)}, "no distance file"),
         ({"rows": np.zeros(125, int)}, "no distance file"),
         ({"successors": np.full(124, 77)}, "columns of its sparse matrix"),
     ],
 )
-def test_foreign_files_are_refused(
+def test_foreign_files_raise(
     rooms: Distance, tmp_path: Path, change: dict[str, Any], complaint: str
 ) -> None:
     path = tmp_path / "d.npz"
@@ -231,7 +230,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Distance.load(tmp_path / "none.npz")
 
 
-def test_every_way_of_damaging_a_byte_of_the_directory_is_refused_or_harmless(
+def test_every_damaged_byte_of_the_directory_raises_or_is_harmless(
     tmp_path: Path,
 ) -> None:
     d = exact.bisimulation(worlds.load("pessimism"))
@@ -249,7 +248,7 @@ def test_every_way_of_damaging_a_byte_of_the_directory_is_refused_or_harmless(
     assert refused > 5
 
 
-def test_coverage_is_saved_with_the_table(tmp_path: Path) -> None:
+def test_coverage_is_saved_with_the_distance(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     for d in (
         corridor_half_seen(),
@@ -296,8 +295,8 @@ def test_files_without_coverage_have_none(tmp_path: Path) -> None:
         ({"known": None}, {}, "it has no 'known'"),
         ({"determined": None}, {}, "it has no 'determined'"),
         ({}, None, "it has no 'coverage'"),
-        ({}, {"met": None}, "met is None"),
-        ({}, {"met": 13}, "met is 13 and must be at most pairs"),
+        ({}, {"num_paired": None}, "num_paired is None"),
+        ({}, {"num_paired": 13}, "num_paired is 13 and must be at most"),
         ({}, {"rounding": -1.0}, "rounding is -1.0"),
         ({}, {"error": "much"}, "must be a number"),
         ({"known": np.ones((4, 2))}, {}, "known is float64"),
@@ -306,7 +305,7 @@ def test_files_without_coverage_have_none(tmp_path: Path) -> None:
         ({"determined": np.zeros((4, 4), bool)}, {}, "must be True"),
     ],
 )
-def test_damaged_coverage_is_refused(
+def test_damaged_coverage_raises(
     tmp_path: Path, arrays: dict[str, Any], numbers: dict[str, Any] | None, complaint: str
 ) -> None:
     path = tmp_path / "d.npz"
@@ -324,3 +323,54 @@ def test_damaged_coverage_is_refused(
         InputError, match=rf"d\.npz is no distance file of bisimetric \(.*{complaint}"
     ):
         Distance.load(path)
+
+
+def test_a_distance_is_a_state_distance(rooms: Distance) -> None:
+    assert isinstance(rooms, StateDistance)
+    assert rooms.names == rooms.mdp.names
+    assert rooms.to_distance() is rooms
+
+
+def test_a_table_has_the_chosen_rows_and_columns(rooms: Distance) -> None:
+    assert np.array_equal(rooms.table(), rooms.values)
+    assert np.array_equal(rooms.table([2, 0]), rooms.values[np.ix_([2, 0], [2, 0])])
+    name = rooms.mdp.state_name(3)
+    assert np.array_equal(rooms.table([name], [1, 2]), rooms.values[[3]][:, [1, 2]])
+    with pytest.raises(InputError, match="others must be a sequence"):
+        rooms.table([0], 1)
+
+
+def test_the_nearest_states_have_names(rooms: Distance) -> None:
+    by_id = rooms.nearest(3, 2)
+    assert rooms.nearest(3, 2, names=True) == [(rooms.mdp.state_name(t), d) for t, d in by_id]
+
+
+def test_a_distance_is_an_array(rooms: Distance) -> None:
+    view = np.asarray(rooms)
+    assert np.shares_memory(view, rooms.values)
+    assert not view.flags.writeable
+    assert np.asarray(rooms, np.float32).dtype == np.float32
+    copy = np.array(rooms)
+    assert copy.flags.writeable
+    assert not np.shares_memory(copy, rooms.values)
+    with pytest.raises(ValueError, match="copy"):
+        np.array(rooms, np.float32, copy=False)
+
+
+def test_a_frame_is_labelled_by_states(rooms: Distance, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    frame = rooms.to_frame()
+    assert tuple(frame.index) == tuple(frame.columns) == rooms.names
+    assert np.array_equal(frame.to_numpy(), rooms.values)
+    unnamed = Distance(np.zeros((1, 1)), 0.0, "lax", MDP.deterministic([[0]], [[0]], discount=0))
+    assert list(unnamed.to_frame().index) == [0]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        rooms.to_frame()
+
+
+def test_the_error_of_an_empirical_model_says_so(rooms: Distance) -> None:
+    empirical = dataclasses.replace(rooms, metadata={"model": "empirical"})
+    assert "of the empirical model)" in repr(empirical)
+    assert "for the empirical model" in str(empirical.explain(0, 1))
+    assert "empirical" not in repr(rooms) + str(rooms.explain(0, 1))

@@ -44,22 +44,22 @@ def extreme_mdps(draw: st.DrawFn, max_states: int = 4, max_actions: int = 3) -> 
 
 
 def solve(distance: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """The distance, or what was reached where the tolerance was not."""
+    """Return the distance, or the partial one where `tol` was not proven."""
     try:
         return distance(*given, **options)
     except NotConverged as failed:
         return failed.partial
 
 
-def holds(d: Distance, truth: list[list[Fraction]]) -> bool:
-    """Whether no entry is farther from the truth than `error` says."""
-    return math.isinf(d.error) or largest_error(d.values, truth) <= Fraction(d.error)
+def holds(d: Distance, reference: list[list[Fraction]]) -> bool:
+    """Return whether every entry is within `error` of the reference."""
+    return math.isinf(d.error) or largest_error(d.values, reference) <= Fraction(d.error)
 
 
-def in_large_style(mdp: MDP, **options: Any) -> Distance:
-    """`exact.bisimulation` by sweep, leap and push, however small the MDP."""
+def solve_as_large(mdp: MDP, **options: Any) -> Distance:
+    """Return `exact.bisimulation` of the solver for large MDPs, however small this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_solver, "LARGE", 0)
+        patch.setattr(pair_solver, "MAX_SERIAL_STATES", 0)
         d = solve(exact.bisimulation, mdp, **options)
         assert isinstance(d, Distance)
         return d
@@ -71,28 +71,28 @@ def in_large_style(mdp: MDP, **options: Any) -> Distance:
 @quick
 @given(extreme_mdps(), TOLERANCES)
 def test_bisimulation_ends_after_few_rounds(mdp: MDP, tol: float) -> None:
-    truth = solve_deterministic(mdp, "bisimulation")
+    reference = solve_deterministic(mdp, "bisimulation")
     d = solve(exact.bisimulation, mdp, tol=tol)
     # One action is solved by doubling: 59 times where the discount is almost 1.
-    assert d.made["rounds"] <= (20 if mdp.num_actions > 1 else 60)
-    assert holds(d, truth)
-    large = in_large_style(mdp, tol=tol)
+    assert d.metadata["rounds"] <= (20 if mdp.num_actions > 1 else 60)
+    assert holds(d, reference)
+    large = solve_as_large(mdp, tol=tol)
     assert large.metadata.get("sweeps", 0) <= 40
-    assert holds(large, truth)
+    assert holds(large, reference)
 
 
 @quick
 @given(extreme_mdps(), TOLERANCES)
 def test_lax_ends_after_few_sweeps(mdp: MDP, tol: float) -> None:
-    truth = solve_deterministic(mdp, "lax")
+    reference = solve_deterministic(mdp, "lax")
     d = solve(exact.lax, mdp, tol=tol)
-    assert d.made["sweeps"] <= 1024
-    assert holds(d, truth)
+    assert d.metadata["sweeps"] <= 1024
+    assert holds(d, reference)
     pairs = [(s, t) for s in range(mdp.num_states) for t in range(s)]
     if pairs:
-        answer = solve(exact.lax, mdp, pairs=pairs, tol=tol)
-        assert answer.made.get("sweeps", 0) <= 2048
-        lines = [[truth[s][t] for s, t in pairs]]
+        answer = solve(exact.query, mdp, pairs, kind="lax", tol=tol)
+        assert answer.metadata.get("sweeps", 0) <= 2048
+        lines = [[reference[s][t] for s, t in pairs]]
         assert math.isinf(answer.error) or (
             largest_error([answer.values], lines) <= Fraction(float(answer.error))
         )
@@ -104,7 +104,7 @@ def test_on_policy_ends_after_few_rounds(mdp: MDP, tol: float, data: st.DataObje
     actions = st.integers(0, mdp.num_actions - 1)
     policy = data.draw(st.lists(actions, min_size=mdp.num_states, max_size=mdp.num_states))
     d = solve(exact.on_policy, mdp, policy, tol=tol)
-    assert d.made["rounds"] <= 60
+    assert d.metadata["rounds"] <= 60
     assert holds(d, solve_deterministic(mdp.apply_policy(policy), "bisimulation"))
 
 
@@ -114,7 +114,7 @@ def test_a_cycle_through_all_pairs_is_found(discount: float) -> None:
     mdp = MDP.deterministic([[0, 0], [1, 1]], [[1.0, 0.0], [0.0, 0.0]], discount=discount)
     for d in (
         solve(exact.bisimulation, mdp, tol=1e3),
-        in_large_style(mdp, tol=1e3),
+        solve_as_large(mdp, tol=1e3),
         solve(exact.lax, mdp, tol=1e3),
     ):
         assert max(d.metadata.get("rounds", 0), d.metadata.get("sweeps", 0)) <= 16
@@ -129,7 +129,7 @@ def test_a_cycle_through_all_pairs_of_three_states_is_found() -> None:
     mdp = MDP.deterministic(successor, [[0.0, 1.0], [1.0, 3.0], [3.0, 0.0]], discount=1 - 1e-8)
     assert exact.bisimulation(mdp, tol=1e3).metadata["rounds"] <= 4
     assert exact.lax(mdp, tol=1e3).metadata["sweeps"] <= 16
-    assert in_large_style(mdp, tol=1e3).metadata["sweeps"] <= 8
+    assert solve_as_large(mdp, tol=1e3).metadata["sweeps"] <= 8
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_lax_converges_where_newton_steps_go_astray(
 ) -> None:
     mdp = MDP.deterministic(successor, reward, discount=discount)
     d = solve(exact.lax, mdp)
-    assert d.made["sweeps"] <= 64
+    assert d.metadata["sweeps"] <= 64
     assert d.error <= max(1e-6, 64 * 2.0**-53 * mdp.diameter_bound / (1 - discount))
     assert holds(d, solve_deterministic(mdp, "lax"))
 
@@ -162,7 +162,7 @@ def test_a_long_cycle_ends_although_rounding_brings_policies_back() -> None:
     reward = np.random.default_rng(0).random((states, 2))
     mdp = MDP.deterministic(successor, reward, discount=1 - 1e-10)
     d = solve(exact.bisimulation, mdp)
-    assert d.made["rounds"] <= pair_solver.MAX_ROUNDS
+    assert d.metadata["rounds"] <= pair_solver.MAX_ROUNDS
     # Once round the cycle, a rounding per step adds up, and is amplified by 1 / (1 - discount).
     assert d.error <= states * 2.0**-53 * mdp.diameter_bound / (1 - mdp.discount)
 
@@ -181,10 +181,10 @@ def test_value_iteration_alone_ends_with_a_valid_error(
     discount: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mdp = worlds.load("random", states=5, discount=discount)
-    workspace = pair_solver._Workspace
-    monkeypatch.setattr(workspace, "leap_from_steepest", lambda self: None)
-    monkeypatch.setattr(workspace, "leap", lambda self, starts, before: before)
-    d = in_large_style(mdp)
+    iteration = pair_solver._PolicyIteration
+    monkeypatch.setattr(iteration, "evaluate_steepest_cycles", lambda self: None)
+    monkeypatch.setattr(iteration, "evaluate_cycles", lambda self, starts, length: length)
+    d = solve_as_large(mdp)
     assert 128 < d.metadata["sweeps"] <= 512
     assert d.error > 1e-6
     assert holds(d, solve_deterministic(mdp, "bisimulation"))
@@ -200,7 +200,7 @@ def extreme_chains(draw: st.DrawFn) -> MDP:
     counts = np.array(draw(st.lists(weights, min_size=states, max_size=states)), float)
     P = (counts / counts.sum(axis=1, keepdims=True))[:, None]
     R = np.array(draw(st.lists(REWARDS, min_size=states, max_size=states)))[:, None]
-    return MDP.from_matrices(P, R, discount=draw(st.sampled_from(DISCOUNTS)))
+    return MDP(P, R, discount=draw(st.sampled_from(DISCOUNTS)))
 
 
 DTYPES = ["float64", "float32"]
@@ -210,8 +210,8 @@ DTYPES = ["float64", "float32"]
 @given(extreme_chains(), TOLERANCES, st.sampled_from(DTYPES))
 def test_mico_ends_after_few_sweeps(mdp: MDP, tol: float, dtype: str) -> None:
     d = solve(exact.mico, mdp, tol=tol, dtype=dtype)
-    assert d.made["doublings"] <= 64
-    assert d.made["sweeps"] <= 512
+    assert d.metadata["doublings"] <= 64
+    assert d.metadata["sweeps"] <= 512
     assert holds(d, solve_mico(mdp))
 
 
@@ -219,9 +219,9 @@ def test_mico_ends_after_few_sweeps(mdp: MDP, tol: float, dtype: str) -> None:
 def test_mico_of_a_periodic_chain_at_the_largest_discount(dtype: str) -> None:
     # Nothing mixes here, so that sweeps gain one factor of the discount each.
     P = np.roll(np.eye(3), 1, axis=1)[:, None]
-    mdp = MDP.from_matrices(P, [[0.02], [0.26], [0.48]], discount=ALMOST_ONE)
+    mdp = MDP(P, [[0.02], [0.26], [0.48]], discount=ALMOST_ONE)
     d = solve(exact.mico, mdp, dtype=dtype)
-    assert d.made["sweeps"] <= 512
+    assert d.metadata["sweeps"] <= 512
     assert holds(d, solve_mico(mdp))
 
 
@@ -229,7 +229,7 @@ def test_mico_of_a_periodic_chain_at_the_largest_discount(dtype: str) -> None:
 
 
 @given(*[st.floats(0.0, allow_nan=False)] * 3)
-def test_digits_of_any_numbers_are_a_share(residual: float, small: float, largest: float) -> None:
+def test_convergence_fraction_is_a_fraction(residual: float, small: float, largest: float) -> None:
     assert 0.0 <= convergence_fraction(residual, small, largest) <= 1.0
 
 
@@ -251,8 +251,8 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         return [d.values.tobytes() for d in found]
 
     alone = tables()
-    for kernels in (table_kernels, pair_kernels):
-        monkeypatch.setattr(kernels, "ENOUGH", 1)
+    monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
+    monkeypatch.setattr(pair_kernels, "MIN_PARALLEL_PREDECESSORS", 1)
     took_part = set()
 
     def three() -> int:
@@ -276,20 +276,20 @@ def test_small_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
     exact.mico(worlds.load("random", states=60, actions=1, successors=2))
 
 
-def test_parts_that_no_other_thread_begins_are_done_by_the_caller(
+def test_chunks_that_no_other_thread_starts_run_in_the_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
-    began, release = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     class Busy(_threads._ParallelLoop[None]):
         def join(self) -> None:
-            began.set()
+            started.set()
             release.wait()
 
     _threads._start_workers(1).put(Busy(lambda low, high: None, [0, 1]))
     try:
-        assert began.wait(10)
+        assert started.wait(10)
         parts = map_chunks(lambda low, high: list(range(low, high)), 100, min_parallel_size=1)
     finally:
         release.set()
@@ -297,16 +297,16 @@ def test_parts_that_no_other_thread_begins_are_done_by_the_caller(
 
 
 @pytest.mark.parametrize("where", ["caller", "helper"])
-def test_an_error_in_a_part_is_raised(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_chunk_is_raised(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
-    caller, other_began = threading.current_thread(), threading.Event()
+    caller, other_started = threading.current_thread(), threading.Event()
     running = []
 
     def work(low: int, high: int) -> None:
         mine = threading.current_thread() is caller
         if mine:
-            assert other_began.wait(10)
-        other_began.set()
+            assert other_started.wait(10)
+        other_started.set()
         if mine == (where == "caller"):
             raise ArithmeticError(where)
         running.append(low)

@@ -14,12 +14,12 @@ from bisimetric import MDP, Distance, InputError, NotConverged, exact, planning,
 from bisimetric._rounding import UNIT
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 from tests.oracles import (
-    bisimulation_by_programme,
-    bisimulation_everywhere,
-    bisimulation_once,
-    lax_everywhere,
-    lax_fixed_point,
-    lax_once,
+    apply_bisimulation_operator,
+    apply_bisimulation_operator_vectorised,
+    apply_lax_operator,
+    apply_lax_operator_vectorised,
+    solve_bisimulation_by_linear_programme,
+    solve_lax_fixed_point,
 )
 from tests.strategies import deterministic_mdps
 
@@ -27,14 +27,14 @@ pair_solver = importlib.import_module("bisimetric.exact.deterministic.policy_ite
 quick = settings(deadline=None, max_examples=60)
 
 
-def random_policy(mdp: MDP, key: int) -> np.ndarray:
-    return np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
+def random_policy(mdp: MDP, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(mdp.num_actions, size=mdp.num_states)
 
 
-def in_large_style(mdp: MDP, **options: Any) -> Distance:
-    """`exact.bisimulation` by sweep, leap and push, however small the MDP."""
+def solve_as_large(mdp: MDP, **options: Any) -> Distance:
+    """Return `exact.bisimulation` of the solver for large MDPs, however small this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_solver, "LARGE", 0)
+        patch.setattr(pair_solver, "MAX_SERIAL_STATES", 0)
         d = exact.bisimulation(mdp, **options)
         assert isinstance(d, Distance)
         return d
@@ -47,9 +47,9 @@ def in_large_style(mdp: MDP, **options: Any) -> Distance:
 @quick
 @given(deterministic_mdps())
 def test_bisimulation_solves_the_linear_programme(mdp: MDP) -> None:
-    truth, slack = bisimulation_by_programme(mdp)
+    truth, slack = solve_bisimulation_by_linear_programme(mdp)
     assert slack <= 1e-7 * max(1.0, truth.max())
-    for d in (exact.bisimulation(mdp), in_large_style(mdp)):
+    for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
 
 
@@ -64,7 +64,7 @@ def test_states_that_lack_actions_are_far_from_those_that_have_them(mdp: MDP) ->
         worth = gaps + mdp.discount * truth[ahead[:, None], ahead[None]]
         most = np.where(mdp.action_mask[:, None], worth, 0.0).max(axis=2)
         truth = np.where(differ, mdp.diameter_bound, most)
-    for d in (exact.bisimulation(mdp), in_large_style(mdp), in_large_style(mdp, dtype="float32")):
+    for d in (exact.bisimulation(mdp), solve_as_large(mdp), solve_as_large(mdp, dtype="float32")):
         np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + 1e-12)
         assert d.metadata["method"] != "policy iteration over couplings"
         if mdp.discount > 0:
@@ -91,9 +91,9 @@ def test_a_state_that_lacks_actions_answers_with_those_that_it_has(mdp: MDP) -> 
 
 @quick
 @given(deterministic_mdps())
-def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
-    for d in (exact.bisimulation(mdp), in_large_style(mdp)):
-        residual = np.abs(bisimulation_once(mdp, d.values) - d.values).max()
+def test_bisimulation_satisfies_its_equation(mdp: MDP) -> None:
+    for d in (exact.bisimulation(mdp), solve_as_large(mdp)):
+        residual = np.abs(apply_bisimulation_operator(mdp, d.values) - d.values).max()
         assert residual <= d.error * (1 + mdp.discount)
         assert d.error <= 1e-6
 
@@ -102,20 +102,22 @@ def test_bisimulation_put_back_into_its_equation(mdp: MDP) -> None:
 @given(deterministic_mdps(max_actions=3))
 def test_lax_solves_the_slow_iteration(mdp: MDP) -> None:
     d = exact.lax(mdp)
-    np.testing.assert_allclose(d.values, lax_fixed_point(mdp), rtol=0, atol=d.error + 1e-9)
-    assert np.abs(lax_once(mdp, d.values) - d.values).max() <= d.error * (1 + mdp.discount)
+    np.testing.assert_allclose(d.values, solve_lax_fixed_point(mdp), rtol=0, atol=d.error + 1e-9)
+    assert np.abs(apply_lax_operator(mdp, d.values) - d.values).max() <= d.error * (
+        1 + mdp.discount
+    )
     assert d.error <= 1e-6
 
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, key: int) -> None:
-    policy = random_policy(mdp, key)
+def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, seed: int) -> None:
+    policy = random_policy(mdp, seed)
     d = exact.on_policy(mdp, policy)
-    truth, slack = bisimulation_by_programme(mdp.apply_policy(policy))
+    truth, slack = solve_bisimulation_by_linear_programme(mdp.apply_policy(policy))
     np.testing.assert_allclose(d.values, truth, rtol=0, atol=d.error + slack)
     assert (
-        np.abs(bisimulation_once(mdp.apply_policy(policy), d.values) - d.values).max()
+        np.abs(apply_bisimulation_operator(mdp.apply_policy(policy), d.values) - d.values).max()
         <= 2 * d.error
     )
 
@@ -123,25 +125,25 @@ def test_on_policy_is_the_bisimulation_of_the_chain(mdp: MDP, key: int) -> None:
 @pytest.mark.parametrize(
     ("world", "options"),
     [
-        ("random", {"states": 300, "key": 3}),
+        ("random", {"states": 300, "seed": 3}),
         ("random", {"states": 300, "actions": 1}),
         ("open-grid", {"rows": 16, "columns": 17}),
         ("mirrored-rooms", {}),
     ],
 )
 @pytest.mark.parametrize("discount", [0.0, 0.5, 0.99, 0.999])
-def test_larger_worlds_put_back_into_their_equations(
+def test_larger_mdps_satisfy_their_equations(
     world: str, options: dict[str, int], discount: float
 ) -> None:
     mdp = worlds.load(world, discount=discount, **options)
-    tilde = in_large_style(mdp)
+    tilde = solve_as_large(mdp)
     assert tilde.error <= 1e-6
-    image = bisimulation_everywhere(mdp, tilde.values)
+    image = apply_bisimulation_operator_vectorised(mdp, tilde.values)
     assert np.abs(image - tilde.values).max() <= tilde.error * (1 + discount)
     lax = exact.lax(mdp)
     assert lax.error <= 1e-6
     if mdp.num_states < 290:
-        image = lax_everywhere(mdp, lax.values)
+        image = apply_lax_operator_vectorised(mdp, lax.values)
         assert np.abs(image - lax.values).max() <= lax.error * (1 + discount)
     slack = tilde.error + lax.error
     assert (lax.values <= tilde.values + slack).all()
@@ -150,7 +152,7 @@ def test_larger_worlds_put_back_into_their_equations(
     assert (gap <= lax.values + lax.error + 2 * V.error).all()
 
 
-def shaped_worlds() -> dict[str, MDP]:
+def make_shaped_worlds() -> dict[str, MDP]:
     """Worlds on whose shape one or the other move of the solver works badly."""
     rng = np.random.default_rng(0)
     size = 300
@@ -174,12 +176,12 @@ def shaped_worlds() -> dict[str, MDP]:
     return {name: MDP.deterministic(n, R, discount=0.98) for name, (n, R) in shapes.items()}
 
 
-@pytest.mark.parametrize("shape", list(shaped_worlds()))
+@pytest.mark.parametrize("shape", list(make_shaped_worlds()))
 def test_worlds_of_awkward_shape(shape: str) -> None:
-    mdp = shaped_worlds()[shape]
-    d = in_large_style(mdp)
+    mdp = make_shaped_worlds()[shape]
+    d = solve_as_large(mdp)
     assert d.error <= 1e-6
-    image = bisimulation_everywhere(mdp, d.values)
+    image = apply_bisimulation_operator_vectorised(mdp, d.values)
     assert np.abs(image - d.values).max() <= d.error * (1 + mdp.discount)
     assert d.metadata.get("sweeps", 0) <= 60
 
@@ -188,7 +190,7 @@ def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
     n = np.random.default_rng(5).integers(150, size=(150, 3))
     R = np.random.default_rng(6).choice([0.0, 1.0], size=(150, 3))
     mdp = MDP.deterministic(n, R, discount=0.995)
-    small, large = exact.bisimulation(mdp), in_large_style(mdp)
+    small, large = exact.bisimulation(mdp), solve_as_large(mdp)
     assert small.metadata["method"] != large.metadata["method"]
     assert np.abs(small.values - large.values).max() <= small.error + large.error
 
@@ -198,8 +200,8 @@ def test_the_two_solvers_agree_on_a_world_with_many_cycles() -> None:
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_every_distance_is_a_pseudometric(mdp: MDP, key: int) -> None:
-    policy = random_policy(mdp, key)
+def test_every_distance_is_a_pseudometric(mdp: MDP, seed: int) -> None:
+    policy = random_policy(mdp, seed)
     for d in (exact.bisimulation(mdp), exact.lax(mdp), exact.on_policy(mdp, policy)):
         assert (d.values >= 0).all()
         assert (d.values == d.values.T).all()
@@ -210,13 +212,13 @@ def test_every_distance_is_a_pseudometric(mdp: MDP, key: int) -> None:
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 9))
-def test_distances_bound_values(mdp: MDP, key: int) -> None:
+def test_distances_bound_values(mdp: MDP, seed: int) -> None:
     tilde, lax = exact.bisimulation(mdp), exact.lax(mdp)
     V = planning.optimal_values(mdp)
     gap = np.abs(V.values[:, None] - V.values[None, :])
     assert (gap <= lax.values + lax.error + 2 * V.error).all()
     assert (lax.values <= tilde.values + lax.error + tilde.error).all()
-    policy = random_policy(mdp, key)
+    policy = random_policy(mdp, seed)
     on_policy, V = exact.on_policy(mdp, policy), planning.policy_values(mdp, policy)
     gap = np.abs(V.values[:, None] - V.values[None, :])
     assert (gap <= on_policy.values + on_policy.error + 2 * V.error).all()
@@ -224,11 +226,11 @@ def test_distances_bound_values(mdp: MDP, key: int) -> None:
 
 @quick
 @given(deterministic_mdps(discounts=[0.3, 0.9, 0.99]), st.integers(0, 9))
-def test_zero_set_is_the_relation(mdp: MDP, key: int) -> None:
-    policy = random_policy(mdp, key)
+def test_zero_set_is_the_relation(mdp: MDP, seed: int) -> None:
+    policy = random_policy(mdp, seed)
     for d, labels in (
         (exact.bisimulation(mdp), relation.bisimulation(mdp)),
-        (in_large_style(mdp), relation.bisimulation(mdp)),
+        (solve_as_large(mdp), relation.bisimulation(mdp)),
         (exact.lax(mdp), relation.lax(mdp)),
         (exact.on_policy(mdp, policy), relation.on_policy(mdp, policy)),
     ):
@@ -316,14 +318,14 @@ def test_tol_below_rounding_raises_with_the_true_bound() -> None:
 @pytest.mark.parametrize("tol", [1e-2, 1e-6, 1e-9])
 def test_tol_bounds_the_true_error(tol: float) -> None:
     mdp = worlds.load("random", states=300, discount=0.95)
-    best = in_large_style(mdp, tol=1e-10)
-    d = in_large_style(mdp, tol=tol)
+    best = solve_as_large(mdp, tol=1e-10)
+    d = solve_as_large(mdp, tol=tol)
     assert d.error <= tol
     assert np.abs(d.values - best.values).max() <= d.error + best.error
 
 
-def test_quotient_is_solved_and_copied_out() -> None:
-    small = worlds.load("random", states=40, key=2)
+def test_the_quotient_is_solved_and_expanded() -> None:
+    small = worlds.load("random", states=40, seed=2)
     copies = np.random.default_rng(0).integers(40, size=500)
     copies[:40] = np.arange(40)
     n = small.next_state[copies]
@@ -347,7 +349,7 @@ def test_dtype_must_be_a_float() -> None:
         exact.lax(worlds.load("pessimism"), dtype="int32")
 
 
-def test_distances_too_large_for_their_numbers_are_refused() -> None:
+def test_distances_beyond_the_dtype_raise() -> None:
     mdp = MDP.deterministic([[0], [1]], [[0.0], [1e37]], discount=0.99)
     assert exact.bisimulation(mdp, tol=1e30).values.max() == pytest.approx(1e39)
     for distance in (exact.bisimulation, exact.on_policy, exact.lax):
@@ -355,7 +357,7 @@ def test_distances_too_large_for_their_numbers_are_refused() -> None:
             distance(mdp, dtype="float32")
 
 
-def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
+def test_a_matrix_too_large_raises_before_it_is_allocated() -> None:
     states = 2_000_000
     n = np.zeros((states, 1), dtype=int)
     mdp = MDP.deterministic(n, np.zeros((states, 1)), discount=0.9)
@@ -363,14 +365,14 @@ def test_a_table_too_large_is_refused_before_it_is_allocated() -> None:
         exact.bisimulation(mdp)
 
 
-def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     lax_solver = importlib.import_module("bisimetric.exact.deterministic.lax_solver")
 
-    def astray(d: np.ndarray, *_: object) -> None:
+    def diverge(d: np.ndarray, *_: object) -> None:
         d[:] = 1e9
         np.fill_diagonal(d, 0)
 
-    monkeypatch.setattr(lax_solver.paths, "evaluate", astray)
+    monkeypatch.setattr(lax_solver.pair_kernels, "evaluate_policy", diverge)
     mdp = worlds.load("random", states=12, discount=0.9)
     problem = DeterministicProblem(
         np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
@@ -379,9 +381,9 @@ def test_leaps_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatc
         1e-10,
         np.dtype(np.float64),
     )
-    table = lax_solver.solve(problem)
-    assert table.how["leaps"] > 1
-    np.testing.assert_allclose(table.values, lax_fixed_point(mdp), rtol=0, atol=1e-8)
+    solution = lax_solver.solve(problem)
+    assert solution.details["evaluations"] > 1
+    np.testing.assert_allclose(solution.values, solve_lax_fixed_point(mdp), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])

@@ -1,4 +1,4 @@
-"""Tables on a GPU, with the real kernels: compiled for the processor, which plays a small one."""
+"""Distances on a GPU, with the real kernels compiled for the CPU, which emulates a small one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bisimetric.exact._request import SolverResult, bound_error
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import bisimulation, cuda, on_policy, workspace
 from bisimetric.mdp import MDP
-from tests.cuda_here import COMPILER, Device
+from tests.cuda_here import COMPILER, EmulatedDevice
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
 
@@ -26,16 +26,16 @@ def problem(
     dtype: str = "float64",
     *,
     discount: float = 0.9,
-    least: float = 1e-9,
+    tolerance: float = 1e-9,
     seed: int = 0,
 ) -> DeterministicProblem:
     rng = np.random.default_rng(seed)
     successor = rng.integers(0, states, (actions, states)).astype(np.uint32)
     reward = rng.integers(0, 8, (actions, states)) / 4
-    return DeterministicProblem(successor, reward, discount, least, np.dtype(dtype))
+    return DeterministicProblem(successor, reward, discount, tolerance, np.dtype(dtype))
 
 
-def truth(p: DeterministicProblem) -> NDArray[np.float64]:
+def solve_reference(p: DeterministicProblem) -> NDArray[np.float64]:
     """Plain value iteration, until nothing changes."""
     d = np.zeros((p.num_states, p.num_states))
     while True:
@@ -52,10 +52,10 @@ def truth(p: DeterministicProblem) -> NDArray[np.float64]:
 
 
 def off(found: SolverResult, p: DeterministicProblem) -> float:
-    """How far off a table is; that must be within its proven error."""
-    true = truth(p)
+    """Return the true error, which must be within the proven one."""
+    true = solve_reference(p)
     error = float(abs(found.values - true).max())
-    # Classes are apart by at least the smallest number, also where problems have alike states.
+    # Distinct rows are at least the smallest normal number apart, even if states are bisimilar.
     assert error <= bound_error(found.residual, found.largest, p.discount) + 1e-13
     np.testing.assert_array_equal(found.values, found.values.T)
     assert not found.values.diagonal().any()
@@ -63,66 +63,69 @@ def off(found: SolverResult, p: DeterministicProblem) -> float:
     return error
 
 
-@pytest.mark.parametrize("states", [1, 2, 3, 67, 130])
+@pytest.mark.parametrize("states", [1, 2, 3, 67, pytest.param(130, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("actions", [1, 2, 3])
-def test_tables_are_the_fixed_point(states: int, actions: int) -> None:
+def test_the_solution_is_the_fixed_point(states: int, actions: int) -> None:
     p = problem(states, actions, seed=states)
-    assert off(bisimulation.solve(p, Device()), p) <= 1e-7
+    assert off(bisimulation.solve(p, EmulatedDevice()), p) <= 1e-7
 
 
 @pytest.mark.parametrize("actions", [1, 3])
 def test_float32_proves_what_its_roundings_allow(actions: int) -> None:
-    p = problem(65, actions, "float32", least=1e-6)
-    found = bisimulation.solve(p, Device())
+    p = problem(65, actions, "float32", tolerance=1e-6)
+    found = bisimulation.solve(p, EmulatedDevice())
     assert off(found, p) <= 2e-5
     assert bound_error(found.residual, found.largest, p.discount) <= 2e-5
 
 
 def test_a_discount_of_zero_leaves_one_step() -> None:
     p = problem(5, 2, discount=0.0)
-    assert off(bisimulation.solve(p, Device()), p) == 0
+    assert off(bisimulation.solve(p, EmulatedDevice()), p) == 0
 
 
 @pytest.mark.slow
-def test_the_answer_depends_on_neither_the_device_nor_the_way_it_is_split(
+def test_the_result_is_independent_of_the_device_and_the_layout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     p = problem(67, 2)
-    small, large = Device(), Device(shared=4096)
-    large.processors = 8
+    small, large = EmulatedDevice(), EmulatedDevice(shared_bytes=4096)
+    large.num_multiprocessors = 8
     expected = bisimulation.solve(p, small).values
     np.testing.assert_array_equal(bisimulation.solve(p, large).values, expected)
-    # Rows in two parts, and the numbers of states in 32 bits.
-    monkeypatch.setattr(workspace, "REGISTERS", 2)
-    monkeypatch.setattr(workspace, "SHORT", 0)
+    # Rows in two parts, and 32-bit state ids.
+    monkeypatch.setattr(workspace, "PAIR_REGISTERS", 2)
+    monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
     np.testing.assert_array_equal(bisimulation.solve(p, small).values, expected)
     chain = problem(67, 1)
     monkeypatch.undo()
     expected = on_policy.solve(chain, small).values
-    monkeypatch.setattr(workspace, "SHORT", 0)
+    monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
     np.testing.assert_array_equal(on_policy.solve(chain, large).values, expected)
 
 
 @pytest.mark.slow
-def test_policies_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluations_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     p = problem(20, 2)
-    run, true = bisimulation.BisimulationIteration(workspace.GpuWorkspace(Device(), p)), truth(p)
+    run, true = (
+        bisimulation.BisimulationIteration(workspace.GpuWorkspace(EmulatedDevice(), p)),
+        solve_reference(p),
+    )
     for _ in range(2):
         run.sweep()
         run.evaluate_policy()
         assert (run.d[:, :20] <= true * (1 + 1e-12)).all()
         np.testing.assert_array_equal(run.d[:, :20], run.d[:, :20].T)
-    found = bisimulation.solve(p, Device())
-    # Where the memory does not hold the steps of all pairs, sweeps do it alone.
-    monkeypatch.setattr(bisimulation.BisimulationIteration, "has_room", False)
-    alone = bisimulation.solve(p, Device())
+    found = bisimulation.solve(p, EmulatedDevice())
+    # Sweeps alone, where the steps of all pairs do not fit into memory.
+    monkeypatch.setattr(bisimulation.BisimulationIteration, "can_evaluate_policy", False)
+    alone = bisimulation.solve(p, EmulatedDevice())
     assert found.details["sweeps"] < alone.details["sweeps"] / 4
-    assert alone.details["policies"] == 0
+    assert alone.details["evaluations"] == 0
     assert off(alone, p) <= 1e-7
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_steps_to_cycle(seed: int) -> None:
+def test_cycle_depths(seed: int) -> None:
     states = 30
     successor = np.random.default_rng(seed).integers(0, states, states).astype(np.uint32)
     for s, steps in enumerate(on_policy.compute_cycle_depths(successor)):
@@ -139,25 +142,25 @@ def test_a_long_path_and_a_large_cycle() -> None:
     reward = np.random.default_rng(0).random((1, states))
     for successor in (line, ring):
         p = DeterministicProblem(successor, reward, 0.9, 1e-12, np.dtype("float64"))
-        found = on_policy.solve(p, Device())
+        found = on_policy.solve(p, EmulatedDevice())
         assert off(found, p) <= 1e-10
     assert found.details["levels"] == 0
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
-    device = Device()
-    monkeypatch.setattr(cuda, "found", lambda: device)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
+    device = EmulatedDevice()
+    monkeypatch.setattr(cuda, "find_device", lambda: device)
     return device
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_same_answers_as_the_processor() -> None:
+def test_the_same_distances_as_the_cpu() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
     assert abs(here.values - there.values).max() <= here.error + there.error
     assert there.error <= 1e-6
-    assert there.metadata["device"] == "a processor"
+    assert there.metadata["device"] == "emulated"
     mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
     here, there = exact.on_policy(mdp), exact.on_policy(mdp, device="gpu", dtype="float32")
     assert abs(here.values - there.values).max() <= here.error + there.error
@@ -176,17 +179,16 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     ("given", "message"),
     [
         ({"device": "tpu"}, "device is 'tpu' and must be 'cpu' or 'gpu'"),
-        ({"device": "gpu", "samples": 3}, "whole tables; leave samples out, or the device"),
-        ({"device": "gpu", "pairs": [(0, 1)]}, "whole tables; leave pairs out, or the device"),
+        ({"device": "gpu", "samples": 3}, "leave samples out, or the device"),
     ],
 )
-def test_what_a_device_is_not_for(given: dict[str, Any], message: str) -> None:
+def test_unsupported_options_of_a_device(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         exact.bisimulation(worlds.load("pessimism"), **given)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_states_that_lack_actions() -> None:
+def test_missing_actions() -> None:
     mdp = worlds.load("random", states=40, actions=3, discount=0.9)
     has = np.random.default_rng(0).random((40, 3)) < 0.7
     mdp = mdp.replace(available=has | (np.arange(3) == 0))
@@ -196,17 +198,17 @@ def test_states_that_lack_actions() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_mdps_that_the_gpu_does_not_take() -> None:
-    branching = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
-    with pytest.raises(InputError, match=r"states of this MDP branch.* leave device out"):
-        exact.bisimulation(branching, device="gpu")
-    with pytest.raises(InputError, match=r"exact.on_policy: states of this MDP branch"):
-        exact.on_policy(branching, device="gpu")
+def test_stochastic_mdps_are_not_supported() -> None:
+    stochastic = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    with pytest.raises(InputError, match=r"several successors.* leave device out"):
+        exact.bisimulation(stochastic, device="gpu")
+    with pytest.raises(InputError, match=r"exact.on_policy: .*several successors"):
+        exact.on_policy(stochastic, device="gpu")
 
 
-def test_a_table_that_does_not_fit(gpu: Device) -> None:
-    gpu.free = 1000.0
-    with pytest.raises(InsufficientMemory, match=r"3 states need on a processor .*exact.sharded"):
+def test_insufficient_memory(gpu: EmulatedDevice) -> None:
+    gpu.free_bytes = 1000.0
+    with pytest.raises(InsufficientMemory, match=r"3 states need on emulated .*exact.sharded"):
         exact.bisimulation(worlds.load("pessimism"), device="gpu")
 
 

@@ -18,11 +18,11 @@ LOOSE = 1e-5
 """Float64 proves 1e-5 also at a discount of 0.999 and rewards up to 10."""
 
 
-def a_policy(mdp: MDP, key: int) -> NDArray[Any]:
-    """Actions for an even key; else probabilities, some of them 0."""
-    rng = np.random.default_rng(key)
+def make_policy(mdp: MDP, seed: int) -> NDArray[Any]:
+    """Return actions for an even seed; else probabilities, some of them 0."""
+    rng = np.random.default_rng(seed)
     allowed = np.ones(mdp.R.shape) if mdp.available is None else mdp.available * 1.0
-    if key % 2 == 0:
+    if seed % 2 == 0:
         return np.asarray((rng.random(mdp.R.shape) * allowed).argmax(axis=1))
     weights = allowed * rng.choice([0.0, 1.0, 2.0], size=mdp.R.shape) + 1e-9 * allowed
     weights[weights < 1e-6] = 0
@@ -60,8 +60,8 @@ def once(mdp: MDP, policy: NDArray[Any], U: NDArray[Any]) -> NDArray[Any]:
 
 @settings(deadline=None, max_examples=150)
 @given(stochastic_mdps(available=True), KEYS)
-def test_equals_the_linear_solve(mdp: MDP, key: int) -> None:
-    policy = a_policy(mdp, key)
+def test_equals_the_linear_solve(mdp: MDP, seed: int) -> None:
+    policy = make_policy(mdp, seed)
     d = exact.mico(mdp, policy, tol=LOOSE)
     assert (d.kind, d.error <= LOOSE) == ("mico", True)
     np.testing.assert_allclose(
@@ -71,8 +71,8 @@ def test_equals_the_linear_solve(mdp: MDP, key: int) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(stochastic_mdps(), KEYS)
-def test_solves_its_equation(mdp: MDP, key: int) -> None:
-    policy = a_policy(mdp, key)
+def test_solves_its_equation(mdp: MDP, seed: int) -> None:
+    policy = make_policy(mdp, seed)
     d = exact.mico(mdp, policy, tol=LOOSE)
     residual = np.abs(once(mdp, policy, d.values) - d.values).max()
     assert residual <= d.error * (1 + mdp.discount) + 1e-12 * d.values.max()
@@ -80,8 +80,8 @@ def test_solves_its_equation(mdp: MDP, key: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(stochastic_mdps(), KEYS)
-def test_bounds_the_values_and_is_symmetric(mdp: MDP, key: int) -> None:
-    policy = a_policy(mdp, key)
+def test_bounds_the_values_and_is_symmetric(mdp: MDP, seed: int) -> None:
+    policy = make_policy(mdp, seed)
     d = exact.mico(mdp, policy, tol=LOOSE)
     V = planning.policy_values(mdp, policy, tol=LOOSE)
     gaps = np.abs(V.values[:, None] - V.values)
@@ -100,8 +100,8 @@ def meets_a_gap(P: NDArray[Any], R: NDArray[Any]) -> NDArray[np.bool_]:
 
 @settings(deadline=None, max_examples=100)
 @given(stochastic_mdps(discounts=[0.5, 0.9, 0.99]), KEYS)
-def test_is_zero_where_no_gap_is_ever_met(mdp: MDP, key: int) -> None:
-    policy = a_policy(mdp, key)
+def test_is_zero_without_reward_gaps(mdp: MDP, seed: int) -> None:
+    policy = make_policy(mdp, seed)
     P, R = chain_of(mdp, policy)
     d = exact.mico(mdp, policy, tol=LOOSE)
     met = meets_a_gap(P, R)
@@ -112,8 +112,8 @@ def test_is_zero_where_no_gap_is_ever_met(mdp: MDP, key: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(deterministic_mdps(), KEYS)
-def test_is_the_on_policy_metric_of_a_deterministic_chain(mdp: MDP, key: int) -> None:
-    policy = a_policy(mdp, 2 * key)
+def test_is_the_on_policy_metric_of_a_deterministic_chain(mdp: MDP, seed: int) -> None:
+    policy = make_policy(mdp, 2 * seed)
     d, metric = exact.mico(mdp, policy, tol=LOOSE), exact.on_policy(mdp, policy, tol=LOOSE)
     np.testing.assert_allclose(d.values, metric.values, atol=d.error + metric.error, rtol=0)
     assert not np.diagonal(d.values).any()
@@ -121,15 +121,15 @@ def test_is_the_on_policy_metric_of_a_deterministic_chain(mdp: MDP, key: int) ->
 
 @settings(deadline=None, max_examples=60)
 @given(stochastic_mdps(), KEYS)
-def test_is_at_least_the_on_policy_metric(mdp: MDP, key: int) -> None:
-    policy = a_policy(mdp, key)
+def test_is_at_least_the_on_policy_metric(mdp: MDP, seed: int) -> None:
+    policy = make_policy(mdp, seed)
     d, metric = exact.mico(mdp, policy, tol=LOOSE), exact.on_policy(mdp, policy, tol=LOOSE)
     assert (metric.values <= d.values + d.error + metric.error).all()
 
 
-def test_probabilities_are_understood_as_divided_by_their_sum() -> None:
+def test_probabilities_are_divided_by_their_sum() -> None:
     P = np.array([[[0.5, 0.5 + 9e-9]], [[0.3, 0.7 - 9e-9]]])
-    mdp = MDP.from_matrices(P, [[0.0], [1.0]], discount=0.999)
+    mdp = MDP(P, [[0.0], [1.0]], discount=0.999)
     d = exact.mico(mdp, tol=1e-8)
     expected = by_linear_solve(mdp, np.zeros(2, dtype=int))
     np.testing.assert_allclose(d.values, expected, rtol=0, atol=d.error)
@@ -154,7 +154,7 @@ def test_larger_chains_of_every_shape(shape: str, discount: float) -> None:
         P[i, np.minimum(i + 1, states - 1)] += 0.9
     else:
         P[i, (i + 1) % states] = 1
-    mdp = MDP.from_matrices(P[:, None], rng.normal(size=(states, 1)), discount=discount)
+    mdp = MDP(P[:, None], rng.normal(size=(states, 1)), discount=discount)
     d = exact.mico(mdp)
     expected = by_linear_solve(mdp, np.zeros(states, dtype=int))
     np.testing.assert_allclose(d.values, expected, rtol=0, atol=d.error + 1e-9)
@@ -166,7 +166,7 @@ def test_larger_chains_of_every_shape(shape: str, discount: float) -> None:
 def test_a_chain_that_mixes_needs_few_steps() -> None:
     rng = np.random.default_rng(1)
     P = rng.dirichlet(np.ones(40), size=(40, 1))
-    mdp = MDP.from_matrices(P, rng.normal(size=(40, 1)), discount=0.999)
+    mdp = MDP(P, rng.normal(size=(40, 1)), discount=0.999)
     made = exact.mico(mdp).metadata
     assert made["doublings"] + made["sweeps"] <= 12  # 18,000 sweeps without the bounds
 
@@ -175,15 +175,15 @@ def test_relabelling_the_states_changes_nothing() -> None:
     rng = np.random.default_rng(0)
     P, R = rng.dirichlet(np.ones(7), size=(7, 2)), rng.normal(size=(7, 2))
     order = rng.permutation(7)
-    d = exact.mico(MDP.from_matrices(P, R, discount=0.9), np.zeros(7, dtype=int))
-    moved = MDP.from_matrices(P[order][:, :, order], R[order], discount=0.9)
+    d = exact.mico(MDP(P, R, discount=0.9), np.zeros(7, dtype=int))
+    moved = MDP(P[order][:, :, order], R[order], discount=0.9)
     again = exact.mico(moved, np.zeros(7, dtype=int))
     np.testing.assert_allclose(
         again.values, d.values[np.ix_(order, order)], atol=d.error + again.error
     )
 
 
-def test_the_policy_is_the_given_one_the_worlds_own_or_the_only_one() -> None:
+def test_the_default_policy() -> None:
     own = worlds.load("mirrored-rooms-policy")
     assert own.policy is not None
     np.testing.assert_array_equal(exact.mico(own).values, exact.mico(own, own.policy).values)
@@ -194,7 +194,7 @@ def test_the_policy_is_the_given_one_the_worlds_own_or_the_only_one() -> None:
         exact.mico(worlds.load("mirrored-rooms"))
 
 
-def test_what_is_asked_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     mdp = worlds.load("mirrored-rooms-policy")
     with pytest.raises(InputError, match=r"exact\.mico: tol is 0 and must be above 0"):
         exact.mico(mdp, tol=0)
@@ -205,7 +205,7 @@ def test_what_is_asked_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_what_cannot_be_proven_is_not_claimed(dtype: str) -> None:
+def test_not_converged_holds_the_proven_bound(dtype: str) -> None:
     mdp = worlds.load("duplicated-grid", base="mirrored-rooms-policy")
     with pytest.raises(NotConverged, match=rf"{dtype} proves an error of .*larger tol") as refused:
         exact.mico(mdp, tol=1e-15, dtype=dtype)

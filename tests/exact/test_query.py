@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from bisimetric import MDP, ImplicitMDP, InputError, NotConverged, exact
-from bisimetric.exact._query import QueryResult, query
+from bisimetric.exact import QueryResult, query
 from bisimetric.exact.queries import pair_graph
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
@@ -27,9 +27,9 @@ def all_pairs(mdp: MDP) -> list[tuple[int, int]]:
     return [(s, t) for s in range(mdp.num_states) for t in range(s + 1)]
 
 
-def random_policy(mdp: MDP, key: int) -> NDArray[np.float64]:
+def random_policy(mdp: MDP, seed: int) -> NDArray[np.float64]:
     """Probabilities, some of them 0, over the actions that each state has."""
-    random = np.random.default_rng(key)
+    random = np.random.default_rng(seed)
     weights = random.integers(0, 3, mdp.R.shape) + 0.0
     if mdp.available is not None:
         weights = np.where(mdp.available, weights + 1, 0.0)
@@ -37,8 +37,8 @@ def random_policy(mdp: MDP, key: int) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def policy_for(kind: Kind, mdp: MDP, key: int = 0) -> NDArray[np.float64] | None:
-    return random_policy(mdp, key) if kind == "on_policy" else None
+def policy_for(kind: Kind, mdp: MDP, seed: int = 0) -> NDArray[np.float64] | None:
+    return random_policy(mdp, seed) if kind == "on_policy" else None
 
 
 def table_of(answer: QueryResult, mdp: MDP) -> NDArray[np.float64]:
@@ -122,7 +122,7 @@ def test_pairs_of_a_deterministic_mdp_are_those_of_its_table(
 ) -> None:
     pairs = data.draw(st.lists(st.sampled_from(all_pairs(mdp)), min_size=1, max_size=3))
     d = exact.bisimulation(mdp) if kind == "bisimulation" else exact.lax(mdp)
-    answer = query(kind, mdp, pairs)
+    answer = query(mdp, pairs, kind=kind)
     assert answer.error <= 1e-6
     for (s, t), value in zip(pairs, answer.values, strict=True):
         assert abs(value - d(s, t)) <= answer.error + d.error
@@ -130,10 +130,10 @@ def test_pairs_of_a_deterministic_mdp_are_those_of_its_table(
 
 @quick
 @given(deterministic_mdps(), st.integers(0, 99))
-def test_pairs_on_policy_are_those_of_the_table(mdp: MDP, key: int) -> None:
-    policy = np.random.default_rng(key).integers(mdp.num_actions, size=mdp.num_states)
+def test_pairs_on_policy_agree_with_the_matrix(mdp: MDP, seed: int) -> None:
+    policy = np.random.default_rng(seed).integers(mdp.num_actions, size=mdp.num_states)
     d = exact.on_policy(mdp, policy)
-    answer = query("on_policy", mdp, all_pairs(mdp), policy=policy)
+    answer = query(mdp, all_pairs(mdp), kind="on_policy", policy=policy)
     np.testing.assert_allclose(table_of(answer, mdp), d.values, rtol=0, atol=2e-6)
     assert answer.error + d.error <= 2e-6
 
@@ -142,9 +142,9 @@ def test_pairs_on_policy_are_those_of_the_table(mdp: MDP, key: int) -> None:
 @given(
     stochastic_mdps(max_states=4, discounts=[0.0, 0.3, 0.9], available=True), st.sampled_from(KINDS)
 )
-def test_all_pairs_put_back_into_the_equation(mdp: MDP, kind: Kind) -> None:
+def test_all_pairs_satisfy_the_equation(mdp: MDP, kind: Kind) -> None:
     policy = policy_for(kind, mdp)
-    answer = query(kind, mdp, all_pairs(mdp), policy=policy)
+    answer = query(mdp, all_pairs(mdp), kind=kind, policy=policy)
     d = table_of(answer, mdp)
     of = mdp if policy is None else mdp.apply_policy(policy)
     residual = np.abs(image(of, d, lax=kind == "lax") - d).max()
@@ -157,9 +157,9 @@ def test_all_pairs_put_back_into_the_equation(mdp: MDP, kind: Kind) -> None:
 @given(stochastic_mdps(available=True), st.sampled_from(KINDS), st.data())
 def test_one_pair_agrees_with_all_pairs(mdp: MDP, kind: Kind, data: st.DataObject) -> None:
     policy = policy_for(kind, mdp)
-    every = query(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
+    every = query(mdp, all_pairs(mdp), kind=kind, policy=policy, tol=1e-5)
     pair = data.draw(st.sampled_from(all_pairs(mdp)))
-    one = query(kind, mdp, [pair], policy=policy, tol=1e-5)
+    one = query(mdp, [pair], kind=kind, policy=policy, tol=1e-5)
     assert abs(one(*pair) - every(*pair)) <= one.error + every.error
     assert one.num_explored <= every.num_explored
 
@@ -172,9 +172,9 @@ def test_one_pair_agrees_with_all_pairs(mdp: MDP, kind: Kind, data: st.DataObjec
 )
 def test_a_coarse_answer_lies_within_its_error(mdp: MDP, kind: Kind, tol: float) -> None:
     policy = policy_for(kind, mdp)
-    fine = query(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
+    fine = query(mdp, all_pairs(mdp), kind=kind, policy=policy, tol=1e-5)
     for pair in all_pairs(mdp):
-        coarse = query(kind, mdp, [pair], policy=policy, tol=tol)
+        coarse = query(mdp, [pair], kind=kind, policy=policy, tol=tol)
         assert coarse.error <= tol
         assert abs(coarse(*pair) - fine(*pair)) <= coarse.error + fine.error
 
@@ -183,7 +183,7 @@ def test_a_coarse_answer_lies_within_its_error(mdp: MDP, kind: Kind, tol: float)
 @given(stochastic_mdps(available=True), st.sampled_from(KINDS), st.booleans())
 def test_a_function_gives_what_its_mdp_gives(mdp: MDP, kind: Kind, known_range: bool) -> None:
     policy = policy_for(kind, mdp)
-    of_mdp = query(kind, mdp, all_pairs(mdp), policy=policy, tol=1e-5)
+    of_mdp = query(mdp, all_pairs(mdp), kind=kind, policy=policy, tol=1e-5)
     source = as_successors(mdp, known_range=known_range or mdp.available is not None)
 
     def choose(state: str) -> dict[int, float]:
@@ -192,27 +192,27 @@ def test_a_function_gives_what_its_mdp_gives(mdp: MDP, kind: Kind, known_range: 
 
     pairs = [(f"s{s}", f"s{t}") for s, t in all_pairs(mdp)]
     of_function = query(
-        kind, source, pairs, policy=choose if kind == "on_policy" else None, tol=1e-5
+        source, pairs, kind=kind, policy=choose if kind == "on_policy" else None, tol=1e-5
     )
     difference = np.abs(of_mdp.values - of_function.values).max()
     assert difference <= of_mdp.error + of_function.error
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])
-def test_leaps_that_go_astray_do_no_harm(
+def test_diverging_evaluations_do_no_harm(
     kind: Literal["bisimulation", "lax"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(2)
     n, R = random.integers(20, size=(20, 2)), random.random((20, 2))
     mdp = MDP.deterministic(n, R, discount=0.6)
-    right = query(kind, mdp, all_pairs(mdp))
+    right = query(mdp, all_pairs(mdp), kind=kind)
 
-    def astray(leads_to: Any, gap: Any, discount: float, d: NDArray[Any], *_: Any) -> None:
-        d[: len(leads_to)] = random.random(len(leads_to)) * 9
+    def diverge(chosen: Any, gap: Any, discount: float, d: NDArray[Any], *_: Any) -> None:
+        d[: len(chosen)] = random.random(len(chosen)) * 9
 
-    monkeypatch.setattr(pair_graph, "_leap", astray)
-    answer = query(kind, mdp, all_pairs(mdp))
-    assert answer.metadata["leaps"] > 1
+    monkeypatch.setattr(pair_graph, "_evaluate_policy", diverge)
+    answer = query(mdp, all_pairs(mdp), kind=kind)
+    assert answer.metadata["evaluations"] > 1
     difference = np.abs(answer.values - right.values).max()
     assert difference <= answer.error + right.error
 
@@ -228,51 +228,53 @@ def test_states_with_different_actions_are_as_far_apart_as_can_be() -> None:
         return ["stay", "win"] if x % 2 else ["stay"]
 
     source = ImplicitMDP(step, actions=actions, discount=0.5, reward_range=(0, 3))
-    answer = query("bisimulation", source, [(0, 1), (1, 3)])
+    answer = query(source, [(0, 1), (1, 3)])
     assert answer(0, 1) == pytest.approx(6, abs=answer.error)
     assert answer(1, 3) == pytest.approx(0, abs=answer.error)
-    laxer = query("lax", source, [(0, 1)])
+    laxer = query(source, [(0, 1)], kind="lax")
     assert laxer(0, 1) == pytest.approx(2, abs=laxer.error)
     unknown = ImplicitMDP(step, actions=actions, discount=0.5)
     with pytest.raises(InputError, match=r"states 1 and 0 have different actions.*reward_range"):
-        query("bisimulation", unknown, [(0, 1)])
+        query(unknown, [(0, 1)])
 
 
 # The answer.
 
 
-def named() -> MDP:
+def make_named_mdp() -> MDP:
     return MDP.deterministic(
         [[1], [1], [2]], [[0], [1], [3]], discount=0.5, names=["a", "b", "c"], policy=[0, 0, 0]
     )
 
 
-def test_an_answer_takes_names_and_ids_in_either_order() -> None:
-    answer = query("bisimulation", named(), [("a", "b"), (2, "b"), ("c", "c")])
+def test_a_result_takes_names_and_ids_in_either_order() -> None:
+    answer = query(make_named_mdp(), [("a", "b"), (2, "b"), ("c", "c")])
     assert answer.pairs == (("a", "b"), (2, "b"), ("c", "c"))
     assert answer("b", "a") == answer(0, "b") == answer(0, 1) == answer.values[0]
     assert answer("c", 1) == answer.values[1] == pytest.approx(4, abs=answer.error)
     assert answer(2, 2) == 0
     assert not answer.values.flags.writeable
     assert {"method", "tol", "explored", "seconds", "bisimetric", "numpy"} <= set(answer.metadata)
-    assert repr(answer).startswith("Answer(bisimulation, 3 pairs, largest 4, error <= ")
-    with pytest.raises(InputError, match=r"\('a', 'c'\) was not asked for"):
+    assert repr(answer).startswith("QueryResult(bisimulation, 3 pairs, largest 4, error <= ")
+    with pytest.raises(InputError, match=r"\('a', 'c'\) is not in the result"):
         answer("a", "c")
     with pytest.raises(InputError, match="no state 'd'"):
         answer("a", "d")
 
 
 def test_the_policy_of_the_world_is_the_default() -> None:
-    assert query("on_policy", named(), [("a", "b")])(0, 1) == pytest.approx(1, abs=1e-6)
+    assert query(make_named_mdp(), [("a", "b")], kind="on_policy")(0, 1) == pytest.approx(
+        1, abs=1e-6
+    )
 
 
 def test_pairs_as_an_array() -> None:
-    assert query("lax", named(), np.array([[0, 1], [1, 2]])).pairs == ((0, 1), (1, 2))
+    assert query(make_named_mdp(), np.array([[0, 1], [1, 2]]), kind="lax").pairs == ((0, 1), (1, 2))
 
 
-def test_what_was_not_proven_is_in_the_exception() -> None:
+def test_the_exception_holds_the_partial_result() -> None:
     with pytest.raises(NotConverged, match="pass a larger tol") as caught:
-        query("bisimulation", named(), [(0, 1)], tol=1e-20)
+        query(make_named_mdp(), [(0, 1)], tol=1e-20)
     partial: Any = caught.value.partial
     assert partial(0, 1) == pytest.approx(1, abs=partial.error)
 
@@ -286,9 +288,12 @@ def test_what_was_not_proven_is_in_the_exception() -> None:
         ([(0, 9)], "no state 9"),
     ],
 )
-def test_pairs_that_are_none(pairs: Any, complaint: str) -> None:
+def test_invalid_pairs(pairs: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        query("bisimulation", named(), pairs)
+        query(make_named_mdp(), pairs)
+
+
+two_actions = MDP.deterministic([[0, 1], [1, 0]], [[0, 0], [1, 1]], discount=0.5)
 
 
 def endless() -> ImplicitMDP:
@@ -298,26 +303,29 @@ def endless() -> ImplicitMDP:
 @pytest.mark.parametrize(
     ("request_", "complaint"),
     [
-        (lambda: query("mico", named(), [(0, 1)]), "kind is 'mico'"),  # type: ignore[arg-type]
-        (lambda: query("lax", 3, [(0, 1)]), "neither an MDP nor"),  # type: ignore[arg-type]
-        (lambda: query("lax", named(), [(0, 1)], tol=0), "tol is 0"),
-        (lambda: query("lax", named(), [(0, 1)], policy=[0, 0, 0]), "takes no policy"),
-        (lambda: query("lax", named(), [(0, 1)], max_pairs=0), "max_pairs is 0"),
+        (lambda: query(make_named_mdp(), [(0, 1)], kind="mico"), "kind is 'mico'"),  # type: ignore[arg-type]
+        (lambda: query(3, [(0, 1)], kind="lax"), "mdp is of type int and must be an MDP"),  # type: ignore[arg-type]
+        (lambda: query(make_named_mdp(), [(0, 1)], kind="lax", tol=0), "tol is 0"),
         (
-            lambda: query("on_policy", named().replace(policy=None), [(0, 1)]),
+            lambda: query(make_named_mdp(), [(0, 1)], kind="lax", policy=[0, 0, 0]),
+            "policy is given, but kind is 'lax'",
+        ),
+        (lambda: query(make_named_mdp(), [(0, 1)], kind="lax", max_pairs=0), "max_pairs is 0"),
+        (
+            lambda: query(two_actions, [(0, 1)], kind="on_policy"),
             "no policy; pass one",
         ),
-        (lambda: query("on_policy", endless(), [(0, 1)]), "no policy; pass one"),
-        (lambda: query("lax", endless(), [([0], 1)]), r"state \[0\] must be hashable"),
+        (lambda: query(endless(), [(0, 1)], kind="on_policy"), "policy is missing"),
+        (lambda: query(endless(), [([0], 1)], kind="lax"), r"state \[0\] must be hashable"),
     ],
 )
-def test_requests_that_are_refused(request_: Callable[[], QueryResult], complaint: str) -> None:
+def test_invalid_requests(request_: Callable[[], QueryResult], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         request_()
 
 
 @pytest.mark.parametrize("discount", [0.99999, 0.999999, 0.9999999])
-def test_lax_queries_converge_where_newton_steps_go_astray(discount: float) -> None:
+def test_lax_queries_converge_where_newton_steps_diverge(discount: float) -> None:
     # Value iteration alone would take some 1 / (1 - discount) sweeps.
     has = np.array([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
     mdp = MDP.deterministic(
@@ -328,7 +336,7 @@ def test_lax_queries_converge_where_newton_steps_go_astray(discount: float) -> N
     )
     d = exact.lax(mdp, tol=1.0)
     pairs = [(s, t) for s in range(4) for t in range(4)]
-    found = exact.lax(mdp, pairs=pairs, tol=1.0)
+    found = query(mdp, pairs, kind="lax", tol=1.0)
     assert found.metadata["sweeps"] < 1000
     for s, t in pairs:
         assert abs(found(s, t) - d(s, t)) <= found.error + d.error < 0.1

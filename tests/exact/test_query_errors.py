@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bisimetric import MDP, ImplicitMDP, InputError, NotConverged
-from bisimetric.exact._query import QueryResult, query
+from bisimetric.exact import QueryResult, query
 from bisimetric.exact.queries import pair_search, row_source
 
 TINY, UNIT = 2.0**-1074, 2.0**-53
@@ -46,14 +46,14 @@ class Fan:
 
     def chain(self) -> list[tuple[Fraction, list[Fraction]]]:
         """R^pi and P^pi of the two states."""
-        found = []
+        outcomes = []
         for rewards, rows, policy in zip(self.rewards, self.rows, self.policy, strict=True):
-            weights, shares = normalised(policy), [normalised(row) for row in rows]
+            weights, shares = normalise(policy), [normalise(row) for row in rows]
             reward = sum((w * Fraction(r) for w, r in zip(weights, rewards, strict=True)), ZERO)
             columns = zip(*shares, strict=True)
             mixed = [sum((w * p for w, p in zip(weights, c, strict=True)), ZERO) for c in columns]
-            found.append((reward, mixed))
-        return found
+            outcomes.append((reward, mixed))
+        return outcomes
 
     def distance(self, kind: Kind) -> Fraction:
         """The exact distance of the two states; W1 on a line is the area between two CDFs."""
@@ -73,7 +73,7 @@ class Fan:
         if kind == "on_policy":
             return worth(*self.chain())
         s, t = (
-            [(Fraction(r), normalised(row)) for r, row in zip(rewards, rows, strict=True)]
+            [(Fraction(r), normalise(row)) for r, row in zip(rewards, rows, strict=True)]
             for rewards, rows in zip(self.rewards, self.rows, strict=True)
         )
         if kind == "bisimulation":
@@ -107,13 +107,13 @@ class Fan:
         P[:2, :, 2:] = self.rows
         P[2:, :, 2:] = np.eye(count)[:, None]
         ends = np.repeat(np.array(self.ends)[:, None], self.num_actions, axis=1)
-        return MDP.from_matrices(P, np.vstack([self.rewards, ends]), discount=self.discount)
+        return MDP(P, np.vstack([self.rewards, ends]), discount=self.discount)
 
 
 ZERO = Fraction(0)
 
 
-def normalised(masses: list[float]) -> list[Fraction]:
+def normalise(masses: list[float]) -> list[Fraction]:
     exact = [Fraction(mass) for mass in masses]
     return [mass / sum(exact) for mass in exact]
 
@@ -146,18 +146,18 @@ def fans(draw: st.DrawFn) -> Fan:
     )
 
 
-def found(kind: Kind, source: MDP | ImplicitMDP, pair: Any, policy: Any = None) -> QueryResult:
+def run_query(kind: Kind, source: MDP | ImplicitMDP, pair: Any, policy: Any = None) -> QueryResult:
     """The answer with the error that it has, whatever was asked for."""
     try:
-        return query(kind, source, [pair], policy=policy)
+        return query(source, [pair], kind=kind, policy=policy)
     except NotConverged as caught:
         partial: Any = caught.partial
         assert isinstance(partial, QueryResult)
         return partial
 
 
-def is_proven(answer: QueryResult, truth: Fraction) -> bool:
-    off = abs(Fraction(float(answer.values[0])) - truth)
+def is_proven(answer: QueryResult, reference: Fraction) -> bool:
+    off = abs(Fraction(float(answer.values[0])) - reference)
     return math.isinf(answer.error) or off <= Fraction(answer.error)
 
 
@@ -165,7 +165,7 @@ def is_proven(answer: QueryResult, truth: Fraction) -> bool:
 @given(fans(), st.sampled_from(["bisimulation", "on_policy", "lax"]), st.booleans())
 def test_the_error_of_a_function_holds(fan: Fan, kind: Kind, bounded: bool) -> None:
     source = fan.successors(bounded=bounded)
-    answer = found(kind, source, ("s", "t"), fan.choose if kind == "on_policy" else None)
+    answer = run_query(kind, source, ("s", "t"), fan.choose if kind == "on_policy" else None)
     assert is_proven(answer, fan.distance(kind))
     assert math.isfinite(answer.error)
 
@@ -173,7 +173,7 @@ def test_the_error_of_a_function_holds(fan: Fan, kind: Kind, bounded: bool) -> N
 @settings(deadline=None, max_examples=200)
 @given(fans(), st.sampled_from(["bisimulation", "lax"]))
 def test_the_error_of_an_mdp_holds(fan: Fan, kind: Kind) -> None:
-    assert is_proven(found(kind, fan.mdp(), (0, 1)), fan.distance(kind))
+    assert is_proven(run_query(kind, fan.mdp(), (0, 1)), fan.distance(kind))
 
 
 @settings(deadline=None, max_examples=100)
@@ -196,36 +196,36 @@ def fan_of(ends: list[float], s: list[float], t: list[float], discount: float) -
 
 def test_the_smallest_mass_may_lead_to_a_huge_reward() -> None:
     fan = fan_of([0.0, 1e300], [1.0, TINY], [1.0, 0.0], 0.5)
-    answer = found("bisimulation", fan.successors(bounded=False), ("s", "t"))
+    answer = run_query("bisimulation", fan.successors(bounded=False), ("s", "t"))
     assert answer.num_explored == 2
     assert is_proven(answer, fan.distance("bisimulation"))
     heavy = fan_of([0.0, 1e30], [1.0 - 4e-15, 4e-15], [1.0, 0.0], 0.5)
-    answer = found("bisimulation", heavy.successors(bounded=False), ("s", "t"))
+    answer = run_query("bisimulation", heavy.successors(bounded=False), ("s", "t"))
     assert answer(*"st") == pytest.approx(4e15)
     assert is_proven(answer, heavy.distance("bisimulation"))
 
 
-def test_shares_that_round_to_one_number_are_told_apart() -> None:
+def test_probabilities_that_round_to_one_number_are_separated() -> None:
     """0.1 / (0.1 + 0.9) and 0.1 / (0.1 + 0.2 + 0.7) are one float, and different numbers."""
     fan = fan_of([1e300, 0.0, 0.0, 0.0], [0.1, 0.9, 0.0, 0.0], [0.1, 0.0, 0.2, 0.7], 0.5)
-    shares = [normalised(row[0])[0] for row in fan.rows]
+    shares = [normalise(row[0])[0] for row in fan.rows]
     assert shares[0] != shares[1]
     assert float(shares[0]) == float(shares[1])
-    answer = found("bisimulation", fan.successors(bounded=False), ("s", "t"))
+    answer = run_query("bisimulation", fan.successors(bounded=False), ("s", "t"))
     assert answer.error > 0
     assert is_proven(answer, fan.distance("bisimulation"))
 
 
-def test_equal_rows_lead_nowhere_though_their_sums_are_rounded() -> None:
+def test_equal_rows_cancel_though_their_sums_are_rounded() -> None:
     scaled = [0.1 * (1 - 9e-9), 0.2, 0.7]
     fan = fan_of([0.0, 1.0, 2.0], scaled, scaled, 0.5)
-    assert found("bisimulation", fan.successors(bounded=False), ("s", "t")).num_explored == 1
+    assert run_query("bisimulation", fan.successors(bounded=False), ("s", "t")).num_explored == 1
 
 
 def test_mass_left_aside_is_in_the_error() -> None:
     dust = pair_search.NEGLIGIBLE_MASS
     fan = fan_of([0.0, 1e15], [0.5 + dust, 0.5 - dust], [0.5, 0.5], 0.05)
-    answer = found("bisimulation", fan.mdp(), (0, 1))
+    answer = run_query("bisimulation", fan.mdp(), (0, 1))
     assert answer.num_explored == 1
     assert is_proven(answer, fan.distance("bisimulation"))
     # Without the differences themselves, what rounding is allowed would not do.
@@ -234,7 +234,7 @@ def test_mass_left_aside_is_in_the_error() -> None:
     assert off > 1.05 * rounding
 
 
-def test_rounded_shares_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounded_probabilities_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Summed from the left, many masses lose a little each time, and shares come out too large."""
 
     def shares(mdp: MDP) -> sparse.csr_array:
@@ -242,7 +242,7 @@ def test_rounded_shares_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> Non
         scaled = mdp.P.data / np.repeat(totals, np.diff(mdp.P.indptr))
         return sparse.csr_array((scaled, mdp.P.indices, mdp.P.indptr), mdp.P.shape)
 
-    monkeypatch.setattr(MDP, "shares", property(shares))
+    monkeypatch.setattr(MDP, "normalised_probabilities", property(shares))
     n = 300
     small = (math.floor(0.5 / n / UNIT) + 0.49) * UNIT
     row = [0.5, *[small] * n, 0.0]
@@ -251,22 +251,22 @@ def test_rounded_shares_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lost > 50 * UNIT
     # Shares of the first end look equal, while the second state goes there more often.
     fan = fan_of([1e17, *[0.0] * (n + 1)], row, [0.5 / total, *[0.0] * n, 1 - 0.5 / total], 0.5)
-    answer = found("bisimulation", fan.mdp(), (0, 1))
-    truth = fan.distance("bisimulation")
+    answer = run_query("bisimulation", fan.mdp(), (0, 1))
+    reference = fan.distance("bisimulation")
     without = 8 * UNIT * 1e17 / 0.5
-    assert abs(Fraction(float(answer.values[0])) - truth) > without
-    assert is_proven(answer, truth)
+    assert abs(Fraction(float(answer.values[0])) - reference) > without
+    assert is_proven(answer, reference)
 
 
 def test_rounded_rewards_are_in_the_error() -> None:
     """0.1 * 9e15 - 0.9 * 1e15 is 0.028 and not 0, for 0.1 and 0.9 are floats."""
     rows = [[[1.0, 0.0]] * 2] * 2
     fan = Fan([0.0, 0.0], [[9e15, -1e15], [0.0, 0.0]], rows, [[0.1, 0.9]] * 2, 0.9)
-    answer = found("on_policy", fan.successors(bounded=True), ("s", "t"), fan.choose)
+    answer = run_query("on_policy", fan.successors(bounded=True), ("s", "t"), fan.choose)
     assert answer("s", "t") == pytest.approx(0.027756, abs=1e-6)
     assert answer.error <= 1e-6
     near = dataclasses.replace(fan, rewards=[[9e15, 1.0], [9e15, 1.05]], discount=0.0)
-    answer = found("on_policy", near.successors(bounded=False), ("s", "t"), near.choose)
+    answer = run_query("on_policy", near.successors(bounded=False), ("s", "t"), near.choose)
     assert abs(Fraction(answer("s", "t")) - near.distance("on_policy")) > Fraction(1, 100)
     assert is_proven(answer, near.distance("on_policy"))
 
@@ -274,7 +274,7 @@ def test_rounded_rewards_are_in_the_error() -> None:
 def test_a_policy_that_almost_sums_to_1_is_divided_by_its_sum() -> None:
     rows = [[[0.5 - 9e-9, 0.5], [0.0, 1.0]]] * 2
     fan = Fan([0.0, 1.0], [[0.0, 0.0]] * 2, rows, [[0.5, 0.5], [0.5, 0.5 - 9e-9]], 0.9)
-    answer = found("on_policy", fan.successors(bounded=False), ("s", "t"), fan.choose)
+    answer = run_query("on_policy", fan.successors(bounded=False), ("s", "t"), fan.choose)
     assert answer.error < 1e-12
     assert is_proven(answer, fan.distance("on_policy"))
     assert fan.distance("on_policy") > Fraction(1, 10**9)
@@ -286,12 +286,10 @@ def test_the_rounding_of_a_chain_is_in_the_error(
 ) -> None:
     """Two absorbing states, moved together by as much as is allowed."""
     stay, low = 1.0 - mass_error, reward_error
-    mdp = MDP.from_matrices(
-        [[[stay, mass_error]], [[mass_error, stay]]], [[low], [1.0 - low]], discount=0.5
-    )
+    mdp = MDP([[[stay, mass_error]], [[mass_error, stay]]], [[low], [1.0 - low]], discount=0.5)
     errors = {"reward_error": reward_error, "mass_error": mass_error}
     monkeypatch.setattr(row_source.MDPRowSource.__init__, "__kwdefaults__", errors)
-    answer = found("bisimulation", mdp, (0, 1))
+    answer = run_query("bisimulation", mdp, (0, 1))
     off = 2.0 - answer(0, 1)  # 1 + 0.5 d = d
     assert answer.error / 2 < off <= answer.error
 
@@ -303,7 +301,7 @@ def test_the_distance_of_states_with_different_actions_is_rounded() -> None:
         discount=0.9,
         reward_range=(0, 1),
     )
-    answer = found("bisimulation", source, (0, 1))
+    answer = run_query("bisimulation", source, (0, 1))
     off = abs(Fraction(answer(0, 1)) - 1 / (1 - Fraction(0.9)))
     assert 0 < off <= Fraction(answer.error)
 
@@ -315,7 +313,7 @@ def test_pairs_beyond_the_search_are_in_the_error() -> None:
         discount=0.5,
         reward_range=(0, 1),
     )
-    answer = query("bisimulation", source, [(1, -1)], tol=0.01)
+    answer = query(source, [(1, -1)], tol=0.01)
     assert not answer.metadata["complete"]
     assert answer.error / 2 < abs(answer(1, -1) - 2.0) <= answer.error
 
@@ -329,7 +327,7 @@ def test_a_search_that_the_discount_ends_says_what_is_beyond() -> None:
         discount=gamma,
         reward_range=(0, 1e300),
     )
-    answer = found("bisimulation", walk, (1, -1))
+    answer = run_query("bisimulation", walk, (1, -1))
     assert (answer.num_explored, answer.metadata["complete"]) == (2, False)
     assert abs(Fraction(answer(1, -1)) - Fraction(gamma) * Fraction(1e300)) <= answer.error
 
@@ -342,7 +340,7 @@ def test_a_tolerance_far_below_the_distances() -> None:
         discount=0.5,
         reward_range=(0, 1e300),
     )
-    answer = query("bisimulation", walk, [(2, 3)], tol=1e-300)
+    answer = query(walk, [(2, 3)], tol=1e-300)
     assert (answer.num_explored, answer.metadata["complete"]) == (1, True)
 
 
@@ -352,7 +350,7 @@ def test_rewards_that_no_distance_can_hold() -> None:
             lambda x, a: (1.7e308 * x, x), actions=["on"], discount=0.5, reward_range=reward_range
         )
         with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
-            query("bisimulation", source, [(1, -1)])
+            query(source, [(1, -1)])
     mdp = MDP.deterministic([[0], [1]], [[1.7e308], [-1.7e308]], discount=0.5)
     with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
-        query("bisimulation", mdp, [(0, 1)])
+        query(mdp, [(0, 1)])

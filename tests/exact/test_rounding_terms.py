@@ -1,6 +1,6 @@
 """The rounding and tolerance terms of proven errors: each case below fails without its term.
 
-The truth is exact, in rationals. Where a term guards against rounding, the case makes rounding
+The reference is exact, in rationals. Where a term guards against rounding, the case makes rounding
 larger than all other terms together, and says so.
 """
 
@@ -31,7 +31,7 @@ LOST = 0.99 * 2.0**-54
 """A mass that rounding drops whenever it is added to a float64 sum between 1/2 and 1."""
 
 
-def computed(solve: Callable[..., Distance], mdp: MDP, *args: Any) -> Distance:
+def compute(solve: Callable[..., Distance], mdp: MDP, *args: Any) -> Distance:
     """The distance, or the partial one: its error is claimed as well."""
     try:
         return solve(mdp, *args)
@@ -39,8 +39,8 @@ def computed(solve: Callable[..., Distance], mdp: MDP, *args: Any) -> Distance:
         return cast("Distance", stop.partial)
 
 
-def deviation(d: Distance, s: int, t: int, truth: Fraction) -> Fraction:
-    return abs(Fraction(float(d.values[s, t])) - truth)
+def deviation(d: Distance, s: int, t: int, reference: Fraction) -> Fraction:
+    return abs(Fraction(float(d.values[s, t])) - reference)
 
 
 def mdp_with_lost_masses(masses: int, *, reward: float) -> tuple[MDP, Fraction]:
@@ -61,7 +61,7 @@ def mdp_with_lost_masses(masses: int, *, reward: float) -> tuple[MDP, Fraction]:
     mass = [Fraction(1)] + [Fraction(LOST)] * masses
     products = [m * Fraction(float(r)) for m, r in zip(mass, R[: masses + 1, 0], strict=True)]
     mean = sum(products, Fraction(0)) / sum(mass, Fraction(0))
-    return MDP.from_matrices(P, R, discount=0.2), mean
+    return MDP(P, R, discount=0.2), mean
 
 
 @pytest.mark.parametrize("solve", [exact.bisimulation, exact.lax, exact.mico])
@@ -69,7 +69,7 @@ def test_sums_over_a_row_round_once_per_term(solve: Callable[..., Distance]) -> 
     """d(-2, -1) is the discount times the mean reward: what they lead to is at that distance."""
     mdp, mean = mdp_with_lost_masses(250, reward=1.5)
     assert relation.bisimulation(mdp).max() == mdp.num_states - 1
-    d = computed(solve, mdp)
+    d = compute(solve, mdp)
     off = deviation(d, -2, -1, Fraction(mdp.discount) * mean)
     assert off > bound_error(0.0, float(d.values.max()), mdp.discount)
     assert off <= d.error
@@ -98,13 +98,13 @@ def test_probabilities_of_a_class_round_once_per_state(solve: Callable[..., Dist
     P[-2, 0, -3] = 0.5
     R = np.zeros((copies + 4, 1))
     R[: copies + 1] = 1.0
-    mdp = MDP.from_matrices(P, R, discount=0.3)
-    d = computed(solve, mdp)
+    mdp = MDP(P, R, discount=0.3)
+    d = compute(solve, mdp)
     assert d.metadata["classes"] == 3
     half, lost, discount = Fraction(1, 2), copies * Fraction(LOST), Fraction(mdp.discount)
-    truth = discount * (half + lost) / (1 + lost) / (1 - discount)
-    off = deviation(d, -2, -1, truth)
-    # Rows of the quotient have two successors; see `branching`.
+    reference = discount * (half + lost) / (1 + lost) / (1 - discount)
+    off = deviation(d, -2, -1, reference)
+    # Rows of the quotient have two successors; see `stochastic.policy_iteration`.
     largest = float(d.values.max())
     assert off > bound_error(mdp.discount * (4 * 2 + 8) * UNIT * largest, largest, mdp.discount)
     assert off <= d.error
@@ -121,16 +121,16 @@ def test_two_states_of_a_class_may_both_differ_from_its_first(
     P[:3, 0, 3] = [0.5, 0.5 + width, 0.5 - width]
     P[:3, 0, 4] = 1 - P[:3, 0, 3]
     P[3, 0, 3] = P[4, 0, 4] = 1.0
-    mdp = MDP.from_matrices(P, [[0.0], [0.0], [0.0], [0.0], [1.0]], discount=0.2)
+    mdp = MDP(P, [[0.0], [0.0], [0.0], [0.0], [1.0]], discount=0.2)
     assert relation.bisimulation(mdp).tolist() == [0, 0, 0, 1, 2]
-    d = computed(solve, mdp)
+    d = compute(solve, mdp)
     discount = Fraction(mdp.discount)
     table = [[Fraction(0)] * 5 for _ in range(5)]
     table[3][4] = table[4][3] = 1 / (1 - discount)
-    truth = worth(mdp, table, 1, 0, 2, 0)
+    reference = worth(mdp, table, 1, 0, 2, 0)
     assert d(1, 2) == 0.0
-    assert truth > discount * Fraction(width) * table[3][4] / (1 - discount)
-    assert truth <= d.error
+    assert reference > discount * Fraction(width) * table[3][4] / (1 - discount)
+    assert reference <= d.error
 
 
 def test_states_that_lack_actions_differ_even_where_all_rewards_are_equal() -> None:
@@ -152,8 +152,8 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
     R[1:4], R[4:7], R[7:] = 0.5 - 0.5 * np.eye(3), costs, 0.5
     P = np.zeros((9, 3, 9))
     P[:7, :, 0], P[7, :, 4:7], P[8, :, 1:4] = 1.0, 1 / 3, 1 / 3
-    mdp = MDP.from_matrices(P, R, discount=0.3)
-    d = computed(exact.bisimulation, mdp)
+    mdp = MDP(P, R, discount=0.3)
+    d = compute(exact.bisimulation, mdp)
     off = deviation(d, 7, 8, Fraction(mdp.discount) * Fraction(1 - 63 * UNIT))
     largest = float(d.values.max())
     assert off > bound_error(mdp.discount * (4 * 3 + 8) * UNIT * largest, largest, mdp.discount)
@@ -165,7 +165,7 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
 def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     costs: list[int],
 ) -> None:
-    """`improve` only computes potentials here, as if its pivots had run out."""
+    """`optimise_tree` only computes potentials here, as if its pivots had run out."""
 
     def potentials_only(room: Any, n: int, m: int, _: float) -> tuple[float, float]:
         _transport._compute_potentials(room, n, m)
@@ -181,7 +181,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     P = np.zeros((8, 1, 8))
     P[:6, 0, :6] = np.eye(6)
     P[6, 0, :3] = P[7, 0, 3:6] = 1 / 3
-    mdp = MDP.from_matrices(P, np.zeros((8, 1)), discount=0.5)
+    mdp = MDP(P, np.zeros((8, 1)), discount=0.5)
     table = np.zeros((8, 8))
     table[:3, 3:6] = np.array(costs).reshape(3, 3) / 64
     table += table.T
@@ -192,11 +192,11 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     )
     pair = 7 * 6 // 2 + 6
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_transport, "improve", potentials_only)
+        patch.setattr(_transport, "optimise_tree", potentials_only)
         compute: Any = coupling_kernels._evaluate_move
         value, doubt, computed_anew = compute.py_func(
-            model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0, 0.0, True,
-            -1.0,
+            model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0,
+            0.0, True, -1.0,
         )  # fmt: skip
     third = Fraction(1, 3)
     exactly = [[Fraction(float(entry)) for entry in row] for row in table]
@@ -208,7 +208,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])
 def test_a_tolerance_below_rounding_ends(kind: str) -> None:
-    """In a process of its own: an endless loop in a compiled kernel cannot be interrupted."""
+    """In a separate process: an endless loop in a compiled kernel cannot be interrupted."""
     code = f"""
 import numpy as np
 from bisimetric import MDP, NotConverged, exact
@@ -228,7 +228,7 @@ for seed in range(20):
 def test_products_of_denormal_numbers_round_by_up_to_half_of_the_smallest() -> None:
     """d(0, 1) is 3 / 0.7 of the smallest number above 0, and the table holds 4 of it."""
     mdp = MDP.deterministic([[0], [1]], [[0.0], [3 * TINY]], discount=0.3)
-    d = computed(exact.bisimulation, mdp)
+    d = compute(exact.bisimulation, mdp)
     off = deviation(d, 0, 1, Fraction(3 * TINY) / (1 - Fraction(0.3)))
     assert 0 < off <= d.error
 

@@ -26,15 +26,15 @@ from bisimetric import (
 )
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import policy_iteration
-from tests.oracles import by_programme, stochastic_image
+from tests.oracles import apply_stochastic_operator, solve_by_linear_programme
 from tests.rationals import residual
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 CALM = [0.0, 0.3, 0.9, 0.99]
 
 
-def random_mdp(states: int, actions: int, successors: int, key: int, discount: float = 0.9) -> MDP:
-    rng = np.random.default_rng(key)
+def random_mdp(states: int, actions: int, successors: int, seed: int, discount: float = 0.9) -> MDP:
+    rng = np.random.default_rng(seed)
     P = np.zeros((states * actions, states))
     for row in P:
         row[rng.choice(states, successors, replace=False)] = rng.dirichlet(np.ones(successors))
@@ -50,10 +50,10 @@ def kind_of(d: Distance) -> str:
 @given(stochastic_mdps(max_states=4), st.sampled_from(["bisimulation", "lax"]))
 def test_distances_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
-    truth, own_error = by_programme(mdp, kind)
-    assume(own_error <= 1e-3 * max(1.0, float(truth.max())))
+    reference, own_error = solve_by_linear_programme(mdp, kind)
+    assume(own_error <= 1e-3 * max(1.0, float(reference.max())))
     assert d.error <= 1e-5
-    assert np.abs(d.values - truth).max() <= d.error + own_error
+    assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
 @settings(max_examples=100, deadline=None)
@@ -68,15 +68,15 @@ def test_the_error_holds_in_exact_arithmetic(mdp: MDP, kind: str, data: st.DataO
     assert residual(d) <= Fraction(d.error) * (1 - Fraction(mdp.discount))
 
 
-def test_rewards_that_float64_cannot_tell_apart_are_refused() -> None:
-    mdp = random_mdp(4, 1, 2, key=0)
+def test_rewards_that_float64_cannot_separate_raise() -> None:
+    mdp = random_mdp(4, 1, 2, seed=0)
     with pytest.raises(InputError, match="scale the rewards down"):
         exact.bisimulation(mdp.replace(R=(mdp.R - 0.5) * 1e308 * 3))
 
 
 def test_rows_that_sum_to_1_only_nearly_mean_the_same_for_values_and_distances() -> None:
     P = np.array([[[0.5, 0.5 + 9e-9]], [[0.5 - 9e-9, 0.5]]])
-    mdp = MDP.from_matrices(P, [[1.0], [1.0]], discount=0.999)
+    mdp = MDP(P, [[1.0], [1.0]], discount=0.999)
     V = planning.optimal_values(mdp)
     assert exact.bisimulation(mdp)(0, 1) == 0.0
     assert abs(V.values[0] - V.values[1]) <= 2 * V.error
@@ -86,7 +86,7 @@ def test_rows_that_sum_to_1_only_nearly_mean_the_same_for_values_and_distances()
 
 def test_rewards_of_actions_that_states_lack_do_not_count() -> None:
     rng = np.random.default_rng(0)
-    mdp = MDP.from_matrices(
+    mdp = MDP(
         rng.dirichlet(np.ones(4), (4, 2)),
         1e8 + rng.random((4, 2)),
         discount=0.99,
@@ -100,8 +100,8 @@ def test_rewards_of_actions_that_states_lack_do_not_count() -> None:
 @given(stochastic_mdps(max_states=4, available=True), st.sampled_from(["bisimulation", "lax"]))
 def test_actions_that_a_state_lacks_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
-    truth, own_error = by_programme(mdp, kind)
-    assert np.abs(d.values - truth).max() <= d.error + own_error
+    reference, own_error = solve_by_linear_programme(mdp, kind)
+    assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
 @settings(max_examples=25, deadline=None)
@@ -113,16 +113,16 @@ def test_on_policy_agrees_with_the_linear_programme(mdp: MDP, data: st.DataObjec
     policy = np.array(weights, float).reshape(mdp.R.shape) + np.eye(mdp.num_actions)[0]
     policy /= policy.sum(axis=1, keepdims=True)
     d = exact.on_policy(mdp, policy, tol=1e-5)
-    truth, own_error = by_programme(mdp.apply_policy(policy), "bisimulation")
-    assert np.abs(d.values - truth).max() <= d.error + own_error
+    reference, own_error = solve_by_linear_programme(mdp.apply_policy(policy), "bisimulation")
+    assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])
 def test_larger_tables_solve_their_equation(kind: str) -> None:
-    mdp = random_mdp(12, 2, 5, key=3)
+    mdp = random_mdp(12, 2, 5, seed=3)
     d = getattr(exact, kind)(mdp, tol=1e-7)
     # |F(d) - d| <= (1 + discount) |d - d*|, and a linear programme has its own tolerance.
-    image = stochastic_image(mdp, d.values, kind)
+    image = apply_stochastic_operator(mdp, d.values, kind)
     assert np.abs(image - d.values).max() <= 1.9 * d.error + 1e-9
 
 
@@ -211,26 +211,26 @@ def test_pairs_of_a_duplicated_grid_are_at_distance_zero() -> None:
 
 def test_a_support_of_hundreds() -> None:
     rng = np.random.default_rng(0)
-    branching_states, ends = 12, 250
-    states = branching_states + ends
+    num_stochastic, ends = 12, 250
+    states = num_stochastic + ends
     P = np.eye(states)
-    P[:branching_states] = 0.0
-    P[:branching_states, branching_states:] = rng.dirichlet(np.ones(ends), branching_states)
-    R = np.concatenate([np.zeros(branching_states), rng.random(ends)])
-    mdp = MDP.from_matrices(P[:, None, :], R[:, None], discount=0.9)
+    P[:num_stochastic] = 0.0
+    P[:num_stochastic, num_stochastic:] = rng.dirichlet(np.ones(ends), num_stochastic)
+    R = np.concatenate([np.zeros(num_stochastic), rng.random(ends)])
+    mdp = MDP(P[:, None, :], R[:, None], discount=0.9)
     d = exact.bisimulation(mdp)
     # The ends are |R(x) - R(y)| / (1 - discount) apart, so W1 is that of distributions on a line.
-    order = np.argsort(R[branching_states:])
-    steps = np.diff(R[branching_states:][order])
-    for s in range(branching_states):
+    order = np.argsort(R[num_stochastic:])
+    steps = np.diff(R[num_stochastic:][order])
+    for s in range(num_stochastic):
         for t in range(s):
-            level = np.cumsum((P[s] - P[t])[branching_states:][order])[:-1]
-            truth = 0.9 * (np.abs(level) * steps).sum() / 0.1
-            assert d(s, t) == pytest.approx(truth, abs=d.error + 1e-12)
+            level = np.cumsum((P[s] - P[t])[num_stochastic:][order])[:-1]
+            reference = 0.9 * (np.abs(level) * steps).sum() / 0.1
+            assert d(s, t) == pytest.approx(reference, abs=d.error + 1e-12)
 
 
 def test_single_precision_has_the_error_of_its_rounding() -> None:
-    mdp = random_mdp(12, 2, 3, key=0)
+    mdp = random_mdp(12, 2, 3, seed=0)
     d, e = exact.bisimulation(mdp), exact.bisimulation(mdp, dtype="float32")
     assert e.values.dtype == np.float32
     assert np.abs(d.values - e.values).max() <= e.error
@@ -243,7 +243,7 @@ def test_single_precision_has_the_error_of_its_rounding() -> None:
 
 @pytest.mark.parametrize("kind", ["bisimulation", "lax"])
 def test_the_number_of_threads_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mdp = random_mdp(60, 2, 4, key=6)
+    mdp = random_mdp(60, 2, 4, seed=6)
     alone = getattr(exact, kind)(mdp)
     asked = []
 
@@ -264,23 +264,23 @@ def test_a_range_in_parts_is_whole_and_in_order(monkeypatch: pytest.MonkeyPatch)
     assert map_chunks(lambda low, high: (low, high), 99, min_parallel_size=25) == [(0, 99)]
 
 
-def test_evaluations_astray_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    mdp = random_mdp(10, 2, 3, key=5, discount=0.7)
-    truth = exact.bisimulation(mdp)
+def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    mdp = random_mdp(10, 2, 3, seed=5, discount=0.7)
+    reference = exact.bisimulation(mdp)
 
-    def astray(gap: np.ndarray, *_: object) -> np.ndarray:
+    def diverge(gap: np.ndarray, *_: object) -> np.ndarray:
         return np.full_like(gap, 1e6)
 
-    monkeypatch.setattr(policy_iteration, "_worth_for_ever", astray)
+    monkeypatch.setattr(policy_iteration, "_evaluate_policy", diverge)
     table = policy_iteration.solve(mdp, 1e-8)
     assert table.details["rounds"] > 2 * policy_iteration.MIN_FALLBACK_SWEEPS
-    assert np.abs(table.values - truth.values).max() <= truth.error + table.residual / 0.3
+    assert np.abs(table.values - reference.values).max() <= reference.error + table.residual / 0.3
 
 
 def test_one_state_and_no_difference() -> None:
-    one = MDP.from_matrices([[[1.0]]], [[3.0]], discount=0.9)
+    one = MDP([[[1.0]]], [[3.0]], discount=0.9)
     assert exact.bisimulation(one).values.tolist() == [[0.0]]
-    same = MDP.from_matrices([[[0.5, 0.5]], [[0.5, 0.5]]], [[1.0], [1.0]], discount=0.9)
+    same = MDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[1.0], [1.0]], discount=0.9)
     for kind in (exact.bisimulation, exact.lax, exact.on_policy):
         d = kind(same)
         assert d.values.tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -300,31 +300,34 @@ def test_states_that_differ_in_their_actions_are_as_far_apart_as_can_be() -> Non
     assert "largest possible" in str(d.explain(0, 2))
 
 
-def test_a_table_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_matrix_too_large_for_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     free = psutil.virtual_memory()._replace(available=100 * 2**20)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    mdp = random_mdp(400, 2, 150, key=0)
+    mdp = random_mdp(400, 2, 150, seed=0)
     with pytest.raises(InsufficientMemory, match="400 states need"):
         exact.bisimulation(mdp)
 
 
 def test_samples_give_an_estimate() -> None:
-    mdp = random_mdp(20, 2, 8, key=2)
-    truth = exact.bisimulation(mdp)
+    mdp = random_mdp(20, 2, 8, seed=2)
+    reference = exact.bisimulation(mdp)
     few, again, other, many = (
-        exact.bisimulation(mdp, samples=samples, seed=key)
-        for samples, key in ((10, 1), (10, 1), (10, 2), (10_000, 1))
+        exact.bisimulation(mdp, samples=samples, seed=seed)
+        for samples, seed in ((10, 1), (10, 1), (10, 2), (10_000, 1))
     )
     assert (few.values == again.values).all()
     assert not (few.values == other.values).all()
     for d in (few, many):
-        off = np.abs(d.values - truth.values).max()
+        off = np.abs(d.values - reference.values).max()
         assert d.error == math.inf
         assert d.estimate is not None
         assert off / 50 < d.estimate
         assert "an estimate" in repr(d)
         assert d.mdp is mdp
-    assert np.abs(many.values - truth.values).max() < np.abs(few.values - truth.values).max() / 5
+    assert (
+        np.abs(many.values - reference.values).max()
+        < np.abs(few.values - reference.values).max() / 5
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -348,9 +351,9 @@ def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
         ({"dtype": "int8"}, "dtype is int8"),
     ],
 )
-def test_bad_requests_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_requests(options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, InsufficientMemory), match=message):
-        exact.bisimulation(random_mdp(5, 1, 2, key=0), **options)
+        exact.bisimulation(random_mdp(5, 1, 2, seed=0), **options)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5])
@@ -359,8 +362,6 @@ def test_small_rewards_beside_huge_ones(discount: float) -> None:
     unit = 2.0 ** math.frexp(1e300 / (1 - discount))[1]
     small = 3.4 * (2.0**-1074 * unit)
     assert small / unit * unit < small
-    mdp = MDP.from_matrices(
-        np.full((2, 2, 2), 0.5), [[1e300, 0.0], [1e300, small]], discount=discount
-    )
+    mdp = MDP(np.full((2, 2, 2), 0.5), [[1e300, 0.0], [1e300, small]], discount=discount)
     d = exact.bisimulation(mdp, tol=1e-6)
     assert abs(Fraction(d(0, 1)) - Fraction(small)) <= Fraction(d.error)

@@ -8,8 +8,8 @@ a `radius` far below the least float.
 """
 
 from tests.high_precision.distances import bisimulation, lax, mico, on_policy
-from tests.high_precision.models import Distribution, Model, induced_chain, model, normalise
-from tests.high_precision.numbers import BITS, Enclosure, Undecided, rounded
+from tests.high_precision.models import Distribution, Model, induce_chain, model, normalise
+from tests.high_precision.numbers import BITS, Enclosure, Undecided, round_to_units
 from tests.high_precision.values import action_values, optimal_values, policy_values
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Undecided",
     "action_values",
     "bisimulation",
-    "induced_chain",
+    "induce_chain",
     "lax",
     "mico",
     "model",
@@ -28,5 +28,5 @@ __all__ = [
     "on_policy",
     "optimal_values",
     "policy_values",
-    "rounded",
+    "round_to_units",
 ]

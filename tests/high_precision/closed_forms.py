@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from tests.high_precision.models import normalise
-from tests.high_precision.numbers import ONE, rounded
+from tests.high_precision.numbers import ONE, round_to_units
 
 
 def star_distance(
@@ -45,7 +45,7 @@ def star_mico(
     """MICo of the two states: the mean of |r(x) - r(y)| / (1 - discount) over independent x, y."""
     g = Fraction(discount)
     p, q = normalise(first), normalise(second)
-    pays = {x: rounded(rewards[x]) for x in p.masses.keys() | q.masses.keys()}
+    pays = {x: round_to_units(rewards[x]) for x in p.masses.keys() | q.masses.keys()}
     total = sum(
         mass * sum(other * abs(pays[x] - pays[y]) for y, other in q.masses.items())
         for x, mass in p.masses.items()

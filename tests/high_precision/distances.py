@@ -6,9 +6,17 @@ import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
 
-from tests.high_precision.models import Distribution, Model, induced_chain
-from tests.high_precision.numbers import BITS, REST, Enclosure, Undecided, enclosed, rounded, solve
-from tests.high_precision.transport import least_cost, shared_mass_left
+from tests.high_precision.models import Distribution, Model, induce_chain
+from tests.high_precision.numbers import (
+    BITS,
+    REST,
+    Enclosure,
+    Undecided,
+    enclose,
+    round_to_units,
+    solve,
+)
+from tests.high_precision.transport import cancel_common_mass, solve_transport
 
 ROUNDS = 12  # of both players at once, before the maximiser is held
 HELD_ROUNDS = 60
@@ -34,7 +42,7 @@ Coefficients = dict[Pair, int]
 
 def on_policy(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]]) -> Enclosure:
     """d^pi(s, t) = |R^pi(s) - R^pi(t)| + discount * W1(d^pi)(P^pi(s), P^pi(t))."""
-    return bisimulation(induced_chain(mdp, policy))
+    return bisimulation(induce_chain(mdp, policy))
 
 
 def bisimulation(mdp: Model) -> Enclosure:
@@ -47,7 +55,7 @@ def bisimulation(mdp: Model) -> Enclosure:
     for s in mdp.states:
         for t in range(s):
             if mdp.actions(s) != mdp.actions(t):
-                fixed[s, t] = rounded(mdp.diameter())
+                fixed[s, t] = round_to_units(mdp.diameter())
             else:
                 options[s, t] = [[move(mdp, s, a, t, a)] for a in mdp.actions(s)]
     return _game(mdp, options, fixed)
@@ -70,14 +78,14 @@ def lax(mdp: Model) -> Enclosure:
 
 def mico(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]]) -> Enclosure:
     """U(s, t) = |R^pi(s) - R^pi(t)| + discount * sum_xy P^pi(s)(x) P^pi(t)(y) U(x, y)."""
-    chain = induced_chain(mdp, policy)
+    chain = induce_chain(mdp, policy)
     pairs = [(s, t) for s in chain.states for t in range(s + 1)]
     number = {pair: i for i, pair in enumerate(pairs)}
     top, bottom = chain.discount.as_integer_ratio()
     gaps, weights, totals = [], [], []
     for s, t in pairs:
         p, q = chain.row(s, 0), chain.row(t, 0)
-        gaps.append(rounded(abs(chain.reward(s, 0) - chain.reward(t, 0))))
+        gaps.append(round_to_units(abs(chain.reward(s, 0) - chain.reward(t, 0))))
         held: dict[int, int] = {}
         for x, mass in p.masses.items():
             for y, other in q.masses.items():
@@ -105,14 +113,14 @@ def mico(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]]) -> Enclo
 
 def move(mdp: Model, s: int, a: int, t: int, b: int) -> Move:
     p, q = mdp.row(s, a), mdp.row(t, b)
-    gap = rounded(abs(mdp.reward(s, a) - mdp.reward(t, b)))
-    return Move(gap, *shared_mass_left(p, q), p.total * q.total)
+    gap = round_to_units(abs(mdp.reward(s, a) - mdp.reward(t, b)))
+    return Move(gap, *cancel_common_mass(p, q), p.total * q.total)
 
 
 def wasserstein(d: dict[Pair, int], p: Distribution, q: Distribution) -> Fraction:
     """W1(d)(p, q) for a metric d in units, given for s > t."""
-    send, take = shared_mass_left(p, q)
-    cost, _ = least_cost(send, take, lambda x, y: d[max(x, y), min(x, y)])
+    send, take = cancel_common_mass(p, q)
+    cost, _ = solve_transport(send, take, lambda x, y: d[max(x, y), min(x, y)])
     return Fraction(cost, p.total * q.total)
 
 
@@ -120,7 +128,7 @@ def _symmetric(d: dict[Pair, int], residual: int, discount: Fraction) -> Enclosu
     centres: dict[tuple[int, ...], int] = {}
     for (s, t), value in d.items():
         centres[s, t] = centres[t, s] = value
-    return enclosed(centres, residual, discount)
+    return enclose(centres, residual, discount)
 
 
 class _Iteration:
@@ -146,7 +154,7 @@ class _Iteration:
                     continue
                 for each in option:
                     if id(each) not in worths:
-                        worths[id(each)] = self._worth(each)
+                        worths[id(each)] = self._evaluate_move(each)
                 found, coefficients = min(
                     (worths[id(each)] for each in option), key=lambda worth: worth[0]
                 )
@@ -162,10 +170,10 @@ class _Iteration:
         for pair, gain in zip(self.options, solve(self.rows, self.gains), strict=True):
             self.d[pair] += gain
 
-    def _worth(self, each: Move) -> tuple[int, Coefficients]:
+    def _evaluate_move(self, each: Move) -> tuple[int, Coefficients]:
         if not each.send:
             return each.gap, {}
-        cost, flow = least_cost(
+        cost, flow = solve_transport(
             each.send, each.take, lambda x, y: self.d[(x, y) if x > y else (y, x)]
         )
         total = each.total * self.bottom
@@ -186,7 +194,7 @@ def _game(mdp: Model, options: dict[Pair, list[Option]], fixed: dict[Pair, int])
             break
         found.evaluate()
         taken, residual = found.sweep()
-    # Both at once may go astray: Hoffman & Karp hold the maximiser until the minimiser is at rest.
+    # Both at once may diverge: Hoffman & Karp hold the maximiser until the minimiser has converged.
     for _ in range(HELD_ROUNDS):
         if residual <= REST:
             break

@@ -20,7 +20,7 @@ class Distribution:
         return tuple(sorted(self.masses.items()))
 
 
-def reduced(masses: Mapping[int, int]) -> Distribution:
+def reduce_masses(masses: Mapping[int, int]) -> Distribution:
     """The masses divided by their sum."""
     held = {x: mass for x, mass in masses.items() if mass}
     divisor = math.gcd(*held.values())
@@ -32,7 +32,7 @@ def normalise(entries: Mapping[int, float]) -> Distribution:
     """The entries divided by their exact sum."""
     fractions = {x: float(entry).as_integer_ratio() for x, entry in entries.items() if entry}
     common = math.lcm(*(bottom for _, bottom in fractions.values()))
-    return reduced({x: top * (common // bottom) for x, (top, bottom) in fractions.items()})
+    return reduce_masses({x: top * (common // bottom) for x, (top, bottom) in fractions.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ def model(
     return Model(rows, rewards, Fraction(float(discount)))
 
 
-def induced_chain(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]]) -> Model:
+def induce_chain(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]]) -> Model:
     """R^pi(s) = sum_a pi(a|s) R(s, a), P^pi(s) = sum_a pi(a|s) P(s, a), with one action.
 
     The policy is an action for each state, or a row of probabilities, divided by its exact sum.
@@ -105,7 +105,7 @@ def induced_chain(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]])
             row = mdp.row(s, a)
             for x, mass in row.masses.items():
                 masses[x] = masses.get(x, 0) + weight * mass * (common // row.total)
-        rows.append([reduced(masses)])
+        rows.append([reduce_masses(masses)])
         weighted = (weight * mdp.reward(s, a) for a, weight in taken.masses.items())
         rewards.append([sum(weighted, Fraction(0)) / taken.total])
     return Model(rows, rewards, mdp.discount)

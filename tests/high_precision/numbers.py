@@ -19,7 +19,7 @@ class Undecided(RuntimeError):  # noqa: N818 - reads as a statement
     """Policy iteration did not come to rest: the oracle has nothing to say of this case."""
 
 
-def rounded(number: Fraction | float | int) -> int:
+def round_to_units(number: Fraction | float | int) -> int:
     """The number in units of 2^-BITS, rounded down; exact for floats."""
     top, bottom = number.as_integer_ratio()
     return (top << BITS) // bottom
@@ -46,8 +46,8 @@ class Enclosure:
             return 0.0
         if math.isinf(value):
             return math.inf
-        off = abs(rounded(value) - self.centres[index]) - self.radius
-        claimed = rounded(error)
+        off = abs(round_to_units(value) - self.centres[index]) - self.radius
+        claimed = round_to_units(error)
         if off <= claimed:
             return 0.0
         return math.inf if claimed == 0 else ratio(off, claimed)
@@ -56,13 +56,13 @@ class Enclosure:
         """Whether the true number may be at most `bound`."""
         if not math.isfinite(bound):
             return bound > 0
-        return self.centres[index] - self.radius <= rounded(bound)
+        return self.centres[index] - self.radius <= round_to_units(bound)
 
     def above(self, index: tuple[int, ...], bound: float) -> bool:
         """Whether the true number may be at least `bound`."""
         if not math.isfinite(bound):
             return bound < 0
-        return self.centres[index] + self.radius >= rounded(bound)
+        return self.centres[index] + self.radius >= round_to_units(bound)
 
     def is_positive(self, index: tuple[int, ...]) -> bool:
         """Whether the true number is proven to be above 0."""
@@ -117,7 +117,7 @@ def solve(matrix: list[dict[int, int]], right: Sequence[int]) -> list[int]:
     return x
 
 
-def enclosed(centres: dict[tuple[int, ...], int], residual: int, discount: Fraction) -> Enclosure:
+def enclose(centres: dict[tuple[int, ...], int], residual: int, discount: Fraction) -> Enclosure:
     """The enclosure that a residual in units, rounded down by less than 8, proves (Banach)."""
     radius = Fraction(residual + 8) / (1 - discount)
     return Enclosure(centres, math.ceil(radius))

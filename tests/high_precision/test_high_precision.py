@@ -19,7 +19,7 @@ from tests.high_precision.models import Distribution
 def near(found: Enclosure, index: Any, true: Fraction | float) -> bool:
     """Whether an enclosure holds the true number; floats are taken as they are."""
     key = (index,) if isinstance(index, int) else index
-    return abs(found.centres[key] - oracle.rounded(Fraction(true))) <= found.radius + 1
+    return abs(found.centres[key] - oracle.round_to_units(Fraction(true))) <= found.radius + 1
 
 
 def row(found: Distribution) -> dict[int, Fraction]:
@@ -37,10 +37,10 @@ def test_rows_are_divided_by_their_exact_sum() -> None:
 
 def test_a_chain_mixes_normalised_rows_with_a_normalised_policy() -> None:
     mdp = oracle.model([[{0: 0.5}, {1: 0.25}], [{1: 1.0}] * 2], [[8.0, 2.0], [1.0, 1.0]], 0.5)
-    chain = oracle.induced_chain(mdp, [[0.25, 0.5], [1.0, 0.0]])
+    chain = oracle.induce_chain(mdp, [[0.25, 0.5], [1.0, 0.0]])
     assert row(chain.row(0, 0)) == {0: Fraction(1, 3), 1: Fraction(2, 3)}
     assert chain.reward(0, 0) == 4
-    assert oracle.induced_chain(mdp, [1, 0]).reward(0, 0) == 2
+    assert oracle.induce_chain(mdp, [1, 0]).reward(0, 0) == 2
 
 
 def test_rewards_that_cancel() -> None:
@@ -69,7 +69,7 @@ def test_a_coin() -> None:
 
 
 def test_the_pessimism_of_bisimulation() -> None:
-    # s and t have the same two actions with the names exchanged; u pays nothing for ever.
+    # s and t have the same two actions with the names exchanged; u is absorbing with reward 0.
     stay = [[{0: 1.0}, {2: 1.0}], [{2: 1.0}, {1: 1.0}], [{2: 1.0}, {2: 1.0}]]
     mdp = oracle.model(stay, [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], 0.5)
     assert near(oracle.bisimulation(mdp), (0, 1), 2)
@@ -82,7 +82,7 @@ def test_states_that_lack_actions() -> None:
     P = [[{0: 1.0}, {0: 1.0}], [{1: 1.0}, {1: 1.0}]]
     mdp = oracle.model(P, [[3.0, 99.0], [1.0, 0.0]], 0.5, [[True, False], [True, True]])
     assert near(oracle.bisimulation(mdp), (0, 1), 6)
-    # 3 against 1 and 0: the Hausdorff distance pays 3 for ever.
+    # 3 against 1 and 0: the Hausdorff distance is 3 per step.
     assert near(oracle.lax(mdp), (0, 1), 6)
     assert near(oracle.optimal_values(mdp), 0, 6)
     assert near(oracle.action_values(mdp, oracle.optimal_values(mdp)), (1, 1), 1)
@@ -116,7 +116,7 @@ def test_transport_is_the_best_vertex(seed: int) -> None:
         if rank == 4 and np.allclose(matrix @ flow, right) and (flow > -1e-9).all():
             cost = round(float(sum(f * costs[cell] for f, cell in zip(flow, cells, strict=True))))
             best = cost if best is None else min(best, cost)
-    found, flow_found = transport.least_cost(send, take, lambda x, y: int(costs[x, y]))
+    found, flow_found = transport.solve_transport(send, take, lambda x, y: int(costs[x, y]))
     assert found == best
     for x, mass in send.items():
         assert sum(m for (i, _), m in flow_found.items() if i == x) == mass
@@ -126,7 +126,7 @@ def test_transport_is_the_best_vertex(seed: int) -> None:
 def test_values_agree_with_rational_elimination(seed: int) -> None:
     case = generate(seed, max_states=4)
     mdp = oracle.model(case.P, case.R, case.discount, case.available)
-    exact = values.exact_policy_values(oracle.induced_chain(mdp, case.policy))
+    exact = values.exact_policy_values(oracle.induce_chain(mdp, case.policy))
     found = oracle.policy_values(mdp, case.policy)
     assert all(near(found, s, value) for s, value in enumerate(exact))
 
@@ -168,7 +168,7 @@ def test_wasserstein_of_a_line() -> None:
     assert distances.wasserstein(d, p, q) == 1 << BITS
 
 
-def test_strategies_that_go_astray_are_held() -> None:
+def test_diverging_strategies_are_held() -> None:
     # Both players at once lead to negative tables here.
     successors = [[3, 2], [4, 2], [1, 2], [0, 3], [3, 2]]
     P = [[{x: 1.0} for x in row] for row in successors]
@@ -179,8 +179,8 @@ def test_strategies_that_go_astray_are_held() -> None:
     assert found.is_positive((0, 1))
 
 
-def test_a_claim_that_lies_is_noticed() -> None:
-    truth = Enclosure({(0, 1): oracle.rounded(1.0)}, 5)
+def test_a_wrong_claim_is_detected() -> None:
+    truth = Enclosure({(0, 1): oracle.round_to_units(1.0)}, 5)
     assert truth.excess((0, 1), 1.0, 0.0) == 0
     assert truth.excess((0, 1), 1 + 1e-9, 2e-9) == 0
     assert truth.excess((0, 1), 1 + 1e-8, 1e-9) == pytest.approx(10)

@@ -10,7 +10,7 @@ Coupling = dict[tuple[int, int], int]
 Cost = Callable[[int, int], int]
 
 
-def shared_mass_left(p: Distribution, q: Distribution) -> tuple[dict[int, int], dict[int, int]]:
+def cancel_common_mass(p: Distribution, q: Distribution) -> tuple[dict[int, int], dict[int, int]]:
     """What p has more than q, and q more than p, in units of 1 / (p.total * q.total).
 
     For a metric, leaving shared mass where it is costs nothing. For any other table it makes
@@ -27,7 +27,7 @@ def shared_mass_left(p: Distribution, q: Distribution) -> tuple[dict[int, int], 
     return send, take
 
 
-def least_cost(send: dict[int, int], take: dict[int, int], cost: Cost) -> tuple[int, Coupling]:
+def solve_transport(send: dict[int, int], take: dict[int, int], cost: Cost) -> tuple[int, Coupling]:
     """The least cost of moving `send` onto `take`, masses of one total, and how."""
     if len(send) == 1:
         (x,) = send

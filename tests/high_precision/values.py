@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from tests.high_precision.models import Model, induced_chain
-from tests.high_precision.numbers import BITS, REST, Enclosure, Undecided, enclosed, rounded, solve
+from tests.high_precision.models import Model, induce_chain
+from tests.high_precision.numbers import (
+    BITS,
+    REST,
+    Enclosure,
+    Undecided,
+    enclose,
+    round_to_units,
+    solve,
+)
 
 ROUNDS = 60
 
@@ -25,7 +33,7 @@ def optimal_values(mdp: Model) -> Enclosure:
         residual = max(map(abs, gains))
         if residual <= REST:
             centres: dict[tuple[int, ...], int] = {(s,): value for s, value in enumerate(V)}
-            return enclosed(centres, residual, mdp.discount)
+            return enclose(centres, residual, mdp.discount)
         rows = [
             {
                 x: (mass * mdp.discount.numerator << BITS)
@@ -41,7 +49,7 @@ def optimal_values(mdp: Model) -> Enclosure:
 
 def policy_values(mdp: Model, policy: Sequence[int] | Sequence[Sequence[float]]) -> Enclosure:
     """V^pi, the optimal values of the chain, which has one action."""
-    return optimal_values(induced_chain(mdp, policy))
+    return optimal_values(induce_chain(mdp, policy))
 
 
 def action_values(mdp: Model, V: Enclosure) -> Enclosure:
@@ -58,7 +66,7 @@ def backup(mdp: Model, V: list[int], s: int, a: int) -> int:
     row = mdp.row(s, a)
     total = sum(mass * V[x] for x, mass in row.masses.items())
     ahead = total * mdp.discount.numerator // (row.total * mdp.discount.denominator)
-    return rounded(mdp.reward(s, a)) + ahead
+    return round_to_units(mdp.reward(s, a)) + ahead
 
 
 def exact_policy_values(chain: Model) -> list[Fraction]:

@@ -1,4 +1,4 @@
-"""Training two networks side by side against a plain loop; keys, parts, and files."""
+"""Pair Q-learning against a plain loop; seeds, resumed runs, and files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ from bisimetric.learned import (
     LearnedDistance,
     MetricNetwork,
     PairQConfig,
-    fit,
     source_from_mdp,
     training,
 )
 from bisimetric.learned.networks import pair_layer
 from bisimetric.learned.sources import StateSource, TrainingSource
-from tests.twins import PLAIN, TRIANGLE, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
+from tests.twins import (  # noqa: F401 - a fixture
+    PLAIN,
+    TRIANGLE,
+    compile_quickly,
+    contains,
+    fit_flat,
+    record,
+)
 
 DISCOUNT = 0.5
 METRIC = MetricNetwork((8,), num_groups=4, group_size=2, fourier_features=4)
@@ -35,10 +41,12 @@ TINY = PairQConfig(
 STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
 
 
-def run(key: int = 0, steps: int = 8, source: TrainingSource = STATES, **options: Any) -> FitResult:
-    """A short run; most have the same settings, so that they are compiled once."""
-    options = {"settings": TINY, "keys": [key], "every": 4, **options}
-    return fit("bisimulation", source, discount=DISCOUNT, updates=steps, **options)
+def run(
+    seed: int = 0, updates: int = 8, source: TrainingSource = STATES, **options: Any
+) -> FitResult:
+    """Run a few updates; most runs have the same configuration, which is compiled once."""
+    options = {"config": TINY, "seeds": [seed], "log_every": 4, **options}
+    return fit_flat("bisimulation", source, discount=DISCOUNT, updates=updates, **options)
 
 
 def leaves(tree: Any) -> list[Any]:
@@ -53,7 +61,7 @@ def same(one: Any, other: Any) -> bool:
 def by_hand(
     source: TrainingSource, settings: PairQConfig, key: int, steps: int
 ) -> tuple[Any, Any, Any]:
-    """The recipe a step at a time: the parameters, those of the target, and the losses."""
+    """The algorithm one update at a time: the parameters, those of the target, and the losses."""
     network = settings.build_network(source, "bisimulation", DISCOUNT)
     start = training.initialise_state(
         settings, network, source.scaling.num_features, jax.random.key(key)[None]
@@ -131,7 +139,7 @@ def test_training_is_the_plain_loop(source: TrainingSource) -> None:
     # What only shifts an embedding has a slope of 0, whose rounding Adam would make large.
     settings = dataclasses.replace(TINY, batch=12, target_update_period=3, epsilon=1e-3)
     parameters, target, losses = by_hand(source, settings, 4, 11)
-    done = run(4, steps=11, source=source, settings=settings, every=11)
+    done = run(4, updates=11, source=source, config=settings, log_every=11)
     assert done.history["loss"][0, 0] == pytest.approx(np.mean(losses), rel=1e-4)
     for mine, yours in (
         (done.parameters(0), parameters),
@@ -146,7 +154,7 @@ def test_the_target_follows_exactly_every_period() -> None:
     """Taken step by step: what the target is was the network at the last multiple of 4."""
     network = TINY.build_network(STATES, "bisimulation", DISCOUNT)
     state = training.initialise_state(TINY, network, 3, jax.random.key(0)[None])
-    how: dict[str, Any] = {"settings": TINY, "network": network, "kind": "bisimulation"}
+    how: dict[str, Any] = {"config": TINY, "network": network, "kind": "bisimulation"}
     before = []
     for i in range(9):
         before.append(state.parameters)
@@ -158,7 +166,7 @@ def test_the_target_follows_exactly_every_period() -> None:
         assert not same(state.parameters, before[i])
 
 
-def test_the_same_key_is_the_same_run_and_another_another() -> None:
+def test_the_same_seed_gives_the_same_run_and_another_another() -> None:
     one, again, other = run(1), run(1), run(2)
     assert same(one.state.parameters, again.state.parameters)
     np.testing.assert_array_equal(one.history["loss"], again.history["loss"])
@@ -169,7 +177,7 @@ def test_the_same_key_is_the_same_run_and_another_another() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_several_keys_at_once_are_each_alone(
+def test_several_seeds_at_once_equal_each_alone(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, or side by side, as an accelerator takes them."""
@@ -177,16 +185,16 @@ def test_several_keys_at_once_are_each_alone(
         STATES, scaling=dataclasses.replace(STATES.scaling)
     )  # compiled anew
     with monkeypatch.context() as patch:
-        patch.setattr(training, "platform", lambda: platform)
-        patch.setattr(pair_layer, "platform", lambda: platform)
-        together = run(keys=(7, 1), source=source)
+        patch.setattr(training, "get_platform", lambda: platform)
+        patch.setattr(pair_layer, "get_platform", lambda: platform)
+        together = run(seeds=(7, 1), source=source)
     assert together.history["loss"].shape == (2, 2)
     for seed, key in enumerate((7, 1)):
         alone = run(key)
         np.testing.assert_allclose(
             together.history["loss"][seed], alone.history["loss"][0], rtol=1e-5
         )
-        # Not the weights: those that only shift an embedding follow the rounding of their slopes.
+        # Not the weights: those that only shift an embedding follow the rounding of gradients.
         mine, other = (
             np.asarray(alone.network.table(each, jnp.eye(3), jnp.eye(3)))
             for each in (together.parameters(seed), alone.parameters(0))
@@ -210,9 +218,9 @@ def test_a_run_in_parts_is_the_whole_run(
         return advanced(state, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "advanced", interrupted)
+        patch.setattr(training, "advance", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run(3, checkpoint=file, every=cut)
+            run(3, checkpoint=file, log_every=cut)
     rest = run(3, resume=file)
     assert rest.history["step"].tolist() == sorted({cut, 8})
     assert same(rest.state.parameters, whole.state.parameters)
@@ -222,68 +230,67 @@ def test_a_run_in_parts_is_the_whole_run(
         np.testing.assert_array_equal(rest.history["loss"], whole.history["loss"])
 
 
-def test_a_run_whose_rate_falls_does_not_go_on_with_other_steps(tmp_path: Path) -> None:
+def test_a_run_with_decay_is_not_resumed_with_other_updates(tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     done = run(3, checkpoint=file)
-    message = (
-        f"{file} is of a run of 8 steps, and its learning rate falls to 0 there; resume it with as "
-        "many, or start anew with 12."
-    )
-    with pytest.raises(InputError, match=says(message)):
-        run(3, steps=12, resume=file)
+    message = contains(f"{file} is of a run of 8 updates", "learning rate decays", "of 12")
+    with pytest.raises(InputError, match=message):
+        run(3, updates=12, resume=file)
     assert same(run(3, resume=file).state.parameters, done.state.parameters)
     flat = dataclasses.replace(TINY, decay=False)
-    run(3, checkpoint=file, settings=flat)
-    longer = run(3, steps=12, resume=file, settings=flat)
-    assert same(longer.state.parameters, run(3, steps=12, settings=flat).state.parameters)
+    run(3, checkpoint=file, config=flat)
+    longer = run(3, updates=12, resume=file, config=flat)
+    assert same(longer.state.parameters, run(3, updates=12, config=flat).state.parameters)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"copies": 1}, "its copies is 2 and here it is 1; resume it with the same copies, or ..."),
-        ({"warm_up": 3}, "its warm_up is 2 and here it is 3; resume it with the same ..."),
-        ({"decay": False}, "its decay is True and here it is False; resume it with the ..."),
+        ({"num_networks": 1}, "its num_networks is 2 and here it is 1; resume it with the same"),
+        ({"warm_up": 3}, "its warm_up is 2 and here it is 3"),
+        ({"decay": False}, "its decay is True and here it is False"),
         (
             {"network": MetricNetwork((8,), num_groups=2, group_size=4)},
-            "its groups is 4 and here it is 2; resume it with the same groups, or start anew.",
+            "its num_groups is 4 and here it is 2",
         ),
         (
             {"network": FreeNetwork((8,))},
-            "its form is metric and here it is free; resume it with the same form, or ...",
+            "its form is metric and here it is free",
         ),
     ],
 )
-def test_a_run_does_not_go_on_as_another(
+def test_a_run_is_not_resumed_as_another(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "run.safetensors"
     run(3, checkpoint=file)
     settings = dataclasses.replace(TINY, **changes)
-    with pytest.raises(InputError, match=says(f"{file} is of another run: {message}")):
-        run(3, resume=file, settings=settings)
+    with pytest.raises(InputError, match=contains(f"{file} is of another run: {message}")):
+        run(3, resume=file, config=settings)
 
 
-def test_a_run_of_one_recipe_does_not_go_on_by_the_other(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_by_another_algorithm(tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     run(3, checkpoint=file)
     paper = learned.castro2020.Castro2020Config(
         learned.castro2020.PairNetwork((8,)), batch=6, target_update_period=3
     )
-    with pytest.raises(InputError, match="is of another run: its form is metric and here it is"):
-        run(3, resume=file, settings=paper)
+    with pytest.raises(
+        InputError, match="is of another run: its algorithm is pair-q and here it is castro2020"
+    ):
+        run(3, resume=file, config=paper)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
-    [METRIC, dataclasses.replace(METRIC, fourier_features="drawn"), FreeNetwork((8,))],
-    ids=["metric", "drawn", "free"],
+    [METRIC, dataclasses.replace(METRIC, fourier_features="random"), FreeNetwork((8,))],
+    ids=["metric", "random", "free"],
 )
-def test_what_was_learned_is_kept(network: Any, tmp_path: Path) -> None:
+def test_a_learned_distance_is_saved_and_loaded(network: Any, tmp_path: Path) -> None:
     settings = dataclasses.replace(TINY, network=network)
     d = learned.bisimulation(TRIANGLE, updates=8, config=settings, seed=2)
-    assert (d.metadata["form"], d.metadata["copies"]) == (network.form, 2)
+    assert (d.metadata["form"], d.metadata["num_networks"]) == (network.form, 2)
     d.save(tmp_path / "d.safetensors")
     again = LearnedDistance.load(tmp_path / "d.safetensors", TRIANGLE)
     assert again.network == d.network
@@ -293,7 +300,7 @@ def test_what_was_learned_is_kept(network: Any, tmp_path: Path) -> None:
     assert again.metadata == d.metadata
 
 
-def test_the_paper_has_its_own_recipe() -> None:
+def test_castro2020_has_its_own_network() -> None:
     quick = learned.castro2020.Castro2020Config(learned.castro2020.PairNetwork((4,)), batch=4)
     for made in (
         learned.castro2020.bisimulation(TRIANGLE, updates=2, config=quick),

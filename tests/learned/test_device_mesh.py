@@ -1,4 +1,4 @@
-"""Training on several devices: the same results, and batches that are shared."""
+"""Training on several devices: the same results, and data-parallel batches."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pytest
 
 pytest.importorskip("jax")
 
-FOUR = """
+FOUR_DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_disable_most_optimizations", True)
 from bisimetric import worlds
-from bisimetric.learned import fit, paper
-from bisimetric.learned.build_sources import of_mdp
-from bisimetric.learned.training import started
+from bisimetric.learned import RunOptions, castro2020, fit, source_from_mdp
+from bisimetric.learned.training import initialise_state
 
 assert len(jax.devices()) == 4
-source = of_mdp("bisimulation", worlds.load("mirrored-rooms", discount=0.9), noise=0.1)
-small = paper.Settings((8,), batch=16, period=5)
+source = source_from_mdp("bisimulation", worlds.load("mirrored-rooms", discount=0.9), noise=0.1)
+config = castro2020.Castro2020Config((8,), batch=16, target_update_period=5)
 
 
 def same(one, other):
@@ -28,9 +27,9 @@ def same(one, other):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-def run(keys, **options):
-    return fit("bisimulation", source, discount=0.9, steps=12, keys=keys, settings=small, every=6,
-               **options)
+def run(seeds, **options):
+    return fit("bisimulation", source, discount=0.9, updates=12, seeds=seeds, config=config,
+               options=RunOptions(log_every=6), **options)
 
 
 alone = run([3, 5, 7, 9], devices=jax.devices()[:1])
@@ -46,22 +45,24 @@ one = run([4], learning_rates=rates[4:5])
 assert one.mesh is None
 same(six.parameters(4), one.parameters(0))
 
-# One seed on four devices: a step follows the mean of four batches.
-shared = fit("bisimulation", source, discount=0.9, steps=1, keys=[3], settings=small, share=True)
+# One seed on four devices: an update follows the mean gradient of four batches.
+shared = fit("bisimulation", source, discount=0.9, updates=1, seeds=[3], config=config,
+             options=RunOptions(data_parallel=True))
 assert shared.mesh.shape == {"seeds": 1, "batches": 4}
-first = started(small, small.network, source.scale.features, jnp.stack([jax.random.key(3)]))
+features = source.scaling.num_features
+first = initialise_state(config, config.network, features, jnp.stack([jax.random.key(3)]))
 start = jax.tree.map(lambda leaf: leaf[0], first._replace(step=first.step[None]))
-learner = small.learner(source, small.network, "bisimulation", 0.9)
-frozen = learner.frozen(start.parameters, start.step)
-drawn = jax.random.split(start.key)[1]
-slopes = [
-    jax.grad(learner.loss)(start.parameters, frozen, jax.random.fold_in(drawn, each))
+objective = config.build_objective(source, config.network, "bisimulation", 0.9)
+prepared = objective.prepare(start.parameters, start.step)
+batch_key = jax.random.split(start.key)[1]
+gradients = [
+    jax.grad(objective.loss)(start.parameters, prepared, jax.random.fold_in(batch_key, each))
     for each in range(4)
 ]
-mean = jax.tree.map(lambda *each: sum(each) / 4, *slopes)
-# Adam's first step is the rate, in the direction of the slope.
+mean = jax.tree.map(lambda *each: sum(each) / 4, *gradients)
+# Adam's first step is the learning rate, in the direction of the gradient.
 wanted = jax.tree.map(
-    lambda w, by: w - small.learning_rate * by / (jnp.abs(by) + small.epsilon),
+    lambda w, by: w - config.learning_rate * by / (jnp.abs(by) + config.epsilon),
     start.parameters, mean,
 )
 for a, b in zip(jax.tree.leaves(shared.parameters(0)), jax.tree.leaves(wanted), strict=True):
@@ -74,7 +75,7 @@ print("all is well")
 def test_four_devices() -> None:
     flags = "--xla_force_host_platform_device_count=4"
     done = subprocess.run(
-        [sys.executable, "-c", FOUR],
+        [sys.executable, "-c", FOUR_DEVICES],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Damaged files of learned distances and of training runs: intact, or refused in one sentence.
+"""Damaged files of learned distances and training runs: intact, or one-sentence errors.
 
 Every case is made from a seed: a failing one is repeated with `mutate(seed, ...)`.
 """
@@ -21,21 +21,21 @@ from safetensors.numpy import load, save
 
 from bisimetric import InputError
 from bisimetric.cli import main
-from bisimetric.learned import FeatureScaling, LearnedDistance, files
+from bisimetric.learned import FeatureScaling, FitResult, LearnedDistance, files
 from bisimetric.learned.networks.metric_networks import MetricNetwork, PairQEnsemble
 from bisimetric.learned.training import initialise_state
 from tests.twins import (  # noqa: F401 - a fixture
     SMALL,
     STATES,
     TRIANGLE,
-    compiled_in_a_hurry,
+    compile_quickly,
     one,
     run,
 )
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**9, 10**30, 0.5, -0.5, 1e308, math.nan, math.inf,
-    "", "relu", "metric", "free", "pairs", "mico", "own", "drawn", [], [True], [0], [1], [10**9],
+    "", "relu", "metric", "free", "pairs", "mico", "own", "random", [], [True], [0], [1], [10**9],
     [0.5], ["a"], [[1]], {}, {"a": 1},
 ]  # fmt: skip
 TYPES = [np.float16, np.float64, np.int32, np.int64, np.uint8, np.bool_]
@@ -124,10 +124,10 @@ def metric(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     found = one(
         network=network,
         parameters=jax.tree.map(np.asarray, network.init(jax.random.key(0), 2)),
-        scale=FeatureScaling(np.zeros(2), np.ones(2), shape=(2,)),
+        scaling=FeatureScaling(np.zeros(2), np.ones(2), shape=(2,)),
         points=np.array([[0, 0], [0, 1], [1, 1]], np.float32),
         names=TRIANGLE.names,
-        made={"kind": "bisimulation", "discount": 0.5, "steps": 4, "keys": [0], "batch": 6},
+        metadata={"kind": "bisimulation", "discount": 0.5, "updates": 4, "seeds": [0], "batch": 6},
         history={"step": np.array([2.0, 4.0]), "loss": np.array([1.0, np.nan])},
     )
     file = tmp_path_factory.mktemp("metric") / "d.safetensors"
@@ -165,17 +165,15 @@ def load_metric(file: Path) -> dict[str, Any]:
 
 
 @functools.cache
-def start() -> tuple[str, Any]:
-    """The source and the state that the checkpoint began with."""
-    seeds = jnp.stack([jax.random.key(0)])
-    features = STATES.scaling.num_features
-    return files.compute_fingerprint(STATES), initialise_state(
-        SMALL, SMALL.network, features, seeds
-    )
+def initial_run() -> FitResult:
+    """The run of the checkpoint before its first update."""
+    keys = jnp.stack([jax.random.key(0)])
+    state = initialise_state(SMALL, SMALL.network, STATES.scaling.num_features, keys)
+    return FitResult("bisimulation", 0.5, SMALL, STATES, SMALL.network, 8, (0,), state, {})
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    found, history = files.restore_run(file, "bisimulation", 0.5, SMALL, (0,), *start(), 8)
+    found, history = files.restore_run(file, initial_run(), files.compute_fingerprint(STATES))
     plain = found._replace(key=jax.random.key_data(found.key))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(plain))
     assert int(found.step) >= 0

@@ -11,7 +11,7 @@ import pytest
 
 from bisimetric.learned.networks import pair_layer as module
 from bisimetric.learned.networks.pair_layer import sum_group_max
-from tests.twins import Table, compiled_in_a_hurry  # noqa: F401 - a fixture
+from tests.twins import Table, compile_quickly  # noqa: F401 - a fixture
 
 PATHS = {"at once": 2**19, "row by row": 0}
 
@@ -19,8 +19,8 @@ PATHS = {"at once": 2**19, "row by row": 0}
 @pytest.fixture(params=PATHS)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute it, as on a processor."""
-    monkeypatch.setattr(module, "platform", lambda: "cpu")
-    monkeypatch.setattr(module, "LITTLE", PATHS[request.param])
+    monkeypatch.setattr(module, "get_platform", lambda: "cpu")
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", PATHS[request.param])
     return str(request.param)
 
 
@@ -31,7 +31,7 @@ def embeddings(n: int, m: int, size: int, groups: int, key: int = 0) -> tuple[Ta
 
 
 def plain(U: Any, V: Any) -> Any:
-    """The formula at the head of spread.py, all pairs at once."""
+    """The formula at the head of pair_layer.py, all pairs at once."""
     return jnp.abs(U[:, None] - V[None]).max(axis=2).sum(axis=-1)
 
 
@@ -131,7 +131,7 @@ def test_both_ways_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     given = embeddings(9, 6, 4, 5, key=4)
     found = []
     for little in PATHS.values():
-        monkeypatch.setattr(module, "LITTLE", little)
+        monkeypatch.setattr(module, "MAX_UNCHUNKED", little)
         found.append(with_slopes(sum_group_max, *given))
     close(*found)
     # What is taken row after row is never held at once: no array of all differences.
@@ -143,8 +143,8 @@ def test_a_processor_takes_row_after_row_of_much_and_others_all_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     little, much = jnp.zeros((8, 4, 64)), jnp.zeros((256, 4, 64))
-    monkeypatch.setattr(module, "platform", lambda: "cpu")
+    monkeypatch.setattr(module, "get_platform", lambda: "cpu")
     assert module._fits_at_once(little, little)
     assert not module._fits_at_once(much, much)
-    monkeypatch.setattr(module, "platform", lambda: "gpu")
+    monkeypatch.setattr(module, "get_platform", lambda: "gpu")
     assert module._fits_at_once(much, much)

@@ -16,7 +16,7 @@ from bisimetric.learned import FeatureScaling, files, fit, source_from_transitio
 from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
 from bisimetric.learned.sources import ANY_ACTION, TransitionSource
 from bisimetric.transitions import Transitions
-from tests.twins import compiled_in_a_hurry  # noqa: F401 - a fixture
+from tests.twins import compile_quickly, fit_flat  # noqa: F401 - a fixture
 
 SMALL = Castro2020Config(
     PairNetwork((4, 4), output="open"), batch=8, target_update_period=5, horizon_growth=0.9
@@ -41,7 +41,7 @@ def plain(ends: bool = True) -> FeatureScaling:
 
 
 def source(**options: Any) -> TransitionSource:
-    options = {"scale": plain(), "half": True, **options}
+    options = {"scaling": plain(), "half_precision": True, **options}
     return source_from_transitions("on_policy", steps(), **options)
 
 
@@ -87,7 +87,7 @@ def test_features_too_large_for_half_precision_are_refused() -> None:
     data = Transitions(
         np.full((9, 3), 1e5), np.zeros(9, int), np.zeros(9), np.zeros((9, 3)), [0] * 9
     )
-    with pytest.raises(InputError, match="too large for half precision; leave out half"):
+    with pytest.raises(InputError, match="too large for half precision; leave out half_precision"):
         source_from_transitions("on_policy", data, scaling=plain(False), half_precision=True)
 
 
@@ -109,7 +109,7 @@ def test_features_in_half_precision_are_kept_as_they_are() -> None:
 
 @pytest.mark.parametrize("half", [True, False])
 def test_no_step_is_drawn_before_it_was_stored(half: bool) -> None:
-    grown = source(half=half, growing=(10, 4))
+    grown = source(half_precision=half, growth=(10, 4))
     for step in (0, 1, 7, 100):
         there = grown.available_at(jnp.int32(step))
         most = min(10 + 4 * step, 60)
@@ -121,8 +121,8 @@ def test_no_step_is_drawn_before_it_was_stored(half: bool) -> None:
         assert len(seen) == most
 
 
-def test_a_dealer_draws_no_step_before_it_was_stored() -> None:
-    grown = source(growing=(10, 4)).available_at(jnp.int32(2))
+def test_the_stratified_sampler_takes_stored_transitions_only() -> None:
+    grown = source(growth=(10, 4)).available_at(jnp.int32(2))
     blocks = [
         grown.build_stratified_sampler(1, 32).sample(jax.random.key(key)) for key in range(20)
     ]
@@ -133,13 +133,13 @@ def test_a_dealer_draws_no_step_before_it_was_stored() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [SMALL, COUPLED])
 def test_steps_that_are_not_stored_yet_change_nothing(settings: Any) -> None:
-    data = source(growing=(10, 4))
+    data = source(growth=(10, 4))
 
     def run(swapped: int) -> list[Any]:
         """Rewards in the other order from a step on: all in all they stay the same."""
         reward = jnp.concatenate([data.reward[:swapped], data.reward[swapped:][::-1]])
         other = dataclasses.replace(data, reward=reward)
-        done = fit(
+        done = fit_flat(
             "on_policy", other, discount=0.5, updates=10, seeds=[3], config=settings, log_every=5
         )
         return jax.tree.leaves(done.parameters(0))
@@ -149,15 +149,17 @@ def test_steps_that_are_not_stored_yet_change_nothing(settings: Any) -> None:
     assert any((a != b).any() for a, b in zip(whole, early, strict=True))
 
 
-def test_what_grows_is_told_apart_in_checkpoints() -> None:
-    prints = {files.compute_fingerprint(source(growing=each)) for each in (None, (10, 4), (10, 5))}
+def test_growth_is_part_of_the_fingerprint() -> None:
+    prints = {files.compute_fingerprint(source(growth=each)) for each in (None, (10, 4), (10, 5))}
     assert len(prints) == 3
 
 
-def test_growing_is_refused_for_pairs_of_equal_actions() -> None:
-    with pytest.raises(InputError, match=r"learned\.bisimulation: data that grows .*on_policy"):
+def test_growth_is_not_for_pairs_of_equal_actions() -> None:
+    with pytest.raises(
+        InputError, match=r"learned\.bisimulation: growth is not available.*on_policy"
+    ):
         source_from_transitions("bisimulation", steps(), scaling=plain(), growth=(10, 4))
-    with pytest.raises(InputError, match="growing: the first number is 0 and must be"):
+    with pytest.raises(InputError, match="growth: the first number is 0 and must be"):
         source_from_transitions("on_policy", steps(), scaling=plain(), growth=(0, 4))
 
 
@@ -167,19 +169,19 @@ def test_rates_side_by_side_are_those_of_settings_one_by_one(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other in one program, as on a processor, or all at once, as on a GPU."""
-    data, rates, keys = source(growing=(10, 4)), (1e-4, 1e-2, 1e-2), (5, 5, 6)
+    data, rates, keys = source(growth=(10, 4)), (1e-4, 1e-2, 1e-2), (5, 5, 6)
 
     def run(settings: Castro2020Config, **options: Any) -> Any:
-        return fit(
+        return fit_flat(
             "on_policy", data, discount=0.9, updates=10, config=settings, log_every=5, **options
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "platform", lambda: platform)
-        beside = run(SMALL, keys=keys, learning_rates=rates)
+        patch.setattr(training, "get_platform", lambda: platform)
+        beside = run(SMALL, seeds=keys, learning_rates=rates)
     assert beside.learning_rates == rates
     for seed, (key, rate) in enumerate(zip(keys, rates, strict=True)):
-        alone = run(dataclasses.replace(SMALL, learning_rate=rate), keys=[key])
+        alone = run(dataclasses.replace(SMALL, learning_rate=rate), seeds=[key])
         for one, other in zip(
             jax.tree.leaves(beside.parameters(seed)),
             jax.tree.leaves(alone.parameters(0)),
@@ -191,7 +193,7 @@ def test_rates_side_by_side_are_those_of_settings_one_by_one(
         )
 
 
-def test_a_rate_of_its_own_rises_and_falls_like_that_of_the_settings() -> None:
+def test_a_rate_per_seed_has_the_schedule_of_the_config() -> None:
     own = learned.PairQConfig(learning_rate=0.5)
     for step in (0, 300, 900):
         given = learned.PairQConfig().learning_rate_at(
@@ -204,9 +206,12 @@ def test_a_rate_of_its_own_rises_and_falls_like_that_of_the_settings() -> None:
 
 @pytest.mark.parametrize(
     ("rates", "complaint"),
-    [([1e-3], "there are 1 learning_rates and 2 keys"), ([1e-3, 0.0], "learning_rates is 0.0")],
+    [
+        ([1e-3], "learning_rates has 1 entries and there are 2 seeds"),
+        ([1e-3, 0.0], "learning_rates is 0.0"),
+    ],
 )
-def test_rates_that_do_not_fit_are_refused(rates: list[float], complaint: str) -> None:
+def test_learning_rates_are_validated(rates: list[float], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         fit(
             "on_policy",

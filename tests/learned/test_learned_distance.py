@@ -1,9 +1,10 @@
-"""Learned: what a network says of states, observations and the end; its quality; its file."""
+"""LearnedDistance: states, observations and the terminal state; quality; files; warnings."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bisimetric import MDP, Transitions, exact, learned, views
+from bisimetric import MDP, InputError, Transitions, exact, learned, views
 from bisimetric.distance import Distance
+from bisimetric.distance._protocol import StateDistance
+from bisimetric.errors import HorizonWarning, StochasticDataWarning
 from bisimetric.learned import (
     FeatureScaling,
     LearnedDistance,
@@ -28,7 +31,7 @@ from tests.twins import (  # noqa: F401 - a fixture
     TABULAR,
     TRIANGLE,
     Table,
-    compiled_in_a_hurry,
+    compile_quickly,
     mask_of,
     table_of,
     targets_of,
@@ -37,6 +40,13 @@ from tests.twins import (  # noqa: F401 - a fixture
 
 NETWORK = PairNetwork((6,), output="relu")
 QUICK = Castro2020Config(NETWORK, batch=4)
+ROOT = Path(__file__).parents[2]
+TRACKED = sorted(
+    [
+        *(ROOT / "docs" / "gridworld").glob("*.safetensors"),
+        *(ROOT / "src" / "bisimetric" / "paper" / "atari" / "metrics").glob("*.safetensors"),
+    ]
+)
 
 
 def ours(key: int = 0, **changes: Any) -> LearnedDistance:
@@ -46,10 +56,10 @@ def ours(key: int = 0, **changes: Any) -> LearnedDistance:
         "discount": 0.5,
         "network": NETWORK,
         "parameters": weights(key, NETWORK, 2),
-        "scale": FeatureScaling(np.array([1.0, 0.0]), np.array([2.0, 1.0])),
+        "scaling": FeatureScaling(np.array([1.0, 0.0]), np.array([2.0, 1.0])),
         "mdp": TRIANGLE,
         "points": np.array([[1, 0], [3, 1], [-1, 2]], np.float32),
-        "made": {"method": "learned", "steps": 7},
+        "metadata": {"method": "learned", "updates": 7},
         "history": {"step": np.array([5.0, 7.0]), "loss": np.array([2.0, 1.0])},
         "names": TRIANGLE.names,
     }
@@ -71,7 +81,7 @@ def test_the_larger_of_both_orders_counts() -> None:
     np.testing.assert_array_equal(d.values, d.values.T)
 
 
-def test_states_are_asked_for_by_id_by_name_and_by_observation() -> None:
+def test_states_are_given_by_id_name_or_observation() -> None:
     d = ours()
     for found in (d(0, 1), d("one", "two"), d([1, 0], [3, 1]), d(np.int64(0), "1")):
         assert isinstance(found, float)
@@ -81,19 +91,19 @@ def test_states_are_asked_for_by_id_by_name_and_by_observation() -> None:
     assert elsewhere.shape == (2, 1)
     assert elsewhere[0, 0] == pytest.approx(d([0.5, 0.5], 0))
     assert "approximation" in repr(d)
-    assert repr(d) == "Learned(bisimulation, discount 0.5, 2 features, an approximation)"
+    assert repr(d) == "LearnedDistance(bisimulation, discount 0.5, 2 features, an approximation)"
 
 
-def test_none_is_the_end_with_features_of_its_own() -> None:
+def test_none_is_the_terminal_state() -> None:
     scale = FeatureScaling(np.array([1.0]), np.array([2.0]), has_terminal=True, shape=())
-    d = ours(scale=scale, mdp=None, points=None, names=None)
+    d = ours(scaling=scale, mdp=None, points=None, names=None)
     end, two = np.array([[0.0, 1.0]]), np.array([[0.5, 0.0]])
     assert d(None, 2.0) == pytest.approx(symmetric(d.parameters, end, two)[0, 0], rel=1e-5)
     assert d(None, None) == pytest.approx(symmetric(d.parameters, end, end)[0, 0], rel=1e-5)
     assert d(2.0, 2.0) == pytest.approx(float(d.table([2.0])[0, 0]))
 
 
-def test_a_table_of_states_is_a_distance_without_proof(tmp_path: Path) -> None:
+def test_to_distance_has_no_proven_error(tmp_path: Path) -> None:
     d = ours()
     table = d.to_distance()
     assert isinstance(table, Distance)
@@ -102,9 +112,9 @@ def test_a_table_of_states_is_a_distance_without_proof(tmp_path: Path) -> None:
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_array_equal(table.values[off], d.values[off])
     assert not table.values.diagonal().any()
-    assert d.values.diagonal().any()  # what the network says of itself stays to be seen
+    assert d.values.diagonal().any()
     assert table.bounds("one", "two") == (0.0, math.inf)
-    assert table.metadata == {"method": "learned", "steps": 7}
+    assert table.metadata == {"method": "learned", "updates": 7}
     assert [t for t, _ in table.nearest("one", k=2)]
     assert str(table.explain("one", "two"))
     table.save(tmp_path / "d.npz")
@@ -114,14 +124,14 @@ def test_a_table_of_states_is_a_distance_without_proof(tmp_path: Path) -> None:
 
 
 def test_a_mico_table_keeps_its_diagonal_and_its_policy() -> None:
-    d = ours(kind="mico", made={"policy": [0, 0, 1]})
+    d = ours(kind="mico", metadata={"policy": [0, 0, 1]})
     table = d.to_distance()
     np.testing.assert_array_equal(table.values, d.values)
     assert table.policy is not None
     assert table.policy.tolist() == [0, 0, 1]
 
 
-# Quality: a table of numbers with faults that were put there.
+# Quality: a tabular network with planted faults.
 
 PLANTED = np.array([[0.5, 1.0, 5.0], [2.0, 0.0, 1.0], [5.0, 1.0, 0.25]], np.float32)
 
@@ -141,7 +151,7 @@ def test_quality_finds_the_faults_that_were_planted(kind: LearnedKind) -> None:
     assert found.identity == pytest.approx(0.5)
     assert found.triangle == pytest.approx(2.0)
     assert found.max_distance == pytest.approx(5.0)
-    batch = jax.jit(lambda key: source.batch(key, 256))(jax.random.key(3))
+    batch = jax.jit(lambda key: source.sample_batch(key, 256))(jax.random.key(3))
     x, action, reward, x_next = (np.asarray(column) for column in batch)
     s, n = x.argmax(axis=1), x_next.argmax(axis=1)
     psi = PLANTED[np.ix_(s, s)]
@@ -164,7 +174,7 @@ def test_quality_on_data_is_measured_in_the_scale_of_the_network() -> None:
         x, rng.integers(2, size=40), rng.normal(size=40), x[::-1], np.zeros(40, bool)
     )
     source = source_from_transitions("bisimulation", data)
-    d = ours(scale=source.scaling, mdp=None, points=None)
+    d = ours(scaling=source.scaling, mdp=None, points=None)
     np.testing.assert_allclose(d.quality(data), d.quality(source), rtol=1e-5)
     # Part of the data has another mean: it must not be scaled by its own.
     few = data[:10]
@@ -182,7 +192,7 @@ def test_a_saved_network_says_the_same(tmp_path: Path, ends: bool) -> None:
     changes: dict[str, Any] = {}
     if ends:
         changes = {
-            "scale": FeatureScaling(np.array([1.0]), np.array([2.0]), True, ()),
+            "scaling": FeatureScaling(np.array([1.0]), np.array([2.0]), True, ()),
             "mdp": None,
             "points": None,
             "names": None,
@@ -220,24 +230,29 @@ def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> 
     assert np.abs(ours().values - d.values).max() > 0.01
 
 
-# From the verbs.
+# From the exported functions.
 
 
-def test_a_verb_learns_from_a_world_and_tells_how() -> None:
+def test_learning_from_an_mdp_records_metadata_and_errors() -> None:
     truth = exact.bisimulation(TRIANGLE)
     d = learned.castro2020.bisimulation(
-        TRIANGLE, updates=6, every=3, key=1, config=QUICK, truth=truth
+        TRIANGLE,
+        updates=6,
+        seed=1,
+        config=QUICK,
+        reference=truth,
+        options=learned.RunOptions(log_every=3),
     )
     assert (d.kind, d.discount, d.mdp) == ("bisimulation", 0.5, d.mdp)
     assert set(d.history) == {"step", "loss", "error", "normalised", "correlation"}
     assert {each.shape for each in d.history.values()} == {(2,)}
     assert d.history["error"][-1] == pytest.approx(np.abs(d.values - truth.values).max(), rel=1e-5)
-    assert (d.metadata["method"], d.metadata["steps"], d.metadata["keys"]) == ("learned", 6, [1])
+    assert (d.metadata["method"], d.metadata["updates"], d.metadata["seeds"]) == ("learned", 6, [1])
     assert d.metadata["device"] == jax.devices()[0].platform
     assert d("one", "two") == pytest.approx(d.values[0, 1])
 
 
-def test_the_discount_asked_for_is_that_of_the_table() -> None:
+def test_the_given_discount_is_that_of_the_matrix() -> None:
     d = learned.castro2020.on_policy(TRIANGLE, updates=2, discount=0.25, config=QUICK)
     table = d.to_distance()
     assert d.discount == table.mdp.discount == 0.25
@@ -262,6 +277,58 @@ def test_ids_of_data_are_states_with_names() -> None:
     assert d.scaling.has_terminal
 
 
+def test_it_implements_the_protocol_of_distances() -> None:
+    d = ours()
+    assert isinstance(d, StateDistance)
+    np.testing.assert_array_equal(np.asarray(d), d.values)
+    assert np.asarray(d, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="cannot be a view"):
+        np.array(d, copy=False)
+    row = d.values[0]
+    order = sorted((1, 2), key=lambda t: row[t])
+    found = d.nearest("one", k=9)
+    assert [t for t, _ in found] == order
+    np.testing.assert_allclose([distance for _, distance in found], row[order], rtol=1e-6)
+    assert d.nearest(0, k=1, names=True)[0][0] == TRIANGLE.state_name(order[0])
+    unnamed = ours(names=None, mdp=None)
+    assert unnamed.nearest(0, k=1, names=True) == unnamed.nearest(0, k=1)
+    with pytest.raises(InputError, match="k is 0"):
+        d.nearest(0, k=0)
+    with pytest.raises(InputError, match="PivotIndex"):
+        ours(points=None, names=None, mdp=None).nearest(0)
+
+
+def test_too_few_updates_warn_of_the_horizon() -> None:
+    config = dataclasses.replace(QUICK, target_update_period=1, horizon_growth=0.5)
+    # beta must be 0.99 for a horizon of 0.99 / (1 - 0.5): 1 - 0.5^7 is, and 1 - 0.5^6 is not.
+    with pytest.warns(HorizonWarning, match="7 updates do not cover the horizon, for which 8"):
+        d = learned.castro2020.bisimulation(TRIANGLE, updates=7, config=config)
+    assert d.metadata["required_updates"] == 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learned.castro2020.bisimulation(TRIANGLE, updates=8, config=config)
+
+
+def test_stochastic_data_warns() -> None:
+    fields: list[Any] = [[0, 1, 0, 1], [0, 0, 0, 0], [0, 1, 1, 1], [1, 0, 1, 0], [False] * 4]
+    data = Transitions(*fields)
+    with pytest.warns(StochasticDataWarning, match="have different outcomes"):
+        learned.castro2020.bisimulation(data, updates=2, config=QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StochasticDataWarning)
+        learned.mico(data, updates=2, config=QUICK)
+
+
+@pytest.mark.parametrize("path", TRACKED, ids=lambda path: path.stem)
+def test_networks_in_the_repository_load(path: Path) -> None:
+    d = LearnedDistance.load(path)
+    assert isinstance(d.network, PairNetwork)
+    assert d.metadata["algorithm"] == "castro2020"
+    assert d.metadata["updates"] > 0
+    assert d.metadata["seeds"]
+    assert d.metadata["horizon_growth"] < 1
+
+
 def test_the_errors_of_the_paper() -> None:
     truth = np.array([[0.0, 3.0], [3.0, 0.0]])
     table = np.array([[0.0, 2.0], [2.0, 1.0]])
@@ -279,7 +346,7 @@ def test_the_errors_of_the_paper() -> None:
     }
 
 
-def test_a_network_of_ones_own_answers_too() -> None:
+def test_a_functional_network_is_evaluated() -> None:
     def apply(scale: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return scale * jnp.abs(x - y).sum()
 
@@ -289,7 +356,7 @@ def test_a_network_of_ones_own_answers_too() -> None:
     assert d([1, 0], [3, 1]) == pytest.approx(2 * (1 + 1))
 
 
-def test_a_world_without_features_has_one_a_state_and_with_them_has_those() -> None:
+def test_an_mdp_has_features_or_positions_or_one_hot_vectors() -> None:
     assert source_from_mdp("bisimulation", TRIANGLE).points.tolist() == np.eye(3).tolist()
     there = TRIANGLE.replace(positions=[[0, 0], [0, 1], [1, 0]])
     assert source_from_mdp("bisimulation", there).points.tolist() == [[0, 0], [0, 1], [1, 0]]

@@ -13,15 +13,13 @@ from jax.flatten_util import ravel_pytree
 
 from bisimetric import MDP
 from bisimetric.learned import FeatureScaling, source_from_mdp
-from bisimetric.learned.castro2020 import (
-    PairNetwork,
-    build_all_pairs_objective,
-    build_batch_objective,
-)
+from bisimetric.learned.castro2020 import PairNetwork
 from bisimetric.learned.losses import (
     LOSSES,
     LearnedKind,
     build_action_mask,
+    build_all_pairs_objective,
+    build_batch_objective,
     compute_beta,
     compute_mean_squared_error,
     fits_in_batch,
@@ -33,7 +31,7 @@ from tests.twins import (  # noqa: F401 - a fixture
     PLAIN,
     TRIANGLE,
     Table,
-    compiled_in_a_hurry,
+    compile_quickly,
     loss_of,
     mask_of,
     record,
@@ -71,13 +69,13 @@ def flattened(tree: Any) -> Table:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Given:
+class FixedSource:
     """A source that always gives the same batch."""
 
     fixed: Batch
-    scale: FeatureScaling
+    scaling: FeatureScaling
 
-    def batch(self, key: Any, size: int) -> Batch:
+    def sample_batch(self, key: Any, size: int) -> Batch:
         assert len(self.fixed.reward) == size
         return self.fixed
 
@@ -173,11 +171,11 @@ def test_each_pair_of_states_once_is_the_loss_and_slope_of_the_whole_batch(
         state, action = source.sample_state_actions(key, 40)
         points, after = source.compute_features(), source.successor[state, action]
         batch = Batch(points[state], action, source.reward[state, action], points[after])
-        given: Any = Given(batch, source.scaling)
+        given: Any = FixedSource(batch, source.scaling)
         whole = build_batch_objective(given, NETWORK, kind, DISCOUNT, 40, PERIOD, RATE)
-        counted = jax.value_and_grad(learner.loss)(parameters, learner.frozen(target, step), key)
-        frozen = whole.prepare(target, step)
-        return batch, counted, jax.value_and_grad(whole.loss)(parameters, frozen, key)
+        counted = jax.value_and_grad(learner.loss)(parameters, learner.prepare(target, step), key)
+        prepared = whole.prepare(target, step)
+        return batch, counted, jax.value_and_grad(whole.loss)(parameters, prepared, key)
 
     parameters, target = two_networks(8, 6)
     for key, step, beta in ((0, 0, 0.0), (1, 1, 0.6), (2, 200, 1.0)):
@@ -244,7 +242,7 @@ def _compare_slopes(source: TrainingSource, learner: Any) -> None:
     step, key = jnp.int32(1), jax.random.key(11)
 
     def value(vector: Any) -> Any:
-        return learner.loss(back(vector), learner.frozen(target, step), key)
+        return learner.loss(back(vector), learner.prepare(target, step), key)
 
     points = np.asarray(flat) + 1e-6 * np.concatenate([np.eye(len(flat)), -np.eye(len(flat))])
     slope, values = jax.jit(lambda at, near: (jax.grad(value)(at), jax.vmap(value)(near)))(

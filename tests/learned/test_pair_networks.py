@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bisimetric.learned.castro2020 import FunctionalNetwork, PairNetwork, build_batch_objective
+from bisimetric.learned.castro2020 import FunctionalNetwork, PairNetwork
+from bisimetric.learned.losses import build_batch_objective
 from bisimetric.learned.networks import pair_layer
 from bisimetric.learned.networks.pair_layer import TileGroups, build_tile_groups
 from tests.twins import (  # noqa: F401 - a fixture
     Table,
-    compiled_in_a_hurry,
+    compile_quickly,
     record,
     table_of,
     weights,
@@ -238,7 +239,7 @@ def test_groups_say_which_tiles_hold_pairs_of_one_group(labels: list[int]) -> No
     found = jax.jit(build_tile_groups)(np.array(labels))
     tiles, within = np.asarray(found.tiles, bool), groups_as_written(labels)
     assert not (within & ~tiles).any()
-    for row, low, high in zip(within, found.low, found.high, strict=True):
+    for row, low, high in zip(within, found.first_tile, found.end_tile, strict=True):
         assert not row[: int(low)].any()
         assert not row[int(high) :].any()
 
@@ -280,15 +281,15 @@ def test_other_shapes_fall_back(
     def refuse(*_: Any) -> Any:
         raise AssertionError("these shapes do not fit the tiles")
 
-    monkeypatch.setattr(pair_layer, "summed", refuse)
-    monkeypatch.setattr(pair_layer, "active", refuse)
+    monkeypatch.setattr(pair_layer, "sum_relu_kernel", refuse)
+    monkeypatch.setattr(pair_layer, "sum_active_kernel", refuse)
     close(with_slopes(compiled(), *given), by_loops(*given))
 
 
 def test_kernels_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     A = jnp.zeros((8, 128))
     assert pair_layer.can_use_kernels(A, A) == (pair_layer.get_platform() == "gpu")
-    monkeypatch.setattr(pair_layer, "platform", lambda: "gpu")
+    monkeypatch.setattr(pair_layer, "get_platform", lambda: "gpu")
     assert pair_layer.can_use_kernels(A, A)
 
 
@@ -318,7 +319,7 @@ def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch
         return summed(A, B, v, groups)
 
     monkeypatch.setattr(pair_layer, "interpret", True)
-    monkeypatch.setattr(pair_layer, "summed", watched)
+    monkeypatch.setattr(pair_layer, "sum_relu_kernel", watched)
     by_kernels = both()
     assert len(used) == 3
     assert None not in used

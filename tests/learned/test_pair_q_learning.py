@@ -1,4 +1,4 @@
-"""The loss of two walked copies against loops in NumPy; dealers; units; learning rates."""
+"""The loss of pair Q-learning against loops in NumPy; samplers; units; learning rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bisimetric.learned import (
     PairQConfig,
     source_from_mdp,
 )
-from bisimetric.learned import config as settings_of
+from bisimetric.learned import config as config_module
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
 from bisimetric.learned.pair_q_loss import (
@@ -32,7 +32,7 @@ from bisimetric.learned.pair_q_loss import (
     evaluate_double_q,
 )
 from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TransitionSource
-from tests.twins import PLAIN, Table, compiled_in_a_hurry, record, says  # noqa: F401 - a fixture
+from tests.twins import PLAIN, Table, compile_quickly, contains, record  # noqa: F401 - a fixture
 
 DISCOUNT = 0.8
 METRIC = MetricNetwork((8,), num_groups=4, group_size=2)
@@ -105,7 +105,7 @@ def block_of(batch: Batch, a: int) -> Batch:
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
-def test_one_chooses_and_another_tells(copies: int) -> None:
+def test_one_network_selects_and_another_evaluates(copies: int) -> None:
     values = np.random.default_rng(copies).normal(size=(copies, 4, 5, 6)).astype(np.float32)
     found = np.asarray(jax.jit(evaluate_double_q)(values))
     np.testing.assert_allclose(found, told_by_loops(values), rtol=1e-5, atol=1e-6)
@@ -246,8 +246,8 @@ def test_the_loss_of_states_is_that_of_the_loops(form: Any, ahead: int) -> None:
                     pairs += 1
                     total += sum((float(one[a, s, t]) - T[a, s, t]) ** 2 for one in psi)
         assert float(found) == pytest.approx(total / pairs, rel=1e-4)
-    assert np.isclose(T, network.most).any()
-    assert (network.most > T).any()
+    assert np.isclose(T, network.diameter_bound).any()
+    assert (network.diameter_bound > T).any()
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
@@ -317,11 +317,11 @@ def test_both_ways_have_the_same_mean(kind: LearnedKind) -> None:
         assert float(by_states.std()) == pytest.approx(float(by_batches.std()), rel=0.2)
 
 
-# Dealers.
+# Stratified samplers.
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_dealer_deals_as_many_of_each_action_and_rows_as_they_were(ends: bool) -> None:
+def test_the_stratified_sampler_takes_as_many_of_each_action(ends: bool) -> None:
     source = record(7, steps=30, ends=ends)
     dealt = jax.jit(source.build_stratified_sampler(3, 6).sample)
     known = {
@@ -355,7 +355,7 @@ def test_with_one_action_all_steps_are_of_it() -> None:
     assert source.build_stratified_sampler(1, 200).available.tolist() == [True]
 
 
-def test_states_are_dealt_alike_with_their_noise() -> None:
+def test_states_are_sampled_uniformly_with_their_noise() -> None:
     points = np.arange(10.0).reshape(5, 2)
     source = source_from_mdp(
         "bisimulation", FIVE, points=points, scaling=PLAIN, noise=0.2, noise_clip=0.3
@@ -392,28 +392,28 @@ def test_pairs_of_states_are_listed_where_that_is_cheap(monkeypatch: pytest.Monk
         return np.asarray(found) if isinstance(found, jax.Array) else None
 
     for batch in (15, 14):
-        near, far = frozen(source, batch=batch, ahead=1), frozen(source, batch=batch)
+        near, far = frozen(source, batch=batch, lookahead=1), frozen(source, batch=batch)
         assert near.shape == far.shape == (3, 5, 5)
         assert not np.allclose(near, far)
-        np.testing.assert_array_equal(far, frozen(source, batch=batch, ahead=10))
+        np.testing.assert_array_equal(far, frozen(source, batch=batch, lookahead=10))
     # 25 pairs, and 3 * 2^2 * period of batches.
-    assert frozen(source, batch=6, period=3) is not None
-    assert frozen(source, batch=6, period=2) is None
+    assert frozen(source, batch=6, target_update_period=3) is not None
+    assert frozen(source, batch=6, target_update_period=2) is None
     assert frozen(noisy, batch=15) is None
     with monkeypatch.context() as patch:
-        patch.setattr(settings_of, "MANY", 4)
-        assert frozen(source, batch=6, period=3) is None
+        patch.setattr(config_module, "MAX_TABLE_STATES", 4)
+        assert frozen(source, batch=6, target_update_period=3) is None
 
 
-# Waves.
+# Fourier features.
 
 
-def test_waves_are_drawn_as_fine_as_listed_states_lie_apart() -> None:
+def test_the_highest_frequency_resolves_neighbouring_states() -> None:
     points = np.array([[0.0, 0.0], [0.5, 0.0], [0.5, 0.5], [9.0, 9.0], [9.0, 8.5]])
     source = source_from_mdp("bisimulation", FIVE, points=points, scaling=PLAIN)
     found = PairQConfig(METRIC).build_network(source, "bisimulation", DISCOUNT).network
     assert found == dataclasses.replace(
-        METRIC, fourier_features="drawn", highest_frequency=2 * np.pi
+        METRIC, fourier_features="random", highest_frequency=2 * np.pi
     )
     noisy = dataclasses.replace(source, noise=0.1, noise_clip=0.3)
     alike = dataclasses.replace(source, points=jnp.zeros((5, 2)))
@@ -442,7 +442,7 @@ def double_loop(rewards: Any) -> float:
 @hypothesis_settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9), st.sampled_from([0.0, 0.3, 1.0]))
 def test_the_mean_gap_is_that_of_the_double_loop(rewards: list[float], ended: float) -> None:
-    """Each of two copies is at the end, which pays 0, with a chance of its own."""
+    """Each of two copies is terminal, with reward 0, with a probability of its own."""
     from bisimetric.learned.config import _compute_mean_gap
 
     share = (1 - ended) / len(rewards)
@@ -507,10 +507,10 @@ def test_where_all_pays_the_same_there_still_is_a_unit() -> None:
 # Learning rates.
 
 
-def test_the_rate_rises_then_falls_as_a_cosine() -> None:
-    recipe = PairQConfig(learning_rate=0.5, warm_up=9)
+def test_the_learning_rate_has_warm_up_and_cosine_decay() -> None:
+    config = PairQConfig(learning_rate=0.5, warm_up=9)
     steps = np.arange(110)
-    found = np.array([float(recipe.learning_rate_at(jnp.int32(i), jnp.int32(109))) for i in steps])
+    found = np.array([float(config.learning_rate_at(jnp.int32(i), jnp.int32(109))) for i in steps])
     expected = np.where(
         steps < 9, 0.5 * (steps + 1) / 10, 0.25 * (1 + np.cos(np.pi * (steps - 9) / 100))
     )
@@ -522,10 +522,10 @@ def test_the_rate_rises_then_falls_as_a_cosine() -> None:
 
 
 def test_without_decay_the_rate_stays() -> None:
-    recipe = PairQConfig(learning_rate=0.5, warm_up=4, decay=False)
-    assert not recipe.decay
+    config = PairQConfig(learning_rate=0.5, warm_up=4, decay=False)
+    assert not config.decay
     assert PairQConfig().decay
-    found = [float(recipe.learning_rate_at(jnp.int32(i), jnp.int32(20))) for i in range(21)]
+    found = [float(config.learning_rate_at(jnp.int32(i), jnp.int32(20))) for i in range(21)]
     np.testing.assert_allclose(found, [0.1, 0.2, 0.3, 0.4, *[0.5] * 17], rtol=1e-6)
     at_once = PairQConfig(learning_rate=0.5, warm_up=0)
     assert float(at_once.learning_rate_at(jnp.int32(0), jnp.int32(20))) == 0.5
@@ -533,28 +533,28 @@ def test_without_decay_the_rate_stays() -> None:
 
 
 def test_a_run_settles_when_a_hundredth_of_the_horizon_is_missing() -> None:
-    recipe = PairQConfig(warm_up=100, target_update_period=10)
+    config = PairQConfig(warm_up=100, target_update_period=10)
     for discount in (0.5, 0.9, 0.99):
-        updates = (recipe.count_settling_updates(discount) - 100) // 10
+        updates = (config.count_settling_updates(discount) - 100) // 10
         assert discount**updates <= 0.01 < discount ** (updates - 1)
-        further = (recipe.count_settling_updates(discount, 10) - 100) // 10
+        further = (config.count_settling_updates(discount, 10) - 100) // 10
         assert discount ** (10 * further) <= 0.01
         assert further == 1 or discount ** (10 * (further - 1)) > 0.01
-    assert recipe.count_settling_updates(0.0) == 110
+    assert config.count_settling_updates(0.0) == 110
 
 
-def test_only_tables_reach_further_than_one_step() -> None:
+def test_only_enumerable_states_have_a_lookahead() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
-    recipe = PairQConfig()
+    config = PairQConfig()
     for noise, reach in ((0.0, 10), (0.1, 1)):
         source = source_from_mdp("bisimulation", mdp, noise=noise)
         assert (
-            recipe.effective_lookahead(source, recipe.build_network(source, "bisimulation", 0.9))
+            config.effective_lookahead(source, config.build_network(source, "bisimulation", 0.9))
             == reach
         )
 
 
-# What is refused.
+# Validation.
 
 
 @pytest.mark.parametrize(
@@ -562,33 +562,29 @@ def test_only_tables_reach_further_than_one_step() -> None:
     [
         (
             {"network": learned.castro2020.PairNetwork((8,))},
-            "Settings: network is PairNetwork(hidden=(8,), ...) and must be a MetricNetwork or a "
-            "FreeNetwork; learned.castro2020.Settings takes other ones.",
+            "network is PairNetwork(hidden=(8,)",
         ),
-        ({"network": (8,)}, "Settings: network is (8,) and must be a MetricNetwork or a ..."),
-        ({"batch": 1}, "Settings: batch is 1 and must be a whole number, at least 2."),
-        ({"batch": -4}, "Settings: batch is -4 and must be a whole number, at least 2."),
-        ({"warm_up": -1}, "Settings: warm_up is -1 and must be a whole number, at least 0."),
-        ({"warm_up": 0.5}, "Settings: warm_up is 0.5 and must be a whole number, at least 0."),
-        ({"period": 0}, "Settings: period is 0 and must be a whole number, at least 1."),
-        ({"copies": 0}, "Settings: copies is 0 and must be a whole number, at least 1."),
-        ({"learning_rate": -1}, "Settings: learning_rate is -1 and must be a number, above 0."),
-        ({"epsilon": 0.0}, "Settings: epsilon is 0.0 and must be a number, above 0."),
+        ({"network": (8,)}, "network is (8,) and must be a MetricNetwork or a FreeNetwork"),
+        ({"batch": 1}, "batch is 1 and must be a whole number, at least 2"),
+        ({"batch": -4}, "batch is -4 and must be a whole number, at least 2"),
+        ({"warm_up": -1}, "warm_up is -1 and must be a whole number, at least 0"),
+        ({"warm_up": 0.5}, "warm_up is 0.5 and must be a whole number, at least 0"),
+        ({"target_update_period": 0}, "target_update_period is 0 and must be"),
+        ({"num_networks": 0}, "num_networks is 0 and must be a whole number, at least 1"),
+        ({"learning_rate": -1}, "learning_rate is -1 and must be a number, above 0"),
+        ({"epsilon": 0.0}, "epsilon is 0.0 and must be a number, above 0"),
     ],
 )
-def test_settings_are_checked_when_they_are_made(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=says(message)):
+def test_pair_q_config_validates_its_fields(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=contains(f"PairQConfig: {message}")):
         PairQConfig(**changes)
 
 
-def test_mico_needs_the_papers_recipe() -> None:
-    message = (
-        "learned.mico: a state may be far from itself there, which these networks cannot say; give "
-        "learned.castro2020.Settings."
-    )
+def test_mico_needs_castro2020() -> None:
+    message = contains("learned.mico: config is a PairQConfig", "Castro2020Config")
     wrong: Any = PairQConfig(METRIC)
-    with pytest.raises(InputError, match=says(message)):
+    with pytest.raises(InputError, match=message):
         learned.mico(FIVE, [0] * 5, updates=2, config=wrong)
     source: StateSource = source_from_mdp("mico", FIVE, [0] * 5)
-    with pytest.raises(InputError, match=says(message)):
+    with pytest.raises(InputError, match=message):
         learned.fit("mico", source, discount=0.5, updates=2)

@@ -1,4 +1,4 @@
-"""An index finds what comparing with all observations finds, and looks at fewer."""
+"""A pivot index finds what comparing with all observations finds, with fewer comparisons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bisimetric.learned.networks.metric_networks import PairQEnsemble
 
 
 def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> LearnedDistance:
-    """A network as it begins: a metric all the same."""
+    """An untrained network, which is a metric all the same."""
     form = network or MetricNetwork((8,), num_groups=4, group_size=2, fourier_features=0)
     coupled = PairQEnsemble(form, num_actions=2, unit=10.0, diameter_bound=1.0)
     scale = FeatureScaling(np.zeros(2), np.ones(2))
@@ -43,7 +43,7 @@ def test_it_finds_the_nearest(key: int, count: int, k: int, pivots: int) -> None
     np.testing.assert_allclose(plain[found.ids], found.distances, rtol=1e-5, atol=1e-5)
 
 
-def test_it_passes_over_most_of_what_is_far() -> None:
+def test_it_skips_most_distant_observations() -> None:
     random = np.random.default_rng(0)
     corners = random.normal(size=(40, 2)) * 50
     seen = (corners[:, None] + 0.01 * random.normal(size=(40, 100, 2))).reshape(-1, 2)
@@ -53,11 +53,11 @@ def test_it_passes_over_most_of_what_is_far() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(InputError, match="no MetricNetwork, and may break the triangle"):
+    with pytest.raises(InputError, match="no MetricNetwork and may violate the triangle"):
         PivotIndex(learned(0, FreeNetwork((8,))), np.zeros((3, 2)))
-    with pytest.raises(InputError, match="no observations"):
+    with pytest.raises(InputError, match="observations is empty"):
         PivotIndex(learned(0), np.zeros((0, 2)))
-    with pytest.raises(InputError, match="pivots"):
+    with pytest.raises(InputError, match="num_pivots is 0"):
         PivotIndex(learned(0), np.zeros((3, 2)), num_pivots=0)
     with pytest.raises(InputError, match="k is 0"):
         PivotIndex(learned(0), np.zeros((3, 2))).nearest(np.zeros(2), 0)

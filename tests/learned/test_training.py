@@ -36,7 +36,8 @@ from tests.twins import (  # noqa: F401 - a fixture
     STATES,
     TABULAR,
     TRIANGLE,
-    compiled_in_a_hurry,
+    compile_quickly,
+    fit_flat,
     record,
     walk,
 )
@@ -47,13 +48,15 @@ THREE = (7, 1, 3)
 TABLE = Castro2020Config(
     TABULAR, batch=32, learning_rate=0.02, target_update_period=20, horizon_growth=0.7
 )
-"""With these a table of numbers comes within 1% of the truth in a few thousand steps."""
+"""With these a table of numbers comes within 1% of the exact metric in a few thousand updates."""
 
 
-def run(key: int = 0, steps: int = 8, source: TrainingSource = STATES, **options: Any) -> FitResult:
-    """A short run; most have the same settings, so that they are compiled once."""
-    options = {"settings": SMALL, "keys": [key], "every": 4, **options}
-    return fit("bisimulation", source, discount=DISCOUNT, updates=steps, **options)
+def run(
+    seed: int = 0, updates: int = 8, source: TrainingSource = STATES, **options: Any
+) -> FitResult:
+    """Run a few updates; most runs have the same configuration, which is compiled once."""
+    options = {"config": SMALL, "seeds": [seed], "log_every": 4, **options}
+    return fit_flat("bisimulation", source, discount=DISCOUNT, updates=updates, **options)
 
 
 def close(one: Any, other: Any) -> None:
@@ -163,8 +166,8 @@ def test_the_same_key_is_the_same_run_and_another_another() -> None:
     assert not same(leaves(one), leaves(other))
 
 
-def test_several_keys_at_once_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = run(keys=THREE)
+def test_several_seeds_at_once_equal_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = run(seeds=THREE)
     assert together.history["loss"].shape == (3, 2)
     assert together.seeds == THREE
     for seed, key in enumerate(THREE):
@@ -174,11 +177,11 @@ def test_several_keys_at_once_are_each_alone(monkeypatch: pytest.MonkeyPatch) ->
             together.history["loss"][seed], alone.history["loss"][0], rtol=1e-5
         )
     # Side by side, as an accelerator takes them; another source is compiled anew.
-    monkeypatch.setattr(training, "platform", lambda: "gpu")
+    monkeypatch.setattr(training, "get_platform", lambda: "gpu")
     aside = source_from_mdp(
         "bisimulation", TRIANGLE, points=np.eye(3), scaling=dataclasses.replace(PLAIN)
     )
-    beside = run(keys=THREE, source=aside)
+    beside = run(seeds=THREE, source=aside)
     assert int(beside.state.step) == 8
     close(beside.state.parameters, together.state.parameters)
     np.testing.assert_allclose(beside.history["loss"], together.history["loss"], rtol=1e-5)
@@ -188,7 +191,7 @@ def test_several_keys_at_once_are_each_alone(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_run_in_parts_is_the_whole_run(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "run.safetensors"
     whole = run(3)
-    part = run(3, steps=cut, checkpoint=file)
+    part = run(3, updates=cut, checkpoint=file)
     assert int(part.state.step) == cut
     rest = run(3, resume=file)
     assert same(leaves(rest), leaves(whole))
@@ -209,14 +212,14 @@ def test_a_run_that_is_done_stays_as_it_is(tmp_path: Path) -> None:
     np.testing.assert_array_equal(done.history["loss"], again.history["loss"])
 
 
-def test_a_run_can_go_on_with_another_learning_rate(tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_another_learning_rate(tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     done = run(3, checkpoint=file)
     slower = dataclasses.replace(SMALL, learning_rate=0.001)
-    assert same(leaves(run(3, settings=slower, resume=file)), leaves(done))
+    assert same(leaves(run(3, config=slower, resume=file)), leaves(done))
 
 
-def test_an_interrupt_leaves_a_run_to_go_on_with(
+def test_an_interrupt_leaves_a_checkpoint_to_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "run.safetensors"
@@ -229,7 +232,7 @@ def test_an_interrupt_leaves_a_run_to_go_on_with(
             raise KeyboardInterrupt
         return advanced(*args, **options)
 
-    monkeypatch.setattr(training, "advanced", interrupted)
+    monkeypatch.setattr(training, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(3, checkpoint=file)
     assert same(leaves(run(3, resume=file)), leaves(run(3)))
@@ -239,21 +242,21 @@ def test_checkpoints_are_written_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
-    monkeypatch.setattr(_fit, "KEEP", 0.0)
-    monkeypatch.setattr(files, "save", lambda path, done, _: written.append(done))
+    monkeypatch.setattr(_fit, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(files, "save_run", lambda path, done, _: written.append(done))
     run(3, checkpoint=tmp_path / "run.safetensors")
     assert [int(each.state.step) for each in written] == [4, 8, 8]
     assert [len(each.history["step"]) for each in written] == [1, 2, 2]
 
 
-def test_measures_are_recorded_for_every_key_and_nan_where_they_were_not(tmp_path: Path) -> None:
+def test_measures_are_recorded_for_every_seed_and_nan_where_missing(tmp_path: Path) -> None:
     def largest(parameters: Any) -> dict[str, Any]:
         return {"largest": jnp.abs(parameters[0]["weights"]).max()}
 
     file = tmp_path / "run.safetensors"
-    first = run(keys=THREE, steps=4, checkpoint=file)
+    first = run(seeds=THREE, updates=4, checkpoint=file)
     assert set(first.history) == {"step", "loss"}
-    done = run(keys=THREE, resume=file, measure=largest)
+    done = run(seeds=THREE, resume=file, measure=largest)
     assert {name: each.shape for name, each in done.history.items()} == {
         "step": (2,),
         "loss": (3, 2),
@@ -296,8 +299,8 @@ def test_patience_counts_records_without_a_smaller_loss_once_the_horizon_is_whol
 
 
 def test_patience_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fit, "_stalled", lambda done, patience: len(done.history["step"]) == 2)
-    assert int(run(steps=400, patience=1).state.step) == 8
+    monkeypatch.setattr(_fit, "_has_stalled", lambda done, patience: len(done.history["step"]) == 2)
+    assert int(run(updates=400, patience=1).state.step) == 8
 
 
 def learned_from(
@@ -308,7 +311,7 @@ def learned_from(
     measure = evaluation.build_reference_measure(
         truth.values, settings.network, source.compute_features()
     )
-    done = fit(
+    done = fit_flat(
         kind,
         source,
         discount=mdp.discount,
@@ -353,7 +356,9 @@ def test_the_papers_network_learns_the_exact_distance() -> None:
 @pytest.mark.parametrize(
     ("kind", "ends"), [("bisimulation", True), ("bisimulation", False), ("on_policy", True)]
 )
-def test_data_comes_to_the_exact_distance_ends_included(kind: LearnedKind, ends: bool) -> None:
+def test_data_gives_the_exact_distance_including_the_terminal_state(
+    kind: LearnedKind, ends: bool
+) -> None:
     data = walk(ends)
     policy = None if kind == "bisimulation" else [1, 1, 1]
     mdp = data.to_mdp(discount=0.8)
@@ -377,18 +382,18 @@ def test_data_comes_to_the_exact_distance_ends_included(kind: LearnedKind, ends:
         assert truth.values[3, :3].min() > 0.1
 
 
-def test_a_cut_is_no_end() -> None:
+def test_truncation_is_not_termination() -> None:
     cut, ended = (source_from_transitions("bisimulation", walk(ends)) for ends in (False, True))
     assert cut.scaling.has_terminal is False
     assert ended.scaling.has_terminal is True
     out = np.asarray(walk(True).terminated)
-    # After a cut comes what was observed, here state 2; after an end, the end.
+    # After truncation comes the observed state 2; after termination, the terminal state.
     np.testing.assert_array_equal(cut.x_next[out], cut.x[np.asarray(walk(True).states) == 2][:8])
     np.testing.assert_array_equal(ended.x_next[out], np.repeat(ended.scaling.terminal, 8, axis=0))
     assert not np.asarray(ended.x_next)[~out, -1].any()
 
 
-def test_a_network_that_cannot_learn_any_more_says_so() -> None:
+def test_a_dead_network_raises() -> None:
     def dead(key: jax.Array, features: int) -> Any:
         parameters = PairNetwork((4,), output="relu").init(key, features)
         return [parameters[0], {**parameters[1], "biases": jnp.full(1, -50.0)}]
@@ -397,10 +402,8 @@ def test_a_network_that_cannot_learn_any_more_says_so() -> None:
         dead, lambda p, x, y: PairNetwork((4,), output="relu").table(p, x[None], y[None])[0, 0]
     )
     settings = Castro2020Config(network, batch=8)
-    with pytest.raises(
-        Diverged, match="after 0 steps no step changes the network any more"
-    ) as found:
-        run(settings=settings, steps=10)
+    with pytest.raises(Diverged, match="after 0 updates the output is 0 for all pairs") as found:
+        run(config=settings, updates=10)
     assert int(found.value.partial.state.step) == 0
     # Where nothing is to be learned, 0 is right; a table that has converged is not 0.
     state = found.value.partial.state

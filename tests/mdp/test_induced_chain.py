@@ -196,7 +196,8 @@ def test_rows_are_normalised_before_they_are_mixed() -> None:
     mdp = MDP(P, [[0, 0], [0, 0], [1, 1]], discount=0.9)
     d = exact.on_policy(mdp, EVEN * 3)
     assert d(0, 1) == pytest.approx(5.806451597731, abs=1e-11)
-    assert exact.on_policy(mdp, EVEN * 3, pairs=[(0, 1)])(0, 1) == pytest.approx(d(0, 1), abs=1e-11)
+    result = exact.query(mdp, [(0, 1)], kind="on_policy", policy=EVEN * 3)
+    assert result(0, 1) == pytest.approx(d(0, 1), abs=1e-11)
 
 
 def test_policies_are_normalised() -> None:

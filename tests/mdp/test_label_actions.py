@@ -11,7 +11,7 @@ import pytest
 
 from bisimetric import MDP, Distance, InputError, exact, relation, uses, worlds
 from bisimetric.cli import main
-from bisimetric.exact._query import query
+from bisimetric.exact import query
 from bisimetric.uses.policy_transfer import _disjoint_union
 
 # Two absorbing states with different labels, and one that leads to either.
@@ -39,8 +39,7 @@ def test_labels_tell_absorbing_states_apart(model: MDP) -> None:
 LAX: list[Callable[[MDP], Any]] = [
     exact.lax,
     relation.lax,
-    lambda mdp: exact.lax(mdp, pairs=[(1, 2)]),
-    lambda mdp: query("lax", mdp, [(1, 2)]),
+    lambda mdp: query(mdp, [(1, 2)], kind="lax"),
     lambda mdp: uses.transfer(mdp, mdp),
     lambda mdp: uses.transfer(mdp, mdp, exact.bisimulation(uses.disjoint_union(mdp, mdp))),
     lambda mdp: uses.transfer(mdp.replace(label_actions=()), mdp),

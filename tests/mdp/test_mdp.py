@@ -71,7 +71,7 @@ def test_deterministic_and_matrices_agree(mdp: MDP) -> None:
     np.testing.assert_array_equal(again.next_state, mdp.next_state)
 
 
-def test_it_is_frozen_and_keeps_no_hold_on_its_input() -> None:
+def test_it_is_immutable_and_copies_its_input() -> None:
     rewards = np.array(REWARDS)
     mdp = MDP.deterministic(NEXT, rewards, discount=0.9)
     rewards[:] = 7
@@ -83,7 +83,7 @@ def test_it_is_frozen_and_keeps_no_hold_on_its_input() -> None:
         mdp.discount = 0.5  # type: ignore[misc]
 
 
-def test_under_a_policy() -> None:
+def test_apply_policy() -> None:
     mdp = MDP.deterministic(NEXT, REWARDS, discount=0.9, names="xyz")
     chain = mdp.apply_policy([1, 0, 0])
     assert (chain.num_actions, chain.names, chain.discount) == (1, ("x", "y", "z"), 0.9)

@@ -1,4 +1,4 @@
-"""The paper's aggregation: samples around cells, in clusters no wider than their threshold."""
+"""The paper's aggregation: noisy samples, and clusters within their threshold."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bisimetric.paper import aggregation, gridworld
 
 @pytest.fixture(scope="module")
 def d() -> LearnedDistance:
-    """A network that has learned nothing: its distances are as good as any."""
+    """An untrained network."""
     network = PairNetwork((8,))
     weights = network.init(jax.random.key(3), 2)
     return LearnedDistance("bisimulation", 0.99, network, weights, gridworld.SCALING)
 
 
-class TestAggregated:
+class TestClusterSamples:
     def test_samples_lie_around_their_cells(self, d: LearnedDistance) -> None:
         centres = gridworld.cell_centres(worlds.load("mirrored-rooms"))
         found = aggregation.cluster_samples(
@@ -44,17 +44,17 @@ class TestAggregated:
             np.fill_diagonal(together, False)
             assert table[together].max() <= each.threshold + 1e-5
 
-    def test_keys(self, d: LearnedDistance) -> None:
+    def test_samples_depend_on_the_seed(self, d: LearnedDistance) -> None:
         one, same, other = (
             aggregation.cluster_samples(
-                d, [[1.5, 1.5]], noise=0.1, noise_clip=0.3, samples_per_state=3, seed=key
+                d, [[1.5, 1.5]], noise=0.1, noise_clip=0.3, samples_per_state=3, seed=seed
             ).points
-            for key in (1, 1, 2)
+            for seed in (1, 1, 2)
         )
         np.testing.assert_array_equal(one, same)
         assert (one != other).all()
 
-    def test_blocks_make_no_difference(self, d: LearnedDistance) -> None:
+    def test_the_block_size_is_irrelevant(self, d: LearnedDistance) -> None:
         points = np.random.default_rng(0).uniform(1, 6, (7, 2)).astype(np.float32)
         np.testing.assert_allclose(
             aggregation.compute_distances(d, points, block_size=3),

@@ -15,8 +15,7 @@ from scipy import sparse
 
 from bisimetric import InputError, relation, worlds
 from bisimetric.mdp import MDP
-from bisimetric.relation import lumping, refinement
-from bisimetric.relation import refinement as partition
+from bisimetric.relation import api, lumping, refinement
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 Labels = NDArray[np.int64]
@@ -105,7 +104,7 @@ def test_on_policy_agrees_with_exact_fractions(mdp: MDP, seed: int, mixed: bool)
 
 
 def through_the_stochastic_kernel(compute: Compute, mdp: MDP) -> Labels:
-    def lumped(targets: Any, labels: Any, num_labels: int, free: bool) -> Any:
+    def lump_deterministic(targets: Any, labels: Any, num_labels: int, free: bool) -> Any:
         indptr = np.arange(targets.size + 1, dtype=targets.dtype)
         moves = lumping.group_by_successor(
             indptr, targets.ravel(), np.ones(targets.size), len(targets)
@@ -113,7 +112,7 @@ def through_the_stochastic_kernel(compute: Compute, mdp: MDP) -> Labels:
         return lumping.lump(*moves, labels.ravel(), num_labels, free, 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relation, "refined", lumped)
+        patch.setattr(api, "refine", lump_deterministic)
         return compute(mdp)
 
 
@@ -192,7 +191,7 @@ def towards(chances: list[float], tol: float) -> list[int]:
     P[count, 0, count] = P[count + 1, 0, count + 1] = 1
     R = np.zeros((count + 2, 1))
     R[count] = 1
-    mdp = MDP.from_matrices(P, R, discount=0.9)
+    mdp = MDP(P, R, discount=0.9)
     labels: list[int] = relation.bisimulation(mdp, tol=tol).tolist()
     assert relation.lax(mdp, tol=tol).tolist() == labels
     assert relation.on_policy(mdp, [0] * len(P), tol=tol).tolist() == labels
@@ -242,7 +241,7 @@ def test_a_class_reached_in_many_ways_is_reached_for_certain(count: int) -> None
     P = np.zeros((count + 1, 1, count + 1))
     P[:count, 0, :count] = 1 / count
     P[count, 0, 0] = 1
-    mdp = MDP.from_matrices(P, np.zeros((count + 1, 1)), discount=0.9)
+    mdp = MDP(P, np.zeros((count + 1, 1)), discount=0.9)
     assert relation.bisimulation(mdp, tol=1e-15).tolist() == [0] * (count + 1)
     R = np.zeros((count + 1, 1))
     R[count] = 1
@@ -257,7 +256,7 @@ def test_rows_that_sum_to_1_only_nearly_are_scaled() -> None:
     P[:3, 0, :3] = P[3, 0, :3] = third
     P[4, 0, 2] = P[5, 0, 5] = 1
     P[6:, 0, 5] = 1
-    mdp = MDP.from_matrices(P, np.arange(9)[:, None] < 3, discount=0.9)
+    mdp = MDP(P, np.arange(9)[:, None] < 3, discount=0.9)
     labels = relation.bisimulation(mdp)
     assert labels.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert relation.quotient(mdp, labels).next_state.tolist() == [[0], [0], [2]]
@@ -277,16 +276,18 @@ def test_the_quotient_of_chosen_states() -> None:
             relation.quotient(mdp, labels, states=wrong)
 
 
-def test_probabilities_below_the_smallest_weight_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_below_the_smallest_weight_count_as_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     P = np.zeros((5, 1, 5))
     P[:, 0, 0], P[1:, 0, 3:] = 1, 1e-30
-    mdp = MDP.from_matrices(P, [[0], [0], [0], [1], [1]], discount=0.9)
-    monkeypatch.setattr(relation, "lumped", lumping.lump.py_func)  # which checks its indices
+    mdp = MDP(P, [[0], [0], [0], [1], [1]], discount=0.9)
+    monkeypatch.setattr(api, "lump", lumping.lump.py_func)  # which checks its indices
     assert relation.bisimulation(mdp, tol=0).tolist() == [0, 0, 0, 1, 1]
 
 
 def random_mdp(seed: int, states: int, actions: int) -> MDP:
-    """Three successors a row, in eighths, and so few rewards that parting takes many rounds."""
+    """Three successors per row, in eighths, and so few rewards that splitting takes many rounds."""
     rng = np.random.default_rng(seed)
     rows = states * actions
     shares = np.array([(4, 2, 2), (6, 1, 1), (3, 3, 2)])[rng.integers(3, size=rows)] / 8
@@ -341,7 +342,7 @@ def test_planted_classes_come_out(compute: Compute, classes: int, states: int) -
 
 
 def lazy_chain(states: int, at_the_end: float) -> MDP:
-    """Only the end pays, so each round of plain refinement would part one state from the rest."""
+    """Only the last state pays, so each round of plain refinement would split off one state."""
     P = (sparse.eye_array(states) + sparse.eye_array(states, k=1)).tolil()
     P[-1, -1] = 2
     rewards = np.zeros((states, 1))
@@ -370,11 +371,11 @@ def test_work_grows_like_transitions_times_their_logarithm(
         marks += len(elements)
         mark(parts, elements)
 
-    mark = partition.mark
+    mark = refinement.mark
     monkeypatch.setattr(refinement, "mark", counted)
     monkeypatch.setattr(lumping, "mark", counted)
     monkeypatch.setattr(lumping, "split_by_cord", refinement.split_by_cord.py_func)
-    monkeypatch.setattr(relation, "lumped", lumping.lump.py_func)
+    monkeypatch.setattr(api, "lump", lumping.lump.py_func)
     rows, states = mdp.R.size, mdp.num_states
     assert compute(mdp).max() > states / 2
     assert rows / 2 < marks <= 2 * rows * (np.log2(rows) + 1) + mdp.P.nnz * np.log2(states)

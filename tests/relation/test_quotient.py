@@ -50,7 +50,7 @@ def test_the_quotient_sums_the_successors_and_keeps_the_rest() -> None:
         [[0.5, 0.0, 0.5], [0, 1, 0]],
         [[0.125, 0.125, 0.75], [0, 0, 1]],
     ]
-    mdp = MDP.from_matrices(
+    mdp = MDP(
         P,
         [[1, 5], [1, 5], [0, 7]],
         discount=0.9,
@@ -119,7 +119,7 @@ def test_a_policy_of_probabilities_survives_the_quotient() -> None:
         ([-1, 0, 1], "labelled from -1 to 1 and must be from 0 to 2"),
     ],
 )
-def test_bad_labels_of_a_quotient_are_refused(labels: list[float], said: str) -> None:
+def test_invalid_labels_of_a_quotient_raise(labels: list[float], said: str) -> None:
     mdp = MDP.deterministic([[0], [1], [2]], np.zeros((3, 1)), discount=0.9)
     with pytest.raises(InputError, match=said):
         relation.quotient(mdp, labels)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from bisimetric import relation
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
-from bisimetric.relation import refinement
-from bisimetric.relation import refinement as partition
+from bisimetric.relation import api, refinement
 
 Labels = NDArray[np.int64]
 Signature = Callable[[MDP, Any, int], Hashable]
@@ -83,7 +82,7 @@ def random_mdp(seed: int, states: int, actions: int, rewards: int) -> MDP:
 
 @st.composite
 def mdps(draw: st.DrawFn, max_states: int = 7, max_actions: int = 3) -> MDP:
-    """Deterministic MDPs with so few rewards that many states are alike."""
+    """Deterministic MDPs with so few rewards that many states are bisimilar."""
     shape = draw(st.integers(1, max_states)), draw(st.integers(1, max_actions))
     size = shape[0] * shape[1]
     successors = draw(st.lists(st.integers(0, shape[0] - 1), min_size=size, max_size=size))
@@ -230,12 +229,12 @@ def test_a_deterministic_mdp_from_matrices(
     compute: Callable[[MDP], Labels], signature: Signature
 ) -> None:
     mdp = random_mdp(0, 30, 2, 2)
-    dense = MDP.from_matrices(mdp.P.toarray().reshape(30, 2, 30), mdp.R, discount=0.9)
+    dense = MDP(mdp.P.toarray().reshape(30, 2, 30), mdp.R, discount=0.9)
     assert compute(dense).tolist() == by_rounds(mdp, signature)
 
 
 def chain(states: int, at_the_end: float) -> MDP:
-    """Only the end pays, so each round of plain refinement would part one state from the rest."""
+    """Only the last state pays, so each round of plain refinement would split off one state."""
     place = np.arange(states)[:, None]
     rewards = np.where(place == states - 1, at_the_end, 0)
     return MDP.deterministic(np.minimum(place + 1, states - 1), rewards, discount=0.9)
@@ -261,10 +260,10 @@ def test_work_grows_like_edges_times_their_logarithm(
         marks += len(elements)
         mark(parts, elements)
 
-    mark = partition.mark
+    mark = refinement.mark
     monkeypatch.setattr(refinement, "mark", counted)
     monkeypatch.setattr(refinement, "split_by_cord", refinement.split_by_cord.py_func)
-    monkeypatch.setattr(relation, "refined", refinement.refine.py_func)
+    monkeypatch.setattr(api, "refine", refinement.refine.py_func)
     compute(mdp)
     m, S = mdp.R.size, mdp.num_states
     assert m / 2 < marks <= m * (2 * (np.log2(m) + 1) + np.log2(S))
@@ -319,14 +318,14 @@ def test_a_planted_lax_quotient_comes_out(classes: int, states: int) -> None:
     assert relation.lax(mdp).tolist() == first_appearance(expected)
 
 
-def test_a_policy_of_a_wrong_shape_is_refused() -> None:
+def test_a_policy_of_a_wrong_shape_raises() -> None:
     mdp = MDP.deterministic([[0, 1], [1, 1]], np.zeros((2, 2)), discount=0.9)
     with pytest.raises(InputError, match="policy has shape"):
         relation.on_policy(mdp, [0, 1, 0])
 
 
 @pytest.mark.parametrize("tol", [-1e-20, np.nan, np.inf, 1.0])
-def test_a_bad_tol_is_refused(tol: float) -> None:
+def test_an_invalid_tol_raises(tol: float) -> None:
     mdp = MDP.deterministic([[0], [1]], np.zeros((2, 1)), discount=0.9)
     with pytest.raises(InputError, match=f"tol is {tol} and must be at least 0 and below 1"):
         relation.bisimulation(mdp, tol=tol)

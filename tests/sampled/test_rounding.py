@@ -75,7 +75,7 @@ def chains(draw: st.DrawFn) -> tuple[MDP, NDArray[np.float64]]:
 
 
 def deviation(mdp: MDP, policy: NDArray[np.float64], **options: Any) -> tuple[Fraction, Any]:
-    """How far a sampled distance is from the truth, at most; and the distance."""
+    """Return the largest error of a sampled distance, and the distance."""
     d = sampled.on_policy(mdp, policy, **options)
     truth = on_policy_distances(mdp, policy)
     far = max(
@@ -138,7 +138,7 @@ def test_a_bound_that_is_exactly_tol_is_reached() -> None:
 
 
 def test_what_data_leaves_open_does_not_count_against_tol() -> None:
-    """State 2 was entered and never left: the estimate may be small, no error is proven."""
+    """State 2 was entered and never exited: the estimate may be small, no error is proven."""
     data = Transitions([0, 1], [0, 0], [0.0, 1.0], [0, 2], [False, False], num_states=3)
     with pytest.raises(NotConverged) as found:
         sampled.bisimulation(data, discount=0.5, steps=0, tol=1e-6)
@@ -151,10 +151,11 @@ def test_what_data_leaves_open_does_not_count_against_tol() -> None:
 
 
 @pytest.mark.parametrize(
-    "lived", [np.ones(4, bool), np.ones((3, 1), bool), np.ones(3), np.ones(3, int), np.array(True)]
+    "visited",
+    [np.ones(4, bool), np.ones((3, 1), bool), np.ones(3), np.ones(3, int), np.array(True)],
 )
-def test_lived_states_are_one_boolean_per_state(lived: NDArray[Any]) -> None:
+def test_visited_states_are_one_boolean_per_state(visited: NDArray[Any]) -> None:
     whole = np.ones((3, 2), bool), np.ones((3, 3), bool)
     assert Coverage(*whole, 0.0, 0.0, 0, 0, np.ones(3, bool)).complete
-    with pytest.raises(InputError, match=r"Coverage: lived is .* and must be bool, "):
-        Coverage(*whole, 0.0, 0.0, 0, 0, lived)
+    with pytest.raises(InputError, match=r"Coverage: visited is .* and must be bool, "):
+        Coverage(*whole, 0.0, 0.0, 0, 0, visited)

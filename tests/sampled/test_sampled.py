@@ -52,13 +52,13 @@ def plain_loop(run: SampledRun, pairs: list[tuple[int, int]]) -> np.ndarray[Any,
     return d
 
 
-def drawn_by(run: SampledRun, steps: int) -> list[tuple[int, int]]:
-    """The pairs that a run will draw next; the run itself stays where it is."""
-    engine: Any = SampledRun(run.kind, run.source, sampler=run.sampler, seed=run.seed)._updater
+def sample_next(run: SampledRun, steps: int) -> list[tuple[int, int]]:
+    """Return the pairs that a run will sample next, without advancing it."""
+    updater: Any = SampledRun(run.kind, run.source, sampler=run.sampler, seed=run.seed)._updater
     pairs = []
     for first in range(0, steps, PAIRS_PER_BLOCK):
         i, j = (np.empty(min(PAIRS_PER_BLOCK, steps - first), np.int32) for _ in range(2))
-        engine.fill(first, i, j)
+        updater.sample_pairs(first, i, j)
         pairs += list(zip(i.tolist(), j.tolist(), strict=True))
     return pairs
 
@@ -68,7 +68,7 @@ def drawn_by(run: SampledRun, steps: int) -> list[tuple[int, int]]:
 def test_the_kernels_do_what_equation_3_says(sampler: Any, kind: Any) -> None:
     mdp, _ = grid(kind)
     run = SampledRun(kind, mdp, sampler=sampler, seed=3)
-    pairs = drawn_by(run, 20_000)
+    pairs = sample_next(run, 20_000)
     run.advance(20_000)
     assert np.array_equal(run.values, plain_loop(run, pairs))
     rows = run.source.table.rows
@@ -81,12 +81,12 @@ def test_the_kernels_do_what_equation_3_says(sampler: Any, kind: Any) -> None:
 
 @each_sampler
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
-def test_the_grid_converges_for_ten_keys_and_never_exceeds_the_metric(
+def test_the_grid_converges_for_ten_seeds_and_never_exceeds_the_metric(
     sampler: Any, kind: Any
 ) -> None:
     mdp, truth = grid(kind)
-    for key in range(10):
-        run = SampledRun(kind, mdp, sampler=sampler, seed=key)
+    for seed in range(10):
+        run = SampledRun(kind, mdp, sampler=sampler, seed=seed)
         before = np.zeros_like(truth.values)
         while np.abs(run.values - truth.values).max() > 1e-3:
             assert run.steps < 10_000_000
@@ -176,8 +176,8 @@ def test_one_state_has_nothing_to_learn() -> None:
 
 
 @each_sampler
-def test_a_run_does_not_depend_on_how_it_is_cut(sampler: Any, tmp_path: Path) -> None:
-    mdp = worlds.load("random", states=40, actions=3, key=5)
+def test_a_run_does_not_depend_on_how_it_is_split(sampler: Any, tmp_path: Path) -> None:
+    mdp = worlds.load("random", states=40, actions=3, seed=5)
     whole = SampledRun("bisimulation", mdp, sampler=sampler, seed=7)
     whole.advance(50_000)
     parts = SampledRun("bisimulation", mdp, sampler=sampler, seed=7)
@@ -194,7 +194,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut(sampler: Any, tmp_path: Path) ->
     assert not np.array_equal(other.values, whole.values)
 
 
-def test_verbs_resume_to_the_same_table(tmp_path: Path) -> None:
+def test_resumed_runs_reach_the_same_values(tmp_path: Path) -> None:
     mdp, _ = grid("bisimulation")
     file = tmp_path / "run.npz"
     sampled.bisimulation(mdp, steps=30_000, checkpoint=file)
@@ -203,8 +203,8 @@ def test_verbs_resume_to_the_same_table(tmp_path: Path) -> None:
     assert d.metadata["steps"] == 90_000
 
 
-def test_an_interrupt_leaves_the_table_and_its_count_together() -> None:
-    mdp = worlds.load("random", states=300, key=1)
+def test_an_interrupt_leaves_values_and_steps_consistent() -> None:
+    mdp = worlds.load("random", states=300, seed=1)
     run = SampledRun("bisimulation", mdp, sampler=Trajectories(), seed=2)
     run.advance(10)
     timer = threading.Timer(0.3, lambda: __import__("_thread").interrupt_main())
@@ -226,7 +226,7 @@ def test_rules_to_stop() -> None:
     assert proven.error <= 1e-2
     assert proven.metadata["stopped"] == "tol"
     assert sampled.bisimulation(mdp).error <= 1e-3
-    with pytest.raises(NotConverged, match=r"after 1,000 steps .* tol=0.01 was asked for") as info:
+    with pytest.raises(NotConverged, match=r"after 1,000 steps .* more than tol=0.01") as info:
         sampled.bisimulation(mdp, tol=1e-2, steps=1000)
     partial = info.value.partial
     assert isinstance(partial, Distance)
@@ -234,7 +234,7 @@ def test_rules_to_stop() -> None:
     assert np.abs(partial.values - truth.values).max() <= partial.error + truth.error
 
 
-def test_a_run_ends_where_rounding_or_the_sampler_leaves_tol_out_of_reach() -> None:
+def test_a_run_stops_where_tol_cannot_be_reached() -> None:
     large = MDP.deterministic([[0], [1]], [[0.0], [1e9]], discount=0.99)
     with pytest.raises(NotConverged, match="a larger tol"):
         sampled.bisimulation(large)
@@ -242,11 +242,11 @@ def test_a_run_ends_where_rounding_or_the_sampler_leaves_tol_out_of_reach() -> N
         sampled.bisimulation(large, tol=1e-20)
     two = MDP.deterministic([[0, 0], [1, 1]], [[0.0, 0.0], [0.0, 2.0]], discount=0.9)
     for sampler in (Uniform([[1, 0], [1, 0]]), Trajectories([0, 0])):
-        with pytest.raises(InputError, match="may leave out pairs may never reach tol"):
+        with pytest.raises(InputError, match="may omit pairs and never reach tol"):
             sampled.bisimulation(two, sampler=sampler)
         d = sampled.bisimulation(two, sampler=sampler, steps=1000)
         assert d(0, 1) == 0
-        assert d.bounds(0, 1)[1] >= 20  # the truth, though nobody looked
+        assert d.bounds(0, 1)[1] >= 20  # the exact distance
     vast = MDP.deterministic([[0], [1]], [[0.0], [1e308]], discount=0.9)
     with pytest.raises(InputError, match="float64 cannot hold; scale the rewards down"):
         sampled.bisimulation(vast)
@@ -300,9 +300,9 @@ def test_random_numbers_are_even_and_without_memory() -> None:
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.03
 
 
-def test_priorities_are_those_of_the_table() -> None:
-    """What makes a ranked run go on from its table alone."""
-    mdp = worlds.load("random", states=25, actions=3, key=2)
+def test_priorities_are_the_increases_of_the_values() -> None:
+    """A prioritised run can be resumed from its values alone."""
+    mdp = worlds.load("random", states=25, actions=3, seed=2)
     run = SampledRun("bisimulation", mdp, sampler=Prioritised(), seed=1)
     run.advance(3_000)
     engine = run._updater
@@ -325,14 +325,17 @@ def test_prioritised_needs_far_fewer_samples() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"key": -1}, "key is -1 and must be a whole number"),
-    ({"key": 0.5}, "key is 0.5 and must be a whole number"),
+    ({"seed": -1}, "seed is -1 and must be a whole number"),
+    ({"seed": 0.5}, "seed is 0.5 and must be a whole number"),
     ({"steps": -1}, "steps is -1 and must be a whole number"),
     ({"steps": 1.5}, "steps is 1.5 and must be a whole number"),
     ({"seconds": 0}, "seconds is 0 and must be above 0"),
     ({"tol": float("nan")}, "tol is nan and must be above 0"),
     ({"discount": 1.0}, "discount is 1.0 and must be"),
-    ({"sampler": "uniform"}, r"sampler is 'uniform' and must be one such as sampled.Uniform\(\)"),
+    (
+        {"sampler": "uniform"},
+        r"sampler is 'uniform' and must be a sampler such as",
+    ),
     ({"sampler": Trajectories(restart=0)}, "restart is 0 and must be above 0 and at most 1"),
     ({"sampler": Prioritised(explore=2)}, "explore is 2 and must be above 0"),
     ({"sampler": Uniform(np.ones(3))}, r"weights have shape \(3,\) and must be .* \(31, 4\)"),
@@ -340,19 +343,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sampler": Uniform(np.zeros((31, 4)))}, "not all of them 0"),
     ({"sampler": Trajectories(policy=np.full(31, 9))}, r"policy\[0\] is 9"),
     ({"checkpoint": "no/such/folder/run.npz"}, "make the folder no/such/folder first"),
-    ({"updates": 0}, "updates is 0 and must be a whole number, at least 1"),
+    (
+        {"updates_per_transition": 0},
+        "updates_per_transition is 0 and must be a whole",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("options", "complaint"), REFUSED)
-def test_bad_options_are_refused(options: dict[str, Any], complaint: str) -> None:
+def test_invalid_options_raise(options: dict[str, Any], complaint: str) -> None:
     mdp, _ = grid("bisimulation")
     with pytest.raises((InputError, OSError), match=complaint):
         sampled.bisimulation(mdp, **options)
 
 
-def test_what_is_no_deterministic_mdp_is_refused() -> None:
-    slippery = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
+def test_stochastic_mdps_raise() -> None:
+    slippery = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
     with pytest.raises(InputError, match=r"state 0 and action 0 have several .* exact.bisimulat"):
         sampled.bisimulation(slippery)
     mixed = MDP.deterministic([[0, 1], [1, 0]], [[0, 0], [1, 1]], discount=0.9)
@@ -360,25 +366,25 @@ def test_what_is_no_deterministic_mdp_is_refused() -> None:
         sampled.on_policy(mixed, [[0.5, 0.5], [1.0, 0.0]])
     with pytest.raises(InputError, match="comes with no policy"):
         sampled.on_policy(mixed)
-    with pytest.raises(InputError, match="the source is int and must be an MDP"):
+    with pytest.raises(InputError, match="source is int and must be an MDP"):
         sampled.bisimulation(3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="the truth has 2 states and the source 31"):
+    with pytest.raises(InputError, match="reference has 2 states and the source 31"):
         sampled.bisimulation(grid("bisimulation")[0], reference=exact.bisimulation(mixed))
-    with pytest.raises(InputError, match="the walk follows the policy itself"):
+    with pytest.raises(InputError, match="the random walk follows policy"):
         sampled.on_policy(mixed, [0, 0], sampler=Trajectories(policy=[0, 0]))
 
 
-def test_files_of_other_runs_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_other_runs_raise(tmp_path: Path) -> None:
     mdp, truth = grid("bisimulation")
     file = tmp_path / "run.npz"
     run = SampledRun("bisimulation", mdp, seed=1)
     run.advance(100)
     run.save(file)
     others: list[tuple[SampledRun, str]] = [
-        (SampledRun("bisimulation", mdp, seed=2), "its key is 1 and here it is 2"),
+        (SampledRun("bisimulation", mdp, seed=2), "its seed is 1 and must be 2"),
         (
             SampledRun("bisimulation", mdp, seed=1, discount=0.9),
-            "its discount is 0.99 and here it is 0.9",
+            "its discount is 0.99 and must be 0.9",
         ),
         (
             SampledRun("bisimulation", mdp, seed=1, sampler=AllActions()),
@@ -395,7 +401,7 @@ def test_files_of_other_runs_are_refused(tmp_path: Path) -> None:
         ),
         (
             SampledRun("bisimulation", mdp, seed=1, sampler=Uniform(mdp.R + 2)),
-            r"its sampler is uniform\(\) and here it is uniform\(weights=",
+            r"its sampler is uniform\(\) and must be uniform\(weights=",
         ),
     ]
     for other, complaint in others:
@@ -408,7 +414,7 @@ def test_files_of_other_runs_are_refused(tmp_path: Path) -> None:
         arrays = dict(archive)
     arrays["values"] = arrays["values"] + 1.0
     np.savez(tmp_path / "changed.npz", **arrays)
-    with pytest.raises(InputError, match="it was changed after it was saved"):
+    with pytest.raises(InputError, match="its checksum does not match"):
         run.resume(tmp_path / "changed.npz")
     for wrong in ("distance.npz", "cut.npz"):
         with pytest.raises(InputError, match="cut short or no saved run of bisimetric"):

@@ -31,7 +31,7 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda each: typ
 
 
 def steps_of(mdp: MDP, state: Any, action: Any, **more: Any) -> Transitions:
-    """What an MDP does in some states with some actions, one step each."""
+    """Return one step per known state and action of an MDP."""
     s, a = np.asarray(state), np.asarray(action)
     about = {"num_states": mdp.num_states, "num_actions": mdp.num_actions, **more}
     ended = np.zeros(len(s), np.bool_)
@@ -72,7 +72,7 @@ def half_known(draw: st.DrawFn) -> tuple[MDP, NDArray[np.bool_]]:
 @settings(max_examples=150, deadline=None)
 @given(half_known(), st.integers(0, 1000))
 def test_what_is_determined_holds_whatever_the_unseen_does(
-    half: tuple[MDP, NDArray[np.bool_]], key: int
+    half: tuple[MDP, NDArray[np.bool_]], seed: int
 ) -> None:
     mdp, known = half
     data = steps_of(mdp, *np.nonzero(known))
@@ -80,13 +80,13 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
         with pytest.raises(InputError, match="no two states took the same action"):
             sampled.bisimulation(data)
         return
-    d = sampled.bisimulation(data, discount=mdp.discount, tol=1e-6, seed=key)
+    d = sampled.bisimulation(data, discount=mdp.discount, tol=1e-6, seed=seed)
     coverage = d.coverage
     assert coverage is not None
     assert np.array_equal(coverage.known, known)
     assert np.array_equal(coverage.determined, naively_determined(known, mdp))
     assert coverage.error <= 1e-6
-    random = np.random.default_rng(key)
+    random = np.random.default_rng(seed)
     lower, upper = d.bounds(*np.indices(d.values.shape))
     for _ in range(3):
         n = np.where(known, mdp.next_state, random.integers(mdp.num_states, size=known.shape))
@@ -97,34 +97,35 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
 
 
 @settings(max_examples=50, deadline=None)
-@given(mdp=deterministic_mdps(discounts=[0.3, 0.9]), key=st.integers(0, 99))
-def test_data_that_covers_all_reaches_the_metric_and_says_so(mdp: MDP, key: int) -> None:
+@given(mdp=deterministic_mdps(discounts=[0.3, 0.9]), seed=st.integers(0, 99))
+def test_data_that_covers_all_reaches_the_metric_and_says_so(mdp: MDP, seed: int) -> None:
     data = everything(mdp)
     for sampler in SAMPLERS:
-        d = sampled.bisimulation(data, discount=mdp.discount, sampler=sampler, seed=key, tol=1e-6)
+        d = sampled.bisimulation(data, discount=mdp.discount, sampler=sampler, seed=seed, tol=1e-6)
         truth = exact.bisimulation(data.to_mdp(discount=mdp.discount), tol=1e-9)
         assert d.error <= 1e-6
         assert np.abs(d.values - truth.values).max() <= d.error + truth.error
         assert d.estimate is None
 
 
-def test_the_end_is_a_state_and_truncation_is_none() -> None:
-    # 0 -> 1 -> the end, paying 1; 2 walks on the spot and is cut there.
+def test_termination_is_a_state_and_truncation_is_not() -> None:
+    # 0 -> 1 -> terminal, with reward 1; 2 has a self-loop and is truncated there.
     data = Transitions(
         [0, 1, 2], [0, 0, 0], [0, 1, 0], [1, 1, 2], [False, True, False], [False, False, True]
     )
     d = sampled.bisimulation(data, discount=0.9, tol=1e-9)
-    assert d.mdp.names == ("0", "1", "2", "end")
+    *states, terminal = d.mdp.names or ()
+    assert states == ["0", "1", "2"]
     assert d.error <= 1e-9
-    assert d("1", "end") == pytest.approx(1.0)
-    assert d("0", "end") == pytest.approx(0.9)
-    assert d("2", "end") == 0  # neither ever pays
+    assert d("1", terminal) == pytest.approx(1.0)
+    assert d("0", terminal) == pytest.approx(0.9)
+    assert d("2", terminal) == 0  # neither ever pays
     assert d(0, 1) == pytest.approx(1 + 0.9 * 1.0)
     truth = exact.bisimulation(data.to_mdp(discount=0.9))
     assert np.abs(truth.values - d.values).max() <= truth.error + d.error
 
 
-def test_all_that_is_different_is_drawn_alike_unless_weighed() -> None:
+def test_distinct_transitions_are_sampled_alike_without_weights() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     often = np.repeat(np.arange(31), 4), np.tile(np.arange(4), 31)
     s, a = (np.concatenate([column, *[column[:4]] * 500]) for column in often)
@@ -157,8 +158,8 @@ def test_on_policy_data() -> None:
 
 
 @each_sampler
-def test_a_stream_ends_where_a_data_set_does(sampler: Any) -> None:
-    mdp = worlds.load("random", states=12, actions=2, discount=0.9, key=4)
+def test_a_stream_converges_to_the_values_of_a_data_set(sampler: Any) -> None:
+    mdp = worlds.load("random", states=12, actions=2, discount=0.9, seed=4)
     random = np.random.default_rng(0)
     s, a = random.integers(12, size=600), random.integers(2, size=600)
 
@@ -179,7 +180,7 @@ def test_a_stream_ends_where_a_data_set_does(sampler: Any) -> None:
     assert d.error < 0.1
 
 
-def test_a_stream_may_find_its_end_late_and_more_states_after_it() -> None:
+def test_a_stream_may_terminate_late_and_add_states_afterwards() -> None:
     parts = [
         Transitions([0], [0], [0.0], [1], [False], num_states=2, num_actions=1),
         Transitions([1], [0], [1.0], [1], [True], num_states=2, num_actions=1),
@@ -197,8 +198,8 @@ def test_a_stream_may_find_its_end_late_and_more_states_after_it() -> None:
         assert d.mdp.names[-1] == "end"
 
 
-def test_a_stream_goes_on_from_a_file(tmp_path: Path) -> None:
-    mdp = worlds.load("random", states=12, actions=2, discount=0.9, key=4)
+def test_a_stream_resumes_from_a_checkpoint(tmp_path: Path) -> None:
+    mdp = worlds.load("random", states=12, actions=2, discount=0.9, seed=4)
     data = everything(mdp)
     parts = [data[low : low + 4] for low in range(0, 24, 4)]
     file = tmp_path / "run.npz"
@@ -206,11 +207,11 @@ def test_a_stream_goes_on_from_a_file(tmp_path: Path) -> None:
     sampled.bisimulation(iter(parts[:3]), discount=0.9, updates_per_transition=100, checkpoint=file)
     d = sampled.bisimulation(iter(parts[3:]), discount=0.9, updates_per_transition=100, resume=file)
     assert np.array_equal(d.values, whole.values)
-    with pytest.raises(InputError, match=r"its discount is 0.9 and here it is 0.99"):
+    with pytest.raises(InputError, match=r"its discount is 0.9 and must be 0.99"):
         sampled.bisimulation(iter(parts[3:]), resume=file)
     model = tmp_path / "model.npz"
     sampled.bisimulation(mdp, steps=10, checkpoint=model)
-    with pytest.raises(InputError, match="a run on a model, and no stream can go on"):
+    with pytest.raises(InputError, match="a run on an MDP, which a stream cannot resume"):
         sampled.bisimulation(iter(parts), discount=0.9, resume=model)
 
 
@@ -233,7 +234,7 @@ def test_named_states_are_the_same_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"state a and action 0 paid 1.0 .* and paid 0.0"):
         sampled.bisimulation(iter([first, liar]), discount=0.5)
     nameless = Transitions([1], [0], [0.0], [1], [False], num_states=2)
-    with pytest.raises(InputError, match="1 states have names and 1 more came without"):
+    with pytest.raises(InputError, match="1 states have names and 1 more have none"):
         sampled.bisimulation(iter([first, nameless]), discount=0.5)
 
 
@@ -248,7 +249,7 @@ def test_parts_of_a_stream_need_not_stand_alone() -> None:
     assert d(0, 1) == pytest.approx(2.0)
     d = sampled.on_policy(iter(parts[::-1]), [0, 0], discount=0.5, updates_per_transition=100)
     assert d(0, 1) == pytest.approx(2.0)
-    with pytest.raises(InputError, match="none of it follows the policy"):
+    with pytest.raises(InputError, match="none of its transitions follows the policy"):
         sampled.on_policy(iter(parts[:2]), [1, 0])
     for sampler in SAMPLERS:
         d = sampled.on_policy(
@@ -269,22 +270,22 @@ def test_a_part_that_is_too_large_loses_nothing(tmp_path: Path) -> None:
         sampled.bisimulation(Transitions([0, 10**12], [0, 0], [0, 1], [0, 1], [False] * 2))
 
 
-def test_a_stream_of_another_policy_is_refused(tmp_path: Path) -> None:
+def test_a_stream_of_another_policy_raises(tmp_path: Path) -> None:
     data = Transitions([0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 2, 3], [0, 1, 0, 1], [False] * 4)
     file = tmp_path / "run.npz"
     sampled.on_policy(iter([data]), [0, 0], checkpoint=file)
-    with pytest.raises(InputError, match=r"its policy is .* and here it is"):
+    with pytest.raises(InputError, match=r"its policy is .* and must be"):
         sampled.on_policy(iter([data]), [1, 1], resume=file)
 
 
 def test_actions_are_called_the_same_in_all_parts() -> None:
     one = Transitions([0], [0], [0.0], [0], [False], action_names=("x",))
     two = Transitions([0], [0], [0.0], [0], [False], action_names=("y",))
-    with pytest.raises(InputError, match="actions are named x and then y; name them alike"):
+    with pytest.raises(InputError, match="actions are named x and then y; use the same names"):
         sampled.bisimulation(iter([one, two]))
 
 
-def test_ids_that_only_end_episodes_do_not_count() -> None:
+def test_ids_that_only_terminate_episodes_are_not_visited() -> None:
     # 0 -> 1 -> the end, seen as id 2; id 3 never occurs.
     data = Transitions([0, 1], [0, 0], [0, 1], [1, 2], [False, True], num_states=4)
     d = sampled.bisimulation(data, discount=0.5, tol=1e-9)
@@ -294,11 +295,11 @@ def test_ids_that_only_end_episodes_do_not_count() -> None:
     assert d.error <= 1e-9
     assert d.bounds(0, 2)[1] == np.inf
     assert [t for t, _ in d.nearest(0)] == [4, 1]
-    assert "unlived    2 of 5 ids" in str(d.coverage)
+    assert "unvisited  2 of 5 ids" in str(d.coverage)
 
 
 def test_a_stream_stops_at_tol_only_when_all_is_known() -> None:
-    mdp = worlds.load("random", states=6, actions=2, discount=0.5, key=1)
+    mdp = worlds.load("random", states=6, actions=2, discount=0.5, seed=1)
     data = everything(mdp)
     known = iter([data[:6], data[6:], *[data] * 100_000])
     d = sampled.bisimulation(known, discount=0.5, tol=1e-3, updates_per_transition=100)
@@ -345,7 +346,7 @@ CONTRADICTIONS: list[tuple[Transitions, str]] = [
     ),
     (
         Transitions([0, 1, 0], [1, 1, 1], [0, 0, 0], [1, 1, 1], [False, False, True]),
-        r"led to state 1 \(step 0\) and to state end \(step 2\)",
+        r"led to state 1 \(step 0\) and to the terminal state \(step 2\)",
     ),
     (
         Transitions([0, 1, 1], [0, 0, 0], [0, 0.1, 0.1 + 1e-12], [1, 1, 1], [False] * 3),
@@ -359,7 +360,7 @@ CONTRADICTIONS: list[tuple[Transitions, str]] = [
 
 
 @pytest.mark.parametrize(("data", "complaint"), CONTRADICTIONS)
-def test_contradictions_are_shown_and_refused(data: Transitions, complaint: str) -> None:
+def test_contradictions_raise(data: Transitions, complaint: str) -> None:
     offer = r"use exact.bisimulation\(transitions.to_mdp\(\)\)"
     with pytest.raises(InputError, match=f"{complaint}.*{offer}"):
         sampled.bisimulation(data)
@@ -377,40 +378,40 @@ def test_a_contradiction_in_a_stream_loses_nothing(tmp_path: Path) -> None:
     assert kept.metadata["steps"] == 150
 
 
-def test_policies_that_draw_their_actions_are_refused() -> None:
+def test_stochastic_policies_raise() -> None:
     data = Transitions([0, 1, 0], [0, 0, 1], [0, 0, 5], [1, 1, 0], [False] * 3)
     with pytest.raises(InputError, match=r"takes action 0 \(step 0\) and action 1 \(step 2\).*pol"):
         sampled.on_policy(data)
     d = sampled.on_policy(data, [0, 0], tol=1e-6)
     assert d(0, 1) == 0
-    with pytest.raises(InputError, match=r"must be \(2,\) actions, one a state"):
+    with pytest.raises(InputError, match=r"must be \(2,\) actions, one per state"):
         sampled.on_policy(data, [0])
-    with pytest.raises(InputError, match="no step of the data takes the action of the policy"):
+    with pytest.raises(InputError, match="no step of the data takes the action of policy"):
         sampled.on_policy(data, [3, 3])
 
 
-def test_data_that_cannot_be_compared_is_refused() -> None:
+def test_data_without_comparable_states_raise() -> None:
     on = [False] * 2
     apart = Transitions([0, 1], [0, 1], [0, 0], [1, 1], on)
     with pytest.raises(InputError, match="no two states took the same action"):
         sampled.bisimulation(apart)
     sampled.on_policy(apart)
     observed = Transitions([[0.5], [1.5]], [0, 0], [0, 0], [[1.5], [2.5]], on)
-    with pytest.raises(InputError, match="have observations and no ids of states"):
+    with pytest.raises(InputError, match="have observations and no state ids"):
         sampled.bisimulation(observed)
     pushed = Transitions([0, 1], [[0.5], [0.5]], [0, 0], [1, 1], on)
-    with pytest.raises(InputError, match="actions are not numbered"):
+    with pytest.raises(InputError, match="actions are continuous and must be discrete"):
         sampled.bisimulation(pushed)
-    with pytest.raises(InputError, match="these are not numbered"):
+    with pytest.raises(InputError, match="these actions are continuous"):
         sampled.on_policy(pushed, [0, 0])
     same = Transitions([0, 1], [0, 0], [0, 0], [1, 1], on)
     with pytest.raises(InputError, match=r"weights have shape \(3,\) and must be \(2,\) numbers"):
         sampled.bisimulation(same, sampler=Uniform(np.ones(3)))
-    with pytest.raises(InputError, match="data follows the policy that made it"):
+    with pytest.raises(InputError, match="data already follow a policy"):
         sampled.bisimulation(same, sampler=Trajectories(policy=[0, 0]))
     with pytest.raises(InputError, match="the stream is empty"):
         sampled.bisimulation(iter([]))
-    with pytest.raises(InputError, match="part 1 of the stream is int and must be Transitions"):
+    with pytest.raises(InputError, match="item 1 of the stream is int and must be Transitions"):
         sampled.bisimulation(iter([same, 3]))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="leave the weights out"):
+    with pytest.raises(InputError, match="omit the sampler's weights"):
         sampled.bisimulation(iter([same]), sampler=Uniform(np.ones(2)))

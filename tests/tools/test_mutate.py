@@ -1,4 +1,4 @@
-"""The mutation tester: which mutants it makes, and that tests kill or spare them."""
+"""The mutation tester: its mutants, the tests of a module, and which mutants survive."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def both(a: list[int], *, wait: int = 0) -> bool:
 '''
 
 
-def changed(source: str, line: int) -> set[str]:
-    made = [m for m in mutate.mutants(source) if m.line == line]
-    return {m.apply(source).splitlines()[line - 1].strip() for m in made}
+def mutate_line(source: str, line: int) -> set[str]:
+    sources = [m for m in mutate.mutants(source) if m.line == line]
+    return {m.apply(source).splitlines()[line - 1].strip() for m in sources}
 
 
 def test_mutants_change_one_expression() -> None:
-    assert changed(TOY, 2) == {"LIMIT = 0", "LIMIT = 1", "LIMIT = 6"}
-    assert changed(TOY, 7) == {
+    assert mutate_line(TOY, 2) == {"LIMIT = 0", "LIMIT = 1", "LIMIT = 6"}
+    assert mutate_line(TOY, 7) == {
         "if not residual < 0:",
         "if residual <= 0:",
         "if residual < 1:",
     }
-    assert changed(TOY, 9) == {
+    assert mutate_line(TOY, 9) == {
         "return residual - 0.5 * largest",
         "return residual",
         "return 0.5 * largest",
@@ -51,7 +51,7 @@ def test_mutants_change_one_expression() -> None:
         "return any(a) and max(a, default=LIMIT) <= LIMIT",
         "return all(a) and min(a, default=LIMIT) <= LIMIT",
         "return all(a) and max(a, default=LIMIT) < LIMIT",
-    } == changed(TOY, 16)
+    } == mutate_line(TOY, 16)
 
 
 def test_docstrings_messages_annotations_and_defaults_stay() -> None:
@@ -61,10 +61,10 @@ def test_docstrings_messages_annotations_and_defaults_stay() -> None:
 
 @pytest.mark.parametrize("source", ["y = (a - (b + c)).max()", "y = é + 1", "y = -(a + b) * c"])
 def test_a_mutant_is_a_program_and_not_the_original(source: str) -> None:
-    made = [m.apply(source) for m in mutate.mutants(source)]
-    assert made
-    assert source not in made
-    for text in made:
+    sources = [m.apply(source) for m in mutate.mutants(source)]
+    assert sources
+    assert source not in sources
+    for text in sources:
         compile(text, "mutant", "exec")
 
 
@@ -72,12 +72,23 @@ def test_only_the_module_level_reaches_kernels_elsewhere() -> None:
     assert {m.line for m in mutate.mutants(TOY) if m.top_level} == {2}
 
 
+def test_tests_are_found_by_their_place_in_the_tree() -> None:
+    terms = "tests/exact/test_rounding_terms.py"
+    assert mutate.find_tests("exact/_mico.py", mutate.ROOT) == ["tests/exact/test_mico.py", terms]
+    assert mutate.find_tests("exact/deterministic/doubling.py", mutate.ROOT) == [
+        "tests/exact/test_deterministic.py",
+        terms,
+    ]
+    assert "tests/sampled/test_sampled.py" in mutate.find_tests("sampled/run.py", mutate.ROOT)
+    assert mutate.find_tests("planning.py", mutate.ROOT) == [terms, "tests/test_planning.py"]
+
+
 def test_every_module_has_tests() -> None:
     package = mutate.ROOT / mutate.PACKAGE
     for module in mutate.MODULES:
         path = package / module
         for file in path.rglob("*.py") if path.is_dir() else [path]:
-            assert mutate.tests_of(file.relative_to(package).as_posix(), mutate.ROOT)
+            assert mutate.find_tests(file.relative_to(package).as_posix(), mutate.ROOT)
 
 
 @pytest.fixture
@@ -101,9 +112,12 @@ def toy(tmp_path: Path) -> Path:
 def test_tests_kill_some_mutants_and_spare_others(
     toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = [*mutate.of_line(toy, "toy.py:2"), *mutate.of_line(toy, "toy.py:9")]
+    chosen = [
+        *mutate.list_line_mutants(toy, "toy.py:2"),
+        *mutate.list_line_mutants(toy, "toy.py:9"),
+    ]
     # A loop that does not end is killed by the limit: `n += 0`.
-    endless = [m for m in mutate.of_line(toy, "toy.py:15") if m[1].text == "0"]
+    endless = [m for m in mutate.list_line_mutants(toy, "toy.py:15") if m[1].text == "0"]
     survivors = mutate.mutate(toy, [*chosen, *endless], limit=20)
     assert [(module, mutant.line) for module, mutant in survivors] == [("toy.py", 2)] * 2
     said = capsys.readouterr().out
@@ -114,10 +128,10 @@ def test_tests_kill_some_mutants_and_spare_others(
 
 
 @pytest.mark.slow
-def test_tests_that_fail_without_a_mutant_are_refused(toy: Path) -> None:
+def test_tests_that_fail_without_a_mutant_raise(toy: Path) -> None:
     (toy / "tests/test_toy.py").write_text("def test(): assert False\n")
     with pytest.raises(SystemExit, match=r"without a mutant, tests/test_toy\.py failed"):
-        mutate.mutate(toy, mutate.of_line(toy, "toy.py:2"), limit=20)
+        mutate.mutate(toy, mutate.list_line_mutants(toy, "toy.py:2"), limit=20)
 
 
 def test_samples_are_seeded() -> None:
@@ -129,6 +143,6 @@ def test_samples_are_seeded() -> None:
 
 
 @pytest.mark.parametrize("where", ["exact/_mico.py", "nowhere.py:3", "exact/_mico.py:x"])
-def test_a_line_that_is_not_there_is_refused(where: str) -> None:
+def test_a_line_that_is_not_there_raises(where: str) -> None:
     with pytest.raises(SystemExit, match="must be file:line"):
-        mutate.of_line(mutate.ROOT, where)
+        mutate.list_line_mutants(mutate.ROOT, where)

@@ -18,7 +18,7 @@ from tests.recordings import images, recordings, same, steps
 class TestEpisodes:
     @settings(deadline=None, max_examples=60)
     @given(recordings())
-    def test_are_the_recording_cut_after_each_end(self, t: Transitions) -> None:
+    def test_episodes_partition_the_recording(self, t: Transitions) -> None:
         episodes = list(t.episodes())
         for episode in episodes:
             ended = episode.terminated | episode.truncated
@@ -37,16 +37,16 @@ class TestEpisodes:
     ) -> None:
         numbered = dataclasses.replace(t, rewards=np.arange(float(len(t))))
         episodes = [tuple(each.rewards) for each in numbered.episodes()]
-        shares = [1 / parts] * parts
+        fractions = [1 / parts] * parts
         if len(episodes) < parts:
             with pytest.raises(InputError, match=f"{len(episodes)} episodes cannot be split into"):
-                numbered.split(*shares, seed=key)
+                numbered.split(*fractions, seed=key)
             return
-        split = numbered.split(*shares, seed=key)
+        split = numbered.split(*fractions, seed=key)
         assert len(split) == parts
         again = [tuple(each.rewards) for each in Transitions.concatenate(split).episodes()]
         assert sorted(again) == sorted(episodes)
-        for one, other in zip(split, numbered.split(*shares, seed=key), strict=True):
+        for one, other in zip(split, numbered.split(*fractions, seed=key), strict=True):
             same(one, other)
 
     def test_shares_come_near(self) -> None:
@@ -54,10 +54,10 @@ class TestEpisodes:
         ended = rng.random(20_000) < 0.02
         t = Transitions(np.zeros((20_000, 1)), ended * 0, ended * 0, np.zeros((20_000, 1)), ended)
         longest = max(len(episode) for episode in t.episodes())
-        for shares in [(0.8, 0.2), (0.5, 0.3, 0.2), (1.0,)]:
-            sizes = np.array([len(part) for part in t.split(*shares, seed=1)])
+        for fractions in [(0.8, 0.2), (0.5, 0.3, 0.2), (1.0,)]:
+            sizes = np.array([len(part) for part in t.split(*fractions, seed=1)])
             assert sizes.sum() == len(t)
-            assert abs(sizes - 20_000 * np.array(shares)).max() < longest / 2
+            assert abs(sizes - 20_000 * np.array(fractions)).max() < longest / 2
 
     def test_few_long_episodes_go_where_they_fit(self) -> None:
         terminated = np.zeros(100, bool)
@@ -67,7 +67,7 @@ class TestEpisodes:
             assert [len(part) for part in t.split(0.9, 0.1, seed=key)] == [99, 1]
 
     @pytest.mark.parametrize(
-        ("shares", "sizes"),
+        ("fractions", "sizes"),
         [
             ((0.4, 0.6), [10, 20]),
             ((0.6, 0.4), [20, 10]),
@@ -77,29 +77,33 @@ class TestEpisodes:
             ((1.000000005, 1e-9), [20, 10]),
         ],
     )
-    def test_every_part_gets_an_episode(self, shares: tuple[float, ...], sizes: list[int]) -> None:
+    def test_every_part_gets_an_episode(
+        self, fractions: tuple[float, ...], sizes: list[int]
+    ) -> None:
         t = images(30, terminated=np.arange(30) % 10 == 9)
         for key in range(5):
-            assert [len(part) for part in t.split(*shares, seed=key)] == sizes
+            assert [len(part) for part in t.split(*fractions, seed=key)] == sizes
 
-    def test_another_key_is_another_split(self) -> None:
+    def test_another_seed_gives_another_split(self) -> None:
         t = images(100, terminated=np.ones(100, bool))
         drawn = {tuple(t.split(0.5, 0.5, seed=key)[0].rewards) for key in range(5)}
         assert len(drawn) == 5
 
     @pytest.mark.parametrize(
-        "shares", [(), (0.5,), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0), (np.nan,), ("a",)]
+        "fractions", [(), (0.5,), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0), (np.nan,), ("a",)]
     )
-    def test_bad_shares(self, shares: Any) -> None:
-        with pytest.raises(InputError, match=r"split: the shares are .* must be positive and sum"):
-            steps().split(*shares, seed=0)
+    def test_bad_fractions(self, fractions: Any) -> None:
+        with pytest.raises(
+            InputError, match=r"split: the fractions are .* must be positive and sum"
+        ):
+            steps().split(*fractions, seed=0)
 
     @pytest.mark.parametrize("seed", [-1, 0.5, None])
-    def test_bad_keys(self, key: Any) -> None:
-        with pytest.raises(InputError, match=r"split: key is .* and must be a whole number"):
-            steps().split(0.5, 0.5, seed=key)
-        with pytest.raises(InputError, match="sample: key is"):
-            steps().sample(1, key)
+    def test_bad_seeds(self, seed: Any) -> None:
+        with pytest.raises(InputError, match=r"split: seed is .* and must be a whole number"):
+            steps().split(0.5, 0.5, seed=seed)
+        with pytest.raises(InputError, match="sample: seed is"):
+            steps().sample(1, seed)
 
     def test_samples(self) -> None:
         t = images(50)
@@ -109,7 +113,7 @@ class TestEpisodes:
         same(t.sample(7, 4), t.sample(7, 4))
         assert t.sample(7, 4).rewards.tolist() != t.sample(7, 5).rewards.tolist()
         assert len(t.sample(200, 0, replacement=True)) == 200
-        with pytest.raises(InputError, match="n is 51 and there are 50 steps; take at most"):
+        with pytest.raises(InputError, match="n is 51 and there are 50 steps; draw fewer"):
             t.sample(51, 0)
         with pytest.raises(InputError, match="n is 0 and must be a whole number, at least 1"):
             t.sample(0, 0)
@@ -144,7 +148,7 @@ class TestConcatenate:
         assert both.num_states == both.terminal_state == 9
         assert both.names is None
 
-    def test_how_they_were_made(self) -> None:
+    def test_metadata_of_the_parts(self) -> None:
         one, other = steps(metadata={"seed": 1}), steps(metadata={"seed": 2})
         assert Transitions.concatenate([one, one]).metadata == {"seed": 1}
         assert Transitions.concatenate([one, other]).metadata == {
@@ -155,7 +159,7 @@ class TestConcatenate:
         named = steps(action_names=("x", "y"))
         assert Transitions.concatenate([steps(), named]).action_names == ("x", "y")
 
-    def test_an_open_part_goes_on_or_is_cut(self) -> None:
+    def test_an_open_part_continues_or_is_truncated(self) -> None:
         t = images(6)
         same(Transitions.concatenate([t[:2], t[2:]]), t)
         assert len(list(Transitions.concatenate([t[:2], t[3:]]).episodes())) == 2

@@ -28,7 +28,7 @@ class TestRecord:
         assert found is not None
         assert found.tolist() == [1, 2, 2, 0]
 
-    def test_without_a_terminated_step_there_is_no_end(self) -> None:
+    def test_without_a_terminated_step_there_is_no_terminal_state(self) -> None:
         alive = steps(terminated=np.zeros(4, bool))
         assert alive.terminal_state is None
         assert alive.successors.tolist() == [1, 2, 2, 0]
@@ -102,21 +102,21 @@ class TestRecord:
         again = images(observations=t.observations)
         assert again.observations is t.observations
 
-    def test_made_is_kept_as_json_has_it(self) -> None:
-        made = {"environment": "x", "sizes": (1, 2)}
-        t = steps(metadata=made)
-        made["environment"] = "y"
+    def test_metadata_are_stored_as_json(self) -> None:
+        metadata = {"environment": "x", "sizes": (1, 2)}
+        t = steps(metadata=metadata)
+        metadata["environment"] = "y"
         assert t.metadata == {"environment": "x", "sizes": [1, 2]}
 
-    def test_end_is_a_name_only_where_no_step_terminated(self) -> None:
+    def test_end_names_a_state_only_without_terminated_steps(self) -> None:
         names = ("a", "b", "end")
         assert steps(names=names, terminated=np.zeros(4, bool)).names == names
-        with pytest.raises(InputError, match="state 2 is named 'end', which is the name of the"):
+        with pytest.raises(InputError, match="state 2 is named 'end', the name of the terminal"):
             steps(names=names)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"rewards": [0.0] * 3}, "rewards have 3 steps and observations 4; give one a step"),
+    ({"rewards": [0.0] * 3}, "rewards have 3 steps and observations 4; give one per step"),
     ({"actions": [0] * 5}, "actions have 5 steps and observations 4"),
     ({"next_observations": [0] * 5}, "next_observations have 5 steps and observations 4"),
     ({"terminated": False}, "terminated have one number and observations 4"),
@@ -125,7 +125,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"observations": [], "next_observations": []}, "there are no steps; give at least one"),
     ({"rewards": [0, np.nan, 0, 0]}, r"rewards\[1\] is nan and must be finite"),
     ({"rewards": [0, 0, 0, -np.inf]}, r"rewards\[3\] is -inf and must be finite"),
-    ({"rewards": [[0]] * 4}, r"rewards have shape \(4, 1\) and must be \(4,\), one a step"),
+    ({"rewards": [[0]] * 4}, r"rewards have shape \(4, 1\) and must be \(4,\), one per step"),
     ({"rewards": ["a"] * 4}, "rewards are <U1 and must be numbers"),
     ({"rewards": [[0], [0, 1], [0], [0]]}, "rewards must be an array of numbers"),
     (
@@ -184,7 +184,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_bad_input_is_refused_in_one_sentence(changes: dict[str, Any], message: str) -> None:
+def test_bad_input_raises_in_one_sentence(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         steps(**changes)
     said = str(caught.value)
@@ -194,7 +194,7 @@ def test_bad_input_is_refused_in_one_sentence(changes: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize("field", ["num_states", "names", "positions"])
-def test_what_needs_ids_is_refused_without(field: str) -> None:
+def test_what_needs_ids_raises_without(field: str) -> None:
     value: Any = {"num_states": 3, "names": ("a",), "positions": np.zeros((1, 2))}[field]
     with pytest.raises(InputError, match=r"needs? ids of states"):
         images(**{field: value})
@@ -226,13 +226,13 @@ class TestIndexing:
     @pytest.mark.parametrize(
         ("which", "message"),
         [
-            (2, "chosen by a slice, a mask or an array of indices; 2 is none"),
-            ("rewards", "'rewards' is none"),
-            (np.zeros((2, 2), int), "is none"),
+            (2, "2 selects no steps; give a slice, a mask or"),
+            ("rewards", "'rewards' selects no steps"),
+            (np.zeros((2, 2), int), "selects no steps"),
             (np.array([4]), "there are 4 steps, and index 4 is out of bounds"),
             (np.array([True]), "there are 4 steps, and boolean index"),
-            (slice(2, 2), "none of the 4 steps is chosen"),
-            (np.zeros(4, bool), "none of the 4 steps is chosen"),
+            (slice(2, 2), "none of the 4 steps is selected"),
+            (np.zeros(4, bool), "none of the 4 steps is selected"),
         ],
     )
     def test_bad_choices(self, which: Any, message: str) -> None:
@@ -243,14 +243,14 @@ class TestIndexing:
 class TestFiles:
     @settings(deadline=None, max_examples=40)
     @given(recordings())
-    def test_what_is_saved_comes_back(self, t: Transitions) -> None:
+    def test_saved_files_are_read_back(self, t: Transitions) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "data.npz")
             t.save(path)
             same(Transitions.load(path), t)
             assert [file.name for file in path.parent.iterdir()] == ["data.npz"]
 
-    def test_everything_that_can_be_given(self, tmp_path: Path) -> None:
+    def test_all_fields_are_read_back(self, tmp_path: Path) -> None:
         t = steps(
             states=np.array([3, 1, 0, 2]),
             next_states=np.array([1, 2, 2, 0]),
@@ -292,17 +292,17 @@ class TestFiles:
         steps().save(path)
         before = path.read_bytes()
 
-        def interrupted(file: Any, **_: Any) -> None:
+        def interrupt(file: Any, **_: Any) -> None:
             file.write(b"half")
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(np, "savez", interrupted)
+        monkeypatch.setattr(np, "savez", interrupt)
         with pytest.raises(KeyboardInterrupt):
             images().save(path)
         assert path.read_bytes() == before
         assert [file.name for file in tmp_path.iterdir()] == ["data.npz"]
 
-    def test_every_truncation_is_refused(self, tmp_path: Path) -> None:
+    def test_every_truncation_raises(self, tmp_path: Path) -> None:
         path = tmp_path / "data.npz"
         steps().save(path)
         whole = path.read_bytes()
@@ -329,7 +329,7 @@ class TestFiles:
             ({"rewards": np.array([{}] * 4)}, "cut short or no file of transitions"),
         ],
     )
-    def test_foreign_files_are_refused(
+    def test_foreign_files_raise(
         self, tmp_path: Path, change: dict[str, Any], complaint: str
     ) -> None:
         path = tmp_path / "data.npz"

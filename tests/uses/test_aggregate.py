@@ -1,4 +1,4 @@
-"""Aggregated MDPs: what is promised is kept, on thousands of MDPs and on paper."""
+"""Aggregated MDPs: the bounds hold, on thousands of MDPs and on hand-made ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS: dict[str, Callable[[MDP], Distance]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=50)
 @given(mdp=MDPS, share=st.floats(0, 1))
-def test_promises_are_kept(kind: str, mdp: MDP, share: float) -> None:
+def test_bounds_hold(kind: str, mdp: MDP, share: float) -> None:
     # Of every MDP six aggregations: 2,100 in all.
     d = KINDS[kind](mdp)
     if d.policy is None:
@@ -84,7 +84,7 @@ def test_promises_are_kept(kind: str, mdp: MDP, share: float) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(mdp=MDPS, clusters=st.integers(1, 6))
-def test_without_a_measurement_no_less_is_promised(mdp: MDP, clusters: int) -> None:
+def test_without_measurement_the_bound_is_no_smaller(mdp: MDP, clusters: int) -> None:
     d, clusters = exact.lax(mdp), min(clusters, mdp.num_states)
     found = uses.aggregate(mdp, d, clusters=clusters)
     unsolved = uses.aggregate(mdp, d, clusters=clusters, measure=False)
@@ -101,7 +101,7 @@ ALIKE = [(exact.bisimulation, relation.bisimulation), (exact.lax, relation.lax)]
 @pytest.mark.parametrize(("compute", "relate"), ALIKE)
 @settings(deadline=None, max_examples=60)
 @given(mdp=MDPS)
-def test_states_that_are_alike_are_merged_at_no_loss(
+def test_bisimilar_states_are_aggregated_without_regret(
     compute: Callable[[MDP], Distance], relate: Callable[[MDP], Any], mdp: MDP
 ) -> None:
     d = compute(mdp)
@@ -136,7 +136,7 @@ class TestByHand:
 
     def test_bisimulation(self) -> None:
         # d~(s, t) = 0.3. s stands for both, and action 0 is taken: t loses 0.3. r + delta = 0.6,
-        # and action 0 is the best of s by 0.1: 0.5 is promised, since z has no regret.
+        # and action 0 is the best of s by 0.1: the bound is 0.5, since z has no regret.
         found = uses.aggregate(self.mdp, exact.bisimulation(self.mdp), clusters=2)
         assert found.labels.tolist() == [0, 0, 1]
         assert found.representatives.tolist() == [0, 2]
@@ -173,13 +173,13 @@ class TestByHand:
         assert found.policy.tolist() == [0, 1, 0]
         assert (found.regret, found.regret_bound) == pytest.approx((0, 0), abs=1e-5)
 
-    def test_a_promise_that_is_all_lost(self) -> None:
+    def test_a_bound_that_is_attained(self) -> None:
         # Each state has one action that pays 1 for ever, and not the same one.
         mdp = MDP.deterministic([[0, 0], [1, 1]], [[1, 0], [0, 1]], discount=0.75)
         found = uses.aggregate(mdp, exact.bisimulation(mdp), clusters=1)
         assert found.regret_bound == found.diameter_bound == 4
         assert found.regret == pytest.approx(4)
-        assert "the promise says nothing: no policy loses more than 4" in str(found)
+        assert "the bound is trivial: no regret exceeds 4" in str(found)
         assert uses.aggregate(mdp, exact.lax(mdp), clusters=1).regret == 0
 
 
@@ -233,12 +233,12 @@ class TestTheRooms:
     def test_lines(self, curve: uses.AggregationCurve) -> None:
         lines = str(curve).splitlines()
         assert lines[0].endswith(
-            "(lasting) that lose           nothing      at most 2     at most 20"
+            "(persistent), regret              0      at most 2     at most 20"
         )
         assert [each.split()[0] for each in lines[1:]] == ["d~", "d_lax", "d^pi", "map"]
         assert lines[1].split()[1:3] == ["30", "(30)"]
 
-    def test_promises_along_the_curve(self, curve: uses.AggregationCurve) -> None:
+    def test_bounds_hold_along_the_curve(self, curve: uses.AggregationCurve) -> None:
         for name, found in curve.aggregations.items():
             assert [len(each) for each in found] == sorted({len(each) for each in found})
             for each in found:
@@ -251,13 +251,13 @@ class TestTheRooms:
         d = exact.lax(mdp)
         curve = uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[31, 4, 4], rule="medoids")
         assert [len(each) for each in curve.aggregations["d_lax"]] == [4, 31]
-        with pytest.raises(InputError, match="there are no distances"):
+        with pytest.raises(InputError, match="distances is empty"):
             uses.aggregation_curve(mdp, {})
-        with pytest.raises(InputError, match="there are no numbers of clusters"):
+        with pytest.raises(InputError, match="clusters is empty"):
             uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[])
-        with pytest.raises(InputError, match="40 clusters are asked for"):
+        with pytest.raises(InputError, match="clusters is 40 and must be at most"):
             uses.aggregation_curve(mdp, {"d_lax": d}, clusters=[40])
-        with pytest.raises(InputError, match="the states have no map"):
+        with pytest.raises(InputError, match="the MDP has no positions"):
             uses.manhattan_distances(mdp.replace(positions=None))
 
 
@@ -270,18 +270,18 @@ class TestWithoutAProof:
         assert (found.kind, found.regret_bound, found.value_bound) == (None, math.inf, math.inf)
         assert found.regret > 0
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
-        assert "nothing is proven of these distances, so nothing is promised" in str(found)
-        assert "no promise" in repr(found)
+        assert "there is no regret bound" in str(found)
+        assert "no bound" in repr(found)
 
     def test_an_estimate(self) -> None:
         d = exact.bisimulation(self.mdp, samples=3)
         assert math.isinf(uses.aggregate(self.mdp, d, clusters=9).regret_bound)
-        with pytest.raises(InputError, match=r"proof=True asks for a promise, and nothing is prov"):
+        with pytest.raises(InputError, match=r"proof=True requires a proven error"):
             uses.aggregate(self.mdp, d, clusters=9, proof=True)
-        with pytest.raises(InputError, match=r"nothing is proven"):
+        with pytest.raises(InputError, match="proof=True requires a proven error"):
             uses.aggregate(self.mdp, d.values, clusters=9, proof=True)
 
-    def test_a_distance_of_a_policy_that_nobody_knows(self) -> None:
+    def test_an_on_policy_distance_without_its_policy(self) -> None:
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))
         unknown = dataclasses.replace(d, error=math.inf, policy=None)
         found = uses.aggregate(self.mdp, unknown, clusters=6)
@@ -289,7 +289,7 @@ class TestWithoutAProof:
         assert found.policy.tolist() == np.asarray(found.mdp.policy)[found.labels].tolist()
         assert uses.aggregate(self.mdp, d, clusters=6).value_function == "V^pi"
 
-    def test_the_error_alone_makes_the_promise(self) -> None:
+    def test_the_error_alone_gives_the_bound(self) -> None:
         exactly = exact.bisimulation(self.mdp)
         unsure = dataclasses.replace(exactly, error=math.inf)
         one, other = (uses.aggregate(self.mdp, d, clusters=9) for d in (exactly, unsure))
@@ -297,7 +297,7 @@ class TestWithoutAProof:
         assert one.regret == other.regret
         assert math.isinf(other.regret_bound)
 
-    def test_states_that_nobody_lived_in(self) -> None:
+    def test_unvisited_states(self) -> None:
         d, everyone = exact.bisimulation(self.mdp), np.ones(31, bool)
         known, determined = np.ones((31, 4), bool), np.ones((31, 31), bool)
         for lived in (everyone, np.arange(31) > 0):
@@ -305,9 +305,11 @@ class TestWithoutAProof:
             found = uses.aggregate(self.mdp, dataclasses.replace(d, coverage=seen), clusters=9)
             assert math.isfinite(found.regret_bound) == lived.all()
 
-    def test_what_knows_how_to_be_a_distance(self) -> None:
+    def test_a_network_converts_to_a_distance(self) -> None:
         class Network:
-            def distance(self) -> Distance:
+            def table(self, x: Any, y: Any) -> None: ...
+
+            def to_distance(self) -> Distance:
                 return dataclasses.replace(exact.bisimulation(mdp), error=math.inf)
 
         mdp = self.mdp
@@ -323,11 +325,11 @@ class TestWords:
     def test_repr_and_print(self) -> None:
         found = uses.aggregate(self.mdp, self.d, clusters=12, rule="complete")
         assert repr(found) == (
-            f"Aggregation(31 states in {len(found)} classes by bisimulation, complete, loss "
-            f"{found.regret:.4g}, at most {found.regret_bound:.4g} promised)"
+            f"Aggregation(31 states in {len(found)} classes by bisimulation, complete, regret "
+            f"{found.regret:.4g}, proven at most {found.regret_bound:.4g})"
         )
         lines = str(found).splitlines()
-        assert [each.split()[0] for each in lines[:4]] == ["classes", "radius", "values", "loss"]
+        assert [each.split()[0] for each in lines[:4]] == ["classes", "radius", "values", "regret"]
         assert lines[3].endswith("what the policy loses of V*")
         for array in (found.labels, found.representatives, found.policy, found.diameters):
             assert not array.flags.writeable
@@ -335,7 +337,7 @@ class TestWords:
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))
         assert "of V^pi" in str(uses.aggregate(self.mdp, d, clusters=2))
 
-    def test_nothing_and_everything_are_said(self) -> None:
+    def test_trivial_clusterings_are_reported(self) -> None:
         nothing = uses.aggregate(self.mdp, self.d, radius=0)
         assert nothing.note == "no two states are in one class: nothing was aggregated"
         assert (nothing.regret, len(nothing)) == (0, 31)
@@ -358,7 +360,9 @@ class TestRefusals:
         ],
     )
     def test_another_mdp(self, change: dict[str, Any], message: str) -> None:
-        with pytest.raises(InputError, match=f"d is of another MDP: ({message}); give the MDP"):
+        with pytest.raises(
+            InputError, match=f"d belongs to another MDP: ({message}); pass the MDP"
+        ):
             uses.aggregate(self.mdp.replace(**change), self.d, clusters=3)
 
     def test_another_size(self) -> None:
@@ -366,7 +370,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="another MDP: it has 31 states and this one 3"):
             uses.aggregate(small, self.d, clusters=2)
 
-    def test_what_names_and_maps_are_has_no_say(self) -> None:
+    def test_names_and_positions_are_irrelevant(self) -> None:
         bare = self.mdp.replace(names=None, positions=None)
         assert len(uses.aggregate(bare, self.d, clusters=3)) == 3
 
@@ -374,7 +378,7 @@ class TestRefusals:
         ("options", "message"),
         [
             ({}, "neither is given"),
-            ({"clusters": 32}, "32 clusters are asked for and there are 31 states"),
+            ({"clusters": 32}, "clusters is 32 and must be at most .* 31"),
             ({"radius": -1}, "radius is -1"),
         ],
     )
@@ -385,5 +389,5 @@ class TestRefusals:
     def test_a_table_that_is_none(self) -> None:
         bad = self.d.values.copy()
         bad[4, 7] = np.nan
-        with pytest.raises(InputError, match=r"uses.aggregate: the table has nan at \[4, 7\]"):
+        with pytest.raises(InputError, match=r"uses.aggregate: .*matrix has nan at \[4, 7\]"):
             uses.aggregate(self.mdp, bad, clusters=3)

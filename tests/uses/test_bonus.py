@@ -1,4 +1,4 @@
-"""The records behind `uses.explore`: visits of states, and a memory of observations."""
+"""The records behind `uses.bonus`: visit counts of states and a memory of observations."""
 
 from __future__ import annotations
 
@@ -168,12 +168,12 @@ def test_the_same_visits_under_a_better_distance(rule: Rule) -> None:
     _, wanted = visited(uses.VisitCounts.from_distance(d, rule=rule), walk)
     assert plain.with_distance(d).bonuses == pytest.approx(wanted.bonuses)
     assert plain.with_distance(d).radius == wanted.radius
-    with pytest.raises(InputError, match="knows 3 states and the visits are of 31"):
+    with pytest.raises(InputError, match="d has 3 states and the visits are of 31"):
         plain.with_distance(1 - np.eye(3))
 
 
 def test_a_state_is_at_home_also_under_mico() -> None:
-    mdp = MDP.from_matrices([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], discount=0.5)
+    mdp = MDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], discount=0.5)
     d = exact.mico(mdp, [0, 0])
     assert d.values[0, 0] > 0
     _, visits = visited(uses.VisitCounts.from_distance(d, radius=0.5), [0])
@@ -187,15 +187,15 @@ def test_the_radius_is_the_median_of_what_is_above_0() -> None:
     assert median_distance(np.zeros((3, 3))) == 0.0
     _, visits = visited(uses.VisitCounts.from_distance(np.zeros((3, 3))), [0, 0])
     assert visits.bonuses == pytest.approx(1 / math.sqrt(3)), "all states are alike"
-    assert repr(visits) == "Visits(2 to 1 of 3 states, counts, radius 0)"
+    assert repr(visits) == "VisitCounts(2 visits to 1 of 3 states, counts, radius 0)"
 
 
-def test_bad_tables_and_words_are_refused() -> None:
+def test_bad_arguments_raise() -> None:
     broken = 1 - np.eye(3)
     broken[0, 1] = np.nan
-    with pytest.raises(InputError, match=r"uses\.explore: the table has nan at \[0, 1\]"):
+    with pytest.raises(InputError, match=r"uses\.bonus: .*matrix has nan at \[0, 1\]"):
         uses.VisitCounts.from_distance(broken)
-    with pytest.raises(InputError, match=r"uses\.explore: the table is float64 of shape \(2, 3\)"):
+    with pytest.raises(InputError, match=r"uses\.bonus: .*matrix is float64 of shape \(2, 3\)"):
         uses.VisitCounts.from_distance(np.ones((2, 3)))
     for radius in (-1.0, math.nan, math.inf, "wide"):
         with pytest.raises(InputError, match=r"radius is .* and must be a number, at least 0"):
@@ -203,7 +203,7 @@ def test_bad_tables_and_words_are_refused() -> None:
     with pytest.raises(InputError, match="rule is 'far' and must be counts or nearest"):
         uses.VisitCounts.from_distance(1 - np.eye(3), rule="far")  # type: ignore[arg-type]
     visits = uses.VisitCounts.from_distance(1 - np.eye(3))
-    with pytest.raises(InputError, match="there is no state 3; d knows ids from 0 to 2"):
+    with pytest.raises(InputError, match="there is no state 3; the ids of d are 0 to 2"):
         visits.visit(3)
     with pytest.raises(InputError, match="the state is -1 and must be a whole number"):
         visits.bonus(-1)
@@ -276,10 +276,10 @@ def test_a_memory_is_bounded_and_asks_in_few_shapes() -> None:
     assert len(memory.counts) == 40
     assert memory.counts.sum() == 200
     assert plane.shapes == {(1, 16), (1, 32), (1, 64)}
-    assert repr(memory).startswith("Memory(200 visits, 40 of at most 40 observations kept")
+    assert repr(memory).startswith("EpisodicMemory(200 visits, 40 of at most 40 observations")
 
 
-def test_the_end_is_one_observation() -> None:
+def test_the_terminal_state_is_one_observation() -> None:
     memory = uses.EpisodicMemory.from_distance(Plane(), radius=1.0)
     first, memory = memory.visit(None)
     second, memory = memory.visit(None)
@@ -289,18 +289,18 @@ def test_the_end_is_one_observation() -> None:
     assert memory.bonus(None) == pytest.approx(1 / math.sqrt(3))
 
 
-def test_bad_memories_are_refused() -> None:
-    with pytest.raises(InputError, match="d is ndarray and knows no observations"):
+def test_bad_memories_raise() -> None:
+    with pytest.raises(InputError, match="d is ndarray and compares no observations"):
         uses.EpisodicMemory.from_distance(np.eye(3), radius=1.0)
-    with pytest.raises(InputError, match="no typical size of its own; give radius"):
+    with pytest.raises(InputError, match="radius is required for a distance of observations"):
         uses.EpisodicMemory.from_distance(Plane())
-    with pytest.raises(InputError, match="apart is -1 and must be a number, at least 0"):
+    with pytest.raises(InputError, match="merge_radius is -1 and must be a number, at least 0"):
         uses.EpisodicMemory.from_distance(Plane(), radius=1.0, merge_radius=-1)
-    with pytest.raises(InputError, match="memory is 0 and must be a whole number, at least 1"):
+    with pytest.raises(InputError, match="max_observations is 0 and must be a whole number"):
         uses.EpisodicMemory.from_distance(Plane(), radius=1.0, max_observations=0)
     _, memory = uses.EpisodicMemory.from_distance(Plane(math.nan), radius=1.0).visit(np.zeros(2))
     with pytest.raises(InputError, match=r"an observation has shape \(3,\) and those before had"):
         memory.visit(np.zeros(3))
     _, memory = uses.EpisodicMemory.from_distance(Plane(-1.0), radius=1.0).visit(np.zeros(2))
-    with pytest.raises(InputError, match="is -1 from another, and distances are at least 0"):
+    with pytest.raises(InputError, match="d is -1 between two observations and must be at least 0"):
         memory.visit(np.zeros(2))

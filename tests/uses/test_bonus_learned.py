@@ -1,4 +1,4 @@
-"""`uses.explore` with a distance that a network learned."""
+"""`uses.bonus` with a distance that a network learned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bisimetric import learned, uses, worlds
-from tests.twins import compiled_in_a_hurry  # noqa: F401 - a fixture
+from tests.twins import compile_quickly  # noqa: F401 - a fixture
 
 
 def steps(environment: Any, count: int) -> list[Any]:
@@ -25,7 +25,7 @@ def steps(environment: Any, count: int) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_network_knows_its_states_and_observations() -> None:
+def test_a_network_of_states_and_of_observations() -> None:
     mdp = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.5)
     network = learned.bisimulation(mdp, updates=2)
     by_id = uses.bonus("FrozenLake-v1", network, is_slippery=False)

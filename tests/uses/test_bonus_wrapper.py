@@ -1,4 +1,4 @@
-"""`uses.explore`: the wrapper around environments of Gymnasium and MiniGrid."""
+"""`uses.bonus`: the wrapper around environments of Gymnasium and MiniGrid."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def steps(environment: Any, actions: list[int], seed: int = 0) -> list[Any]:
     return found
 
 
-def actions(count: int, size: int, key: int = 0) -> list[int]:
-    return [int(each) for each in np.random.default_rng(key).integers(size, size=count)]
+def actions(count: int, size: int, seed: int = 0) -> list[int]:
+    return [int(each) for each in np.random.default_rng(seed).integers(size, size=count)]
 
 
 def test_a_step_pays_the_bonus_of_where_it_leads(lake: Distance) -> None:
@@ -76,7 +76,7 @@ def test_without_a_scale_rewards_are_as_they_are(lake: Distance) -> None:
         assert one[:4] == other[:4] if len(one) == 5 else one == other
 
 
-def test_the_same_key_is_the_same_run_and_visits_last(lake: Distance) -> None:
+def test_the_same_seed_gives_the_same_run_and_visits_persist(lake: Distance) -> None:
     runs = [uses.bonus("FrozenLake-v1", lake) for _ in range(2)]
     first, second = (steps(each, actions(100, 4)) for each in runs)
     assert first == second
@@ -92,9 +92,9 @@ def test_it_goes_on_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
     steps(wrapped, actions(50, 4))
     kept = pickle.loads(pickle.dumps(wrapped))
     other = copy.deepcopy(wrapped)
-    wanted = steps(wrapped, actions(50, 4, key=1))
-    assert steps(kept, actions(50, 4, key=1)) == wanted
-    assert steps(other, actions(50, 4, key=1)) == wanted
+    wanted = steps(wrapped, actions(50, 4, seed=1))
+    assert steps(kept, actions(50, 4, seed=1)) == wanted
+    assert steps(other, actions(50, 4, seed=1)) == wanted
 
 
 def test_gymnasium_has_nothing_to_say_against_it(lake: Distance) -> None:
@@ -131,22 +131,22 @@ def test_a_vector_of_them(lake: Distance) -> None:
     several.reset(seed=0)
     _, rewards, _, _, info = several.step(np.array([0, 1]))
     assert rewards == pytest.approx(info["reward"] + info["bonus"])
-    with pytest.raises(InputError, match=r"several environments .* gymnasium\.make_vec"):
+    with pytest.raises(InputError, match=r"not a single .* gymnasium\.make_vec"):
         uses.bonus(several, lake)
     several.close()
 
 
 @pytest.mark.slow
-def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
+def test_a_minigrid_environment_matches_its_enumeration(room: Distance) -> None:
     """The names of a real room find the states that steps in its MDP lead to, the end included."""
     wrapped = uses.bonus(gymnasium.make(ROOM), room)
     greedy = planning.greedy_policy(room.mdp)
     visits = uses.VisitCounts.from_distance(room)
-    for key in range(3):
+    for seed in range(3):
         wrapped.reset(seed=0)
         state = 0
         _, visits = visits.visit(state)
-        chosen = actions(40, 7, key=key) if key else []
+        chosen = actions(40, 7, seed=seed) if seed else []
         for number in range(60):
             action = chosen[number] if number < len(chosen) else int(greedy[state])
             _, _, terminated, _, info = wrapped.step(action)
@@ -161,27 +161,27 @@ def test_a_room_is_the_world_that_was_walked_through(room: Distance) -> None:
     assert (wrapped.visits.counts == visits.counts).all()
 
 
-def test_another_room_is_refused() -> None:
+def test_another_grid_raises() -> None:
     name = "MiniGrid-FourRooms-v0"
     d = exact.bisimulation(worlds.load(name, seed=0, discount=0.5))
     wrapped = uses.bonus(gymnasium.make(name), d)
     wrapped.reset(seed=0)
     wrapped.reset(seed=0)
-    with pytest.raises(InputError, match="another room than at its first reset"):
+    with pytest.raises(InputError, match="grid differs from that of the first reset"):
         wrapped.reset(seed=1)
     other = uses.bonus(gymnasium.make(name), d)
-    with pytest.raises(InputError, match=r"d knows no such one|in the MDP of d it does not"):
+    with pytest.raises(InputError, match=r"none of the .* states of d|contradicts the MDP of d"):
         steps(other, actions(2_000, 3), seed=1)
     turned = d.mdp.replace(P=d.mdp.P[np.arange(d.mdp.R.size).reshape(-1, 7)[:, ::-1].ravel()])
     wrong = dataclasses.replace(d, mdp=turned)
-    with pytest.raises(InputError, match=r"action left led from .* in the MDP of d it does not"):
+    with pytest.raises(InputError, match=r"action left led from .* contradicts the MDP of d"):
         steps(uses.bonus(gymnasium.make(name), wrong), [0])
     tiny = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", seed=0, discount=0.5))
-    with pytest.raises(InputError, match="and d knows no such one among its 33 states"):
+    with pytest.raises(InputError, match="none of the 33 states of d"):
         uses.bonus(gymnasium.make(name), tiny).reset(seed=0)
 
 
-def test_an_end_of_its_own_is_the_last_state() -> None:
+def test_the_terminal_state_is_the_last_state() -> None:
     taxi = worlds.load("Taxi-v4", discount=0.5)
     table = 1 - np.eye(taxi.num_states)
     d = Distance(table, math.inf, "bisimulation", taxi)
@@ -207,7 +207,7 @@ def test_states_by_a_function(lake: Distance) -> None:
         ([], "state \\[\\]"),
     ):
         lost = uses.bonus(pole, lake, state_of=lambda *_, which=which: which)
-        with pytest.raises(InputError, match=f"CartPole-v1: .*{words}.* take the distance of this"):
+        with pytest.raises(InputError, match=f"CartPole-v1: .*{words}.* use a distance of this"):
             lost.reset(seed=0)
     with pytest.raises(InputError, match="state_of is 3 and must be a function"):
         uses.bonus(pole, lake, state_of=3)  # type: ignore[arg-type]
@@ -220,33 +220,33 @@ class Plane:
         return np.abs(x[:, None] - y[None]).sum(axis=2)
 
 
-def test_observations_are_remembered() -> None:
+def test_observations_are_stored() -> None:
     wrapped = uses.bonus("CartPole-v1", Plane(), radius=1.0, max_observations=50)
     found = steps(wrapped, actions(200, 2))
     assert sum(len(each) == 5 for each in found) == 200
     ended = sum(each[2] for each in found if len(each) == 5)
-    assert wrapped.visits.ends == ended > 0
+    assert wrapped.visits.terminal_visits == ended > 0
     assert wrapped.visits.counts.sum() + ended == len(found)
     assert len(wrapped.visits.counts) <= 50
     assert 0 < found[-2][4]["bonus"] < 1
     again = pickle.loads(pickle.dumps(wrapped))
     assert steps(again, actions(20, 2)) is not None
-    with pytest.raises(InputError, match="no typical size of its own; give radius"):
+    with pytest.raises(InputError, match="radius is required for a distance of observations"):
         uses.bonus("CartPole-v1", Plane())
-    with pytest.raises(InputError, match="from observations and knows none; leave state_of"):
+    with pytest.raises(InputError, match="observations without states; omit state_of"):
         uses.bonus("CartPole-v1", Plane(), radius=1.0, state_of=lambda *_: 0)
 
 
-def test_what_does_not_fit_is_refused(lake: Distance) -> None:
-    with pytest.raises(InputError, match="FrozenLake-v1: has 64 states, and d knows 16"):
+def test_mismatched_arguments_raise(lake: Distance) -> None:
+    with pytest.raises(InputError, match="FrozenLake-v1: has 64 states, and d has 16"):
         uses.bonus("FrozenLake-v1", lake, map_name="8x8")
-    with pytest.raises(InputError, match=r"its observations are Box.* give a state_of"):
+    with pytest.raises(InputError, match=r"its observations are Box.* pass state_of"):
         uses.bonus("CartPole-v1", lake)
     for scale in (-0.1, math.nan, "much"):
         with pytest.raises(InputError, match=r"scale is .* and must be a number, at least 0"):
             uses.bonus("FrozenLake-v1", lake, scale=scale)  # type: ignore[arg-type]
     broken = np.full((16, 16), math.nan)
-    with pytest.raises(InputError, match=r"uses\.explore: the table has nan at \[0, 0\]"):
+    with pytest.raises(InputError, match=r"uses\.bonus: .*matrix has nan at \[0, 0\]"):
         uses.bonus("FrozenLake-v1", broken)
     with pytest.raises(InputError, match="there is no environment 'Lake-v1'"):
         uses.bonus("Lake-v1", lake)
@@ -254,14 +254,14 @@ def test_what_does_not_fit_is_refused(lake: Distance) -> None:
         uses.bonus(np.eye(16), lake)
 
 
-def test_without_gymnasium_it_says_what_to_install(
+def test_without_gymnasium_the_error_names_the_extra(
     lake: Distance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(package: str) -> Any:
         raise ImportError(package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(InputError, match=r"uses\.explore: gymnasium is not installed; pip install"):
+    with pytest.raises(InputError, match=r"uses\.bonus: gymnasium is not installed; pip install"):
         uses.bonus("FrozenLake-v1", lake)
 
 
@@ -282,7 +282,7 @@ def test_an_mdp_is_an_environment_like_others() -> None:
     assert often.sum() > 8
     shares = counts[often] / counts[often].sum(axis=1, keepdims=True)
     assert np.abs(shares - mdp.P.toarray().reshape(16, 4, 16)[often]).max() < 0.12
-    with pytest.raises(InputError, match="state 3,3 is an end, which no step leaves"):
+    with pytest.raises(InputError, match="start is 3,3, a terminal state"):
         MDPEnvironment(mdp, "3,3")
     with pytest.raises(InputError, match="max_episode_steps is 0 and must be a whole number"):
         MDPEnvironment(mdp, max_episode_steps=0)
@@ -298,5 +298,5 @@ def test_an_episode_is_cut_and_bare_steps_keep_their_meaning() -> None:
 
 def test_environments_are_named_in_errors() -> None:
     mdp = MDP.deterministic([[1], [0]], [[1.0], [2.0]], discount=0.9)
-    with pytest.raises(InputError, match="Environment: has 2 states, and d knows 3"):
+    with pytest.raises(InputError, match="Environment: has 2 states, and d has 3"):
         uses.bonus(MDPEnvironment(mdp), 1 - np.eye(3))

@@ -103,10 +103,10 @@ class TestIncremental:
 class TestComplete:
     @settings(deadline=None)
     @given(st.integers(1, 14), st.integers(0, 1000), st.sampled_from([np.float64, np.float32]))
-    def test_the_same_as_scipy(self, states: int, key: int, dtype: Any) -> None:
+    def test_the_same_as_scipy(self, states: int, seed: int, dtype: Any) -> None:
         # No two distances are equal, so that there is only one answer.
         pairs = states * (states - 1) // 2
-        distances = squareform(1 + np.random.default_rng(key).permutation(pairs)).astype(dtype)
+        distances = squareform(1 + np.random.default_rng(seed).permutation(pairs)).astype(dtype)
         if states == 1:
             distances = np.zeros((1, 1), dtype)
         theirs = hierarchy.linkage(squareform(distances), "complete") if states > 1 else None
@@ -131,7 +131,7 @@ class TestComplete:
 
     @settings(deadline=None)
     @given(st.permutations(range(7)))
-    def test_the_order_of_states_has_no_say(self, order: list[int]) -> None:
+    def test_the_order_of_states_is_irrelevant(self, order: list[int]) -> None:
         distances = line(0.0, 1.0, 2.5, 7.0, 7.25, 15.0, 19.0)
         labels = uses.cluster(distances, clusters=3, rule="complete")
         moved = uses.cluster(distances[np.ix_(order, order)], clusters=3, rule="complete")
@@ -143,9 +143,9 @@ class TestComplete:
 class TestMedoids:
     @settings(deadline=None)
     @given(TABLES, st.integers(1, 9), st.integers(0, 3))
-    def test_no_swap_makes_the_sum_smaller(self, distances: Table, k: int, key: int) -> None:
+    def test_no_swap_makes_the_sum_smaller(self, distances: Table, k: int, seed: int) -> None:
         k = min(k, len(distances))
-        labels, found = k_medoids(distances, k, key)
+        labels, found = k_medoids(distances, k, seed)
         assert len(set(found.tolist())) == k
         assert labels[found].tolist() == list(range(k))
         total = distances[:, found].min(axis=1).sum()
@@ -163,9 +163,9 @@ class TestMedoids:
         )
         assert distances[:, found].min(axis=1).sum() == best
 
-    def test_keys(self) -> None:
+    def test_seeds(self) -> None:
         distances = np.ones((40, 40)) - np.eye(40)  # any medoids will do
-        one, same, other = (k_medoids(distances, 5, key)[1].tolist() for key in (1, 1, 2))
+        one, same, other = (k_medoids(distances, 5, seed)[1].tolist() for seed in (1, 1, 2))
         assert one == same
         assert one != other
 
@@ -245,21 +245,21 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({}, "neither is given; radius or clusters"),
-            ({"radius": 1.0, "clusters": 2}, "both are given; radius or clusters"),
+            ({}, "exactly one of radius and clusters; neither"),
+            ({"radius": 1.0, "clusters": 2}, "exactly one of radius and clusters; both"),
             ({"radius": -1.0}, r"radius is -1\.0 and must be a number, at least 0"),
             ({"radius": np.nan}, "radius is nan and must be"),
             ({"radius": "far"}, "radius is 'far' and must be"),
             ({"clusters": 0}, "clusters is 0 and must be a whole number, at least 1"),
             ({"clusters": 1.5}, r"clusters is 1\.5 and must be a whole number"),
-            ({"clusters": 3}, "3 clusters are asked for and there are 2 states; ask for at most 2"),
+            ({"clusters": 3}, "clusters is 3 and must be at most .* 2"),
             ({"clusters": 1, "rule": "complet"}, "no rule 'complet'; did you mean 'complete'"),
-            ({"clusters": 1, "rule": 7}, "no rule 7; they are incremental, complete, medoids"),
-            ({"clusters": 1, "key": -1}, "key is -1 and must be"),
+            ({"clusters": 1, "rule": 7}, "no rule 7; choose from incremental, complete, medoids"),
+            ({"clusters": 1, "seed": -1}, "seed is -1 and must be"),
         ],
     )
     def test_options(self, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(InputError, match=f"uses.labels: .*{message}"):
+        with pytest.raises(InputError, match=f"uses.cluster: .*{message}"):
             uses.cluster(np.zeros((2, 2)), **options)
 
     @pytest.mark.parametrize(
@@ -270,14 +270,14 @@ class TestRefusals:
             (lambda d: np.empty((0, 0)), r"shape \(0, 0\)"),
             (lambda d: d.astype(complex), "complex128 of shape"),
             (lambda d: {"values": d}, "object of shape"),
-            (lambda d: put(d, 2, 1, np.nan), r"nan at \[2, 1\] and distances must be finite"),
-            (lambda d: put(d, 0, 3, np.inf), r"inf at \[0, 3\] and distances must be finite"),
-            (lambda d: put(d, 3, 2, -1), r"-1 at \[3, 2\] and distances must be .* at least 0"),
+            (lambda d: put(d, 2, 1, np.nan), r"nan at \[2, 1\] and must be finite"),
+            (lambda d: put(d, 0, 3, np.inf), r"inf at \[0, 3\] and must be finite"),
+            (lambda d: put(d, 3, 2, -1), r"-1 at \[3, 2\] and must be .* at least 0"),
             (lambda d: put(d, 1, 3, 9), r"9 at \[1, 3\] and 2 at \[3, 1\] and must be symmetric"),
         ],
     )
     def test_tables(self, change: Callable[[Table], Any], message: str) -> None:
-        with pytest.raises(InputError, match=f"here: the table .*{message}"):
+        with pytest.raises(InputError, match=f"here: the distance matrix .*{message}"):
             validate_distance_matrix("here", change(line(0.0, 1.0, 2.0, 3.0)))
 
     def test_an_entry_far_down(self) -> None:

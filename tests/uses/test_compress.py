@@ -30,9 +30,9 @@ from tests.strategies import deterministic_mdps, stochastic_mdps
 quick = settings(deadline=None, max_examples=60)
 
 
-def steps_of(mdp: MDP, number: int, key: int) -> Transitions:
+def steps_of(mdp: MDP, number: int, seed: int) -> Transitions:
     """Steps from random states with random actions that they have."""
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     having = np.argwhere(mdp.action_mask)
     states, actions = having[rng.integers(len(having), size=number)].T
     P = mdp.normalised_probabilities
@@ -64,10 +64,10 @@ mdps = st.one_of(deterministic_mdps(), stochastic_mdps(available=True))
 
 @quick
 @given(mdps, st.integers(1, 25), st.integers(0, 99), st.data())
-def test_every_step_has_a_kept_one_with_its_action_that_near(
-    mdp: MDP, number: int, key: int, data: st.DataObject
+def test_every_transition_has_a_representative_within_the_radius(
+    mdp: MDP, number: int, seed: int, data: st.DataObject
 ) -> None:
-    steps, d = steps_of(mdp, number, key), exact.bisimulation(mdp)
+    steps, d = steps_of(mdp, number, seed), exact.bisimulation(mdp)
     keep = data.draw(st.integers(len(np.unique(steps.actions)), number))
     found = uses.compress(steps, d, keep)
     assert steps.states is not None
@@ -84,10 +84,10 @@ def test_every_step_has_a_kept_one_with_its_action_that_near(
 
 @quick
 @given(mdps, st.integers(1, 25), st.integers(0, 99), st.data())
-def test_a_value_backed_up_from_the_kept_step_is_off_by_at_most_the_promise(
-    mdp: MDP, number: int, key: int, data: st.DataObject
+def test_values_differ_from_the_representative_by_at_most_the_bound(
+    mdp: MDP, number: int, seed: int, data: st.DataObject
 ) -> None:
-    steps, d = steps_of(mdp, number, key), exact.bisimulation(mdp)
+    steps, d = steps_of(mdp, number, seed), exact.bisimulation(mdp)
     keep = data.draw(st.integers(len(np.unique(steps.actions)), number))
     found = uses.compress(steps, d, keep, proof=True)
     assert steps.states is not None
@@ -104,8 +104,8 @@ def test_a_value_backed_up_from_the_kept_step_is_off_by_at_most_the_promise(
 
 @quick
 @given(deterministic_mdps(max_states=5, max_actions=2), st.integers(0, 99), st.data())
-def test_the_radius_is_within_twice_the_best(mdp: MDP, key: int, data: st.DataObject) -> None:
-    steps, d = steps_of(mdp, 8, key), exact.bisimulation(mdp)
+def test_the_radius_is_within_twice_the_best(mdp: MDP, seed: int, data: st.DataObject) -> None:
+    steps, d = steps_of(mdp, 8, seed), exact.bisimulation(mdp)
     keep = data.draw(st.integers(len(np.unique(steps.actions)), 4))
     best = min(
         slow_radius(steps, d.values, part) for part in itertools.combinations(range(8), keep)
@@ -116,7 +116,7 @@ def test_the_radius_is_within_twice_the_best(mdp: MDP, key: int, data: st.DataOb
 @pytest.mark.parametrize(
     ("make", "values"), [(exact.on_policy, "V^pi"), (exact.lax, "V*")], ids=["on-policy", "lax"]
 )
-def test_other_distances_promise_values_of_states(make: Any, values: str) -> None:
+def test_other_distances_bound_values_of_states(make: Any, values: str) -> None:
     mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
     d = make(mdp, mdp.policy) if values == "V^pi" else make(mdp)
     steps = steps_of(mdp, 300, 0)
@@ -134,7 +134,7 @@ def test_other_distances_promise_values_of_states(make: Any, values: str) -> Non
     assert 0 < off <= found.value_bound
 
 
-def test_a_share_is_that_of_all_steps() -> None:
+def test_a_fraction_is_that_of_all_transitions() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     steps, d = steps_of(mdp, 200, 0), exact.bisimulation(mdp)
     assert len(uses.compress(steps, d, 0.1).indices) == 20
@@ -144,7 +144,7 @@ def test_a_share_is_that_of_all_steps() -> None:
     assert (everything.radius, everything.distances.max()) == (0.0, 0.0)
 
 
-def test_more_steps_never_cover_worse() -> None:
+def test_a_larger_coreset_has_no_larger_radius() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     steps, d = steps_of(mdp, 500, 0), exact.bisimulation(mdp)
     parts = [uses.compress(steps, d, keep) for keep in (4, 10, 40, 90, 124, 200)]
@@ -157,7 +157,7 @@ def test_more_steps_never_cover_worse() -> None:
     assert np.isinf(radii[:3]).all()
 
 
-def test_what_is_left_goes_to_first_steps_then_to_second_ones_and_so_on() -> None:
+def test_the_rest_goes_to_first_transitions_then_to_second_ones() -> None:
     states = [0, 0, 0, 1, 0, 1]
     steps = Transitions(states, [0] * 6, np.arange(6), [0] * 6, [False] * 6, num_states=2)
     table = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -175,18 +175,21 @@ def test_what_is_left_goes_to_first_steps_then_to_second_ones_and_so_on() -> Non
     ]
 
 
-def test_the_kept_steps_say_where_they_come_from() -> None:
-    steps = Transitions([0, 1], [0, 0], [0, 0], [1, 0], [True, False], metadata={"key": 3})
+def test_the_metadata_names_the_original_buffer() -> None:
+    steps = Transitions([0, 1], [0, 0], [0, 0], [1, 0], [True, False], metadata={"seed": 3})
     found = uses.compress(steps, [[0, 2.5], [2.5, 0]], 1)
-    assert found.transitions.metadata == {"key": 3, "thinned": {"from": 2, "radius": 2.5}}
+    assert found.transitions.metadata == {
+        "seed": 3,
+        "compression": {"original_size": 2, "radius": 2.5},
+    }
     assert found.transitions.num_states == 2
-    assert repr(found) == "Compressed(1 of 2 steps, radius 2.5)"
+    assert repr(found) == "Compression(1 of 2 transitions, radius 2.5)"
     assert found.metadata["keep"] == 1
 
 
-def test_a_distance_may_know_the_end() -> None:
+def test_a_distance_may_include_the_terminal_state() -> None:
     steps = Transitions([0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [False, True, False])
-    d = exact.bisimulation(steps.to_mdp(discount=0.9, unseen="lacking"))
+    d = exact.bisimulation(steps.to_mdp(discount=0.9, unseen="missing"))
     assert d.mdp.num_states == 3
     assert uses.compress(steps, d, 3, proof=True).radius == 0
 
@@ -228,7 +231,7 @@ def observed(size: int) -> Transitions:
     return Transitions(x, rng.integers(3, size=size), np.zeros(size), x, [False] * size)
 
 
-def test_a_learned_distance_is_asked_for_observations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learned_distance_compares_observations(monkeypatch: pytest.MonkeyPatch) -> None:
     from bisimetric.uses import _compress
 
     steps, network = observed(400), Network()
@@ -244,13 +247,13 @@ def test_a_learned_distance_is_asked_for_observations(monkeypatch: pytest.Monkey
     assert network.asked == len(found.radii) == 30
     assert (found.value_function, found.value_gap) == (None, None)
     assert math.isinf(found.value_bound)
-    monkeypatch.setattr(_compress, "CHUNK", 7)
+    monkeypatch.setattr(_compress, "CHUNK_SIZE", 7)
     again = uses.compress(steps, Network(), 30)
     assert (again.indices == found.indices).all()
 
 
 @pytest.mark.slow
-def test_a_network_of_the_package_fits() -> None:
+def test_a_learned_distance_of_the_package() -> None:
     from bisimetric import learned
 
     mdp = worlds.load("mirrored-rooms", discount=0.9)
@@ -260,8 +263,8 @@ def test_a_network_of_the_package_fits() -> None:
     assert uses.embed(d, 2).coordinates.shape == (31, 2)
 
 
-def test_what_a_network_says_is_checked() -> None:
-    with pytest.raises(InputError, match="the learned distance of steps 0 and 0 is nan"):
+def test_network_outputs_are_validated() -> None:
+    with pytest.raises(InputError, match="d is nan between transitions 0 and 0"):
         uses.compress(observed(9), Network(math.nan), 3)
 
 
@@ -274,7 +277,7 @@ def two(**changes: Any) -> Transitions:
         [0, 0],
         np.zeros((2, 3)),
         [False] * 2,
-        **{key: value for key, value in fields.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
     )
 
 
@@ -284,18 +287,18 @@ TABLE = [[0.0, 1.0], [1.0, 0.0]]
 @pytest.mark.parametrize(
     ("keep", "complaint"),
     [
-        (3, "keep is 3 and there are 2 steps; keep at most so many"),
+        (3, "keep is 3 and must be at most .* 2"),
         (0, "keep is 0 and must be a whole number, at least 1"),
         (-1, "keep is -1 and must be"),
-        (0.0, "keep is 0.0 and must be a share, above 0 and at most 1.0, or a whole number"),
-        (1.5, "keep is 1.5 and must be a share"),
-        (math.nan, "keep is nan and must be a share"),
+        (0.0, "keep is 0.0 and must be a fraction, above 0 and at most 1.0, or a whole number"),
+        (1.5, "keep is 1.5 and must be a fraction"),
+        (math.nan, "keep is nan and must be a fraction"),
         ("many", "keep is 'many' and must be a whole number"),
-        (1, "keep leaves 1 of 2 steps, and 2 actions were taken, each of which needs one; keep 2"),
-        (0.5, "keep leaves 1 of 2 steps"),
+        (1, "keep leaves 1 of 2 transitions, .* 2 actions .*; keep 2"),
+        (0.5, "keep leaves 1 of 2 transitions"),
     ],
 )
-def test_too_much_and_too_little_is_refused(keep: Any, complaint: str) -> None:
+def test_keep_out_of_range_raises(keep: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=f"uses.compress: {complaint}"):
         uses.compress(two(), TABLE, keep)
 
@@ -303,27 +306,27 @@ def test_too_much_and_too_little_is_refused(keep: Any, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ([[0, 1], [2, 0]], r"the table has 1 at \[0, 1\] and 2 at \[1, 0\]"),
-        ([[0, -1], [-1, 0]], r"the table has -1 at \[0, 1\]"),
-        ([[0, math.nan], [1, 0]], r"the table has nan at \[0, 1\]"),
-        ([[0, 1], [1, 3]], r"the table has 3 at \[1, 1\]"),
-        (np.zeros((5, 5)), "the data has 2 states and the distance 5; give that of the same"),
-        ([[0]], "the data has 2 states and the distance 1"),
+        ([[0, 1], [2, 0]], r".*matrix has 1 at \[0, 1\] and 2 at \[1, 0\]"),
+        ([[0, -1], [-1, 0]], r".*matrix has -1 at \[0, 1\]"),
+        ([[0, math.nan], [1, 0]], r".*matrix has nan at \[0, 1\]"),
+        ([[0, 1], [1, 3]], r".*matrix has 3 at \[1, 1\]"),
+        (np.zeros((5, 5)), "the transitions have 2 states and d has 5; use a distance of the same"),
+        ([[0]], "the transitions have 2 states and d has 1"),
     ],
 )
-def test_a_table_of_something_else_is_refused(table: Any, complaint: str) -> None:
+def test_bad_matrices_raise(table: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=f"uses.compress: {complaint}"):
         uses.compress(two(), table, 2)
 
 
-def test_other_worlds_are_refused() -> None:
+def test_other_mdps_raise() -> None:
     def far(**about: Any) -> Distance:
         return Distance(
             np.array(TABLE), 0.0, "lax", MDP.deterministic([[0] * 2] * 2, [[0.0] * 2] * 2, **about)
         )
 
     named = far(discount=0.5, names=("a", "b"))
-    with pytest.raises(InputError, match="a state is called 'c' by the data and 'b' by the dist"):
+    with pytest.raises(InputError, match=r"a state is named 'c' .* and 'b' in d"):
         uses.compress(two(names=("a", "c")), named, 2)
     with pytest.raises(InputError, match="the data has 3 actions and the MDP of the distance 2"):
         uses.compress(two(num_actions=3), far(discount=0.5), 2)
@@ -332,8 +335,8 @@ def test_other_worlds_are_refused() -> None:
         uses.compress(two(), three, 2)
 
 
-def test_steps_without_ids_or_with_continuous_actions_are_refused() -> None:
-    with pytest.raises(InputError, match=r"observations \(3,\) are no ids of states"):
+def test_transitions_without_ids_or_with_continuous_actions_raise() -> None:
+    with pytest.raises(InputError, match=r"observations of shape \(3,\) are no ids of states"):
         uses.compress(two(states=None, next_states=None), TABLE, 2)
     with pytest.raises(InputError, match=r"actions are continuous, \(1,\), and a kept step must"):
         uses.compress(two(actions=[[0.5], [1.0]]), TABLE, 2)
@@ -341,7 +344,7 @@ def test_steps_without_ids_or_with_continuous_actions_are_refused() -> None:
 
 def test_an_estimate_is_no_proof() -> None:
     assert uses.compress(two(), TABLE, 2).value_function is None
-    with pytest.raises(InputError, match="proof was asked for, and nothing is proven of this"):
+    with pytest.raises(InputError, match="proof=True requires a proven error"):
         uses.compress(two(), TABLE, 2, proof=True)
     mdp = MDP.deterministic([[0, 0]] * 2, [[0.0, 1.0]] * 2, discount=0.5)
     unsure = Distance(np.array(TABLE), math.inf, "bisimulation", mdp)
@@ -362,9 +365,9 @@ def test_an_estimate_is_no_proof() -> None:
     )
 
 
-def test_nothing_is_promised_of_states_that_nobody_lived_in() -> None:
+def test_unvisited_states_have_no_value_bound() -> None:
     mdp = worlds.load("mirrored-rooms")
-    d, steps = exact.bisimulation(mdp), steps_of(mdp, 200, key=0)
+    d, steps = exact.bisimulation(mdp), steps_of(mdp, 200, seed=0)
     everything = np.ones(d.values.shape, np.bool_)
     for lived in (everything[0], np.arange(31) != np.asarray(steps.states)[0]):
         coverage = Coverage(mdp.action_mask, everything, d.error, 0.0, 1, 1, lived)

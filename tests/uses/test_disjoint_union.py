@@ -124,7 +124,7 @@ def test_maps_lie_side_by_side_and_features_tell_the_two_apart() -> None:
 
 def test_discounts_must_be_equal() -> None:
     source, target = worlds.grid(" g", discount=0.9), worlds.grid(" g", discount=0.5)
-    with pytest.raises(InputError, match=r"has discount 0\.9 and the target 0\.5, .* equal"):
+    with pytest.raises(InputError, match=r"has discount 0\.9 and the target 0\.5"):
         uses.disjoint_union(source, target)
 
 

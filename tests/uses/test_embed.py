@@ -22,8 +22,8 @@ quick = settings(deadline=None, max_examples=60)
 Array = NDArray[np.float64]
 
 
-def points(size: int, width: int, key: int = 0) -> Array:
-    return np.random.default_rng(key).normal(size=(size, width)) * np.arange(width, 0, -1)
+def points(size: int, width: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=(size, width)) * np.arange(width, 0, -1)
 
 
 def torgerson(table: Array) -> tuple[Array, Array]:
@@ -51,7 +51,7 @@ def slow_distortion(table: Array, x: Array) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("method", ["classical", "metric"])
-def test_euclidean_distances_are_kept_exactly(method: Any) -> None:
+def test_euclidean_distances_are_preserved(method: Any) -> None:
     x = points(40, 3)
     table = cdist(x, x)
     found = uses.embed(table, 3, method=method)
@@ -62,7 +62,7 @@ def test_euclidean_distances_are_kept_exactly(method: Any) -> None:
     assert np.isclose([found.expansion, found.contraction], 1.0).all()
 
 
-def test_classical_scaling_is_that_of_the_book() -> None:
+def test_classical_mds_matches_its_definition() -> None:
     table = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)).values
     values, coordinates = torgerson(np.asarray(table))
     found = uses.embed(table, 4)
@@ -78,7 +78,7 @@ def test_the_truncated_way_agrees_with_the_dense_one(
     x = points(300, 4)
     table = cdist(x, x, "cityblock").astype(dtype)
     dense = uses.embed(table, 3)
-    monkeypatch.setattr(mds, "DENSE", 10)
+    monkeypatch.setattr(mds, "MAX_DENSE_STATES", 10)
     truncated = uses.embed(table, 3)
     assert np.allclose(truncated.eigenvalues, dense.eigenvalues, rtol=1e-6)
     assert np.allclose(truncated.coordinates, dense.coordinates, atol=1e-4)
@@ -87,11 +87,11 @@ def test_the_truncated_way_agrees_with_the_dense_one(
     assert abs(truncated.negative_fraction - dense.negative_fraction) < 0.04
 
 
-def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     x = points(50, 3)
     table = cdist(x, x, "cityblock")
     whole = uses.embed(table, 2, method="metric")
-    monkeypatch.setattr(mds, "BLOCK", 130)
+    monkeypatch.setattr(mds, "BLOCK_ENTRIES", 130)
     assert np.allclose(uses.embed(table, 2, method="metric").coordinates, whole.coordinates)
 
 
@@ -111,8 +111,8 @@ def test_distortion_is_that_of_all_pairs() -> None:
 
 @quick
 @given(st.integers(2, 12), st.integers(1, 3), st.integers(0, 9))
-def test_no_round_raises_the_stress(states: int, dimensions: int, key: int) -> None:
-    table = np.abs(np.random.default_rng(key).normal(size=(states, states)))
+def test_no_round_increases_the_stress(states: int, dimensions: int, seed: int) -> None:
+    table = np.abs(np.random.default_rng(seed).normal(size=(states, states)))
     table = table + table.T
     np.fill_diagonal(table, 0.0)
     start = uses.embed(table, dimensions)
@@ -136,7 +136,7 @@ def test_metric_scaling_leaves_axes_that_classical_scaling_cannot_use() -> None:
     assert metric.stress < classical.stress - 0.01
 
 
-def test_the_end_of_smacof_is_a_fixed_point() -> None:
+def test_smacof_converges_to_a_fixed_point() -> None:
     table = np.asarray(exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)).values)
     found = uses.embed(table, 2, method="metric", max_iterations=10_000)
     assert found.metadata["rounds"] < 10_000
@@ -144,13 +144,13 @@ def test_the_end_of_smacof_is_a_fixed_point() -> None:
     assert measure_distortion(table, again).stress >= found.stress * (1 - 1e-5)
 
 
-def test_the_same_key_gives_the_same_points_and_another_key_nearly(
+def test_the_same_seed_gives_the_same_points_and_another_nearly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mds, "DENSE", 10)
+    monkeypatch.setattr(mds, "MAX_DENSE_STATES", 10)
     x = points(120, 4)
     table = cdist(x, x, "cityblock")
-    one, same, other = (uses.embed(table, 2, seed=key) for key in (0, 0, 1))
+    one, same, other = (uses.embed(table, 2, seed=seed) for seed in (0, 0, 1))
     assert (one.coordinates == same.coordinates).all()
     assert one.negative_fraction == same.negative_fraction != other.negative_fraction
     assert np.allclose(one.coordinates, other.coordinates, atol=1e-6)
@@ -180,7 +180,7 @@ def test_points_bound_the_values(mdp: MDP, dimensions: int) -> None:
         found.value_bound(0, -1)
 
 
-def test_the_promised_slope_is_above_the_real_one() -> None:
+def test_the_contraction_bounds_the_lipschitz_constant() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     found = uses.embed(exact.bisimulation(mdp), method="metric")
     V = planning.optimal_values(mdp).values
@@ -231,7 +231,7 @@ def test_states_on_one_spot_shrink_without_bound() -> None:
     assert np.isclose(found.max_deviation, 1.0)
 
 
-def test_ids_that_data_says_nothing_of_get_no_coordinates() -> None:
+def test_unvisited_ids_have_no_coordinates() -> None:
     steps = Transitions([0, 1], [0, 0], [0.0, 1.0], [1, 2], [False, True])
     d = sampled.bisimulation(steps, discount=0.9, seed=0)
     assert d.coverage is not None
@@ -247,47 +247,47 @@ class Network:
     kind = "bisimulation"
     values = np.array([[0.1, 2.0], [2.0, 0.2]], np.float32)
 
-    def distance(self) -> None: ...
+    def table(self, x: Any, y: Any) -> None: ...
 
 
-def test_a_network_need_not_know_that_a_state_is_itself() -> None:
+def test_the_diagonal_of_a_network_is_ignored() -> None:
     found = uses.embed(Network(), 1)
     assert np.allclose(found.coordinates, [[1.0], [-1.0]])
-    with pytest.raises(InputError, match="bound is a proof, and of this distance nothing is"):
+    with pytest.raises(InputError, match=r"value_bound requires .* proven error"):
         found.value_bound(0, 1)
 
 
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ([[0, 1], [2, 0]], r"uses.embed: the table has 1 at \[0, 1\] and 2 at \[1, 0\]"),
-        ([[0, -1], [-1, 0]], r"has -1 at \[0, 1\] and distances must be finite and at least 0"),
+        ([[0, 1], [2, 0]], r"uses.embed: .*matrix has 1 at \[0, 1\] and 2 at \[1, 0\]"),
+        ([[0, -1], [-1, 0]], r"has -1 at \[0, 1\] and must be finite and at least 0"),
         ([[0, np.nan], [1, 0]], r"has nan at \[0, 1\]"),
-        ([[0, 1], [1, 0.5]], r"has 0.5 at \[1, 1\] and a point is at distance 0 of itself"),
+        ([[0, 1], [1, 0.5]], r"has 0.5 at \[1, 1\] and must be 0 on the diagonal"),
         ([0, 1], r"of shape \(2,\) and must be square"),
     ],
 )
-def test_a_table_that_is_none_is_refused(table: Any, complaint: str) -> None:
+def test_bad_matrices_raise(table: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         uses.embed(table)
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_raise() -> None:
     table = np.array([[0.0, 1.0], [1.0, 0.0]])
     with pytest.raises(InputError, match="dimensions is 0 and must be a whole number, at least 1"):
         uses.embed(table, 0)
     with pytest.raises(InputError, match="method is 'tsne' and must be classical or metric"):
         uses.embed(table, method="tsne")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="key is -1"):
+    with pytest.raises(InputError, match="seed is -1"):
         uses.embed(table, seed=-1)
-    with pytest.raises(InputError, match=r"steps is 1\.5"):
+    with pytest.raises(InputError, match=r"max_iterations is 1\.5"):
         uses.embed(table, max_iterations=1.5)  # type: ignore[arg-type]
     mico = exact.mico(worlds.load("random", states=5, successors=2), np.zeros(5, int))
-    with pytest.raises(InputError, match="of a MICo distance U take"):
+    with pytest.raises(InputError, match="for a MICo distance U use"):
         uses.embed(mico)
 
 
-def test_an_array_promises_nothing_and_a_distance_keeps_its_error() -> None:
+def test_an_array_has_no_bound_and_a_distance_keeps_its_error() -> None:
     mdp = MDP.deterministic([[0], [1]], [[0.0], [1.0]], discount=0.5)
     table = np.array([[0.0, 2.0], [2.0, 0.0]])
     assert math.isinf(uses.embed(table).error)

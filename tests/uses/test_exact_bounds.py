@@ -85,7 +85,7 @@ def draw_mdp(draw: Draw, actions: int | None = None, discount: float | None = No
     if draw.random() < 0.15:
         has = draw.random(R.shape) < 0.7
         has[:, 0] = True
-    return MDP.from_matrices(P, R, discount=discount, available=has)
+    return MDP(P, R, discount=discount, available=has)
 
 
 def draw_policy(draw: Draw, mdp: MDP) -> NDArray[Any]:
@@ -162,12 +162,12 @@ def wrong_aggregations(draw: Draw) -> Iterator[tuple[str, Any]]:
         small = true_values(exact_values.rational(found.mdp), policy)
         gap = max(abs(x - small[c]) for x, c in zip(V, found.labels, strict=True))
         checks = {
-            "promised": above(found.regret_bound, lost),
-            "promised_gap": above(found.value_bound, gap),
+            "regret_bound": above(found.regret_bound, lost),
+            "value_bound": above(found.value_bound, gap),
             "most": above(found.diameter_bound, here.diameter),
         }
         if measure:
-            checks["loss"] = off(found.regret, found.regret_error, lost)
+            checks["regret"] = off(found.regret, found.regret_error, lost)
             checks["gap"] = off(found.value_gap, found.value_gap_error, gap)
         for name, wrong in checks.items():
             if wrong:
@@ -188,9 +188,9 @@ def wrong_transfers(draw: Draw) -> Iterator[tuple[str, Any]]:
         found = uses.transfer(source, target, d, rule=rule, proof=True)
         lost = differences(best, exact_values.policy_values(there, found.policy))
         checks = {
-            "promised": any(map(above, found.regret_bound.tolist(), lost)),
+            "regret_bound": any(map(above, found.regret_bound.tolist(), lost)),
             "most": above(found.diameter_bound, there.diameter),
-            "loss": any(
+            "regret": any(
                 off(x, found.regret_error, y) for x, y in zip(found.regret, lost, strict=True)
             ),
         }
@@ -235,7 +235,7 @@ def wrong_compressions(draw: Draw) -> Iterator[tuple[str, Any]]:
         ]
         apart = max(abs(x - worth[k]) for x, k in zip(worth, found.representatives, strict=True))
         if above(found.value_bound, apart):
-            yield f"compress, {d.kind}, promised", case
+            yield f"compress, {d.kind}, bound", case
         assert found.value_gap is not None
         if off(found.value_gap, found.value_gap_error, apart):
             yield f"compress, {d.kind}, lost", case
@@ -243,7 +243,7 @@ def wrong_compressions(draw: Draw) -> Iterator[tuple[str, Any]]:
             taught = solve_replay(found.transitions, d)
             lost = differences(V, exact_values.policy_values(here, taught.policy))
             if any(map(above, taught.regret_bound.tolist(), lost)):
-                yield f"model, {d.kind}, promised", case
+                yield f"model, {d.kind}, bound", case
             if any(
                 off(x, taught.regret_error, y) for x, y in zip(taught.regret, lost, strict=True)
             ):

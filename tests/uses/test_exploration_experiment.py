@@ -25,7 +25,6 @@ from bisimetric.uses.exploration.experiment import (
 )
 from bisimetric.views.exploration import plot_exploration
 from bisimetric.views.terminal import format_comparison
-from tests.commands import Run, refused
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +47,11 @@ def found(rooms: MDP, d: Distance) -> ExplorationComparison:
     return compare(rooms, arms, steps=300, num_seeds=3, start="6,1", max_episode_steps=40)
 
 
-def taken(mdp: MDP, arm: ExplorationArm, count: int, key: int = 0) -> list[Any]:
-    return list(itertools.islice(run_arm(mdp, arm, 0, 50, key), count))
+def taken(mdp: MDP, arm: ExplorationArm, count: int, seed: int = 0) -> list[Any]:
+    return list(itertools.islice(run_arm(mdp, arm, 0, 50, seed), count))
 
 
-def test_the_same_key_is_the_same_run(rooms: MDP, d: Distance) -> None:
+def test_the_same_seed_gives_the_same_run(rooms: MDP, d: Distance) -> None:
     for arm in (
         ExplorationArm("none"),
         ExplorationArm("states"),
@@ -60,7 +59,7 @@ def test_the_same_key_is_the_same_run(rooms: MDP, d: Distance) -> None:
         ExplorationArm("own steps"),
     ):
         assert taken(rooms, arm, 400) == taken(rooms, arm, 400)
-        assert taken(rooms, arm, 400) != taken(rooms, arm, 400, key=1)
+        assert taken(rooms, arm, 400) != taken(rooms, arm, 400, seed=1)
 
 
 def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
@@ -79,7 +78,7 @@ def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
 def test_own_steps_count_until_they_pay_differently(
     rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "FIRST", 100)
+    monkeypatch.setattr(experiment, "FIRST_UPDATE", 100)
     sparse = rooms.replace(R=np.maximum(rooms.R, 0.0))
     own, counts = (
         taken(sparse, ExplorationArm(source), 1500) for source in ("own steps", "states")
@@ -136,21 +135,21 @@ def test_what_is_measured_is_what_was_done(
     for row, arm in enumerate(
         (ExplorationArm("none"), ExplorationArm("states"), ExplorationArm("distance", d))
     ):
-        for key in range(3):
-            walk = itertools.islice(run_arm(rooms, arm, start, 40, key), 300)
+        for seed in range(3):
+            walk = itertools.islice(run_arm(rooms, arm, start, 40, seed), 300)
             seen, goals, first = {start}, 0, np.inf
             for number, step in enumerate(walk, start=1):
                 seen.add(step.successor)
                 goals += step.reward == 1
                 first = min(first, number if step.reward == 1 else np.inf)
                 if number % 3 == 0:
-                    assert found.visited[row, key, number // 3 - 1] == len(seen)
-                    assert found.goals[row, key, number // 3 - 1] == goals
-            assert found.first_goal[row, key] == first
+                    assert found.visited[row, seed, number // 3 - 1] == len(seen)
+                    assert found.goals[row, seed, number // 3 - 1] == goals
+            assert found.first_goal[row, seed] == first
     assert (np.diff(found.visited, axis=2) >= 0).all()
 
 
-def test_states_that_behave_alike_are_one() -> None:
+def test_bisimilar_states_count_once() -> None:
     copies = worlds.load("duplicated-grid")
     several = compare(copies, {"none": ExplorationArm("none")}, steps=200, num_seeds=1)
     assert several.num_reachable == 31
@@ -168,18 +167,16 @@ def test_numbers_are_saved_whole(found: ExplorationComparison, tmp_path: Path) -
         ExplorationComparison.load(tmp_path / "cut.npz")
 
 
-def test_what_cannot_be_compared_is_refused(
-    rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(InputError, match="there is nothing to compare; give at least one arm"):
+def test_bad_comparisons_raise(rooms: MDP, d: Distance, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="arms is empty; give at least one"):
         compare(rooms, {})
-    with pytest.raises(InputError, match="the largest reward of this world is 0, so that there is"):
+    with pytest.raises(InputError, match="the largest reward of the MDP is 0, so there is"):
         compare(rooms.replace(R=np.minimum(rooms.R, 0)), {"none": ExplorationArm("none")})
     with pytest.raises(InputError, match="there is no state 31"):
         compare(rooms, {"none": ExplorationArm("none")}, start=31)
     with pytest.raises(InputError, match="steps is 0 and must be a whole number, at least 1"):
         compare(rooms, {"none": ExplorationArm("none")}, steps=0)
-    with pytest.raises(InputError, match="Environment: has 31 states, and d knows 3"):
+    with pytest.raises(InputError, match="Environment: has 31 states, and d has 3"):
         compare(rooms, {"other": ExplorationArm("distance", 1 - np.eye(3))}, steps=10)
 
     def missing(package: str) -> Any:
@@ -204,9 +201,9 @@ def test_lines_of_a_picture_are_means(found: ExplorationComparison) -> None:
             assert len(panel.collections) == 3, "one interval a line"
     assert plot_exploration({"rooms": found}).get_suptitle() == "rooms"
     alone = dataclasses.replace(
-        found, **{name: getattr(found, name)[:, :1] for name in ("visited", "goals", "first")}
+        found, **{name: getattr(found, name)[:, :1] for name in ("visited", "goals", "first_goal")}
     )
-    assert not plot_exploration({"one key": alone}).axes[0].collections
+    assert not plot_exploration({"one seed": alone}).axes[0].collections
     with pytest.raises(InputError, match="exploration: there is nothing to draw"):
         plot_exploration({})
 
@@ -220,45 +217,3 @@ def test_lines_of_a_table_are_the_numbers(found: ExplorationComparison) -> None:
         assert said[row + 1].startswith(name)
         assert said[row + 1].endswith(f"{mean:.1f} +- {half:.1f}")
     assert "never  0 of 3" in list(format_comparison(never))[1]
-
-
-def test_the_command_saves_says_and_draws(run: Run, tmp_path: Path) -> None:
-    words = ("--steps", "200", "--keys", "2", "--start", "6,1", "-o", "x.npz", "--png", "x.png")
-    done = run("uses", "explore", "mirrored-rooms", *words)
-    assert done.code == 0, done.err
-    saved = ExplorationComparison.load(tmp_path / "x.npz")
-    assert saved.names == ("no bonus", "counts", "distance")
-    assert saved.metadata["start"] == "6,1"
-    assert all(line in done.out for line in format_comparison(saved))
-    assert "of the world's own model: it knows where the rewards are" in done.out
-    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
-    assert done.out.endswith("saved      x.npz\nsaved      x.png\n")
-
-
-def test_the_command_takes_a_table_and_all_arms(run: Run, rooms: MDP, tmp_path: Path) -> None:
-    exact.lax(rooms).save(tmp_path / "d.npz")
-    kinds = ("none", "counts", "distance", "nearest", "own-steps")
-    words = ("--table", "d.npz", "--steps", "100", "--keys", "1", "--radius", "3")
-    done = run("uses", "explore", "mirrored-rooms", *words, "--arms", *kinds)
-    assert done.code == 0, done.err
-    for name in ("no bonus", "counts", "distance,", "distance of own steps"):
-        assert f"\n{name}" in done.out
-    assert "d_lax, the lax bisimulation distance, discount 0.99, d.npz" in done.out
-    flat = MDP.deterministic([[1], [0]], [[1.0], [1.0]], discount=0.5)
-    np.savez(tmp_path / "flat.npz", P=flat.P.toarray()[None], R=flat.R)
-    done = run("uses", "explore", "flat.npz", "--steps", "20", "--keys", "1")
-    assert "all are 0: by it no state is new" in done.out, done.err
-
-
-def test_mistakes_are_one_line(run: Run, tmp_path: Path) -> None:
-    explore = ("uses", "explore", "mirrored-rooms", "--steps", "50")
-    exact.bisimulation(worlds.load("pessimism")).save(tmp_path / "small.npz")
-    refused(run(*explore, "--table", "small.npz"), "small.npz knows 3 states", "has 31")
-    refused(run(*explore, "--table", "none.npz"), "none.npz")
-    refused(run(*explore, "-o", "x.csv"), "cannot save curves as x.csv", "end in .npz")
-    refused(run(*explore, "--png", "x.gif"), "cannot save a picture as x.gif")
-    refused(run(*explore, "--table", "small.npz", "-o", "small.npz"), "read by this command")
-    refused(run(*explore, "--start", "9,9"), "there is no state '9,9'")
-    refused(run(*explore, "--scale", "-1"), "scale is -1.0 and must be a number, at least 0")
-    refused(run(*explore, "--keys", "0"), "keys is 0 and must be a whole number")
-    refused(run("uses", "explore", "CliffWalking-v1"), "the largest reward of this world is")

@@ -30,8 +30,8 @@ def least_radius(table: NDArray[np.float64], number: int) -> float:
 
 @quick
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
-def test_greedy_centres_are_within_twice_the_best(size: int, number: int, key: int) -> None:
-    points = np.random.default_rng(key).integers(0, 6, (size, 2)).astype(float)
+def test_greedy_centres_are_within_twice_the_best(size: int, number: int, seed: int) -> None:
+    points = np.random.default_rng(seed).integers(0, 6, (size, 2)).astype(float)
     table = cdist(points, points)
     cover = k_centre(lambda i: table[i], number)
     assert cover.radius <= 2 * least_radius(table, min(number, size)) + 1e-12
@@ -56,7 +56,7 @@ def test_what_cannot_be_reached_gets_a_centre_first() -> None:
     st.integers(1, 4),
     st.sampled_from(["clusters", "radial"]),
 )
-def test_the_promised_weights_exist(mdp: MDP, number: int, form: Any) -> None:
+def test_some_weights_satisfy_the_value_bound(mdp: MDP, number: int, form: Any) -> None:
     d = exact.bisimulation(mdp)
     found = features.build_features(d, number, basis=form)
     V = planning.optimal_values(mdp)
@@ -81,7 +81,7 @@ def test_clusters_are_the_nearest_and_radial_is_gradual() -> None:
     assert soft.value_bound > hard.value_bound == pytest.approx(hard.radius + d.error)
 
 
-def test_an_array_promises_nothing() -> None:
+def test_an_array_has_no_bound() -> None:
     found = features.build_features([[0, 1], [1, 0]], 5)
     assert len(found.centres) == 2
     assert found.radius == 0
@@ -102,17 +102,17 @@ def test_least_squares_is_that_of_the_normal_equations() -> None:
     assert np.allclose(features.predict_values(alone, V, fitted), V[fitted].mean())
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_raise() -> None:
     table = [[0, 1], [1, 0]]
-    with pytest.raises(InputError, match="form is 'soft' and must be clusters or radial"):
+    with pytest.raises(InputError, match="basis is 'soft' and must be clusters or radial"):
         features.build_features(table, 1, basis="soft")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="number is 0 and must be a whole number, at least 1"):
+    with pytest.raises(InputError, match="num_features is 0 and must be a whole number"):
         features.build_features(table, 0)
-    with pytest.raises(InputError, match=r"uses.embedding.features: the table has 3 at \[0, 1\]"):
+    with pytest.raises(InputError, match=r"uses.features: .*matrix has 3 at \[0, 1\]"):
         features.build_features([[0, 3], [1, 0]], 1)
     with pytest.raises(InputError, match=r"features have shape \(2,\) and values \(2,\)"):
         features.predict_values([1, 2], [1, 2])
-    with pytest.raises(InputError, match="must be finite numbers, and some are not"):
+    with pytest.raises(InputError, match="must be finite, and some are not"):
         features.predict_values([[1.0], [math.nan]], [1, 2])
     wrong: list[Any] = [[], [2], [-1], [0.5], [True]]
     for states in wrong:
@@ -120,7 +120,7 @@ def test_bad_arguments_are_refused() -> None:
             features.predict_values([[1], [2]], [1, 2], states)
 
 
-def test_nothing_is_promised_of_states_that_nobody_lived_in() -> None:
+def test_unvisited_states_have_no_value_bound() -> None:
     d = exact.bisimulation(worlds.load("mirrored-rooms"))
     known = np.ones(d.values.shape, np.bool_)
     seen = np.ones(d.mdp.R.shape, np.bool_)

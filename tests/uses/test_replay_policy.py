@@ -55,8 +55,8 @@ def slow_model(steps: Transitions, d: Distance, found: ReplayPolicy) -> None:
     st.integers(1, 30),
     st.integers(0, 99),
 )
-def test_no_policy_loses_more_than_is_promised(mdp: MDP, number: int, key: int) -> None:
-    steps, d = steps_of(mdp, number, key), exact.bisimulation(mdp)
+def test_no_regret_exceeds_its_bound(mdp: MDP, number: int, seed: int) -> None:
+    steps, d = steps_of(mdp, number, seed), exact.bisimulation(mdp)
     found = solve_replay(steps, d)
     slow_model(steps, d, found)
     V = planning.optimal_values(mdp, tol=1e-3)
@@ -67,15 +67,17 @@ def test_no_policy_loses_more_than_is_promised(mdp: MDP, number: int, key: int) 
 
 @quick
 @given(deterministic_mdps(), st.integers(1, 12), st.integers(0, 99))
-def test_the_promise_is_finite_where_every_action_was_kept(mdp: MDP, number: int, key: int) -> None:
+def test_the_bound_is_finite_where_every_action_is_represented(
+    mdp: MDP, number: int, seed: int
+) -> None:
     d, steps = exact.bisimulation(mdp), every_step(mdp)
-    thinned = uses.compress(steps, d, max(mdp.num_actions, min(number, len(steps))))
-    found = solve_replay(thinned.transitions, d)
+    coreset = uses.compress(steps, d, max(mdp.num_actions, min(number, len(steps))))
+    found = solve_replay(coreset.transitions, d)
     assert np.isfinite(found.regret_bound).all()
     error = planning.optimal_values(mdp, tol=1e-3).error
     assert (found.regret <= found.regret_bound + 3 * error).all()
     # Twice the promise of values, over all steps to come, is a bound as well, and never better.
-    most = 2 * (thinned.value_bound + error) / (1 - mdp.discount) ** 2
+    most = 2 * (coreset.value_bound + error) / (1 - mdp.discount) ** 2
     assert (found.regret_bound <= most * (1 + 1e-6) + 1e-6).all()
 
 
@@ -104,19 +106,19 @@ def slow_promise(d: Distance, found: ReplayPolicy) -> NDArray[np.float64]:
 
 @settings(deadline=None, max_examples=20)
 @given(deterministic_mdps(max_states=4, discounts=[0.0, 0.5, 0.9]), st.integers(0, 99))
-def test_the_promise_is_that_of_the_book(mdp: MDP, key: int) -> None:
+def test_the_bound_matches_its_definition(mdp: MDP, seed: int) -> None:
     d, steps = exact.bisimulation(mdp), every_step(mdp)
-    number = np.random.default_rng(key).integers(mdp.num_actions, len(steps) + 1)
+    number = np.random.default_rng(seed).integers(mdp.num_actions, len(steps) + 1)
     found = solve_replay(uses.compress(steps, d, int(number)).transitions, d)
     assert np.allclose(found.regret_bound, slow_promise(d, found), rtol=1e-6, atol=1e-6)
 
 
-def test_what_the_steps_miss_of_a_state_is_in_the_promise() -> None:
+def test_the_bound_includes_the_error_of_the_empirical_model() -> None:
     # Action 1 of state 0 wins at 1 half the time, and was only seen to lose.
     P = np.zeros((3, 2, 3))
     P[0, 0, 2], P[0, 1, 1], P[0, 1, 2], P[1, :, 1], P[2, :, 2] = 1, 0.5, 0.5, 1, 1
     R = [[0.5, 0.0], [1.0, 1.0], [0.0, 0.0]]
-    mdp = MDP.from_matrices(P, R, discount=0.9)
+    mdp = MDP(P, R, discount=0.9)
     steps = Transitions(
         [0, 0, 1, 1, 2, 2], [0, 1] * 3, np.ravel(R), [2, 2, 1, 1, 2, 2], [False] * 6
     )
@@ -128,7 +130,7 @@ def test_what_the_steps_miss_of_a_state_is_in_the_promise() -> None:
     assert found.regret_bound[0] == pytest.approx(0.0 + 0.9 * 10 / 2 - 0.5, abs=1e-6)
 
 
-def test_all_steps_teach_the_optimal_policy() -> None:
+def test_all_transitions_give_the_optimal_policy() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     d = exact.bisimulation(mdp)
     found = solve_replay(every_step(mdp), d)
@@ -145,14 +147,14 @@ def test_copies_of_states_are_enough() -> None:
     there = np.vstack([rooms.next_state + states, rooms.next_state])
     twice = MDP.deterministic(there, np.vstack([rooms.R] * 2), discount=0.9)
     d = exact.bisimulation(twice)
-    thinned = uses.compress(every_step(twice), d, rooms.R.size)
-    assert thinned.radius == 0
-    assert solve_replay(thinned.transitions, d).regret.max() < 1e-9
+    coreset = uses.compress(every_step(twice), d, rooms.R.size)
+    assert coreset.radius == 0
+    assert solve_replay(coreset.transitions, d).regret.max() < 1e-9
 
 
-def test_the_end_stays_the_end() -> None:
+def test_the_terminal_state_stays_absorbing() -> None:
     steps = Transitions([0, 1, 1], [0, 0, 1], [0, 1, 5], [1, 0, 1], [False, True, False])
-    d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="lacking"))
+    d = exact.bisimulation(steps.to_mdp(discount=0.5, unseen="missing"))
     found = solve_replay(steps, d)
     assert found.model.P[[4, 5]].toarray().tolist() == [[0, 0, 1]] * 2
     assert not found.model.R[2].any()
@@ -166,11 +168,11 @@ def test_the_end_stays_the_end() -> None:
     assert part.regret[1] > 0
 
 
-def test_what_cannot_be_solved_is_refused() -> None:
+def test_bad_transitions_raise() -> None:
     mdp = worlds.load("pessimism")
     d = exact.bisimulation(mdp)
     ended = Transitions([0, 1], [0, 1], [0, 0], [1, 2], [False, True], num_states=3)
-    with pytest.raises(InputError, match="the distance does not know their end"):
+    with pytest.raises(InputError, match="have a terminal state and d does not"):
         solve_replay(ended, d)
     with pytest.raises(InputError, match="d is ndarray and must be a Distance"):
         solve_replay(ended, d.values)  # type: ignore[arg-type]

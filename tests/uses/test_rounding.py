@@ -14,7 +14,7 @@ from bisimetric.uses.aggregation.aggregate_mdp import solve_aggregate_mdp
 from bisimetric.uses.aggregation.bounds import CertifiedDistance, bound_value_errors
 from bisimetric.uses.aggregation.clustering import Clustering
 from bisimetric.uses.certificates import add_upward, diameter_bound, multiply_upward, round_upward
-from bisimetric.uses.policy_transfer import action_bounds
+from bisimetric.uses.policy_transfer import action_bounds, imitation
 from bisimetric.uses.policy_transfer.action_bounds import TIE_TOLERANCE
 from bisimetric.uses.policy_transfer.imitation import ImitationDistance
 from tests import exact_values
@@ -58,7 +58,7 @@ def test_the_diameter_is_rounded_up() -> None:
     assert below > 20
 
 
-def test_sums_and_products_are_rounded_up() -> None:
+def test_sums_and_products_are_rounded_upward() -> None:
     draw = np.random.default_rng(0)
     numbers = draw.normal(size=(500, 3)) * 10.0 ** draw.integers(-320, 20, (500, 3))
     for x, y, z in numbers.tolist():
@@ -68,12 +68,12 @@ def test_sums_and_products_are_rounded_up() -> None:
     assert add_upward(np.array([1.0, -np.inf]), 1.0).tolist() == [2.0, -np.inf]
 
 
-def test_what_errors_cost_for_ever_is_rounded_up() -> None:
+def test_accumulated_errors_are_rounded_upward() -> None:
     draw = np.random.default_rng(0)
     for off, discount in zip(draw.random(500).tolist(), draw.random(500).tolist(), strict=True):
         share = Fraction(discount)
         exactly = (1 + share) / (1 - share) * Fraction(off)
-        assert Fraction(action_bounds._accumulate_error(off, discount)) >= exactly
+        assert Fraction(action_bounds.accumulate_error(off, discount)) >= exactly
 
 
 def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
@@ -82,7 +82,7 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     P = np.eye(size + 1)
     P[0, 1:], P[0, 0] = draw.dirichlet(np.ones(size)) * (1 - 9e-9), 0.0
     R = np.concatenate([[0.0], 1e15 * draw.random(size)])[:, None]
-    mdp = MDP.from_matrices(P[:, None], R, discount=discount)
+    mdp = MDP(P[:, None], R, discount=discount)
     everyone = np.arange(size + 1)
     groups = Clustering(everyone, everyone, np.zeros(size + 1), np.zeros(size + 1))
     small = solve_aggregate_mdp(mdp, groups, None)
@@ -106,7 +106,7 @@ def test_values_of_the_aggregated_mdp_need_the_rounding_of_its_rows() -> None:
     assert abs(here - Fraction(values[0])) <= Fraction(float(bound[0]))
 
 
-def test_imitation_needs_the_rounding_of_what_is_imitated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imitation_includes_the_rounding_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     # A chain of three states that pays in its second; the target pays `gap` less. Values and
     # distances are exact, and only their difference is rounded: 5/8 (paid - gap) is between floats.
     paid, gap, discount = 2.0**52 + 8, 1.0, 0.625
@@ -117,9 +117,9 @@ def test_imitation_needs_the_rounding_of_what_is_imitated(monkeypatch: pytest.Mo
     apart = np.full((3, 3), 1e17)
     np.fill_diagonal(apart, [discount * gap, gap, 0.0])
     alike = ImitationDistance(apart, np.zeros((3, 3), np.int64), 0.0)
-    monkeypatch.setattr(action_bounds, "imitation", lambda *_, **__: alike)
+    monkeypatch.setattr(imitation, "solve_imitation", lambda *_, **__: alike)
     monkeypatch.setattr(planning, "policy_values", lambda *_, **__: ValueFunction(V, 0.0))
-    found = action_bounds.choose_by_imitation(source, target, np.zeros(3, np.int64))
+    found = imitation.choose_by_imitation(source, target, np.zeros(3, np.int64))
     there = exact_values.policy_values(exact_values.rational(target), found.policy)
     assert Fraction(float(V[0] - (1 + TIE_TOLERANCE) * apart[0, 0])) > there[0]
     assert all(

@@ -19,12 +19,12 @@ from bisimetric.views import games
 from bisimetric.views.games.canvas import render_figure
 from bisimetric.views.games.episode_distances import measure_episode
 from bisimetric.views.games.episode_figures import find_events
-from tests.gamers import Gamer
+from tests.simple_agents import ChecksumAgent
 
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", Gamer("Pong", patience=8), max_steps=300)
+    return play("Pong", ChecksumAgent("Pong", repeat=8), max_steps=300)
 
 
 @pytest.fixture(scope="module")

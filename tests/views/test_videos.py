@@ -22,7 +22,7 @@ from bisimetric.views.games import mp4, videos, write_sorted_video, write_video
 from bisimetric.views.games.canvas import CAPTION_HEIGHT, MARGIN, enlarge, render_text
 from bisimetric.views.games.episode_distances import measure_episode
 from bisimetric.views.games.videos import PLOT_WIDTH, render_video_frames
-from tests.gamers import Gamer
+from tests.simple_agents import ChecksumAgent
 
 STEPS = 60
 WIDE, HIGH = 320, 420
@@ -32,7 +32,7 @@ RIGHT = 2 * MARGIN + WIDE
 
 @pytest.fixture(scope="module")
 def pong() -> Episode:
-    return play("Pong", Gamer("Pong", patience=8), max_steps=STEPS)
+    return play("Pong", ChecksumAgent("Pong", repeat=8), max_steps=STEPS)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Trained agents as encoders of what they see: our own, and those of other people."""
+"""Trained agents as encoders of observations: Rainbow, agents of other libraries, and callables."""
 
 from bisimetric.agents.api import evaluate, load, pretrained
 from bisimetric.games.agent import Agent, AgentOutput

@@ -1,9 +1,4 @@
-"""The agents that come with the package: Rainbows of ours, trained on three games.
-
-Agents by name: ours, those of other libraries, and Python functions.
-
-How well an agent plays: the scores of whole games, as the game counts them.
-"""
+"""Load agents by file or name, and evaluate them: pretrained, of other libraries, and callables."""
 
 from __future__ import annotations
 
@@ -22,27 +17,7 @@ from bisimetric.games.agent import EPSILON, Agent, EpsilonGreedyPolicy, validate
 from bisimetric.games.environments import AtariGames, Game, find_game
 
 WEIGHTS_FOLDER = Path(__file__).parent / "trained"
-"""One file a game: `<game>.safetensors`."""
-
-
-def pretrained(of: str | Game) -> Agent:
-    """The agent for a game; its `made` says how it was trained, and what it scored.
-
-    >>> shipped("Pong").name
-    'rainbow of Pong'
-    """
-    from bisimetric.agents import rainbow
-
-    played = find_game(of)
-    path = WEIGHTS_FOLDER / f"{played.name}.safetensors"
-    if not path.exists():
-        there = ", ".join(sorted(each.stem for each in WEIGHTS_FOLDER.glob("*.safetensors")))
-        raise InputError(
-            f"{played.name}: no agent is shipped for it, only for {there}; train one with "
-            f"`bisimetric atari train-agent {played.name}`, or name yours with --agent."
-        )
-    return rainbow.load(path)
-
+"""One file per game: `<game>.safetensors`."""
 
 ACCEPTED_FORMATS = (
     "name a .safetensors file of `bisimetric atari train-agent`, a .zip of Stable-Baselines3, a "
@@ -50,12 +25,52 @@ ACCEPTED_FORMATS = (
 )
 
 
-def load(spec: str | os.PathLike[str] | None, of: str | Game) -> Agent:
-    """The agent of that name for a game; None is the one that is shipped.
+def pretrained(game: str | Game) -> Agent:
+    """Load the Rainbow agent that is included for a game.
 
-    A `.safetensors` file is a Rainbow of ours, a `.zip` an agent of Stable-Baselines3, any
-    other file a checkpoint of Dopamine, and `module:function` or `file.py:function` a Python
-    callable. An agent that sees or does something else than the game asks is refused.
+    Its `metadata` hold the configuration of its training and its evaluation.
+
+    Args:
+        game: the game or its name: Asterix, Pong or SpaceInvaders.
+
+    Returns:
+        The agent.
+
+    Raises:
+        InputError: if the game is unknown or no agent is included for it.
+
+    >>> pretrained("Pong").name
+    'rainbow of Pong'
+    """
+    from bisimetric.agents import rainbow
+
+    game = find_game(game)
+    path = WEIGHTS_FOLDER / f"{game.name}.safetensors"
+    if not path.exists():
+        available = ", ".join(sorted(file.stem for file in WEIGHTS_FOLDER.glob("*.safetensors")))
+        raise InputError(
+            f"{game.name}: no pretrained agent is included for it, only for {available}; train one "
+            f"with `bisimetric atari train-agent {game.name}`, or name yours with --agent."
+        )
+    return rainbow.load(path)
+
+
+def load(spec: str | os.PathLike[str] | None, game: str | Game) -> Agent:
+    """Load an agent for a game.
+
+    Args:
+        spec: a `.safetensors` file of `rainbow.save`, a `.zip` of Stable-Baselines3, any other file
+            for a checkpoint of Dopamine, `module:function` or `file.py:function` for a Python
+            callable, or None for the pretrained agent. Modules are executed: name only trusted
+            ones. Files are read without executing code.
+        game: the game or its name.
+
+    Returns:
+        The agent.
+
+    Raises:
+        InputError: if there is no such file, it holds no agent, or the agent's observations,
+            actions or game differ from this game's.
 
     >>> load("pong.zip", "Pong")
     Traceback (most recent call last):
@@ -64,29 +79,30 @@ def load(spec: str | os.PathLike[str] | None, of: str | Game) -> Agent:
     `bisimetric atari train-agent`, a .zip of Stable-Baselines3, a checkpoint of Dopamine, or
     module:function.
     """
-    played = find_game(of)
-    agent = validate_agent(_resolve(None if spec is None else os.fspath(spec), played), played)
-    trained_on = getattr(agent, "made", {}).get("game", played.name)
-    if trained_on != played.name:
+    game = find_game(game)
+    agent = validate_agent(_resolve(None if spec is None else os.fspath(spec), game), game)
+    trained_on = getattr(agent, "metadata", {}).get("game", game.name)
+    if trained_on != game.name:
         raise InputError(
-            f"agents: {spec} was trained on {trained_on} and not on {played.name}; give an agent "
+            f"agents: {spec} was trained on {trained_on} and not on {game.name}; give an agent "
             "of this game."
         )
     return agent
 
 
-def _resolve(spec: str | None, played: Game) -> Agent:
+def _resolve(spec: str | None, game: Game) -> Agent:
+    """Load an agent with the reader that its name calls for."""
     agent: Agent
     if spec is None:
-        agent = _import_loader("shipped", "agents").shipped(played)
-        return agent
-    path, count = Path(spec), len(played.actions)
-    where, colon, attribute = spec.rpartition(":")
+        _import_loader("rainbow", "agents")
+        return pretrained(game)
+    path, num_actions = Path(spec), len(game.actions)
+    module, colon, attribute = spec.rpartition(":")
     if path.is_dir():
         inside = ", a checkpoint in it" if any(path.glob("ckpt.*")) else ""
         raise InputError(f"agents: {spec} is a folder; name a file{inside}.")
-    if not path.is_file() and colon and where and attribute.isidentifier():
-        agent = _import_loader("functions", spec).load(spec, count)
+    if not path.is_file() and colon and module and attribute.isidentifier():
+        agent = _import_loader("callables", spec).load(spec, num_actions)
     elif not path.is_file():
         raise InputError(f"agents: there is no file {spec!r}; {ACCEPTED_FORMATS}.")
     elif path.suffix == ".zip":
@@ -94,55 +110,68 @@ def _resolve(spec: str | None, played: Game) -> Agent:
     elif path.suffix == ".safetensors":
         agent = _import_loader("rainbow", spec).load(path)
     elif zipfile.is_zipfile(path) or path.suffix == ".py":
-        raise InputError(
-            f"agents: {spec} holds no agent that can be read here; {ACCEPTED_FORMATS}."
-        )
+        raise InputError(f"agents: {spec} holds no readable agent; {ACCEPTED_FORMATS}.")
     else:
-        agent = _import_loader("dopamine", spec).load(path, count)
+        agent = _import_loader("dopamine", spec).load(path, num_actions)
     return agent
 
 
 def _import_loader(name: str, caller: str) -> Any:
-    """Import a loader of this package; the packages that it needs may not be installed."""
+    """Import a module of this package; an InputError names a missing dependency of it."""
     return import_optional(f"bisimetric.agents.{name}", caller, "atari")
 
 
 def evaluate(
-    name: str | Game,
+    game: str | Game,
     agent: Agent,
     *,
     num_episodes: int = 30,
     seed: int = 0,
     epsilon: float = EPSILON,
 ) -> NDArray[np.float64]:
-    """The scores (episodes,) of games played side by side to their end, not clipped.
+    """Play complete episodes in parallel and return their undiscounted, unclipped returns.
 
-    A share `epsilon` of the actions is random, so that no two games are the same.
+    Args:
+        game: the game or its name.
+        agent: the agent that plays it.
+        num_episodes: number of episodes, one per parallel game.
+        seed: of the no-op starts and the random actions.
+        epsilon: probability of a uniformly random action.
+
+    Returns:
+        The scores (num_episodes,).
+
+    Raises:
+        InputError: if the agent does not fit the game or an argument is out of range.
+
+    >>> from bisimetric.games import IdleAgent
+    >>> evaluate("Pong", IdleAgent("Pong"), num_episodes=1).tolist()
+    [-21.0]
     """
-    count = require_integer("scores", "episodes", num_episodes, 1)
-    games = AtariGames(name, count, seed=seed)
-    player = EpsilonGreedyPolicy(agent, games.game, count, epsilon=epsilon, seed=seed)
-    earned, over = np.zeros(count), np.zeros(count, np.bool_)
-    moves = games.reset()
-    with show_progress(count, f"playing {games.game.name}") as progress:
-        while not over.all():
-            _, action = player.act(moves.observations, moves.is_first)
-            moves = games.step(action)
-            earned += np.where(over, 0.0, moves.rewards)
-            over |= moves.terminated | moves.truncated
-            progress.set_position(float(over.sum()))
-    return earned
+    num_episodes = require_integer("agents.evaluate", "num_episodes", num_episodes, 1)
+    games = AtariGames(game, num_episodes, seed=seed)
+    policy = EpsilonGreedyPolicy(agent, games.game, num_episodes, epsilon=epsilon, seed=seed)
+    scores, finished = np.zeros(num_episodes), np.zeros(num_episodes, np.bool_)
+    step = games.reset()
+    with show_progress(num_episodes, f"playing {games.game.name}") as progress:
+        while not finished.all():
+            _, action = policy.act(step.observations, step.is_first)
+            step = games.step(action)
+            scores += np.where(finished, 0.0, step.rewards)
+            finished |= step.terminated | step.truncated
+            progress.set_position(float(finished.sum()))
+    return scores
 
 
 def summarise_evaluation(
-    name: str | Game,
+    game: str | Game,
     agent: Agent,
     *,
     num_episodes: int = 30,
     seed: int = 0,
     epsilon: float = EPSILON,
 ) -> dict[str, Any]:
-    """What `scores` says, in words that JSON has, and how it was found."""
-    found = evaluate(name, agent, num_episodes=num_episodes, seed=seed, epsilon=epsilon)
-    how = {"episodes": num_episodes, "key": seed, "epsilon": epsilon}
-    return {**how, "mean": float(found.mean()), "scores": found.tolist()}
+    """Evaluate an agent; return options, mean and scores as JSON-compatible values."""
+    scores = evaluate(game, agent, num_episodes=num_episodes, seed=seed, epsilon=epsilon)
+    options = {"num_episodes": num_episodes, "seed": seed, "epsilon": epsilon}
+    return {**options, "mean": float(scores.mean()), "scores": scores.tolist()}

@@ -1,4 +1,4 @@
-"""Any Python callable as an agent: f(observation, state) -> (action, features, value), state."""
+"""Python callables as agents: f(observation, state) -> (action, features, value), state."""
 
 from __future__ import annotations
 
@@ -24,24 +24,31 @@ from bisimetric.games.environments import OBSERVATION_SHAPE
 AgentFunction = Callable[[NDArray[np.uint8], Any], tuple[tuple[Any, Any, Any], Any]]
 
 SIGNATURE = "f(observation, state) -> (action, features, value), state"
-AGENT_ATTRIBUTES = ("name", "num_actions", "num_features", "shape", "start", "see")
-"""What an object has that is an agent already, and sees many observations at once."""
+AGENT_ATTRIBUTES = (
+    "name",
+    "num_actions",
+    "num_features",
+    "observation_shape",
+    "initial_state",
+    "act",
+)
+"""Attributes of an object that implements the Agent protocol itself."""
 
 
 class FunctionAgent:
-    """Calls a function once an observation, with the state that it returned for that game before.
+    """Calls a function once per observation, with the state that it returned for that game before.
 
-    The state is None at the start of each game; a recurrent agent keeps what it likes in it. The
-    function is called once with a blank observation, to count its features.
+    The state is None at the start of each episode. The function is called once with a blank
+    observation, to count its features.
 
-    >>> def lazy(observation, steps):
+    >>> def idle(observation, steps):
     ...     steps = (steps or 0) + 1
     ...     return (0, [observation.mean(), steps], 1.0), steps
-    >>> agent = FunctionAgent("lazy", lazy, num_actions=6)
-    >>> frames, memory = np.zeros((2, 4, 84, 84), np.uint8), agent.start(2)
-    >>> for fresh in ([True, True], [False, True]):
-    ...     seen, memory = agent.see(frames, memory, np.array(fresh))
-    >>> seen.features.tolist()
+    >>> agent = FunctionAgent("idle", idle, num_actions=6)
+    >>> frames, state = np.zeros((2, 4, 84, 84), np.uint8), agent.initial_state(2)
+    >>> for is_first in ([True, True], [False, True]):
+    ...     output, state = agent.act(frames, state, np.array(is_first))
+    >>> output.features.tolist()
     [[0.0, 2.0], [0.0, 1.0]]
     """
 
@@ -54,33 +61,33 @@ class FunctionAgent:
         self.num_features = len(self._call(blank, None)[1])
 
     def initial_state(self, num_games: int) -> list[Any]:
-        """No state, for each of the games."""
+        """Return no state for each game."""
         return [None] * num_games
 
     def act(
-        self, observations: NDArray[np.uint8], memory: Sequence[Any], is_first: NDArray[np.bool_]
+        self, observations: NDArray[np.uint8], state: Sequence[Any], is_first: NDArray[np.bool_]
     ) -> tuple[AgentOutput, list[Any]]:
-        """What the function makes of observations (n, 4, 84, 84), one after the other."""
-        # A copy: a function may keep what it is shown, and games may reuse their buffers.
-        shown = np.array(observations)
-        shown.setflags(write=False)
-        action = np.empty(len(shown), np.int64)
-        features = np.empty((len(shown), self.num_features), np.float32)
-        value = np.empty(len(shown), np.float32)
-        after = []
-        for n, (each, state, begins) in enumerate(zip(shown, memory, is_first, strict=True)):
-            action[n], found, value[n], state = self._call(each, None if begins else state)
-            if len(found) != self.num_features:
+        """Call the function with each of the observations (n, 4, 84, 84)."""
+        # A copy: the function may keep its input, and games may reuse their buffers.
+        inputs = np.array(observations)
+        inputs.setflags(write=False)
+        action = np.empty(len(inputs), np.int64)
+        features = np.empty((len(inputs), self.num_features), np.float32)
+        value = np.empty(len(inputs), np.float32)
+        states = []
+        for n, (observation, old, first) in enumerate(zip(inputs, state, is_first, strict=True)):
+            action[n], vector, value[n], new = self._call(observation, None if first else old)
+            if len(vector) != self.num_features:
                 raise InputError(
-                    f"{self.name}: it returned {len(found)} features, and {self.num_features} for "
-                    "its first observation; return as many each time."
+                    f"{self.name}: it returned {len(vector)} features, and {self.num_features} for "
+                    "its first observation; return the same number each time."
                 )
-            features[n] = found
-            after.append(state)
-        return AgentOutput(action, features, value), after
+            features[n] = vector
+            states.append(new)
+        return AgentOutput(action, features, value), states
 
     def _call(self, observation: Any, state: Any) -> tuple[int, NDArray[np.float32], float, Any]:
-        """What the function returns for one observation, checked."""
+        """Call the function with one observation and validate its result."""
         returned = self.function(observation, state)
         try:
             (action, features, value), state = returned
@@ -88,58 +95,59 @@ class FunctionAgent:
             raise InputError(
                 f"{self.name}: it returned {_abbreviate(returned)}; it must be {SIGNATURE}."
             ) from None
-        chosen = self._validate_action(action)
+        index = self._validate_action(action)
         try:
-            found, worth = np.asarray(features, np.float32), float(value)
+            vector, number = np.asarray(features, np.float32), float(value)
         except (TypeError, ValueError):
             raise InputError(
-                f"{self.name}: its features {_abbreviate(features)} and its value {_abbreviate(value)} must "
-                "be numbers."
+                f"{self.name}: its features {_abbreviate(features)} and its value "
+                f"{_abbreviate(value)} must be numbers."
             ) from None
-        if found.ndim != 1 or not len(found):
+        if vector.ndim != 1 or not len(vector):
             raise InputError(
-                f"{self.name}: its features have the shape {found.shape} and must be a vector (k,)."
+                f"{self.name}: its features have shape {vector.shape} and must be a vector (k,)."
             )
-        if not (np.isfinite(found).all() and np.isfinite(worth)):
+        if not (np.isfinite(vector).all() and np.isfinite(number)):
             raise InputError(f"{self.name}: its features or its value are not finite numbers.")
-        return chosen, found, worth, state
+        return index, vector, number, state
 
     def _validate_action(self, action: Any) -> int:
+        """Return an action as an index; raise InputError outside of the game's actions."""
         try:
-            chosen = operator.index(action)
+            index = operator.index(action)
         except TypeError:
-            chosen = -1
-        if not 0 <= chosen < self.num_actions:
+            index = -1
+        if not 0 <= index < self.num_actions:
             raise InputError(
-                f"{self.name}: it chose the action {_abbreviate(action)}, and this game has the actions "
-                f"0 to {self.num_actions - 1}, as whole numbers."
+                f"{self.name}: it chose the action {_abbreviate(action)}, and this game has the "
+                f"actions 0 to {self.num_actions - 1}, as whole numbers."
             )
-        return chosen
+        return index
 
 
 def load(spec: str, num_actions: int) -> Agent:
-    """The agent that is named `module:function`, or `file.py:function`.
+    """Load the agent of `module:name` or `file.py:name`.
 
-    The name may stand for a function of the form above, for a class or a factory without
-    arguments that makes such a callable, or for an object that is an Agent itself. Modules are also
-    looked for in the current folder. This runs the module: name only what you trust.
+    The name is a function of the signature above, a class or factory without arguments that returns
+    such a callable, or an object with the Agent protocol. Modules are also searched for in the
+    current folder. The module is executed: name only trusted ones.
     """
-    where, _, attribute = spec.rpartition(":")
-    module = _import_module(spec, where)
+    module_name, _, attribute = spec.rpartition(":")
+    module = _import_module(spec, module_name)
     try:
-        found: Any = getattr(module, attribute)
+        target: Any = getattr(module, attribute)
     except AttributeError:
         known = [name for name in vars(module) if not name.startswith("_")]
         near = suggest_names(attribute, known) or "."
-        raise InputError(f"{spec}: {where} has no {attribute!r}{near}") from None
-    return make_agent(spec, found, num_actions)
+        raise InputError(f"{spec}: {module_name} has no {attribute!r}{near}") from None
+    return make_agent(spec, target, num_actions)
 
 
 def make_agent(name: str, target: Any, num_actions: int) -> Agent:
-    """An agent from a function, from what makes one, or from an agent.
+    """Return the agent of a function, a factory, or an agent itself.
 
-    >>> agent("idle", lambda: lambda observation, state: ((0, [1.0], 0.0), None), 6).num_features
-    1
+    >>> make_agent("idle", lambda: lambda observation, state: ((0, [1.0], 0.0), None), 6).name
+    'idle'
     """
     if isinstance(target, type) or (
         callable(target) and not _accepts_arguments(target, 2) and _accepts_arguments(target, 0)
@@ -147,18 +155,19 @@ def make_agent(name: str, target: Any, num_actions: int) -> Agent:
         if not _accepts_arguments(target, 0):
             raise InputError(f"{name}: {name} needs arguments; give a factory that needs none.")
         target = target()
-    if all(hasattr(target, each) for each in AGENT_ATTRIBUTES):
-        checked: Agent = target
-        return checked
+    if all(hasattr(target, attribute) for attribute in AGENT_ATTRIBUTES):
+        agent: Agent = target
+        return agent
     if not callable(target) or not _accepts_arguments(target, 2):
         raise InputError(
-            f"{name}: {_abbreviate(target)} is no agent; it must be {SIGNATURE}, or a class or factory of one."
+            f"{name}: {_abbreviate(target)} is no agent; it must be {SIGNATURE}, or a class or "
+            "factory of one."
         )
     return FunctionAgent(name, target, num_actions)
 
 
 def _accepts_arguments(function: Callable[..., Any], num_arguments: int) -> bool:
-    """Whether a callable can be called with so many arguments; yes where nobody knows."""
+    """Return whether a callable accepts this many arguments; True where unknown."""
     try:
         inspect.signature(function).bind(*[None] * num_arguments)
     except TypeError:
@@ -169,13 +178,13 @@ def _accepts_arguments(function: Callable[..., Any], num_arguments: int) -> bool
 
 
 def _import_module(spec: str, module_name: str) -> ModuleType:
-    """A module by its name or its file, or one sentence that says why not."""
+    """Import a module by its name or its file; an InputError gives the reason of a failure."""
     path = Path(module_name)
     is_file = path.suffix == ".py"
     if is_file and not path.is_file():
         raise InputError(f"{spec}: there is no file {module_name}.")
     folder = str(path.resolve().parent) if is_file else os.getcwd()
-    # After all others: a file there must not take the place of an installed package.
+    # Last: a file there must not shadow an installed package.
     if folder not in sys.path:
         sys.path.append(folder)
     try:
@@ -186,7 +195,7 @@ def _import_module(spec: str, module_name: str) -> ModuleType:
 
 
 def _execute_file(path: Path) -> ModuleType:
-    """The module in a file, known by its path: its stem may be the name of another module."""
+    """Execute a file as a module named by its path, since its stem may name another module."""
     loader = importlib.machinery.SourceFileLoader(str(path), str(path))
     spec = importlib.machinery.ModuleSpec(str(path), loader, origin=str(path))
     module = importlib.util.module_from_spec(spec)
@@ -196,5 +205,6 @@ def _execute_file(path: Path) -> ModuleType:
 
 
 def _abbreviate(value: Any) -> str:
+    """Return the representation of a value in at most 60 characters."""
     words = " ".join(repr(value).split())
     return words if len(words) <= 60 else f"{words[:57]}..."

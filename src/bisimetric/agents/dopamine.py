@@ -1,7 +1,8 @@
-"""Agents that Dopamine trained in JAX: DQN, Rainbow (C51) and QR-DQN, told apart by their heads.
+"""Read agents that Dopamine trained in JAX: DQN, Rainbow (C51) and QR-DQN.
 
-A checkpoint is a pickle whose `online_params` hold the kernel and the bias of five layers. Dopamine
-shows its agents (84, 84, 4), the oldest frame first, and pads its convolutions as ours are.
+A checkpoint is a pickle whose `online_params` hold kernel and bias of five layers; the size of the
+head determines the algorithm. Observations (84, 84, 4), the oldest frame first, and SAME padding
+are equivalent to those of `RainbowNetwork`.
 """
 
 from __future__ import annotations
@@ -26,35 +27,36 @@ LAYER_NAMES = {
     "dense": "Dense_0",
     "head": "Dense_1",
 }
-"""Our names of the layers, and those that Flax gave them."""
+"""Names of the layers here and in Flax."""
 
 NUM_QUANTILES = 200
-"""The outputs an action of Dopamine's QR-DQN."""
+"""Outputs per action of Dopamine's QR-DQN."""
 
 
 @dataclasses.dataclass(frozen=True)
 class QuantileNetwork(RainbowNetwork):
-    """The network whose outputs are returns: the quantiles of QR-DQN, the one value of DQN.
+    """Network whose outputs are returns: the quantiles of QR-DQN, or the one value of DQN.
 
-    The value of an action is their mean, Q(s, a) = sum_i theta_i(s, a) / atoms.
+    The value of an action is their mean, Q(s, a) = sum_i theta_i(s, a) / num_atoms.
 
-    >>> Means(actions=2, atoms=3).values(jnp.array([[[0.0, 1.0, 5.0], [1.0, 1.0, 1.0]]])).tolist()
+    >>> network = QuantileNetwork(num_actions=2, num_atoms=3)
+    >>> network.q_values(jnp.array([[[0.0, 1.0, 5.0], [1.0, 1.0, 1.0]]])).tolist()
     [[2.0, 1.0]]
     """
 
     def q_values(self, logits: Array) -> Array:
-        """The mean return (n, actions) of each action."""
+        """Compute the mean outputs (n, num_actions)."""
         return logits.mean(axis=-1)
 
 
 def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
-    """The agent of a checkpoint, for a game with so many actions; see `arrays` for what is read.
+    """Load the agent of a checkpoint for a game with this many actions; see `load_arrays`.
 
     Its features (n, 512) are the layer before the head. With n actions the head has n
     outputs for DQN, 51 n for Rainbow, and 200 n for QR-DQN.
     """
-    found = _extract_layers(path, load_arrays(path))
-    outputs = found["head"]["kernel"].shape[-1]
+    layers = _extract_layers(path, load_arrays(path))
+    outputs = layers["head"]["kernel"].shape[-1]
     networks: dict[int, RainbowNetwork] = {
         num_actions: QuantileNetwork(num_actions, num_atoms=1),
         51 * num_actions: RainbowNetwork(num_actions),
@@ -70,8 +72,8 @@ def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
     network = networks[outputs]
     with np.errstate(over="ignore"):
         single = {
-            name: {part: np.asarray(each, np.float32) for part, each in layer.items()}
-            for name, layer in found.items()
+            name: {part: np.asarray(array, np.float32) for part, array in layer.items()}
+            for name, layer in layers.items()
         }
     for name, shape in network.kernel_shapes().items():
         _validate_layer(path, LAYER_NAMES[name], single[name], shape)
@@ -79,14 +81,14 @@ def load(path: str | os.PathLike[str], num_actions: int) -> RainbowAgent:
         os.path.basename(path),
         network,
         {
-            name: {part: jnp.asarray(each) for part, each in layer.items()}
+            name: {part: jnp.asarray(array) for part, array in layer.items()}
             for name, layer in single.items()
         },
     )
 
 
 def _extract_layers(path: str | os.PathLike[str], tree: ArrayTree) -> dict[str, dict[str, Any]]:
-    """The kernel and the bias of each layer, by our names; any other layer is refused."""
+    """Return kernel and bias of each layer; raise InputError for other layers."""
     parameters: Any = tree.get("online_params")
     if isinstance(parameters, Mapping):
         parameters = parameters.get("params", parameters)
@@ -102,17 +104,18 @@ def _extract_layers(path: str | os.PathLike[str], tree: ArrayTree) -> dict[str, 
         parts = sorted(layer) if isinstance(layer, Mapping) else []
         if parts != ["bias", "kernel"] or not all(map(np.ndim, layer.values())):
             raise InputError(f"{path}: the layer {name} is not a kernel and a bias of numbers.")
-    return {ours: dict(parameters[theirs]) for ours, theirs in LAYER_NAMES.items()}
+    return {name: dict(parameters[flax_name]) for name, flax_name in LAYER_NAMES.items()}
 
 
 def _validate_layer(
     path: str | os.PathLike[str], name: str, layer: Mapping[str, Any], shape: tuple[int, ...]
 ) -> None:
-    for part, wanted in {"kernel": shape, "bias": shape[-1:]}.items():
-        if layer[part].shape != wanted:
+    """Raise InputError if a kernel or bias has another shape or is not finite."""
+    for part, expected in {"kernel": shape, "bias": shape[-1:]}.items():
+        if layer[part].shape != expected:
             raise InputError(
                 f"{path}: the {part} of {name} has the shape {layer[part].shape}, and an agent "
-                f"that sees 4 frames of 84 x 84 has {wanted}: was it trained on other observations?"
+                f"with 4 frames of 84 x 84 has {expected}: was it trained on other observations?"
             )
         if not np.isfinite(layer[part]).all():
             raise InputError(f"{path}: the {part} of {name} holds numbers that are not finite.")

@@ -1,7 +1,7 @@
-"""Arrays and plain containers out of a foreign pickle; nothing that it names is imported or run.
+"""Read arrays and plain containers from an untrusted pickle without executing any of its code.
 
-A pickle is a programme that names functions and calls them. Here each name is looked up in a short
-list, and stands for a class of this file. Any other name ends the reading.
+A pickle is a program that names functions and calls them. Here each name is looked up in a short
+list of stubs, the classes of this file; any other name raises InputError.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from bisimetric.errors import InputError, InsufficientMemory
 ArrayTree = dict[str, "ArrayTree | NDArray[Any]"]
 
 DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-"""The types of numbers that are read, by NumPy's short names."""
+"""Accepted NumPy dtypes."""
 
 IGNORED_PACKAGES = ("flax", "jax", "jaxlib", "ml_dtypes", "optax")
-"""Packages whose other objects are passed over: the state of an optimiser, above all."""
+"""Packages whose other objects are ignored, such as optimiser states."""
 
 
 class IgnoredStub:
-    """Stands for something that is passed over, whatever it is made of."""
+    """Replaces an ignored object, whatever its arguments."""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         return object.__new__(cls)
 
-    # Each stand-in has this method: without it, a pickle could set attributes of the class.
+    # Every stub defines this: otherwise a pickle could set attributes of the class.
     def __setstate__(self, state: Any) -> None:
         pass
 
 
 class BytesStub:
-    """Stands for the bytes that old pickles keep as text."""
+    """Replaces the bytes that old pickles encode as text."""
 
     def __new__(cls, text: str, *_: Any) -> Any:
         return text.encode("latin1")
@@ -50,14 +50,14 @@ class BytesStub:
 
 
 class FrozenDictStub(dict[Any, Any]):
-    """Stands for Flax's FrozenDict: a dictionary."""
+    """Replaces Flax's FrozenDict by a dictionary."""
 
     def __setstate__(self, state: Any) -> None:
         self.update(state["_dict"])
 
 
 class DtypeStub:
-    """Stands for a NumPy dtype of plain numbers; `code` is None for any other."""
+    """Replaces a numeric NumPy dtype; `code` is None for any other."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = code if isinstance(code, str) and code in DTYPES else None
@@ -68,7 +68,7 @@ class DtypeStub:
 
 
 class ArrayStub:
-    """Stands for a NumPy array; `array` is None where its elements are not plain numbers."""
+    """Replaces a NumPy array; `array` is None unless its elements are numbers."""
 
     array: NDArray[Any] | None
 
@@ -76,18 +76,18 @@ class ArrayStub:
         self.array = None
 
     def __setstate__(self, state: Any) -> None:
-        _, shape, kind, by_columns, raw = state
-        self.fill(raw, kind, shape, "F" if by_columns else "C")
+        _, shape, dtype, is_fortran, raw = state
+        self.fill(raw, dtype, shape, "F" if is_fortran else "C")
 
     def fill(self, raw: Any, dtype: Any, shape: Any, order: Any) -> None:
         if isinstance(dtype, DtypeStub) and dtype.code and isinstance(raw, bytes | bytearray):
             flat = np.frombuffer(bytes(raw), dtype.code)
-            whole = flat.reshape(shape, order="F" if order == "F" else "C")
-            self.array = whole.astype(whole.dtype.newbyteorder("="), copy=False)
+            array = flat.reshape(shape, order="F" if order == "F" else "C")
+            self.array = array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 class BufferArrayStub(ArrayStub):
-    """Stands for a NumPy array that is pickled by its buffer."""
+    """Replaces a NumPy array that is pickled by its buffer."""
 
     def __init__(self, raw: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> None:
         super().__init__()
@@ -95,9 +95,9 @@ class BufferArrayStub(ArrayStub):
 
 
 class JaxArrayStub(ArrayStub):
-    """Stands for a JAX array, which is pickled as the parts of a NumPy array."""
+    """Replaces a JAX array, which is pickled as the parts of a NumPy array."""
 
-    def __init__(self, make: Any, of: Any, state: Any, *_: Any) -> None:
+    def __init__(self, function: Any, arguments: Any, state: Any, *_: Any) -> None:
         super().__init__()
         self.__setstate__(state)
 
@@ -117,7 +117,7 @@ STUBS: dict[str, Any] = {
 
 
 class StubUnpickler(pickle.Unpickler):
-    """An unpickler whose names all lead to the classes above."""
+    """Unpickler that resolves every name to a stub."""
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}".replace("numpy._core.", "numpy.core.")
@@ -129,43 +129,43 @@ class StubUnpickler(pickle.Unpickler):
 
 
 def load_arrays(path: str | os.PathLike[str]) -> ArrayTree:
-    """The dictionaries of arrays in a pickle; whatever else it holds is left out.
+    """Return the nested dictionaries of arrays in a pickle; all other values are left out.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".pkl") as file:
     ...     pickle.dump({"steps": 7, "layer": {"bias": np.arange(3)}}, file)
     ...     file.flush()
-    ...     arrays(file.name)
+    ...     load_arrays(file.name)
     {'layer': {'bias': array([0, 1, 2])}}
     """
     try:
-        needed = os.path.getsize(path)
-        require_memory(f"{path}: it needs", needed, "is it from a trusted source?")
+        size = os.path.getsize(path)
+        require_memory(f"{path}: it needs", size, "is it from a trusted source?")
         with open(path, "rb") as file:
             raw = file.read()
         validate_opcodes(raw)
-        found = StubUnpickler(io.BytesIO(raw)).load()
-        return _extract_arrays(found) if isinstance(found, Mapping) else {}
+        content = StubUnpickler(io.BytesIO(raw)).load()
+        return _extract_arrays(content) if isinstance(content, Mapping) else {}
     except OSError as error:
         raise type(error)(f"cannot read {path}: {error.strerror or error}.") from None
     except InputError as named:
         raise InputError(
-            f"{path} names code, {named}, where only arrays and containers are read; nothing of it "
-            "was run: take a file from a source you trust, that holds parameters alone."
+            f"{path} names code, {named}, where only arrays and containers are read; none of it "
+            "was executed: use a file from a trusted source that holds parameters only."
         ) from None
     except InsufficientMemory:
         raise
     except Exception:
-        # A damaged pickle fails in any way: it is a programme that was cut or changed.
+        # A damaged pickle is a changed program and may raise anything.
         raise InputError(
-            f"{path} is cut short or no pickle of arrays; copy it once more from where it was made."
+            f"{path} is truncated or no pickle of arrays; copy it again from its source."
         ) from None
 
 
 def validate_opcodes(raw: bytes) -> None:
-    """A ValueError where the opcodes of a pickle would take more memory than it has bytes for.
+    """Raise ValueError if the opcodes of a pickle would allocate more memory than its size.
 
-    Lengths must lie within it, and numbers of remembered objects within what there are.
+    Lengths must lie within it, and memo indices within the number of opcodes.
     """
     for count, (code, number, _) in enumerate(pickletools.genops(raw)):
         if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (number or 0) <= count:
@@ -173,11 +173,11 @@ def validate_opcodes(raw: bytes) -> None:
 
 
 def _extract_arrays(mapping: Mapping[Any, Any]) -> ArrayTree:
-    """The same dictionaries with their arrays, less what is neither."""
+    """Return the same nested dictionaries with their arrays only."""
     tree: ArrayTree = {}
-    for name, each in mapping.items():
-        if isinstance(each, Mapping):
-            tree[str(name)] = _extract_arrays(each)
-        elif isinstance(each, ArrayStub) and each.array is not None:
-            tree[str(name)] = each.array
+    for name, value in mapping.items():
+        if isinstance(value, Mapping):
+            tree[str(name)] = _extract_arrays(value)
+        elif isinstance(value, ArrayStub) and value.array is not None:
+            tree[str(name)] = value.array
     return tree

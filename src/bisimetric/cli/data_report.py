@@ -1,21 +1,25 @@
-"""What a sampled table rises to, where that is cheap to know: the exact distance.
-
-What the commands say of experience: of data, and of the tables that come from it.
-"""
+"""Reports about transitions and sampled distances, and the exact distance as their reference."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bisimetric import exact
 from bisimetric.cli.options import append_terminal_action
-from bisimetric.cli.report import TITLES, format_count, format_error, format_largest, format_mdp
+from bisimetric.cli.report import (
+    Fact,
+    describe_error,
+    describe_kind,
+    describe_largest,
+    describe_mdp,
+    describe_seconds,
+    emit_values,
+    format_count,
+)
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP
@@ -24,24 +28,30 @@ from bisimetric.transitions import Transitions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bisimetric.distance import Distance
-    from bisimetric.transitions import Transitions
-
-
 MAX_REFERENCE_STATES = 512
-"""A table of so many states, at most, is exact in about a second."""
+"""The exact distances of so many states take about a second."""
 
 REFERENCE_TOL = 1e-9
+STOP_REASONS = {
+    "steps": "the requested number",
+    "seconds": "the time limit",
+    "tol": "tol was reached",
+}
 
 
 class Reference(NamedTuple):
-    """The exact distance; `whole` where no state was left out, so that all of it can be met."""
+    """The exact distance that samples converge to.
+
+    Attributes:
+        distance: the exact distance.
+        complete: whether transitions leave from every state, so that all of it can be sampled.
+    """
 
     distance: Distance
     complete: bool
 
     def compute_largest_error(self, distance: Distance) -> tuple[float, int]:
-        """The largest error of the determined entries, and how many pairs of states those are."""
+        """Return the largest error of the determined entries, and their number of state pairs."""
         coverage = distance.coverage
         gaps = np.abs(self.distance.values - distance.values)
         if coverage is None:
@@ -52,33 +62,34 @@ class Reference(NamedTuple):
 def compute_reference(
     kind: Kind, source: MDP | Transitions, policy: NDArray[Any] | None, discount: float | None
 ) -> Reference | None:
-    """The exact distance of the same kind, or None where it is not cheap or not known.
+    """Return the exact distance of the same kind; None where it is expensive or undefined.
 
-    For data it is that of `Transitions.to_mdp`: for d~ where all actions were seen, for d^pi under
-    the policy, or what was done where there is none.
+    For transitions it is that of their empirical MDP: for d~ where all actions were taken, for
+    d^pi under the policy, or under the recorded actions where there is none.
     """
+    from bisimetric import exact
+
     if (source.num_states or MAX_REFERENCE_STATES + 1) > MAX_REFERENCE_STATES:
         return None
     try:
-        mdp, whole = _build_model(kind, source, discount)
+        mdp, complete = _build_model(kind, source, discount)
         if kind == "bisimulation":
-            return (
-                Reference(exact.bisimulation(mdp, tol=REFERENCE_TOL), whole)
-                if mdp.is_deterministic
-                else None
-            )
-        done = mdp.action_mask.argmax(axis=1)
-        followed = np.asarray(done) if policy is None else append_terminal_action(mdp, policy)
-        if not mdp.apply_policy(followed).is_deterministic or _terminates_off_policy(
-            source, policy
-        ):
+            if not mdp.is_deterministic:
+                return None
+            return Reference(exact.bisimulation(mdp, tol=REFERENCE_TOL), complete)
+        if policy is None:
+            actions = np.asarray(mdp.action_mask.argmax(axis=1))
+        else:
+            actions = append_terminal_action(mdp, policy)
+        deterministic = mdp.apply_policy(actions).is_deterministic
+        if not deterministic or _terminates_off_policy(source, policy):
             return None
-        return Reference(exact.on_policy(mdp, followed, tol=REFERENCE_TOL), whole)
+        return Reference(exact.on_policy(mdp, actions, tol=REFERENCE_TOL), complete)
     except NotConverged as error:
         partial = error.partial
-        return Reference(partial, whole) if isinstance(partial, Distance) else None
+        return Reference(partial, complete) if isinstance(partial, Distance) else None
     except InputError:
-        # What is wrong with the source, `sampled` says itself.
+        # `sampled` and `learned` report what is wrong with the source.
         return None
 
 
@@ -86,12 +97,15 @@ def _build_model(kind: Kind, source: MDP | Transitions, discount: float | None) 
     if isinstance(source, MDP):
         return source, True
     given = {} if discount is None else {"discount": discount}
-    mdp = source.to_mdp(unseen="refuse" if kind == "bisimulation" else "lacking", **given)
+    mdp = source.to_mdp(unseen="raise" if kind == "bisimulation" else "missing", **given)
     return mdp, len(np.unique(np.asarray(source.states))) == source.num_states
 
 
 def _terminates_off_policy(source: MDP | Transitions, policy: NDArray[Any] | None) -> bool:
-    """Whether episodes end in data, but never under the policy, whose table has no end then."""
+    """Whether episodes terminate in the data, but none of them while following the policy.
+
+    The matrix of the policy has no terminal state then.
+    """
     if isinstance(source, MDP) or policy is None:
         return False
     states = np.asarray(source.states)
@@ -99,11 +113,14 @@ def _terminates_off_policy(source: MDP | Transitions, policy: NDArray[Any] | Non
     return source.terminal_state is not None and not source.terminated[follows].any()
 
 
-STOP_REASONS = {
-    "steps": "as many as were asked for",
-    "seconds": "the time was over",
-    "tol": "tol was reached",
-}
+def describe_source(
+    name: object, source: MDP | Transitions, mdp: MDP | None, discount: float
+) -> Fact:
+    """Return the name and the size of the MDP or of the transitions."""
+    if isinstance(source, MDP):
+        return describe_mdp("world", name, mdp or source)
+    value = {**count_data(source), "name": str(name), "discount": discount}
+    return Fact("data", f"{name}: {format_data(source)}, discount {discount:g}", value)
 
 
 def describe_sampled(
@@ -111,61 +128,63 @@ def describe_sampled(
     source: MDP | Transitions,
     reference: Reference | None,
     checkpoint: Path | None,
-) -> Iterator[str]:
-    """The source, how it was drawn from, the table, what is known of its errors."""
-    mdp, made, coverage = distance.mdp, distance.metadata, distance.coverage
-    if isinstance(source, MDP):
-        yield f"world      {made['world']}: {format_mdp(mdp)}"
-    else:
-        yield f"data       {made['world']}: {format_data(source)}, discount {mdp.discount:g}"
-    yield f"distance   {TITLES[distance.kind]}"
-    if "policy" in made:
-        yield f"policy     {made['policy']}"
-    yield f"sampler    {made['sampler']}, key {made['key']}"
-    yield f"steps      {made['steps']:,}, {STOP_REASONS.get(made['stopped'], made['stopped'])}"
-    yield format_largest(distance)
-    yield format_error(distance)
+) -> Iterator[Fact | str]:
+    """Yield the source, the sampler, the distances and what is known of their errors."""
+    mdp, metadata, coverage = distance.mdp, distance.metadata, distance.coverage
+    yield describe_source(metadata["world"], source, mdp, mdp.discount)
+    yield describe_kind(distance.kind)
+    if "policy" in metadata:
+        yield Fact("policy", str(metadata["policy"]))
+    seed = metadata.get("seed", metadata.get("key"))
+    sampler = metadata["sampler"]
+    yield Fact("sampler", f"{sampler}, seed {seed}", {"name": sampler, "seed": seed})
+    steps, reason = metadata["steps"], metadata["stopped"]
+    yield Fact("steps", f"{steps:,}, {STOP_REASONS.get(reason, reason)}", steps)
+    emit_values(stopped=reason)
+    yield describe_largest(distance)
+    yield describe_error(distance)
     if coverage is not None and not (coverage.complete and coverage.visited.all()):
-        # What is proven stands in the line of the error, and what to do next comes last.
-        said = ("proven", "next")
-        yield from (line for line in coverage.format_lines(mdp) if not line.startswith(said))
+        # The line of the error holds what is proven, and suggestions come last.
+        shown = ("proven", "next")
+        yield from (line for line in coverage.format_lines(mdp) if not line.startswith(shown))
+        emit_values(coverage=coverage.summary)
     if reference is not None:
         yield from _describe_reference(distance, reference)
-    yield f"seconds    {made['seconds']:.3g}"
+    yield describe_seconds(metadata["seconds"])
     if checkpoint is not None:
-        yield f"kept       {checkpoint}: --resume goes on from there"
+        yield Fact("checkpoint", f"{checkpoint}: --resume continues from it", str(checkpoint))
 
 
-def _describe_reference(distance: Distance, reference: Reference) -> Iterator[str]:
-    far, pairs = reference.compute_largest_error(distance)
-    states = distance.mdp.num_states
-    coverage = distance.coverage
-    everything = states * (states - 1) // 2 if coverage is None else coverage.num_state_pairs
-    among = (
-        "" if pairs == everything else f", among {pairs:,} of {format_count(everything, 'pair')}"
-    )
-    if pairs:
-        yield f"truth      largest difference from the exact distance: {far:.2g}{among}"
+def _describe_reference(distance: Distance, reference: Reference) -> Iterator[Fact]:
+    error, pairs = reference.compute_largest_error(distance)
+    if not pairs:
+        return
+    states, coverage = distance.mdp.num_states, distance.coverage
+    total = states * (states - 1) // 2 if coverage is None else coverage.num_state_pairs
+    among = "" if pairs == total else f", among {pairs:,} of {format_count(total, 'pair')}"
+    text = f"largest difference from the exact distance: {error:.2g}{among}"
+    yield Fact("reference", text, {"error": error, "pairs": pairs})
 
 
 def suggest_for_data(
-    distance: Distance, source: Transitions, command: Iterable[str]
-) -> Iterator[str]:
-    """What to try where the data did not determine every distance; `command` solves its model."""
+    distance: Distance, source: Transitions, command: Sequence[str]
+) -> Iterator[Fact]:
+    """Yield what to try where the data do not determine all distances.
+
+    `command` solves the empirical MDP.
+    """
     coverage = distance.coverage
     if coverage is None or coverage.complete:
         return
-    words = list(command)
     if has_unseen_actions(source):
-        yield f"next: collect more; or {shlex.join([*words, '--set', 'unseen=lacking'])}"
+        words = shlex.join([*command, "--set", "unseen=missing"])
+        yield Fact("next", f"collect more; or {words}")
     else:
-        yield f"next: {shlex.join(words)}"
+        yield Fact("next", shlex.join(command))
 
 
 def has_unseen_actions(data: Transitions) -> bool:
-    """Whether `Transitions.to_mdp` misses an action in a state that was met."""
-    from bisimetric.errors import InputError
-
+    """Whether an action was never taken in a visited state, so that the empirical MDP lacks it."""
     try:
         data.to_mdp()
     except InputError:
@@ -174,55 +193,72 @@ def has_unseen_actions(data: Transitions) -> bool:
 
 
 def format_data(data: Transitions) -> str:
-    """How much there is.
+    """Format the size of the data.
 
-    >>> from bisimetric import Transitions
-    >>> size(Transitions([0], [0], [1.0], [1], [True]))
+    >>> format_data(Transitions([0], [0], [1.0], [1], [True]))
     '1 step, 1 episode, 2 states, 1 action'
     """
     return repr(data).removeprefix("Transitions(").removesuffix(")")
 
 
-def describe_rollout(data: Transitions, output: Path, policy: str) -> Iterator[str]:
-    """What was collected, and how much of the states and actions it shows."""
-    yield f"data       {output}: {format_data(data)}"
-    cut = data.truncated & ~data.terminated
-    yield f"from       {data.metadata['environment']}, policy {policy}, key {data.metadata['key']}"
-    ended = f"{format_count(int(data.terminated.sum()), 'episode')} ended, {int(cut.sum()):,} cut"
-    yield f"rewards    {data.rewards.min():g} to {data.rewards.max():g}; {ended}"
+def count_data(data: Transitions) -> dict[str, int | None]:
+    """Return the size of the data.
+
+    >>> count_data(Transitions([0], [0], [1.0], [1], [True]))
+    {'steps': 1, 'states': 2, 'actions': 1}
+    """
+    return {"steps": len(data), "states": data.num_states, "actions": data.num_actions}
+
+
+def describe_rollout(data: Transitions, output: Path, policy: str) -> Iterator[Fact]:
+    """Yield what was collected, and how many states and actions it covers."""
+    metadata = data.metadata
+    yield Fact("data", f"{output}: {format_data(data)}", {"name": str(output), **count_data(data)})
+    seed = metadata["key"] if "key" in metadata else metadata["seed"]
+    origin = {"environment": metadata["environment"], "policy": policy, "seed": seed}
+    yield Fact("from", f"{metadata['environment']}, policy {policy}, seed {seed}", origin)
+    terminated = int(data.terminated.sum())
+    truncated = int((data.truncated & ~data.terminated).sum())
+    low, high = float(data.rewards.min()), float(data.rewards.max())
+    yield Fact("rewards", f"{low:g} to {high:g}", [low, high])
+    text = f"{terminated:,} terminated, {truncated:,} truncated"
+    yield Fact("episodes", text, {"terminated": terminated, "truncated": truncated})
     if data.states is None or data.next_states is None:
-        yield "states     no ids: tables of distances need them; see state_of of datasets.rollout"
+        text = "no ids: distance matrices need them; see state_of of datasets.rollout"
+        yield Fact("states", text)
         return
-    left = len(np.unique(data.states))
-    met = len(np.union1d(data.states, data.next_states))
-    yield f"states     {met:,} of {data.num_states:,} met, {left:,} left"
+    exited = len(np.unique(data.states))
+    visited = len(np.union1d(data.states, data.next_states))
+    text = f"{visited:,} of {data.num_states:,} visited, {exited:,} exited"
+    yield Fact("states", text, {"visited": visited, "exited": exited, "total": data.num_states})
     if data.num_actions is not None:
-        pairs = format_count(left * data.num_actions, "state-action pair")
-        yield f"seen       {count_state_actions(data):,} of {pairs} in the states that were left"
+        seen, total = count_state_actions(data), exited * data.num_actions
+        pairs = format_count(total, "state-action pair")
+        text = f"{seen:,} of {pairs} of the exited states"
+        yield Fact("seen", text, {"seen": seen, "total": total})
 
 
-def suggest_for_rollout(data: Transitions, output: Path, program: str) -> Iterator[str]:
-    """The commands that the data is good for."""
+def suggest_for_rollout(data: Transitions, output: Path, program: str) -> Iterator[Fact]:
+    """Yield commands that use the data."""
     if data.states is None or data.num_actions is None:
         return
-    alone = count_state_actions(data) == len(np.unique(data.states)) and data.num_actions > 1
-    kind = "on-policy" if alone else "bisimulation"
+    single = count_state_actions(data) == len(np.unique(data.states)) and data.num_actions > 1
+    kind = "on-policy" if single else "bisimulation"
     if is_deterministic(data):
-        yield "next: " + shlex.join([program, "sampled", kind, str(output), "-o", "d.npz"])
-    lacking = ["--set", "unseen=lacking"] if has_unseen_actions(data) else []
-    yield "next: " + shlex.join([program, "exact", kind, str(output), *lacking, "-o", "d.npz"])
+        yield Fact("next", shlex.join([program, "sampled", kind, str(output), "-o", "d.npz"]))
+    missing = ["--set", "unseen=missing"] if has_unseen_actions(data) else []
+    yield Fact("next", shlex.join([program, "exact", kind, str(output), *missing, "-o", "d.npz"]))
 
 
 def count_state_actions(data: Transitions) -> int:
-    """How many pairs of a state and an action there are."""
+    """Count the distinct pairs of a state and an action."""
     return len(np.unique(_index_state_actions(data)))
 
 
 def is_deterministic(data: Transitions) -> bool:
-    """Whether each state and action led to one state, with one reward.
+    """Whether each state and action led to one successor, with one reward.
 
-    >>> from bisimetric import Transitions
-    >>> deterministic(Transitions([0, 0], [0, 0], [1.0, 2.0], [1, 1], [True, True]))
+    >>> is_deterministic(Transitions([0, 0], [0, 0], [1.0, 2.0], [1, 1], [True, True]))
     False
     """
     _, first, member = np.unique(_index_state_actions(data), return_index=True, return_inverse=True)
@@ -232,19 +268,6 @@ def is_deterministic(data: Transitions) -> bool:
 
 
 def _index_state_actions(data: Transitions) -> NDArray[np.int64]:
-    """The state and the action of each step as one number."""
+    """Return one integer for the state and action of each transition."""
     pairs: NDArray[np.int64] = np.asarray(data.states) * int(data.num_actions or 1) + data.actions
     return pairs
-
-
-def translate_remedy(message: str, command: Iterable[str]) -> str:
-    """What the library advises, said for the command line; `command` solves the whole model.
-
-    >>> said = "give it time, or use exact.lax(transitions.to_mdp())."
-    >>> in_shell_words(said, ["bisimetric", "exact", "lax", "data.npz"])
-    'give it time, or use `bisimetric exact lax data.npz`.'
-    """
-    solved = f"`{shlex.join(command)}`"
-    call = r"(?:\(transitions\.to_mdp\(\)(?:, policy)?\)|, with Transitions\.to_mdp\(\) for data)?"
-    message = re.sub(rf"\bexact\.[a-z_]+\b(?!:){call}", lambda _: solved, message)
-    return message.replace("pass policy=", "give --policy").replace("checkpoint=", "--checkpoint")

@@ -1,4 +1,4 @@
-"""What the commands say of networks: how they learned, how good they are, and what is in a file."""
+"""Reports about learned distances: their training, their quality, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bisimetric.cli.data_report import format_data, is_deterministic
+from bisimetric.cli.data_report import describe_source, is_deterministic
 from bisimetric.cli.network_report import (
     compute_required_updates,
-    format_algorithm,
-    format_horizon,
-    format_network,
+    describe_algorithm,
+    describe_horizon,
+    describe_loss,
+    describe_network,
     format_optimiser,
+    normalise_metadata,
 )
-from bisimetric.cli.report import TITLES, format_count, format_largest, format_mdp
+from bisimetric.cli.report import (
+    TITLES,
+    Fact,
+    describe_kind,
+    describe_largest,
+    emit_values,
+    find_farthest_pair,
+    format_count,
+)
 from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
@@ -34,16 +44,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainingSummary:
-    """What a network was taught from, and for how long.
+    """The source of a learned distance, and the length of its training.
 
     Attributes:
-        source: the world or the data.
-        policy, called: the actions of the policy, and how to call it; None for d~.
-        torn: whether steps are known to have several outcomes.
-        truth: the exact distance, where it is known.
-        steps: how many were asked for.
-        before: how many of them a resumed run had taken.
-        noise: of the states' features.
+        source: the MDP or the transitions.
+        policy: the actions of the policy; None for d~.
+        policy_name: its name.
+        stochastic: whether transitions are known to have several outcomes.
+        reference: the exact distance, where it is known.
+        updates: the requested number.
+        resumed_updates: those before the run was resumed.
+        noise: standard deviation of the noise on the features.
     """
 
     source: MDP | Transitions
@@ -56,127 +67,119 @@ class TrainingSummary:
     noise: float
 
     def evaluate(self, distance: LearnedDistance) -> Quality:
-        """That of a network on what it was taught from."""
+        """Return the quality of a distance on its training source."""
         from bisimetric.learned import source_from_mdp, source_from_transitions
 
+        kind, scaling = distance.kind, distance.scaling
         if isinstance(self.source, MDP):
-            shaken = {"noise": self.noise, "most": 3 * self.noise} if self.noise else {}
-            states = source_from_mdp(
-                distance.kind, self.source, self.policy, scaling=distance.scaling, **shaken
-            )
-            return distance.quality(states)
-        return distance.quality(
-            source_from_transitions(
-                distance.kind, self.source, self.policy, scaling=distance.scaling
-            )
-        )
+            noise = {"noise": self.noise, "noise_clip": 3 * self.noise} if self.noise else {}
+            source = source_from_mdp(kind, self.source, self.policy, scaling=scaling, **noise)
+            return distance.quality(source)
+        data = source_from_transitions(kind, self.source, self.policy, scaling=scaling)
+        return distance.quality(data)
 
 
 def describe_learned(
     learned: LearnedDistance, distance: Distance | None, training: TrainingSummary
-) -> Iterator[str]:
-    """The source, the network, how it learned, and how far it is from what it should be."""
-    from bisimetric.learned.learned_distance import EVALUATION_BATCH
+) -> Iterator[Fact | str]:
+    """Yield the source, the network, its training, and its deviation from a distance."""
+    from bisimetric.learned.evaluation import EVALUATION_BATCH
 
-    made, source = learned.metadata, training.source
-    if isinstance(source, MDP):
-        yield f"world      {made['world']}: {format_mdp(source)}"
-    else:
-        yield f"data       {made['world']}: {format_data(source)}, discount {learned.discount:g}"
-    yield f"distance   {TITLES[learned.kind]}: an approximation, nothing is proven"
+    metadata = normalise_metadata(learned.metadata)
+    source = training.source
+    mdp = source if isinstance(source, MDP) else None
+    yield describe_source(metadata["world"], source, mdp, learned.discount)
+    yield describe_kind(learned.kind, ": an approximation, nothing is proven")
     if training.policy_name is not None:
-        yield f"policy     {training.policy_name}"
+        yield Fact("policy", training.policy_name)
     if training.stochastic:
-        yield (
-            "branches   some steps have several outcomes: the loss averages over pairs of them, "
-            "and distances come out too large"
-        )
-    yield f"recipe     {format_algorithm(made)}"
-    yield f"network    {format_network(learned.scaling.num_features, made)}"
-    yield from _describe_updates(learned, training)
-    yield f"horizon    {format_horizon(made, learned.discount)}"
-    yield format_loss(learned.history)
+        text = "some transitions have several outcomes: the loss averages over pairs of them, and "
+        yield Fact("stochastic", f"{text}distances are overestimated", True)
+    yield describe_algorithm(metadata)
+    yield describe_network(learned.scaling.num_features, metadata)
+    yield from _describe_updates(metadata, training)
+    yield describe_horizon(metadata, learned.discount)
+    yield describe_loss(learned.history)
     yield from _describe_reference(learned, training)
     quality = training.evaluate(learned)
     if distance is not None:
-        yield format_largest(distance)
+        yield describe_largest(distance)
     else:
-        yield f"largest    {quality.max_distance:.3g}, among the pairs of {EVALUATION_BATCH} drawn steps"
-    yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, made.get("form", "pairs"))
+        yield describe_sampled_largest(quality)
+    form = metadata.get("form", "pairs")
+    yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, form)
     if quality.max_distance == 0 and learned.history["loss"][-1] > 0:
-        yield (
-            "dead       psi is 0 for all pairs, where a ReLU has no slope; try another --key, a "
-            "smaller --learning-rate, or more --hidden units"
+        yield Fact(
+            "dead",
+            "psi is 0 for all pairs, where the gradient of a ReLU is 0; try another --seed, a "
+            "smaller --learning-rate, or more --hidden units",
+            True,
         )
 
 
-def _describe_updates(learned: LearnedDistance, training: TrainingSummary) -> Iterator[str]:
-    made = learned.metadata
-    taken, seconds = made["steps"] - training.resumed_updates, made["seconds"]
-    speed = f"{seconds:.3g} s, {taken / max(seconds, 1e-9):,.0f} a second"
-    run = (
-        f"{taken:,} of them in this run, in {speed}" if training.resumed_updates else f"in {speed}"
-    )
-    early = ", stopped early: the loss fell no more" if made["steps"] < training.updates else ""
-    yield f"steps      {made['steps']:,}, {run}{early}"
-    yield f"device     {made['device']}"
+def describe_sampled_largest(quality: Quality) -> Fact:
+    """Return the largest distance among a sample of pairs."""
+    from bisimetric.learned.evaluation import EVALUATION_BATCH
+
+    text = f"{quality.max_distance:.3g}, among the pairs of {EVALUATION_BATCH} sampled transitions"
+    return Fact("largest", text, {"distance": float(quality.max_distance)})
 
 
-def format_loss(history: Mapping[str, NDArray[Any]]) -> str:
-    """The last loss of a history, and over how many steps it is the mean."""
-    steps = history["step"]
-    over = int(steps[-1] - (steps[-2] if len(steps) > 1 else 0))
-    last = float(np.mean(history["loss"][..., -1]))
-    return f"loss       {last:.3g}, the mean of the last {over:,} steps"
+def _describe_updates(metadata: Mapping[str, Any], training: TrainingSummary) -> Iterator[Fact]:
+    total, seconds = metadata["updates"], metadata["seconds"]
+    done = total - training.resumed_updates
+    speed = f"{seconds:.3g} s, {done / max(seconds, 1e-9):,.0f} per second"
+    run = f"{done:,} of them in this run, in {speed}" if training.resumed_updates else f"in {speed}"
+    early = ", stopped early: the loss improved no more" if total < training.updates else ""
+    yield Fact("updates", f"{total:,}, {run}{early}", total)
+    emit_values(seconds=seconds)
+    yield Fact("device", metadata["device"])
 
 
-def _describe_reference(learned: LearnedDistance, training: TrainingSummary) -> Iterator[str]:
-    truth, source = training.reference, training.source
-    if truth is None or learned.points is None:
+def _describe_reference(learned: LearnedDistance, training: TrainingSummary) -> Iterator[Fact]:
+    reference, source = training.reference, training.source
+    if reference is None or learned.points is None:
         return
     import jax.numpy as jnp
 
     from bisimetric.learned.evaluation import compute_errors
 
-    values, exact, among = learned.values, truth.distance.values, ""
+    values, exact, among = learned.values, reference.distance.values, ""
     if not isinstance(source, MDP):
-        # Of the others nobody knows what they do.
-        left = np.unique(np.asarray(source.states))
-        cells = np.ix_(left, left)
-        values, exact = values[cells], exact[cells]
-        among = (
-            ""
-            if truth.complete
-            else f", among the {format_count(len(left), 'state')} that were left"
-        )
-    far = {
-        name: float(each)
-        for name, each in compute_errors(jnp.asarray(exact), jnp.asarray(values)).items()
-    }
-    yield (
-        f"truth      largest error {far['error']:.3g} where the exact distances reach "
-        f"{float(exact.max()):.3g}{among}"
+        # Transitions out of the other states are unknown.
+        exited = np.unique(np.asarray(source.states))
+        values, exact = values[np.ix_(exited, exited)], exact[np.ix_(exited, exited)]
+        if not reference.complete:
+            among = f", among the {format_count(len(exited), 'exited state')}"
+    errors = compute_errors(jnp.asarray(exact), jnp.asarray(values))
+    error = {name: float(each) for name, each in errors.items()}
+    text = (
+        f"largest error {error['error']:.3g}, largest exact distance {float(exact.max()):.3g}; "
+        f"normalised error {error['normalised']:.3g}, correlation {error['correlation']:.3g}{among}"
     )
-    yield f"           normalised {far['normalised']:.3g}, correlation {far['correlation']:.3g}"
+    yield Fact("reference", text, error)
 
 
 def describe_quality(
     kind: LearnedKind, quality: Quality, num_transitions: int, form: str
-) -> Iterator[str]:
-    """How far a network is from being a distance, and from its equation, in words.
+) -> Iterator[Fact | str]:
+    """Yield the deviations of a network psi from a distance, and from its Bellman equation.
 
-    Some networks are symmetric, or metrics, whatever their weights, and the words say so.
+    Some networks are symmetric, or metrics, by construction.
     """
     metric = ", by construction" if form == "metric" else ""
     symmetric = ", by construction" if form == "free" else metric
-    wanted = metric or ("" if kind == "mico" else ", and should be 0")
-    rounded = metric and f"{metric} but for rounding"
-    yield f"judged     on all pairs of {num_transitions} drawn steps, where psi is the network:"
-    far = f"{quality.symmetry:.3g} at most{symmetric}"
-    yield f"  symmetry   psi(x, y) and psi(y, x) differ by {far}"
-    yield f"  identity   psi(x, x) is {quality.identity:.3g} at most{wanted}"
-    yield f"  triangle   a way round is shorter by {quality.triangle:.3g} at most{rounded}"
-    yield f"  residual   psi is off its equation by {quality.residual:.3g} on average"
+    expected = metric or ("" if kind == "mico" else ", and should be 0")
+    rounded = metric and f"{metric} up to rounding"
+    values = {
+        name: float(getattr(quality, name))
+        for name in ("symmetry", "identity", "triangle", "residual")
+    }
+    yield Fact("quality", f"psi on all pairs of {num_transitions} sampled transitions:", values)
+    yield f"  symmetry   |psi(x, y) - psi(y, x)| is at most {quality.symmetry:.3g}{symmetric}"
+    yield f"  identity   psi(x, x) is at most {quality.identity:.3g}{expected}"
+    yield f"  triangle   the triangle inequality fails by at most {quality.triangle:.3g}{rounded}"
+    yield f"  residual   the mean Bellman residual is {quality.residual:.3g}"
 
 
 def suggest_next(
@@ -184,48 +187,49 @@ def suggest_next(
     distance: Distance | None,
     outputs: LearnedOutputOptions,
     program: str,
-    solve: Sequence[str],
-) -> Iterator[str]:
-    """What to try after a network has learned; `solve` finds the exact distance, where it can."""
-    wanted = compute_required_updates(learned.metadata, learned.discount)
-    if wanted is not None:
-        yield f"next: --steps {wanted:,} or more, or a smaller --period, for the whole horizon"
+    exact: Sequence[str],
+) -> Iterator[Fact]:
+    """Yield what to try after training; `exact` computes the exact distance, where it can."""
+    required = compute_required_updates(learned.metadata, learned.discount)
+    if required is not None:
+        text = f"--updates {required:,} or more, or a smaller --target-update-period"
+        yield Fact("next", f"{text}, for the whole horizon")
     if outputs.output is None:
-        yield "next: add -o d.safetensors to keep the network"
+        yield Fact("next", "add -o d.safetensors to save the network")
     else:
-        yield f'next: in Python, d = bisimetric.learned.Learned.load("{outputs.output}"); d(x, y)'
+        load = f'bisimetric.learned.LearnedDistance.load("{outputs.output}")'
+        yield Fact("next", f"in Python, d = {load}; d(x, y)")
     if distance is not None and outputs.matrix is not None:
-        from bisimetric.cli.report import find_farthest_pair
-
         s, t = map(distance.mdp.state_name, find_farthest_pair(distance))
-        yield "next: " + shlex.join([program, "explain", str(outputs.matrix), s, t])
+        yield Fact("next", shlex.join([program, "explain", str(outputs.matrix), s, t]))
     elif distance is not None:
-        yield "next: add --table d.npz for `bisimetric explain` and `bisimetric show`"
-    if solve:
-        yield f"next: {shlex.join(solve)}, which is exact"
+        yield Fact("next", "add --matrix d.npz for `bisimetric explain` and `bisimetric show`")
+    if exact:
+        yield Fact("next", f"{shlex.join(exact)}, which is exact")
 
 
 def format_title(kind: str, discount: float, metadata: Mapping[str, Any]) -> str:
-    """What a picture of a training shows.
+    """Format the title of a figure of the training.
 
-    >>> title("on_policy", 0.99, {"world": "data/cart.npz", "keys": [3]})
-    'Learning d^pi, the on-policy distance, from cart.npz: discount 0.99, key 3'
+    >>> format_title("on_policy", 0.99, {"world": "data/cart.npz", "seeds": [3]})
+    'Learning d^pi, the on-policy distance, from cart.npz: discount 0.99, seed 3'
     """
     source = f", from {Path(metadata['world']).name}" if "world" in metadata else ""
-    keys = metadata["keys"]
-    seeds = f"key {keys[0]}" if len(keys) == 1 else format_count(len(keys), "key")
-    return f"Learning {TITLES[kind]}{source}: discount {discount:g}, {seeds}"
+    seeds = normalise_metadata(metadata)["seeds"]
+    runs = f"seed {seeds[0]}" if len(seeds) == 1 else format_count(len(seeds), "seed")
+    return f"Learning {TITLES[kind]}{source}: discount {discount:g}, {runs}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedFile:
-    """What a file of `learned` holds: a distance, or a run to go on with.
+    """A file written by `learned`: a distance, or a checkpoint.
 
     Attributes:
-        what: in words.
-        made: how it was made.
-        features: of a state, those of the end included.
-        history: what was measured on the way.
+        path: the file.
+        description: which of them it is.
+        metadata: how it was learned.
+        num_features: features per state, those of the terminal state included.
+        history: the records of the training.
     """
 
     path: Path
@@ -236,58 +240,61 @@ class LearnedFile:
 
     @property
     def title(self) -> str:
+        """The title of a figure of the training."""
         return format_title(self.metadata["kind"], self.metadata["discount"], self.metadata)
 
 
 def read_learned_file(path: Path, label: Mapping[str, Any]) -> LearnedFile:
-    """A file of `learned` by its label."""
+    """Read a file written by `learned`, whose metadata are `label`."""
     from bisimetric.learned import files
     from bisimetric.learned.learned_distance import LearnedDistance
 
     if label["format"] == files.RUN_FORMAT:
         tensors, about = files.read_tensors(path, files.RUN_FORMAT, "learning run")
-        made = {**about, "steps": files.read_update_count(path, tensors)}
-        what = "a training run to go on with"
-        features = about.get("features")
-        if features is None:
+        metadata = {**about, "updates": files.read_update_count(path, tensors)}
+        num_features = about.get("features")
+        if num_features is None:
             weights = tensors.get(".parameters[0]['weights']")
-            features = 0 if weights is None or weights.ndim < 2 else weights.shape[1] // 2
-        history = files.extract_history(tensors)
+            num_features = 0 if weights is None or weights.ndim < 2 else weights.shape[1] // 2
+        history, description = files.extract_history(tensors), "a checkpoint of a training run"
     else:
-        found = LearnedDistance.load(path)
-        made, what = found.metadata, "a distance that a network learned"
-        features = found.scaling.num_features
-        history = found.history
-    return LearnedFile(path, what, made, features, history)
+        learned = LearnedDistance.load(path)
+        metadata, description = learned.metadata, "a learned distance"
+        num_features, history = learned.scaling.num_features, learned.history
+    return LearnedFile(path, description, normalise_metadata(metadata), num_features, history)
 
 
-def describe_file(file: LearnedFile) -> Iterator[str]:
-    """What a file of `learned` holds, in words."""
-    made, history = file.metadata, file.history
-    yield f"file       {file.path}: {file.description}"
-    yield f"distance   {TITLES[made['kind']]}: an approximation, nothing is proven"
-    if "world" in made:
-        yield f"from       {made['world']}" + (f": {made['data']}" if "data" in made else "")
-    yield f"discount   {made['discount']:g}"
-    yield f"recipe     {format_algorithm(made)}"
-    yield f"network    {format_network(file.num_features, made)}"
-    yield f"steps      {made['steps']:,}"
-    yield f"horizon    {format_horizon(made, made['discount'])}"
+def describe_file(file: LearnedFile) -> Iterator[Fact]:
+    """Yield the contents of a file written by `learned`."""
+    metadata, history = file.metadata, file.history
+    yield Fact("file", f"{file.path}: {file.description}", str(file.path))
+    yield describe_kind(metadata["kind"], ": an approximation, nothing is proven")
+    if "world" in metadata:
+        data = f": {metadata['data']}" if "data" in metadata else ""
+        yield Fact("from", f"{metadata['world']}{data}")
+    yield Fact("discount", f"{metadata['discount']:g}", metadata["discount"])
+    yield describe_algorithm(metadata)
+    yield describe_network(file.num_features, metadata)
+    yield Fact("updates", f"{metadata['updates']:,}", metadata["updates"])
+    yield describe_horizon(metadata, metadata["discount"])
     if len(history.get("step", ())):
-        yield format_loss(history)
+        yield describe_loss(history)
     if "error" in history:
-        far = [float(np.mean(history[name][..., -1])) for name in ("error", "normalised")]
-        yield f"truth      largest error {far[0]:.3g}, normalised {far[1]:.3g}, at the end"
-    yield f"learning   {format_optimiser(made)}"
-    for key in ("device", "bisimetric", "jax"):
-        if key in made:
-            yield f"{key:<10} {made[key]}"
+        error, normalised = (
+            float(np.mean(history[name][..., -1])) for name in ("error", "normalised")
+        )
+        text = f"largest error {error:.3g}, normalised {normalised:.3g}, at the end"
+        yield Fact("reference", text, {"error": error, "normalised": normalised})
+    yield Fact("optimiser", format_optimiser(metadata))
+    yield from (
+        Fact(key, metadata[key]) for key in ("device", "bisimetric", "jax") if key in metadata
+    )
 
 
 def is_stochastic(kind: LearnedKind, data: Transitions, policy: NDArray[Any] | None) -> bool:
-    """Whether two steps of one state, with the same action for d~, are known to have differed.
+    """Whether transitions of one state, with the same action for d~, have different outcomes.
 
-    For MICo that is as it should be.
+    MICo averages over outcomes, so that none of this matters there.
     """
     if data.states is None or kind == "mico":
         return False

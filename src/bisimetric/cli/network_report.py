@@ -1,129 +1,182 @@
-"""How a network was made, in words: the recipe, its numbers, and how far ahead it looks."""
+"""Reports about the metadata of learned distances: algorithm, network, horizon, optimiser."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bisimetric.cli.report import format_count
+import numpy as np
+
+from bisimetric.cli.report import Fact, format_count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FULL_HORIZON = 0.99
-"""The share of the horizon that counts as all of it."""
+"""The fraction of the horizon that counts as all of it."""
 
 ALGORITHM_TITLES = {
-    "coupled": "coupled: the value of two copies of the world that are walked together",
-    "paper": "the paper's (Castro 2020)",
+    "pair-q": "pair Q-learning on the synchronous product MDP",
+    "castro2020": "Castro (2020)",
 }
+
+FORMER_KEYS = {
+    "steps": "updates",
+    "keys": "seeds",
+    "period": "target_update_period",
+    "rate": "horizon_growth",
+    "copies": "num_networks",
+    "groups": "num_groups",
+    "size": "group_size",
+    "reach": "effective_lookahead",
+    "ends": "terminal_state",
+}
+"""Keys of metadata in files that were written before a key was renamed."""
+
+
+def normalise_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with the current names of their keys.
+
+    >>> normalise_metadata({"steps": 76, "batch": 32})
+    {'updates': 76, 'batch': 32}
+    """
+    return {FORMER_KEYS.get(key, key): value for key, value in metadata.items()}
 
 
 def get_algorithm(metadata: Mapping[str, Any]) -> str:
-    """Which recipe a network followed, by how it was made; old files are all the paper's.
+    """Return the algorithm of a learned distance; files without a number of networks are older.
 
-    >>> recipe_of({"rate": 0.9}), recipe_of({"copies": 2})
-    ('paper', 'coupled')
+    >>> get_algorithm({"horizon_growth": 0.9}), get_algorithm({"num_networks": 2})
+    ('castro2020', 'pair-q')
     """
-    return "coupled" if "copies" in metadata else "paper"
+    return "pair-q" if "num_networks" in normalise_metadata(metadata) else "castro2020"
 
 
-def format_algorithm(metadata: Mapping[str, Any]) -> str:
-    """The recipe of a network."""
-    return ALGORITHM_TITLES[get_algorithm(metadata)]
+def describe_algorithm(metadata: Mapping[str, Any]) -> Fact:
+    """Return the learning algorithm."""
+    algorithm = get_algorithm(metadata)
+    return Fact("algorithm", ALGORITHM_TITLES[algorithm], algorithm)
 
 
-def format_network(num_features: int, metadata: Mapping[str, Any]) -> str:
-    """What a network is, in words.
+def describe_network(num_features: int, metadata: Mapping[str, Any]) -> Fact:
+    """Return the architecture of a network.
 
-    >>> network_words(2, {"network": [64], "keys": [0]})
-    '2 features a state, hidden layers 64, key 0'
-    >>> about = {"form": "metric", "groups": 64, "size": 4, "copies": 2}
-    >>> network_words(2, {"network": [256, 256], "keys": [0], **about})
-    'metric: 2 features a state, hidden layers 256, 256, embeddings of 64 groups of 4
-    numbers an action, 2 networks, key 0'
+    >>> describe_network(2, {"network": [64], "seeds": [0]}).text
+    '2 features per state, hidden layers 64, seed 0'
+    >>> sizes = {"form": "metric", "num_groups": 64, "group_size": 4, "num_networks": 2}
+    >>> describe_network(2, {"network": [256, 256], "seeds": [0], **sizes}).text
+    'metric: 2 features per state, hidden layers 256, 256, 64 groups of 4 coordinates per action,
+    2 networks, seed 0'
     """
+    metadata = normalise_metadata(metadata)
     form = metadata.get("form", "pairs")
     widths = ", ".join(map(str, metadata["network"]))
-    words = [f"{format_count(num_features, 'feature')} a state", f"hidden layers {widths}"]
+    words = [f"{format_count(num_features, 'feature')} per state", f"hidden layers {widths}"]
     if form == "metric":
-        each = f"{format_count(metadata['groups'], 'group')} of {format_count(metadata['size'], 'number')}"
-        words.append(f"embeddings of {each} an action")
-    if "copies" in metadata:
-        words.append(format_count(metadata["copies"], "network"))
-    words.append("key " + ", ".join(map(str, metadata["keys"])))
-    return f"{'' if form == 'pairs' else form + ': '}{', '.join(words)}"
+        groups = format_count(metadata["num_groups"], "group")
+        size = format_count(metadata["group_size"], "coordinate")
+        words.append(f"{groups} of {size} per action")
+    if "num_networks" in metadata:
+        words.append(format_count(metadata["num_networks"], "network"))
+    words.append("seed " + ", ".join(map(str, metadata["seeds"])))
+    value = {
+        "form": form,
+        "features": num_features,
+        "hidden": metadata["network"],
+        "seeds": metadata["seeds"],
+    }
+    return Fact("network", f"{'' if form == 'pairs' else form + ': '}{', '.join(words)}", value)
+
+
+def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
+    """Return the effective horizon that the training covers.
+
+    For Castro (2020) it is 1 / (1 - discount * beta). In pair Q-learning each of k target updates
+    adds n steps of lookahead: (1 - discount^(n (k + 1))) / (1 - discount). Older files lack n,
+    which was 1.
+
+    >>> base = {"updates": 1001, "target_update_period": 500}
+    >>> describe_horizon({**base, "horizon_growth": 0.9}, 0.9).text
+    '1.21 of 10 steps, beta 0.19'
+    >>> base = {"updates": 76, "target_update_period": 25, "num_networks": 2}
+    >>> describe_horizon({**base, "effective_lookahead": 10}, 0.9).text
+    'at most 9.85 of 10 steps, 3 target updates'
+    """
+    metadata = normalise_metadata(metadata)
+    full = 1 / (1 - discount)
+    if get_algorithm(metadata) == "pair-q":
+        updates = count_target_updates(metadata)
+        steps = _get_lookahead(metadata) * (updates + 1)
+        covered = (1 - discount**steps) * full
+        text = f"at most {covered:.3g} of {full:.3g} steps"
+        text = f"{text}, {format_count(updates, 'target update')}"
+    else:
+        beta = compute_beta(metadata)
+        covered = 1 / (1 - discount * beta)
+        text = f"{covered:.3g} of {full:.3g} steps, beta {beta:.4g}"
+    return Fact("horizon", text, {"covered": covered, "full": full})
+
+
+def _get_lookahead(metadata: Mapping[str, Any]) -> int:
+    return int(metadata.get("effective_lookahead", 1))
 
 
 def count_target_updates(metadata: Mapping[str, Any]) -> int:
-    """How often the target was updated, the one at the start left out.
+    """Count the target updates, without the one at the start.
 
-    >>> updates_of({"steps": 76, "period": 25})
+    >>> count_target_updates({"updates": 76, "target_update_period": 25})
     3
     """
-    return max(int(metadata["steps"]) - 1, 0) // int(metadata["period"])
+    return max(int(metadata["updates"]) - 1, 0) // int(metadata["target_update_period"])
 
 
 def compute_beta(metadata: Mapping[str, Any]) -> float:
-    """The share of the horizon that counted in the last step, in the paper's recipe.
+    """Return beta of Castro (2020) at the last update.
 
-    >>> beta_of({"steps": 1001, "period": 500, "rate": 0.9})
+    >>> compute_beta({"updates": 1001, "target_update_period": 500, "horizon_growth": 0.9})
     0.18999999999999995
     """
-    return float(1.0 - metadata["rate"] ** count_target_updates(metadata))
-
-
-def format_horizon(metadata: Mapping[str, Any], discount: float) -> str:
-    """How many steps ahead count, of how many.
-
-    In the paper's recipe 1 / (1 - discount * beta). In the coupled one each of k updates of the
-    target reaches n steps further, where the network keeps up: (1 - discount^(n (k + 1))) / (1 -
-    discount). Old files do not tell n, and it was 1.
-
-    >>> horizon_words({"steps": 1001, "period": 500, "rate": 0.9}, 0.9)
-    '1.21 of 10 steps ahead, beta 0.19'
-    >>> horizon_words({"steps": 76, "period": 25, "copies": 2}, 0.9)
-    '3.44 of 10 steps ahead at most, 3 updates of the target'
-    >>> horizon_words({"steps": 76, "period": 25, "copies": 2, "reach": 10}, 0.9)
-    '9.85 of 10 steps ahead at most, 3 updates of the target'
-    """
-    whole = 1 / (1 - discount)
-    if get_algorithm(metadata) == "coupled":
-        updates = count_target_updates(metadata)
-        steps = metadata.get("reach", 1) * (updates + 1)
-        far = f"{(1 - discount**steps) * whole:.3g} of {whole:.3g} steps ahead at most"
-        return f"{far}, {format_count(updates, 'update')} of the target"
-    beta = compute_beta(metadata)
-    return f"{1 / (1 - discount * beta):.3g} of {whole:.3g} steps ahead, beta {beta:.4g}"
+    return float(1.0 - metadata["horizon_growth"] ** count_target_updates(metadata))
 
 
 def compute_required_updates(metadata: Mapping[str, Any], discount: float) -> int | None:
-    """How many steps it takes for the whole horizon; None where they were taken."""
-    if get_algorithm(metadata) == "coupled":
+    """Return the number of updates that cover the whole horizon; None if they were done."""
+    metadata = normalise_metadata(metadata)
+    period = int(metadata["target_update_period"])
+    if get_algorithm(metadata) == "pair-q":
         from bisimetric.learned import PairQConfig
 
-        recipe = PairQConfig(warm_up=metadata["warm_up"], target_update_period=metadata["period"])
-        wanted = recipe.count_settling_updates(discount, metadata.get("reach", 1))
-        return wanted if metadata["steps"] < wanted else None
-    beta = compute_beta(metadata)
+        config = PairQConfig(warm_up=metadata["warm_up"], target_update_period=period)
+        required = config.count_settling_updates(discount, _get_lookahead(metadata))
+        return required if metadata["updates"] < required else None
+    beta, growth = compute_beta(metadata), metadata["horizon_growth"]
     if discount == 0 or (1 - discount) >= FULL_HORIZON * (1 - discount * beta):
         return None
     least = (1 - (1 - discount) / FULL_HORIZON) / discount
-    updates = (
-        1 if metadata["rate"] == 0 else math.ceil(math.log(1 - least) / math.log(metadata["rate"]))
-    )
-    return updates * int(metadata["period"]) + 1
+    updates = 1 if growth == 0 else math.ceil(math.log(1 - least) / math.log(growth))
+    return updates * period + 1
 
 
 def format_optimiser(metadata: Mapping[str, Any]) -> str:
-    """The numbers of a recipe.
+    """Format the hyperparameters of the optimiser.
 
-    >>> learning_words({"learning_rate": 0.001, "batch": 128, "period": 500, "rate": 0.9})
-    'Adam 0.001, batch 128, period 500, rate 0.9'
+    >>> format_optimiser({"learning_rate": 0.001, "batch": 128, "period": 500, "rate": 0.9})
+    'Adam 0.001, batch size 128, target update period 500, horizon growth 0.9'
     """
-    adam, rest = (
-        f"Adam {metadata['learning_rate']:g}",
-        f"batch {metadata['batch']}, period {metadata['period']}",
-    )
-    if get_algorithm(metadata) == "paper":
-        return f"{adam}, {rest}, rate {metadata['rate']:g}"
-    falls = " and falls to 0" if metadata["decay"] else ""
-    return f"{adam}, which rises for {metadata['warm_up']:,} steps{falls}, {rest}"
+    metadata = normalise_metadata(metadata)
+    adam = f"Adam {metadata['learning_rate']:g}"
+    batch = metadata.get("batch_size", metadata.get("batch"))
+    rest = f"batch size {batch}, target update period {metadata['target_update_period']}"
+    if get_algorithm(metadata) == "castro2020":
+        return f"{adam}, {rest}, horizon growth {metadata['horizon_growth']:g}"
+    decay = ", cosine decay" if metadata["decay"] else ""
+    return f"{adam}, {metadata['warm_up']:,} warm-up updates{decay}, {rest}"
+
+
+def describe_loss(history: Mapping[str, NDArray[Any]]) -> Fact:
+    """Return the last loss of a history, and the number of updates that it averages."""
+    steps = history["step"]
+    count = int(steps[-1] - (steps[-2] if len(steps) > 1 else 0))
+    last = float(np.mean(history["loss"][..., -1]))
+    return Fact("loss", f"{last:.3g}, the mean of the last {count:,} updates", last)

@@ -1,38 +1,33 @@
-"""How commands end: what was found is saved, said and drawn, in this order.
-
-The files that the uses read and write.
-
-Ctrl-C during a long run: what is kept, and how to go on.
-"""
+"""What commands do with results: save, report, draw; and the message after an interrupt."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro.conf import arg
+from typing import TYPE_CHECKING, Any
 
 from bisimetric._io import write_atomically
-from bisimetric.cli.learned_options import read_label
-from bisimetric.cli.options import (
-    FigureOptions,
-    WorldOptions,
-    program_name,
-    reject_overwriting,
-    validate_outputs,
-)
+from bisimetric.cli.options import FigureOptions, WorldOptions, program_name
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bisimetric.cli.report import Fact
     from bisimetric.distance import Distance
     from bisimetric.exact._query import QueryResult
+    from bisimetric.learned import LearnedDistance
     from bisimetric.mdp import MDP
+
+LEARNED_FORMATS = ("bisimetric learned distance", "bisimetric learning run")
+"""How the format names in files written by `learned` begin."""
+
+MAX_HEADER_BYTES = 100_000_000
+"""The largest header that a .safetensors file may have."""
 
 
 def write_result(
@@ -41,102 +36,104 @@ def write_result(
     output: Path | None,
     figures: FigureOptions,
     *,
-    describe: Callable[[Distance], Iterable[str]] | None = None,
-    suggestions: Iterable[str] = (),
+    describe: Callable[[Distance], Iterable[Fact | str]] | None = None,
+    suggestions: Iterable[Fact] = (),
     **details: str,
 ) -> None:
-    """The end of a command that makes a table.
+    """Save a distance matrix, report it, draw its figures and suggest further commands.
 
-    `lines` tells of the table, by default as `report.table_lines` does; `after` is said last;
-    `about` is kept with the table.
+    Args:
+        distance: the result.
+        source: the options that named the MDP or the data.
+        output: where the matrix is saved; None for nowhere.
+        figures: the figures to draw.
+        describe: yields the lines of the report; default: `report.describe_distance`.
+        suggestions: lines that come last.
+        details: metadata to be saved with the matrix.
     """
     from bisimetric.cli import report
 
     distance = add_metadata(distance, source, **details)
     if output is not None:
         distance.save(output)
-    report.print_lines(
-        (describe or report.describe_distance)(distance), report.describe_saved([output])
-    )
+    lines = (describe or report.describe_distance)(distance)
+    report.emit(lines, report.describe_saved([output]))
     figures.draw(distance)
-    following = report.suggest_commands(distance, output, program_name())
-    report.print_lines(report.describe_saved(figures.paths), following, suggestions)
+    commands = report.suggest_commands(distance, output, program_name())
+    report.emit(report.describe_saved(figures.paths), commands, suggestions)
 
 
 def add_metadata(distance: Distance, source: WorldOptions, **details: str) -> Distance:
-    """A table that knows what it is of."""
-    return dataclasses.replace(
-        distance, metadata={**distance.metadata, "world": source.world, **details}
-    )
+    """Return the distance with the name of its source in its metadata."""
+    metadata = {**distance.metadata, "world": source.world, **details}
+    return dataclasses.replace(distance, metadata=metadata)
 
 
 def print_query(mdp: MDP, query: QueryResult, source: WorldOptions, **details: str) -> None:
-    """The end of a command that answers for some pairs only."""
+    """Report the distances of some pairs of states."""
     from bisimetric.cli import report
 
-    report.print_lines(report.describe_query(mdp, query, source.world, **details))
+    report.emit(report.describe_query(mdp, query, source.world, details))
 
 
 def write_relation(
     mdp: MDP, labels: NDArray[Any], source: WorldOptions, output: Path | None, **details: str
 ) -> None:
-    """The end of a command that finds classes."""
-    import numpy as np
-
+    """Save and report the classes of a relation."""
     from bisimetric.cli import report
 
-    if output is not None:
-        with write_atomically(output) as beside, open(beside, "wb") as file:
-            np.save(file, labels)
-    report.print_lines(
-        report.describe_classes(mdp, labels, source.world, **details),
-        report.describe_saved([output]),
-    )
-
-
-FigurePathArg = Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")]
-
-
-def validate_files(
-    output: Path | None,
-    *figures: Path | None,
-    content: str,
-    suffix: str,
-    inputs: tuple[str | Path, ...],
-) -> None:
-    """Refuses places that could not be written, before any long work starts.
-
-    `what` is saved in the output, whose name ends in `ending`; the inputs are not written over.
-    """
-    validate_outputs(output, *figures)
-    reject_overwriting([output, *figures], *inputs)
-    for picture in figures:
-        FigureOptions(plot_map=picture).validate()
-    if output is not None and output.suffix != suffix:
-        raise InputError(f"cannot save {content} as {output}; the name must end in {suffix}.")
-
-
-def reject_networks(*paths: Path, alternative: str = "") -> None:
-    """Refuses networks where tables are read, and says what else can be done with them."""
-    for path in paths:
-        if read_label(path) is not None:
-            raise InputError(
-                f"{path} is a network, not a table; `bisimetric learned ... --table d.npz` makes "
-                f"the table of a world{alternative}."
-            )
+    save_array(output, labels)
+    classes = report.describe_classes(mdp, labels, source.world, details)
+    report.emit(classes, report.describe_saved([output]))
 
 
 def save_array(path: Path | None, values: NDArray[Any]) -> None:
-    """Writes an array as a .npy file, where a place is given."""
+    """Write an array to a .npy file, unless the path is None."""
     if path is not None:
         import numpy as np
 
-        with write_atomically(path) as beside, open(beside, "wb") as file:
+        with write_atomically(path) as temporary, open(temporary, "wb") as file:
             np.save(file, values)
 
 
+def read_label(path: Path) -> dict[str, Any] | None:
+    """Return the metadata of a file written by `learned`; None for any other file.
+
+    Only the header is read.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= MAX_HEADER_BYTES else {}
+        metadata = json.loads(header["__metadata__"]["about"])
+        return metadata if str(metadata["format"]).startswith(LEARNED_FORMATS) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def read_any_distance(path: Path) -> Distance | LearnedDistance:
+    """Load a distance matrix, or a distance that a network learned."""
+    if read_label(path) is not None:
+        from bisimetric.learned import LearnedDistance
+
+        return LearnedDistance.load(path)
+    from bisimetric.distance import Distance
+
+    return Distance.load(path)
+
+
+def reject_networks(*paths: Path, alternative: str = "") -> None:
+    """Reject networks where distance matrices are read; `alternative` is what else to do."""
+    for path in paths:
+        if read_label(path) is not None:
+            raise InputError(
+                f"{path} is a network, not a distance matrix; `bisimetric learned ... --matrix "
+                f"d.npz` saves the matrix of a world{alternative}."
+            )
+
+
 class ResumableInterrupt(KeyboardInterrupt):
-    """An interrupt of a run that is kept in a file."""
+    """An interrupt of a run that has written a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
         super().__init__(checkpoint)
@@ -144,44 +141,78 @@ class ResumableInterrupt(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def report_checkpoint(checkpoint: Path | None) -> Iterator[None]:
-    """Makes an interrupt tell of the checkpoint, if the run inside has written it."""
+def report_checkpoint(checkpoint: Path | None, example: str = "RUN.npz") -> Iterator[None]:
+    """Let an interrupt name the checkpoint, if the run inside has written it.
+
+    Args:
+        checkpoint: the file; None where the run writes none.
+        example: what to suggest as a checkpoint in that case.
+    """
     before = _identify_file(checkpoint)
     try:
         yield
     except KeyboardInterrupt:
         if checkpoint is None:
-            raise KeyboardInterrupt("--checkpoint RUN.npz would keep such a run") from None
+            raise KeyboardInterrupt(f"--checkpoint {example} would save such a run") from None
         if _identify_file(checkpoint) == before:
             raise
         raise ResumableInterrupt(checkpoint) from None
 
 
 def describe_interrupt(interrupt: KeyboardInterrupt, program: str, arguments: Sequence[str]) -> str:
-    """What to say after an interrupt of the command line `words`.
+    """Return the message after an interrupt of the command line `arguments`.
 
-    >>> stop = Resumable(Path("run.npz"))
-    >>> interrupted(stop, "bisimetric", ["sampled", "on-policy", "my world", "--resume", "old.npz"])
-    "interrupted; the run is kept: go on with `bisimetric sampled on-policy 'my world' --resume
-    run.npz`."
+    >>> stop = ResumableInterrupt(Path("run.npz"))
+    >>> describe_interrupt(stop, "bisimetric", ["sampled", "lax", "a b", "--resume", "old.npz"])
+    "interrupted; resume with `bisimetric sampled lax 'a b' --resume run.npz`."
     """
     if isinstance(interrupt, ResumableInterrupt):
-        old = [word == "--resume" for word in arguments]
-        kept = [
+        is_flag = [word == "--resume" for word in arguments]
+        others = [
             word
-            for word, flag, value in zip(arguments, old, [False, *old], strict=False)
+            for word, flag, value in zip(arguments, is_flag, [False, *is_flag], strict=False)
             if not (flag or value or word.startswith("--resume="))
         ]
-        command = shlex.join([program, *kept, "--resume", str(interrupt.checkpoint)])
-        return f"interrupted; the run is kept: go on with `{command}`."
-    return (
-        "; ".join(["interrupted", "no file was left half-written", *map(str, interrupt.args)]) + "."
-    )
+        command = shlex.join([program, *others, "--resume", str(interrupt.checkpoint)])
+        return f"interrupted; resume with `{command}`."
+    return "; ".join(["interrupted", "no file is incomplete", *map(str, interrupt.args)]) + "."
 
 
 def _identify_file(path: Path | None) -> tuple[int, int] | None:
-    """Tells one file from another that replaces it; None where there is none."""
+    """Return what distinguishes a file from one that replaces it; None where there is none."""
     if path is None or not path.is_file():
         return None
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+@contextlib.contextmanager
+def translate_source(world: str, **commands: Sequence[str]) -> Iterator[None]:
+    """Let errors about the argument `source` name the world, and a command as their remedy.
+
+    Args:
+        world: the name that was typed.
+        commands: by the package that the remedy in Python names, the command that does the same.
+
+    >>> try:
+    ...     with translate_source("my world", exact=["bisimetric", "exact", "lax", "my world"]):
+    ...         raise InputError("is stochastic", argument="source", remedy="use exact.lax")
+    ... except InputError as error:
+    ...     print(error)
+    my world is stochastic; use `bisimetric exact lax 'my world'`.
+    """
+    try:
+        yield
+    except InputError as error:
+        remedy = error.remedy or ""
+        named = [name for name in commands if f"use {name}." in remedy]
+        if named:
+            before = remedy.partition(f"use {named[0]}.")[0]
+            remedy = f"{before}use `{shlex.join(commands[named[0]])}`"
+        if error.argument == "source":
+            raise InputError(error.describe(None, world, remedy)) from None
+        if named:
+            raise InputError(
+                error.problem, caller=error.caller, argument=error.argument, remedy=remedy
+            ) from None
+        raise

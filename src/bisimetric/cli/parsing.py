@@ -1,49 +1,94 @@
-"""What is wrong with a command line, in one sentence: tyro's boxes, read and shortened."""
+"""Parse errors in one sentence, from the boxes that tyro prints; and the flags of a command."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import difflib
 import io
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 from bisimetric.errors import suggest_names
 
+Commands = Mapping[tuple[str, ...], Callable[..., Any]]
+"""The functions of the commands, by the words of each command."""
+
 WIDE_COLUMNS = "10000"
-"""Columns of a terminal in which tyro breaks no line."""
+"""Width of a terminal in which tyro breaks no line."""
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+UNKNOWN = re.compile(
+    r"Unrecognized (?:or misplaced )?options: (.*?)(?: Arguments are applied to .*)?"
+)
 NUMBER_MESSAGES = {
-    r"could not convert string to float: ('.*')": r"\1 is no number",
-    r"invalid literal for int\(\) with base 10: ('.*')": r"\1 is no whole number",
+    r"could not convert string to float: ('.*')": r"\1 is not a number",
+    r"invalid literal for int\(\) with base 10: ('.*')": r"\1 is not a whole number",
 }
-"""What Python says of a word that is no number, and how it is said here."""
+"""Python's messages for text that is not a number, and those of the command line."""
+
+SYNONYMS = {
+    "--key": ("--seed",),
+    "--keys": ("--seeds",),
+    "--random-state": ("--seed",),
+    "--gamma": ("--discount",),
+    "--lr": ("--learning-rate",),
+    "--batch": ("--batch-size",),
+    "--epochs": ("--updates",),
+    "--iterations": ("--updates", "--max-iterations"),
+    "--steps": ("--updates", "--max-iterations"),
+    "--updates": ("--steps",),
+    "--every": ("--log-every", "--checkpoint-every"),
+    "--png": ("--plot-clusters", "--plot-radius", "--plot-policy", "--plot-embedding"),
+    "--plot": ("--plot-map", "--plot-curves"),
+    "--table": ("--matrix", "--distance"),
+}
+"""Flags that users may expect, and flags with that meaning."""
 
 
 class ParseError(Exception):
     """A command line that cannot be parsed; the message is one sentence."""
 
 
-@contextlib.contextmanager
-def capture_parse_errors(
-    arguments: Sequence[str], commands: Collection[tuple[str, ...]]
-) -> Iterator[None]:
-    """Raises a ParseError in place of the box that tyro prints to stderr before it exits.
+def list_flags(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the flags of a command by the names of its parameters and of their fields.
 
-    `commands` are the words that each command starts with.
+    >>> def command(seed: int, learning_rate: float = 0.1) -> None: ...
+    >>> list_flags(command)
+    {'seed': '--seed', 'learning_rate': '--learning-rate'}
     """
-    columns, said = os.environ.get("COLUMNS"), io.StringIO()
+    flags: dict[str, str] = {}
+    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        if name == "return":
+            continue
+        metadata = getattr(hint, "__metadata__", ()) if typing.get_origin(hint) is Annotated else ()
+        plain = typing.get_args(hint)[0] if metadata else hint
+        if dataclasses.is_dataclass(plain):
+            flags.update(list_flags(plain))  # type: ignore[arg-type]
+        elif not any("Positional" in repr(each) for each in metadata):
+            names = [getattr(each, "name", None) for each in metadata]
+            shown = next((each for each in names if isinstance(each, str)), name)
+            flags[name] = f"--{shown.replace('_', '-')}"
+    return flags
+
+
+@contextlib.contextmanager
+def capture_parse_errors(arguments: Sequence[str], commands: Commands) -> Iterator[None]:
+    """Raise a ParseError in place of the box that tyro prints to stderr before it exits."""
+    columns, printed = os.environ.get("COLUMNS"), io.StringIO()
     wide = not {"-h", "--help"} & {*arguments}
     try:
         if wide:
             os.environ["COLUMNS"] = WIDE_COLUMNS
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(printed):
             yield
     except SystemExit as stop:
-        if not stop.code or not said.getvalue():
+        if not stop.code or not printed.getvalue():
             raise
-        raise ParseError(describe_error(said.getvalue(), arguments, commands)) from None
+        raise ParseError(describe_error(printed.getvalue(), arguments, commands)) from None
     finally:
         if wide:
             os.environ.pop("COLUMNS", None)
@@ -51,34 +96,34 @@ def capture_parse_errors(
                 os.environ["COLUMNS"] = columns
 
 
-def describe_error(
-    box: str, arguments: Sequence[str], commands: Collection[tuple[str, ...]]
-) -> str:
-    """The sentence of a box, with the command whose help says more.
+def describe_error(box: str, arguments: Sequence[str], commands: Commands) -> str:
+    """Return the sentence of a box, and the command whose help explains more.
 
     >>> box = "╭─ Value error ─╮\\n│ Error parsing --k: could not convert string to float: 'x' │"
-    >>> describe(box, ["show", "d.npz", "--k", "x"], [("show",)])
-    "--k: 'x' is no number; see `bisimetric show --help`."
+    >>> describe_error(box, ["show", "d.npz", "--k", "x"], {("show",): print})
+    "--k: 'x' is not a number; see `bisimetric show --help`."
     """
     command = _find_command(arguments, commands)
     parts = _split_box(box)
     words = _shorten(" ".join(" ".join(parts[0]).split()) if parts else "it cannot be parsed")
-    unknown = re.fullmatch(r"Unrecognized options: (.*)", words)
+    unknown = UNKNOWN.fullmatch(words)
     if unknown is not None:
-        words = f"unknown argument {unknown[1]}{_suggest(parts[1:], unknown[1], command, commands)}"
+        # Flags of other commands are listed with the command that they were given to.
+        names = re.sub(r" \(applied to [^)]*\)", ",", unknown[1]).rstrip(",")
+        words = f"unknown argument {names}{_suggest(parts[1:], names, command, commands)}"
     elif words.startswith("Missing from"):
         # The options are indented once, what they mean is indented twice.
-        names = [line.strip() for line in parts[0] if re.match(r" {4}\S", line)]
-        words = f"missing {' and '.join(names)}"
+        missing = [line.strip() for line in parts[0] if re.match(r" {4}\S", line)]
+        words = f"missing {' and '.join(missing)}"
     words = words.rstrip(".!")
     more = " See" if words.endswith("?") else "; see"
     return f"{words}{more} `{' '.join(['bisimetric', *command, '--help'])}`."
 
 
 def _split_box(box: str) -> list[list[str]]:
-    """The lines of a box between its rules, without title and borders; hints are left out.
+    """Return the lines of a box between its rules, without title, borders and hints.
 
-    A terminal without Unicode gets the title in a line of its own, and spaces as borders.
+    Without Unicode, tyro prints the title on its own line, and spaces as borders.
     """
     lines = ANSI.sub("", box).splitlines()
     plain = not any(line.startswith("│") for line in lines)
@@ -96,15 +141,15 @@ def _split_box(box: str) -> list[list[str]]:
 
 
 def _shorten(message: str) -> str:
-    """tyro's words of a value that cannot be used, without its types."""
+    """Shorten tyro's message about an unusable value; its types are left out."""
     message = (
         message.partition(" Got errors: ")[0]
         if "Got errors" not in message
         else _shorten_union(message)
     )
     message = message.removeprefix("Error parsing ")
-    for found, said in NUMBER_MESSAGES.items():
-        message = re.sub(found, said, message)
+    for pattern, text in NUMBER_MESSAGES.items():
+        message = re.sub(pattern, text, message)
     choice = re.fullmatch(
         r"invalid choice ('.*') for argument '(.*)'\. Expected one of \((.*?),?\)\.", message
     )
@@ -118,16 +163,14 @@ def _shorten(message: str) -> str:
 
 
 def _shorten_union(message: str) -> str:
-    """Of a value that may have several types, what the last one says of it."""
+    """Return the message of the last of several accepted types."""
     name, _, rest = message.partition(": ")
     reasons = re.split(r" - <class '\w+'>: ", rest.partition("Got errors:")[2])
     return f"{name}: {reasons[-1]}"
 
 
-def _find_command(
-    arguments: Sequence[str], commands: Collection[tuple[str, ...]]
-) -> tuple[str, ...]:
-    """The words of the command, or of the group of commands, that a command line starts with."""
+def _find_command(arguments: Sequence[str], commands: Commands) -> tuple[str, ...]:
+    """Return the command, or the group of commands, that a command line starts with."""
     for count in (2, 1):
         words = tuple(arguments[:count])
         if len(words) == count and any(path[:count] == words for path in commands):
@@ -139,15 +182,24 @@ def _suggest(
     parts: Sequence[Sequence[str]],
     unknown: str,
     command: tuple[str, ...],
-    commands: Collection[tuple[str, ...]],
+    commands: Commands,
 ) -> str:
-    """The clause `; did you mean ...?` with tyro's guesses, or with the names of commands."""
-    guesses = [
-        line.split()[0].rstrip(",") for part in parts for line in part if re.match(r" {4}-", line)
+    """Return the clause `; did you mean ...?` with flags or commands that resemble `unknown`."""
+    first = unknown.replace(",", " ").split()[0].partition("=")[0] if unknown else ""
+    accepted = {*list_flags(commands[command]).values()} if command in commands else set()
+    guesses = [flag for flag in SYNONYMS.get(first, ()) if flag in accepted] or [
+        max(re.findall(r"--?\w[\w-]*", line), key=lambda flag: _similarity(flag, first))
+        for part in parts
+        for line in part
+        if re.match(r" {4}-", line)
     ]
-    first = unknown.partition(",")[0]
+    guesses = [flag for flag in guesses if flag in accepted or not accepted]
     if guesses and first.startswith("-"):
         return f"; did you mean {' or '.join(dict.fromkeys(guesses[:3]))}?"
     here = {path[len(command)] for path in commands if path[: len(command)] == command != path}
     others = f"; use one of {', '.join(sorted(here))}" if here else ""
     return suggest_names(first, sorted(here)) or others
+
+
+def _similarity(first: str, second: str) -> float:
+    return difflib.SequenceMatcher(None, first, second).ratio()

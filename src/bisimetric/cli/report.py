@@ -1,12 +1,15 @@
-"""What the commands print: a few readable lines about an MDP, a table or its classes."""
+"""What commands print: labelled facts, as text or, with `--json`, as one JSON object."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,19 +28,104 @@ TITLES = {
 }
 MAX_LISTED_CLASSES = 40
 MAX_LISTED_STATES = 12
+REPEATED = ("saved", "next", "pair")
+"""Labels that may occur several times; JSON holds a list of their values."""
+
+_results: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar(
+    "results", default=None
+)
 
 
-def print_lines(*parts: Iterable[str]) -> None:
-    """Prints lines, once all of them are known to be good."""
-    for line in [line for part in parts for line in part]:
-        print(line)
+class Fact(NamedTuple):
+    """One reported fact.
+
+    Attributes:
+        label: the first word of the line, and the key in JSON.
+        text: the rest of the line.
+        value: what JSON holds under the label; None for the text itself.
+    """
+
+    label: str
+    text: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"next: {self.text}" if self.label == "next" else f"{self.label:<10} {self.text}"
 
 
-def describe_worlds() -> Iterator[str]:
-    """The built-in worlds, and how to bring others."""
+def emit(*groups: Iterable[Fact | str]) -> None:
+    """Print facts and lines of text once all of them are computed; JSON omits plain text."""
+    results = _results.get()
+    for line in [line for group in groups for line in group]:
+        if results is None:
+            print(line)
+        elif isinstance(line, Fact):
+            value = line.text if line.value is None else line.value
+            if line.label in REPEATED:
+                results.setdefault(line.label, []).append(value)
+            else:
+                results[line.label] = value
+
+
+def emit_values(**values: Any) -> None:
+    """Add values to the JSON object; the text output has them in separate lines."""
+    results = _results.get()
+    if results is not None:
+        results.update(values)
+
+
+def emit_fields(record: Any, *names: str) -> None:
+    """Add attributes of a record to the JSON object."""
+    emit_values(**{name: getattr(record, name) for name in names})
+
+
+@contextlib.contextmanager
+def collect_json() -> Iterator[None]:
+    """Print everything emitted inside the block as one JSON object.
+
+    Of several processes only the first one emits anything, and the others print nothing.
+    """
+    results: dict[str, Any] = {}
+    token = _results.set(results)
+    try:
+        yield
+    finally:
+        _results.reset(token)
+    if results:
+        print(json.dumps(to_json(results), indent=2, allow_nan=False))
+
+
+def to_json(value: Any) -> Any:
+    """Convert arrays, paths and numbers to JSON types; NaN and infinity become null.
+
+    >>> to_json({"error": math.inf, "values": np.arange(2), "path": Path("d.npz")})
+    {'error': None, 'values': [0, 1], 'path': 'd.npz'}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_json(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return to_json(value.tolist())
+    if isinstance(value, list | tuple | set):
+        return [to_json(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def describe_worlds() -> Iterator[Fact | str]:
+    """List the built-in worlds with their options, and the formats of other models."""
     from bisimetric import worlds
 
     for world in worlds.describe():
+        emit_values(
+            **{
+                world.name: {
+                    "description": world.description,
+                    "discount": world.discount,
+                    "options": world.options,
+                }
+            }
+        )
         yield f"{world.name}: {world.description}."
         options = " ".join(f"{key}={value}" for key, value in world.options.items())
         yield f"    discount {world.discount:g}" + (f", --set {options}" if options else "")
@@ -45,19 +133,20 @@ def describe_worlds() -> Iterator[str]:
 
 
 _CUSTOM_WORLDS = """
-Or bring your own:
+Or load your own:
 
 FrozenLake-v1, CliffWalking-v1, Taxi-v4 and others: Gymnasium environments with a transition table.
     --set takes their options: FrozenLake-v1 --set map_name=8x8 is_slippery=False
-MiniGrid-Empty-5x5-v0 and others: MiniGrid rooms, walked through from a start (--set seed=3).
+MiniGrid-Empty-5x5-v0 and others: MiniGrid environments, enumerated from a start (--set seed=3).
     Both need pip install 'bisimetric[worlds]'.
-model.tra: an MDP or a DTMC that PRISM exports, with the model.sta, .lab, .srew, .trew beside it.
-    --set observe=goal,fail makes labels count, --set srew=model1.srew chooses rewards.
+model.tra: an MDP or a DTMC exported by PRISM, with model.sta, .lab, .srew and .trew beside it.
+    --set observe=goal,fail makes states with different labels distinguishable,
+    --set srew=model1.srew selects rewards.
 model.npz: arrays P (actions, states, states) or (states, actions, states), and R.
-    --set first=actions tells the order where there are as many actions as states.
-data.npz: transitions, as `bisimetric rollout FrozenLake-v1 -o data.npz` collects them or
-    Transitions.save writes them. `bisimetric sampled` draws from them; the others take the model
-    that they tell of, and with --set unseen=lacking states lack actions that were not seen.
+    --set first_axis=actions gives the order where there are as many actions as states.
+data.npz: transitions, as written by `bisimetric rollout FrozenLake-v1 -o data.npz` or by
+    Transitions.save. `bisimetric sampled` samples from them; the other commands build their
+    empirical MDP, in which --set unseen=missing leaves out actions that were never taken.
 rooms.txt: a grid, drawn as text:
 
     *******
@@ -71,111 +160,137 @@ States are cells, named row,column from 0,0; entering a goal pays 1, walking int
 next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
 
 
-def describe_header(distance: Distance) -> Iterator[str]:
-    """The MDP, the kind of distance, its largest entry, its error."""
-    made = distance.metadata
-    yield f"world      {made.get('world', 'not named')}: {format_mdp(distance.mdp)}"
-    yield f"distance   {TITLES.get(distance.kind, distance.kind)}"
-    if "policy" in made:
-        yield f"policy     {made['policy']}"
-    yield format_largest(distance)
-    yield format_error(distance)
+def describe_mdp(label: str, name: object, mdp: MDP) -> Fact:
+    """Return the name and the size of an MDP."""
+    value = {
+        "name": str(name),
+        "states": mdp.num_states,
+        "actions": mdp.num_actions,
+        "deterministic": mdp.is_deterministic,
+        "discount": mdp.discount,
+    }
+    return Fact(label, f"{name}: {format_mdp(mdp)}", value)
 
 
-def describe_distance(distance: Distance) -> Iterator[str]:
-    """The head, the coverage of data, the zero classes, and how long it took."""
-    made = distance.metadata
+def describe_kind(kind: str, note: str = "") -> Fact:
+    """Return which distance it is; `note` follows its title."""
+    return Fact("distance", f"{TITLES.get(kind, kind)}{note}", kind)
+
+
+def describe_seconds(seconds: float) -> Fact:
+    """Return the duration of the computation."""
+    return Fact("seconds", f"{seconds:.3g}", seconds)
+
+
+def describe_header(distance: Distance) -> Iterator[Fact]:
+    """Yield the MDP, the kind of distance, its largest entry and its error."""
+    metadata = distance.metadata
+    yield describe_mdp("world", metadata.get("world", "not named"), distance.mdp)
+    yield describe_kind(distance.kind)
+    if "policy" in metadata:
+        yield Fact("policy", str(metadata["policy"]))
+    yield describe_largest(distance)
+    yield describe_error(distance)
+
+
+def describe_distance(distance: Distance) -> Iterator[Fact]:
+    """Yield the header, the coverage of the data, the number of zero classes and the duration."""
     yield from describe_header(distance)
     if distance.coverage is not None and not distance.coverage.complete:
-        yield f"seen       {distance.coverage.summary}"
+        yield Fact("coverage", distance.coverage.summary)
     if distance.kind != "mico" and math.isfinite(distance.error):
-        zero = format_count(count_zero_classes(distance), "class", "classes")
+        count = count_zero_classes(distance)
+        zero = format_count(count, "class", "classes")
         to = "" if distance.coverage is None else ", up to the error"
-        yield f"classes    {zero} of states at distance 0{to}"
-    if "seconds" in made:
-        yield f"seconds    {made['seconds']:.3g}"
+        yield Fact("classes", f"{zero} of states at distance 0{to}", count)
+    if "seconds" in distance.metadata:
+        yield describe_seconds(distance.metadata["seconds"])
 
 
-def format_largest(distance: Distance) -> str:
-    """The largest distance, and between which states."""
+def describe_largest(distance: Distance) -> Fact:
+    """Return the largest distance and its pair of states."""
     mdp, (s, t) = distance.mdp, find_farthest_pair(distance)
-    between = (
-        f"between {mdp.state_name(s)} and {mdp.state_name(t)}"
-        if s != t
-        else f"of {mdp.state_name(s)} to itself"
-    )
-    return f"largest    {distance.values[s, t]:.6g}, {between}"
+    names = mdp.state_name(s), mdp.state_name(t)
+    between = f"between {names[0]} and {names[1]}" if s != t else f"of {names[0]} to itself"
+    largest = float(distance.values[s, t])
+    value = {"distance": largest, "states": names}
+    return Fact("largest", f"{largest:.6g}, {between}", value)
 
 
-def format_error(distance: Distance) -> str:
-    """What is known of the error: a proof, that of some pairs, an estimate, or nothing."""
+def describe_error(distance: Distance) -> Fact:
+    """Return what is known of the error: a bound for all or some pairs, an estimate, or nothing."""
     coverage = distance.coverage
     if coverage is not None and not coverage.complete:
         pairs = format_count(coverage.num_state_pairs, "pair")
+        value = {"proven_pairs": coverage.num_proven, "pairs": coverage.num_state_pairs}
         if not coverage.num_proven:
-            return f"error      not known: lower bounds for all of {pairs}"
-        return (
-            f"error      at most {coverage.error:.2g}, proven, for {coverage.num_proven:,} of {pairs}; "
-            "the others are lower bounds"
-        )
+            return Fact("error", f"unknown: lower bounds for all {pairs}", {**value, "bound": None})
+        text = f"at most {coverage.error:.2g}, proven, for {coverage.num_proven:,} of {pairs}"
+        return Fact("error", f"{text}; lower bounds elsewhere", {**value, "bound": coverage.error})
     if distance.estimate is not None:
-        return f"estimate   from samples, off by about {distance.estimate:.2g}; nothing is proven"
+        text = f"sampled, error about {distance.estimate:.2g}; nothing is proven"
+        return Fact("estimate", text, distance.estimate)
     if math.isinf(distance.error):
-        return "error      not known"
+        return Fact("error", "unknown", {"bound": None})
     among = ""
     if coverage is not None and not coverage.visited.all():
-        among = f", among {format_count(int(coverage.visited.sum()), 'state')} that were lived in"
-    return f"error      at most {distance.error:.2g}, proven{among}"
+        among = f", among {format_count(int(coverage.visited.sum()), 'visited state')}"
+    return Fact("error", f"at most {distance.error:.2g}, proven{among}", {"bound": distance.error})
 
 
-def describe_query(mdp: MDP, query: QueryResult, world: str, **details: str) -> Iterator[str]:
-    """The distances of some pairs of states, and how little was explored for them."""
-    yield f"world      {world}: {format_mdp(mdp)}"
-    yield f"distance   {TITLES[query.kind]}"
-    for key, value in details.items():
-        yield f"{key:<10} {value}"
+def describe_query(
+    mdp: MDP, query: QueryResult, world: str, details: Mapping[str, str]
+) -> Iterator[Fact]:
+    """Yield the distances of some pairs of states and the number of pairs explored for them."""
+    yield describe_mdp("world", world, mdp)
+    yield describe_kind(query.kind)
+    yield from (Fact(label, value) for label, value in details.items())
     names = [[mdp.state_name(mdp.state(state)) for state in pair] for pair in query.pairs]
     widths = [max(len(pair[side]) for pair in names) for side in (0, 1)]
-    for (s, t), far in zip(names, query.values, strict=True):
-        yield f"pair       {s:<{widths[0]}}  {t:<{widths[1]}}  {far:.6g}"
-    yield f"error      at most {query.error:.2g}, proven"
-    everything = mdp.num_states * (mdp.num_states - 1) // 2
-    yield f"explored   {query.num_explored:,} of {format_count(everything, 'pair')}"
+    for (s, t), value in zip(names, query.values, strict=True):
+        text = f"{s:<{widths[0]}}  {t:<{widths[1]}}  {value:.6g}"
+        yield Fact("pair", text, {"states": [s, t], "distance": float(value)})
+    yield Fact("error", f"at most {query.error:.2g}, proven", {"bound": query.error})
+    num_pairs = mdp.num_states * (mdp.num_states - 1) // 2
+    text = f"{query.num_explored:,} of {format_count(num_pairs, 'pair')}"
+    yield Fact("explored", text, {"explored": query.num_explored, "pairs": num_pairs})
     if "seconds" in query.metadata:
-        yield f"seconds    {query.metadata['seconds']:.3g}"
+        yield describe_seconds(query.metadata["seconds"])
 
 
-def describe_metadata(distance: Distance) -> Iterator[str]:
-    """What else the table knows of its making."""
+def describe_metadata(distance: Distance) -> Iterator[Fact]:
+    """Yield the metadata that the header does not show."""
     for key, value in distance.metadata.items():
         if key not in ("world", "policy", "classes", "seconds"):
-            yield f"{key:<10} {value}"
+            yield Fact(key, str(value), value)
 
 
-def suggest_commands(distance: Distance, output: Path | None, program: str) -> Iterator[str]:
-    """What to try after a table was computed."""
+def suggest_commands(distance: Distance, output: Path | None, program: str) -> Iterator[Fact]:
+    """Yield what to try after a distance matrix was computed."""
     if output is None:
-        yield "next: add -o d.npz to keep the table for `bisimetric explain` and `bisimetric show`"
+        text = "add -o d.npz to save the distances for `bisimetric explain` and `bisimetric show`"
+        yield Fact("next", text)
     else:
         s, t = map(distance.mdp.state_name, find_farthest_pair(distance))
-        yield "next: " + shlex.join([program, "explain", str(output), s, t])
+        yield Fact("next", shlex.join([program, "explain", str(output), s, t]))
 
 
-def describe_classes(mdp: MDP, labels: NDArray[Any], world: str, **details: str) -> Iterator[str]:
-    """The classes by their states where there are few, by their sizes otherwise."""
+def describe_classes(
+    mdp: MDP, labels: NDArray[Any], world: str, details: Mapping[str, str]
+) -> Iterator[Fact | str]:
+    """Yield the classes by their states where there are few, by their sizes otherwise."""
     sizes = np.bincount(labels)
-    yield f"world      {world}: {format_mdp(mdp)}"
-    for key, value in details.items():
-        yield f"{key:<10} {value}"
-    yield f"classes    {len(sizes):,}"
+    yield describe_mdp("world", world, mdp)
+    yield from (Fact(label, value) for label, value in details.items())
+    yield Fact("classes", f"{len(sizes):,}", len(sizes))
+    emit_values(labels=labels)
     if len(sizes) == mdp.num_states:
-        yield "  every state is alone in its class"
+        yield "  each state forms its own class"
         return
     if len(sizes) <= MAX_LISTED_CLASSES:
         for label, size in enumerate(sizes):
-            names = [
-                mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)[:MAX_LISTED_STATES]
-            ]
+            members = np.flatnonzero(labels == label)[:MAX_LISTED_STATES]
+            names = [mdp.state_name(int(s)) for s in members]
             more = f"  ... and {size - len(names):,} more" if size > len(names) else ""
             yield f"  {label:<3} {'  '.join(names)}{more}"
         return
@@ -189,57 +304,57 @@ def describe_classes(mdp: MDP, labels: NDArray[Any], world: str, **details: str)
 
 
 def describe_nearest(distance: Distance, origin: int, k: int) -> Iterator[str]:
-    """The states nearest to one, with their distances."""
+    """Yield the k states nearest to `origin`, with their distances."""
     mdp = distance.mdp
     yield f"nearest to {mdp.state_name(origin)}:"
     coverage = distance.coverage
     rows = []
     for t, value in distance.nearest(origin, k):
-        sure = coverage is None or coverage.determined[origin, t]
-        rows.append((mdp.state_name(t), f"{value:.6g}" if sure else f"{value:.6g} or more"))
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, far in rows:
-        yield f"  {name:<{width}}  {far}"
+        determined = coverage is None or coverage.determined[origin, t]
+        rows.append((mdp.state_name(t), value, bool(determined)))
+    fields = ("state", "distance", "determined")
+    emit_values(nearest=[dict(zip(fields, row, strict=True)) for row in rows])
+    width = max((len(name) for name, *_ in rows), default=0)
+    for name, value, determined in rows:
+        yield f"  {name:<{width}}  {value:.6g}{'' if determined else ' or more'}"
 
 
 def format_mdp(mdp: MDP) -> str:
-    """The size of an MDP in words."""
+    """Format the size of an MDP."""
     nature = "deterministic" if mdp.is_deterministic else "stochastic"
-    return (
-        f"{format_count(mdp.num_states, 'state')}, {format_count(mdp.num_actions, 'action')}, {nature}, "
-        f"discount {mdp.discount:g}"
-    )
+    states, actions = format_count(mdp.num_states, "state"), format_count(mdp.num_actions, "action")
+    return f"{states}, {actions}, {nature}, discount {mdp.discount:g}"
 
 
 def format_count(number: int, singular: str, plural: str | None = None) -> str:
-    """A count and its noun.
+    """Format a number with its noun.
 
-    >>> plural(1, "class", "classes"), plural(1200, "state")
+    >>> format_count(1, "class", "classes"), format_count(1200, "state")
     ('1 class', '1,200 states')
     """
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def find_farthest_pair(distance: Distance) -> tuple[int, int]:
-    """The pair of states with the largest distance."""
+    """Return the pair of states with the largest distance."""
     s, t = divmod(int(np.argmax(distance.values)), distance.mdp.num_states)
     return s, t
 
 
 def count_zero_classes(distance: Distance) -> int:
-    """How many classes the states at distance 0 of each other form."""
+    """Count the classes of states at distance 0 from each other."""
     values = distance.values
     if not isinstance(values, np.ndarray):
-        # A stored table has one row a class, and reading all of them may take hours.
+        # A matrix on disk has one row per class, and reading all of them may take hours.
         return int(distance.metadata["classes"])
     if distance.coverage is not None:
-        lived = distance.coverage.visited
-        values = values[np.ix_(lived, lived)]
+        visited = distance.coverage.visited
+        values = values[np.ix_(visited, visited)]
     return len({int(np.argmax(row == 0)) for row in values})
 
 
-def describe_saved(paths: Sequence[Path | None]) -> Iterator[str]:
-    """Where things were saved."""
+def describe_saved(paths: Sequence[Path | None]) -> Iterator[Fact]:
+    """Yield the files that were written."""
     for path in paths:
         if path is not None:
-            yield f"saved      {path}"
+            yield Fact("saved", str(path))

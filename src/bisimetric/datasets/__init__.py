@@ -1,8 +1,7 @@
-"""Where Transitions come from: rollouts in Gymnasium environments, Minari data sets, replay
-buffers.
+"""Record or read transitions: rollouts in Gymnasium environments, Minari, replay buffers.
 
 >>> from bisimetric import datasets
->>> datasets.rollout("CliffWalking-v1", steps=500, key=1)
+>>> datasets.rollout("CliffWalking-v1", steps=500, seed=1)
 Transitions(500 steps, ...)
 """
 

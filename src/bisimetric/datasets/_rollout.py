@@ -1,4 +1,4 @@
-"""Rollouts: a policy acts in an environment, and every step is kept."""
+"""Record a policy in an environment: all steps at once, or as a stream of chunks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bisimetric.transitions import Transitions
 
 Policy = Callable[[Any], Any] | ArrayLike | None
 PROGRESS_INTERVAL = 256
-"""Steps between two movements of the bar."""
+"""Steps between two updates of the progress bar."""
 STEP_BYTES, OBSERVATION_COPIES = 400, 3
-"""Bytes of a step in memory besides its observation, and how often that is held."""
+"""Memory per step besides its observations, and the copies of an observation in memory."""
 
 
 def rollout(
@@ -36,47 +36,57 @@ def rollout(
     max_episode_steps: int | None = None,
     **make_options: Any,
 ) -> Transitions:
-    """What happens in an environment: so many `steps`, or `episodes`, whichever are fewer.
+    """Record a policy in an environment until `steps` or `episodes` are reached.
 
-    `environment` is one of Gymnasium's, a vector environment, or an id, which `make_options` go
-    with; its limit of time stays, and truncates. The last step is truncated too, unless the
-    episode ended there. An environment whose episodes may last for ever needs `steps` or
-    `max_episode_steps`.
+    The last step is truncated unless the episode terminated with it. Rewards of MiniGrid shrink
+    with the step count, which is reset to 0 before every step: reaching the goal pays 1 at any
+    time.
 
-    | `policy` | what it does |
-    |---|---|
-    | None | any action, at random |
-    | a function | of an observation, as the environment gives it, to an action |
-    | an array (S,) or (S, A) | actions or probabilities, by id; observations must be Discrete |
+    Discrete observations are the ids of states, with the names, positions and actions of
+    `worlds.from_gymnasium`. MultiDiscrete, MultiBinary and Text observations, and Tuples and Dicts
+    of them, get ids in the order of first occurrence. MiniGrid's states and names are those of
+    `worlds.enumerate_environment` with the same seed; without `same_start` they have no ids. Other
+    observations have none, unless `state_of` identifies states. Tuple and Dict observations are
+    flattened into one vector, MiniGrid's reduced to the image; actions that are not Discrete become
+    floats. The steps of a vector environment are stored environment by environment, and limits are
+    split evenly among them.
 
-    The same `key` gives the same steps, another key others. The environment is reset with
-    `seed`, or `key` where there is none, once; then its chance goes on. `same_start` resets it
-    with that seed before every episode: all of them start alike, in one room.
+    Args:
+        environment: a Gymnasium environment, a vector environment, or an id. Its time limit
+            truncates episodes.
+        policy: None takes uniformly random actions; a function maps an observation, as the
+            environment returns it, to an action (for a vector environment a batch to a batch); an
+            array holds (S,) actions or (S, A) probabilities by state id, for Discrete
+            observations.
+        steps: the number of environment steps; None is no limit.
+        episodes: the number of episodes; None is no limit.
+        seed: of the policy's random choices, and of the environment unless it has its own. The same
+            seed gives the same steps.
+        environment_seed: seeds the first reset; None is `seed`. A vector environment seeds its
+            environments with environment_seed, environment_seed + 1, and so on.
+        same_start: whether every episode is reset with that seed, so that all start alike; None
+            is True for MiniGrid and False for others.
+        state_of: state_of(environment, observation) returns anything hashable that identifies the
+            state; strings, numbers and tuples of them also name it. Vector environments pass None
+            as the environment. None uses the observation where its space is countable.
+        max_episode_steps: truncates episodes after so many steps; None is the environment's own
+            limit.
+        make_options: arguments of `gymnasium.make` for an environment given by id.
 
-    Discrete observations are the ids of states, as in `worlds.from_gymnasium`, with its names,
-    positions and actions; so are the ids of actions. MultiDiscrete, MultiBinary and Text ones,
-    and Tuples and Dicts of them, get ids in the order of first appearance. Others have none,
-    unless `state_of(environment, observation)` tells states apart: by anything hashable; texts,
-    numbers and tuples of them are also the names. Observations that are Tuples or Dicts are kept
-    as one vector, actions that are not Discrete as floats, without ids.
+    Returns:
+        The recorded transitions.
 
-    For MiniGrid, states and names are those of `worlds.enumerate_environment` with the same
-    seed, and `same_start` is the default; without it, rooms differ from episode to episode and
-    there are no ids. Its rewards shrink with the clock, which is held at 0 here: reaching the goal
-    pays 1 at any time. Episodes are cut after `max_episode_steps`, by default as many as the
-    environment allows. The image of an observation is kept.
-
-    Vector environments may reset in the same step, in the next one, or when told to. The limits
-    are shared among their environments, which are reset with seed, seed + 1, and so on; a
-    function gets a batch of observations and returns a batch of actions. Steps are
-    stored environment by environment. `state_of` gets None as its environment.
+    Raises:
+        InputError: neither `steps` nor `episodes` is given, the environment is unknown, or the
+            policy returns something that is no action.
+        InsufficientMemory: the steps would not fit into memory.
 
     >>> rollout("FrozenLake-v1", steps=1000, is_slippery=False)
     Transitions(1,000 steps, ... episodes, 16 states, 4 actions)
-    >>> rollout("CartPole-v1", lambda observed: int(observed[2] > 0), episodes=10)
+    >>> rollout("CartPole-v1", lambda observation: int(observation[2] > 0), episodes=10)
     Transitions(... steps, 10 episodes, observations (4,) float32, 2 actions)
     """
-    recording = build_recorder(
+    recorder = build_recorder(
         environment,
         policy,
         RolloutLimits(steps, episodes),
@@ -89,32 +99,32 @@ def rollout(
     )
     if steps is None and episodes is None:
         raise InputError(
-            f"{recording.environment_name}: give steps or episodes, so that the rollout ends."
+            f"{recorder.environment_name}: give steps or episodes, so that the rollout ends."
         )
-    kept: list[EnvironmentStep] = []
-    with show_progress(1.0, f"steps in {recording.environment_name}") as progress:
-        ended = 0
-        for step in recording.steps:
-            if not kept:
-                _require_rollout_memory(recording.environment_name, step, steps, episodes)
-            kept.append(step)
-            ended += step.terminated or step.truncated
-            if len(kept) % PROGRESS_INTERVAL == 0:
-                done = max(len(kept) / (steps or np.inf), ended / (episodes or np.inf))
-                progress.set_position(done, f"{len(kept):,} taken")
-    return recording.build_transitions(kept)
+    recorded: list[EnvironmentStep] = []
+    with show_progress(1.0, f"steps in {recorder.environment_name}") as progress:
+        finished = 0
+        for step in recorder.steps:
+            if not recorded:
+                _require_rollout_memory(recorder.environment_name, step, steps, episodes)
+            recorded.append(step)
+            finished += step.terminated or step.truncated
+            if len(recorded) % PROGRESS_INTERVAL == 0:
+                fraction = max(len(recorded) / (steps or np.inf), finished / (episodes or np.inf))
+                progress.set_position(fraction, f"{len(recorded):,} steps")
+    return recorder.build_transitions(recorded)
 
 
 def _require_rollout_memory(
     environment_name: str, first_step: EnvironmentStep, steps: int | None, episodes: int | None
 ) -> None:
-    """Refuses more steps than the memory holds; an episode has at least one."""
-    fewest = min(each for each in (steps, episodes) if each is not None)
+    """Raise InsufficientMemory if the steps cannot fit; an episode has at least one."""
+    min_steps = min(each for each in (steps, episodes) if each is not None)
     observed = np.asarray(first_step.observation.array).nbytes
     require_memory(
-        f"{environment_name}: {fewest:,} steps need",
-        fewest * (STEP_BYTES + OBSERVATION_COPIES * observed),
-        "take fewer, or use datasets.stream",
+        f"{environment_name}: {min_steps:,} steps need",
+        min_steps * (STEP_BYTES + OBSERVATION_COPIES * observed),
+        "record fewer, or use datasets.stream",
     )
 
 
@@ -132,19 +142,49 @@ def stream(
     max_episode_steps: int | None = None,
     **make_options: Any,
 ) -> Iterator[Transitions]:
-    """The steps of `rollout` with the same arguments as they are taken, `chunk` by `chunk`.
+    """Yield the steps of a policy in an environment in chunks, while they are taken.
 
-    Endless without `steps` and `episodes`. Where states are numbered as they appear,
-    `num_states` grows from chunk to chunk. An episode may go on in the next chunk; but chunks of
-    a vector environment are stored environment by environment, and cut episodes at their ends.
+    Ids, names and stored arrays are those of `rollout`. Where states are numbered in the order of
+    first occurrence, `num_states` grows from chunk to chunk. An episode may continue in the next
+    chunk, except for vector environments, whose chunks are stored environment by environment and
+    truncated at their ends.
 
-    >>> for part in stream("FrozenLake-v1", chunk=400, steps=1000):
+    Args:
+        environment: a Gymnasium environment, a vector environment, or an id. Its time limit
+            truncates episodes.
+        policy: None takes uniformly random actions; a function maps an observation, as the
+            environment returns it, to an action (for a vector environment a batch to a batch); an
+            array holds (S,) actions or (S, A) probabilities by state id, for Discrete
+            observations.
+        chunk_size: steps per chunk.
+        steps: the number of environment steps; None is no limit.
+        episodes: the number of episodes; None is no limit.
+        seed: of the policy's random choices, and of the environment unless it has its own. The same
+            seed gives the same steps.
+        environment_seed: seeds the first reset; None is `seed`. A vector environment seeds its
+            environments with environment_seed, environment_seed + 1, and so on.
+        same_start: whether every episode is reset with that seed, so that all start alike; None
+            is True for MiniGrid and False for others.
+        state_of: state_of(environment, observation) returns anything hashable that identifies the
+            state; strings, numbers and tuples of them also name it. Vector environments pass None
+            as the environment. None uses the observation where its space is countable.
+        max_episode_steps: truncates episodes after so many steps; None is the environment's own
+            limit.
+        make_options: arguments of `gymnasium.make` for an environment given by id.
+
+    Returns:
+        An iterator over chunks; infinite without `steps` and `episodes`.
+
+    Raises:
+        InputError: the environment is unknown, or the policy returns something that is no action.
+
+    >>> for part in stream("FrozenLake-v1", chunk_size=400, steps=1000):
     ...     print(len(part))
     400
     400
     200
     """
-    recording = build_recorder(
+    recorder = build_recorder(
         environment,
         policy,
         RolloutLimits(steps, episodes),
@@ -156,10 +196,11 @@ def stream(
         make_options=make_options,
     )
     return _iterate_chunks(
-        recording, require_integer(recording.environment_name, "chunk", chunk_size, 1)
+        recorder, require_integer(recorder.environment_name, "chunk_size", chunk_size, 1)
     )
 
 
 def _iterate_chunks(recorder: Recorder, chunk_size: int) -> Iterator[Transitions]:
+    """Yield the remaining steps in chunks."""
     while part := list(itertools.islice(recorder.steps, chunk_size)):
         yield recorder.build_transitions(part)

@@ -1,4 +1,4 @@
-"""What is done: actions at random, by a table or by a policy, checked before they are taken."""
+"""Encode actions as numbers, and select them: at rng, from a table, or by a policy."""
 
 from __future__ import annotations
 
@@ -21,49 +21,46 @@ PolicyCaller = Callable[[Callable[[Any], Any]], Sequence[Any]]
 
 
 class ActionEncoder:
-    """The actions of a space: as an environment takes them, and as they are kept."""
+    """Converts the actions of a space between the environment's form and numbers."""
 
     def __init__(self, space: Any, environment_name: str) -> None:
-        self.space, self.num_actions, self.environment_name = (
-            space,
-            num_discrete_values(space),
-            environment_name,
-        )
+        self.space, self.environment_name = space, environment_name
+        self.num_actions = num_discrete_values(space)
         self._start = int(space.start) if self.num_actions is not None else 0
         read = build_array_reader(space, environment_name)
         if read is None:
             raise InputError(
-                f"{environment_name}: its actions are {space} and cannot be made arrays."
+                f"{environment_name}: its actions are {space} and cannot become arrays."
             )
         self._read = read
 
     def decode(self, index: int) -> int:
-        """A discrete action by its number from 0 on, as the environment takes it."""
+        """Return a discrete action, given by its number from 0, as the environment takes it."""
         return self._start + index
 
     def encode(self, action: Any) -> Any:
-        """A discrete action by its number from 0 on, any other as a vector of floats."""
+        """Return a discrete action as its number from 0, any other as a vector of floats."""
         array = self._read(action)
         if self.num_actions is not None:
             return int(array)
         return array.ravel() if array.dtype.kind == "f" else array.ravel().astype(np.float64)
 
     def encode_batch(self, actions: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
-        """Many actions as they are kept: (n,) numbers, or (n, k) floats."""
+        """Encode several actions: (n,) numbers, or (n, k) floats."""
         return np.stack([self.encode(action) for action in actions])
 
     def validate(self, action: Any, step_label: str) -> Any:
-        """What a policy returned, as the environment takes it; `when` is for the message."""
-        found = self._convert(action)
-        if found is None or not self.space.contains(found):
+        """Return the action of a policy as the environment takes it; it must be in the space."""
+        converted = self._convert(action)
+        if converted is None or not self.space.contains(converted):
             raise InputError(
-                f"{self.environment_name}: the policy returned {action!r} {step_label}, which is not in "
-                f"{self.space}."
+                f"{self.environment_name}: the policy returned {action!r} {step_label}, which is "
+                f"not in {self.space}."
             )
-        return found
+        return converted
 
     def _convert(self, action: Any) -> Any:
-        """Numbers of any library as NumPy's, of the type that the space has."""
+        """Return numbers of any library as NumPy numbers of the type of the space."""
         if self.num_actions is None and type(self.space).__name__ != "Box":
             return action
         try:
@@ -76,11 +73,10 @@ class ActionEncoder:
 
 
 class ActionSelector:
-    """Chooses the actions in one or more environments, each with random numbers of its own.
+    """Selects the actions of one or more environments, each with its own rng generator.
 
-    A policy is None (any action, at random), a table (S,) of actions or (S, A) of
-    probabilities, numbered from 0 on, or a function of what the environment observes.
-    `states` says how many ids of its own the environment has, or None.
+    A policy is None (uniformly rng), a table of actions (S,) or probabilities (S, A), or a
+    function of the observation. `num_states` is the size of a Discrete observation space, or None.
     """
 
     def __init__(
@@ -88,14 +84,14 @@ class ActionSelector:
     ) -> None:
         self._policy, self._actions = policy, actions
         self._is_vector = num_envs > 1
-        # Not default_rng(key): the environment draws its own numbers from that.
+        # Not default_rng(seed), from which the environment draws its own numbers.
         self._generators = [
-            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place,)))
-            for place in range(num_envs)
+            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
+            for index in range(num_envs)
         ]
         self._spaces = [copy.deepcopy(actions.space) for _ in range(num_envs)]
-        for space, random in zip(self._spaces, self._generators, strict=True):
-            space.seed(int(random.integers(2**31)))
+        for space, rng in zip(self._spaces, self._generators, strict=True):
+            space.seed(int(rng.integers(2**31)))
         self._last_actions = [space.sample() for space in self._spaces]
         self._steps_taken = [0] * num_envs
         self._table: Any = None
@@ -104,7 +100,7 @@ class ActionSelector:
 
     @property
     def name(self) -> str:
-        """What to call the policy."""
+        """The name of the policy, for metadata."""
         if self._policy is None:
             return "random"
         kind = type(self._policy).__name__
@@ -116,49 +112,54 @@ class ActionSelector:
         acting: Sequence[bool],
         call_policy: PolicyCaller,
     ) -> list[Any]:
-        """An action for each environment; those that do not act are given their last again.
+        """Return one action per environment; those that do not act repeat their last one.
 
-        `ask` puts what is observed to a policy and returns its actions, one an environment.
+        Args:
+            observations: of all environments.
+            acting: whether each environment acts.
+            call_policy: passes the observations to a policy and returns one action per environment.
         """
-        given = call_policy(self._policy) if callable(self._policy) else None
-        for place, acts in enumerate(acting):
+        actions = call_policy(self._policy) if callable(self._policy) else None
+        for index, acts in enumerate(acting):
             if acts:
-                self._last_actions[place] = (
-                    self._sample_action(place, observations[place])
-                    if given is None
-                    else self._actions.validate(given[place], self._format_step(place))
+                self._last_actions[index] = (
+                    self._sample_action(index, observations[index])
+                    if actions is None
+                    else self._actions.validate(actions[index], self._format_step(index))
                 )
-                self._steps_taken[place] += 1
+                self._steps_taken[index] += 1
         return list(self._last_actions)
 
     def _sample_action(self, env_index: int, observation: EncodedObservation) -> Any:
-        random = self._generators[env_index]
+        """Draw an action of the table, or any at rng."""
+        rng = self._generators[env_index]
         if self._table is None:
             if self._actions.num_actions is None:
                 return self._spaces[env_index].sample()
-            return self._actions.decode(int(random.integers(self._actions.num_actions)))
+            return self._actions.decode(int(rng.integers(self._actions.num_actions)))
         choice = self._table[observation.state]
         if choice.ndim:
-            choice = np.searchsorted(choice, random.random(), side="right")
+            choice = np.searchsorted(choice, rng.random(), side="right")
         return self._actions.decode(int(choice))
 
     def _format_step(self, env_index: int) -> str:
-        of = f" of environment {env_index}" if self._is_vector else ""
-        return f"at step {self._steps_taken[env_index]}{of}"
+        """Return the step and environment for a message."""
+        suffix = f" of environment {env_index}" if self._is_vector else ""
+        return f"at step {self._steps_taken[env_index]}{suffix}"
 
 
 def _build_policy_table(
     policy: Any, actions: ActionEncoder, num_states: int | None
 ) -> NDArray[Any]:
-    """Actions (S,), or probabilities (S, A) summed up from the left."""
+    """Return actions (S,), or cumulative probabilities (S, A)."""
     if num_states is None or actions.num_actions is None:
-        lacks = "actions" if actions.num_actions is None else "observations"
+        kind = "actions" if actions.num_actions is None else "observations"
         raise InputError(
-            f"{actions.environment_name}: a policy given as a table needs {lacks} that are Discrete; give a "
-            "function of the observation."
+            f"{actions.environment_name}: a policy given as a table needs {kind} that are "
+            "Discrete; give a function of the observation."
         )
-    nowhere = np.zeros((num_states, actions.num_actions), dtype=np.int64)
-    table = validate_policy(MDP.deterministic(nowhere, nowhere, discount=0.0), policy)
+    zeros = np.zeros((num_states, actions.num_actions), dtype=np.int64)
+    table = validate_policy(MDP.deterministic(zeros, zeros, discount=0.0), policy)
     if table.ndim == 1:
         return table
     sums = table.cumsum(axis=1)

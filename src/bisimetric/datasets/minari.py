@@ -1,4 +1,4 @@
-"""Minari's data sets: every transition of every episode, from this machine's own store."""
+"""Read Minari datasets from the local store."""
 
 from __future__ import annotations
 
@@ -30,49 +30,59 @@ from bisimetric.worlds import gymnasium_envs
 from bisimetric.worlds.gymnasium_envs import make_environment
 
 TOY_TEXT = "gymnasium.envs.toy_text"
-"""Where the environments are that `worlds.toy_text` knows the states of."""
+"""The package of the environments whose states have names and positions."""
 MAX_COMPRESSION = 1032
-"""The most by which DEFLATE, HDF5's usual filter, shrinks anything."""
+"""Upper bound on the compression ratio of DEFLATE, HDF5's usual filter."""
 
 
 def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions:
-    """The transitions of a Minari data set: one that is given, or the id of a local one.
+    """Read the transitions of a Minari dataset.
 
-    Local ones lie in the folder MINARI_DATASETS_PATH, by default ~/.minari/datasets. Nothing is
-    downloaded: `minari download ID` does that.
+    Local datasets are in the folder MINARI_DATASETS_PATH, by default ~/.minari/datasets. Nothing is
+    downloaded: use `minari download ID`. The last step of an episode that did not terminate is
+    truncated. Observations, actions and ids are encoded as in `rollout`. Minari stores images as
+    JPEG by default, which is lossy.
 
-    A step that terminated is an end; a truncated one, and the last of every episode that did
-    not end, is a cut. Observations, actions and ids of states are kept as `rollout` keeps them;
-    `state_of(None, observation)` may tell states apart. Minari's recorder stores images as JPEG,
-    unless told otherwise: they come back a little changed.
+    Args:
+        dataset: a `minari.MinariDataset`, or the id of a local one.
+        state_of: state_of(None, observation) returns anything hashable that identifies the state,
+            or None.
 
-        from_minari("D4RL/pointmaze/umaze-v2")
+    Returns:
+        The transitions of all episodes.
+
+    Raises:
+        InputError: there is no such dataset, or it is damaged or empty.
+        InsufficientMemory: its arrays would not fit into memory.
+
+    >>> from_minari("D4RL/pointmaze/umaze-v2")  # doctest: +SKIP
+    Transitions(1,000,000 steps, ...)
     """
     if isinstance(dataset, str | os.PathLike):
         dataset = _load_dataset(os.fspath(dataset))
     if not (hasattr(dataset, "iterate_episodes") and hasattr(dataset, "observation_space")):
         raise InputError(
-            f"datasets: {type(dataset).__name__} is no Minari data set; give one, or the id of a "
+            f"datasets: {type(dataset).__name__} is no Minari dataset; give one, or the id of a "
             "local one."
         )
-    where = f"Minari's {dataset.id}"
+    name = f"Minari's {dataset.id}"
     space, spec = dataset.observation_space, dataset.env_spec
     known = _describe_toy_text(spec, num_discrete_values(space))
-    observer = ObservationEncoder(space, where, state_of, known_states=known)
-    actions = ActionEncoder(dataset.action_space, where)
+    observer = ObservationEncoder(space, name, state_of, known_states=known)
+    actions = ActionEncoder(dataset.action_space, name)
     parts: list[dict[str, Any]] = []
-    with show_progress(1.0, where) as progress:
-        for number, episode in enumerate(_iterate_episodes(where, dataset)):
+    with show_progress(1.0, name) as progress:
+        for number, episode in enumerate(_iterate_episodes(name, dataset)):
             if len(episode.rewards):
-                with name_input_errors(where):
+                with name_input_errors(name):
                     parts.append(_read_episode(episode, observer, actions))
             progress.set_position((number + 1) / max(1, dataset.total_episodes))
     if not parts:
-        raise InputError(f"{where}: has no steps.")
+        raise InputError(f"{name}: has no steps.")
     columns: dict[str, Any] = {
-        name: freeze(np.concatenate([part[name] for part in parts])) for name in parts[0]
+        field: freeze(np.concatenate([part[field] for part in parts])) for field in parts[0]
     }
-    with name_input_errors(where):
+    with name_input_errors(name):
         return Transitions(
             **columns,
             num_actions=actions.num_actions,
@@ -89,7 +99,7 @@ def from_minari(dataset: Any, *, state_of: StateOf | None = None) -> Transitions
 
 
 def _iterate_episodes(dataset_name: str, dataset: Any) -> Iterator[Any]:
-    """The episodes of a data set, one by one, as its storage gives them."""
+    """Yield the episodes of a dataset; errors of its storage become InputError."""
     episodes = iter(dataset.iterate_episodes())
     while True:
         try:
@@ -97,39 +107,40 @@ def _iterate_episodes(dataset_name: str, dataset: Any) -> Iterator[Any]:
         except StopIteration:
             return
         except Exception as error:
-            # Minari raises what its storage raises, of which there are several.
-            why = " ".join(str(error).split())
-            raise InputError(f"{dataset_name}: its episodes cannot be read ({why}).") from None
+            # Minari raises the errors of its storage, of many types.
+            reason = " ".join(str(error).split())
+            raise InputError(f"{dataset_name}: its episodes cannot be read ({reason}).") from None
         yield episode
 
 
 def _load_dataset(name: str) -> Any:
+    """Load a local dataset, whose declared sizes are checked first."""
     minari = import_optional("minari", name, "worlds")
     try:
         dataset = minari.load_dataset(name, download=False)
-        _check_declared_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")
+        _require_plausible_sizes(name, Path(dataset.storage.data_path) / "main_data.hdf5")
         return dataset
     except InsufficientMemory:
         raise
     except Exception as error:
-        # Minari raises what its storage raises, of which there are several.
+        # Minari raises the errors of its storage, of many types.
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             local = list(minari.list_local_datasets())
-        # Of a data set that is there and damaged, Minari's list only warns.
+        # For a damaged dataset, Minari's list only warns.
         if name in local or any(f" {name}:" in str(each.message) for each in caught):
-            why = " ".join(str(error).split())
-            raise InputError(f"Minari's {name}: cannot be read ({why}).") from None
+            reason = " ".join(str(error).split())
+            raise InputError(f"Minari's {name}: cannot be read ({reason}).") from None
         near = suggest_names(name, local)
         there = f"there are {', '.join(local)}" if local else "there are none"
         raise InputError(
-            f"datasets: Minari has no local data set {name!r}{near.rstrip('?')}; {there}, and "
+            f"datasets: Minari has no local dataset {name!r}{near.rstrip('?')}; {there}, and "
             "`minari download` fetches others."
         ) from None
 
 
-def _check_declared_sizes(name: str, path: Path) -> None:
-    """Raises where an HDF5 file declares arrays that it cannot hold, or that memory cannot.
+def _require_plausible_sizes(name: str, path: Path) -> None:
+    """Raise if an HDF5 file declares arrays larger than itself or than the memory.
 
     HDF5 allocates what a damaged header declares.
     """
@@ -149,11 +160,11 @@ def _check_declared_sizes(name: str, path: Path) -> None:
 
     with h5py.File(path) as file:
         file.visititems(add)
-    require_memory(f"Minari's {name} needs", total, "read fewer episodes of it")
+    require_memory(f"Minari's {name} needs", total, "read fewer episodes")
 
 
 def _describe_toy_text(spec: Any, num_states: int | None) -> dict[str, Any]:
-    """Names, positions and actions, where the data are of a toy-text environment."""
+    """Return names, positions and actions of the states of a toy-text environment."""
     if num_states is None or not str(getattr(spec, "entry_point", None)).startswith(TOY_TEXT):
         return {}
     try:
@@ -161,31 +172,31 @@ def _describe_toy_text(spec: Any, num_states: int | None) -> dict[str, Any]:
             make_environment(spec.id, dict(spec.kwargs))[0], num_states
         )
     except InputError:
-        # Of another version than the one that was recorded: its names are not needed.
+        # Recorded in another version; names are optional.
         return {}
 
 
 def _read_episode(
     episode: Any, observer: ObservationEncoder, actions: ActionEncoder
 ) -> dict[str, NDArray[Any]]:
-    """The columns of an episode, by the fields of Transitions."""
+    """Return the columns of an episode as fields of Transitions."""
     steps = len(episode.rewards)
     for name in ("rewards", "terminations", "truncations"):
-        found = np.asarray(getattr(episode, name))
-        if found.shape != (steps,) or found.dtype.kind not in "biuf":
+        column = np.asarray(getattr(episode, name))
+        if column.shape != (steps,) or column.dtype.kind not in "biuf":
             raise InputError(
-                f"its {name} are {found.dtype} of shape {found.shape} and must be numbers, "
+                f"its {name} are {column.dtype} of shape {column.shape} and must be numbers, "
                 f"({steps},)."
             )
-    observed, states = observer.encode_batch(unstack_values(episode.observations, steps + 1))
+    observations, states = observer.encode_batch(unstack_values(episode.observations, steps + 1))
     terminated = np.asarray(episode.terminations, dtype=np.bool_)
     truncated = np.asarray(episode.truncations, dtype=np.bool_) & ~terminated
     truncated[-1] = not terminated[-1]
     columns = {
-        "observations": observed[:-1],
+        "observations": observations[:-1],
         "actions": actions.encode_batch(unstack_values(episode.actions, steps)),
         "rewards": np.asarray(episode.rewards, dtype=np.float64),
-        "next_observations": observed[1:],
+        "next_observations": observations[1:],
         "terminated": terminated,
         "truncated": truncated,
     }

@@ -1,4 +1,4 @@
-"""What is kept of an observation: an array, and the id of a state where there is one."""
+"""Encode observations as arrays, and number the states where a space has them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,32 @@ ArrayReader = Callable[[Any], NDArray[Any]]
 
 
 class EncodedObservation(NamedTuple):
-    """An observation as it is kept: its array, and the id of its state or None."""
+    """The array of an observation, and the id of its state or None."""
 
     array: Any
     state: int | None
 
 
 class ObservationEncoder:
-    """Reads the observations of a space one by one, and numbers the states that it meets.
+    """Encodes the observations of a space, and numbers the states that occur.
 
-    States of a Discrete space are numbered as the space says, from its start. Others get their
-    ids in the order of first appearance: what `state_of(environment, observation)` tells apart
-    or, for MultiDiscrete, MultiBinary and Text spaces and for Tuples and Dicts of them, the
-    values themselves. All others have no ids. `about(states)` are the names and positions of
-    the states met so far; `known` are those of a Discrete space.
+    States of a Discrete space keep the numbers of the space, from its start. Others get ids in the
+    order of first occurrence: the values of `state_of(environment, observation)` or, for
+    MultiDiscrete, MultiBinary and Text spaces and for Tuples and Dicts of them, the observations
+    themselves. All others have no ids.
+
+    Args:
+        space: a Gymnasium space.
+        environment_name: for messages.
+        state_of: identifies the state, or None.
+        describe_states: returns names and positions of the states so far, or None.
+        known_states: names and positions of the states of a Discrete space, or None.
 
     >>> from gymnasium import spaces
-    >>> observer = Observer(spaces.MultiDiscrete([3, 3]), "example")
-    >>> [observer.see(None, np.array(each)).state for each in ([2, 0], [1, 1], [2, 0])]
+    >>> encoder = ObservationEncoder(spaces.MultiDiscrete([3, 3]), "example")
+    >>> [encoder.encode(None, np.array(each)).state for each in ([2, 0], [1, 1], [2, 0])]
     [0, 1, 0]
-    >>> observer.about()
+    >>> encoder.describe_states()
     {'num_states': 2, 'names': ['2,0', '1,1']}
     """
 
@@ -60,8 +66,8 @@ class ObservationEncoder:
             self._state_of = lambda _, observation: _to_hashable(observation)
         if self._read is None and self._state_of is None:
             raise InputError(
-                f"{environment_name}: its observations are {space} and cannot be made arrays; give a state_of "
-                "that tells states apart."
+                f"{environment_name}: its observations are {space} and cannot become arrays; "
+                "give a state_of that identifies states."
             )
         self._describe_states = describe_states or name_states
         self._known_states = {
@@ -73,7 +79,7 @@ class ObservationEncoder:
         self._shape: tuple[int, ...] | None = None
 
     def encode(self, environment: Any, observation: Any) -> EncodedObservation:
-        """An observation as it is kept; `environment` is what `state_of` may look at."""
+        """Encode one observation; `environment` is the argument of `state_of`."""
         array = None if self._read is None else self._read_array(self._read, observation)
         if self.num_discrete is not None:
             state = self._discrete_id(array)
@@ -84,7 +90,7 @@ class ObservationEncoder:
         return EncodedObservation(state if array is None else array, state)
 
     def encode_batch(self, observations: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Many observations without their environment: arrays (n, ...) and ids (n,) or None."""
+        """Encode observations without their environment: arrays (n, ...) and ids (n,) or None."""
         if (
             isinstance(observations, np.ndarray)
             and self._state_of is None
@@ -94,7 +100,7 @@ class ObservationEncoder:
         return stack_observations(self.encode(None, observation) for observation in observations)
 
     def describe_states(self) -> dict[str, Any]:
-        """How many states there are, so far, with names and positions: fields of Transitions."""
+        """Return the number, names and positions of the states so far, as fields of Transitions."""
         if self.num_discrete is not None:
             return {"num_states": self.num_discrete, **self._known_states}
         if self._state_of is None:
@@ -102,36 +108,40 @@ class ObservationEncoder:
         return {"num_states": len(self._ids), **self._describe_states(list(self._ids))}
 
     def _assign_id(self, state: Hashable) -> int:
+        """Return the id of a state, a new one on first occurrence."""
         try:
             return self._ids.setdefault(state, len(self._ids))
         except TypeError:
             raise InputError(
-                f"{self._environment_name}: state_of returned {type(state).__name__}, which cannot be hashed; "
-                "return a text, a number, or a tuple of them."
+                f"{self._environment_name}: state_of returned {type(state).__name__}, which "
+                "cannot be hashed; return a string, a number, or a tuple of them."
             ) from None
 
     def _discrete_id(self, array: Any) -> int:
+        """Return the number of a Discrete observation, which must be in its space."""
         state = int(array)
         if not 0 <= state < (self.num_discrete or 0):
             raise InputError(
-                f"{self._environment_name}: an observation is {state + int(self._space.start)}, outside of "
-                f"its space {self._space}."
+                f"{self._environment_name}: an observation is {state + int(self._space.start)}, "
+                f"outside of its space {self._space}."
             )
         return state
 
     def _read_array(self, read: ArrayReader, observation: Any) -> NDArray[Any]:
+        """Convert an observation; all must have one shape."""
         try:
             array = read(observation)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise InputError(
-                f"{self._environment_name}: an observation does not fit its space {self._space} ({error})."
+                f"{self._environment_name}: an observation does not fit its space {self._space} "
+                f"({error})."
             ) from None
         if self._shape is None:
             self._shape = array.shape
         if array.shape != self._shape:
             raise InputError(
-                f"{self._environment_name}: an observation has shape {array.shape} and the first one "
-                f"{self._shape}; observations must keep their shape."
+                f"{self._environment_name}: an observation has shape {array.shape} and the first "
+                f"one {self._shape}; all must have one shape."
             )
         return array
 
@@ -139,15 +149,15 @@ class ObservationEncoder:
 def stack_observations(
     observations: Iterable[EncodedObservation],
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Observations as one array (n, ...), and the ids of their states (n,), or None."""
+    """Stack observations into one array (n, ...), and the ids of their states (n,) or None."""
     arrays, states = zip(*observations, strict=True)
     return np.stack(arrays), None if states[0] is None else np.array(states, dtype=np.int64)
 
 
 def unstack_values(values: Any, num_rows: int) -> Any:
-    """Values of a space that are stored part by part, one for each step; arrays as they are.
+    """Turn a dict or tuple of columns into a list of values per step; arrays stay as they are.
 
-    >>> rows({"place": np.array([4, 5]), "wind": (np.array([0.1, 0.2]),)}, 2)[1]
+    >>> unstack_values({"place": np.array([4, 5]), "wind": (np.array([0.1, 0.2]),)}, 2)[1]
     {'place': np.int64(5), 'wind': (np.float64(0.2),)}
     """
     if isinstance(values, dict):
@@ -159,14 +169,14 @@ def unstack_values(values: Any, num_rows: int) -> Any:
 
 
 def build_array_reader(space: Any, environment_name: str) -> ArrayReader | None:
-    """What makes arrays of the values of a space, or None where nothing can.
+    """Return a function that converts values of a space into arrays, or None if there is none.
 
-    Arrays are copied as they are, Discrete values counted from 0. Of MiniGrid's observations it
-    is the image. Tuples and Dicts are flattened into one vector, in which a Discrete part is
-    a 1 among 0s.
+    Arrays are copied, Discrete values counted from 0, and MiniGrid's observations reduced to the
+    image. Tuples and Dicts are flattened into one vector, with Discrete parts one-hot encoded.
 
     >>> from gymnasium import spaces
-    >>> reader(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))), "example")((1, 0)).tolist()
+    >>> read = build_array_reader(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))), "example")
+    >>> read((1, 0)).tolist()
     [0, 1, 0, 1, 0]
     """
     spaces = import_optional("gymnasium", environment_name, "worlds").spaces
@@ -189,14 +199,14 @@ def build_array_reader(space: Any, environment_name: str) -> ArrayReader | None:
 
 
 def num_discrete_values(space: Any) -> int | None:
-    """How many values a Discrete space has, or None for others."""
+    """Return the number of values of a Discrete space, or None for others."""
     return int(space.n) if _has_type_name(space, "Discrete") else None
 
 
 def name_states(states: list[Any]) -> dict[str, Any]:
-    """The names of states that are texts, numbers, or tuples of them; else nothing.
+    """Name states that are strings, numbers, or tuples of them; return {} for others.
 
-    >>> spelled(["door", (14, 10, 0)])
+    >>> name_states(["door", (14, 10, 0)])
     {'names': ['door', '14,10,0']}
     """
     names = [_format_state(state) for state in states]
@@ -204,6 +214,7 @@ def name_states(states: list[Any]) -> dict[str, Any]:
 
 
 def _format_state(state: Any) -> str | None:
+    """Return the name of a state, or None."""
     if isinstance(state, str | int | float | np.number | np.bool_):
         return str(state)
     if type(state) is tuple and state:
@@ -213,11 +224,12 @@ def _format_state(state: Any) -> str | None:
 
 
 def _has_type_name(space: Any, *type_names: str) -> bool:
+    """Whether a class of that name is among the bases of the space; Gymnasium is not imported."""
     return any(each.__name__ in type_names for each in type(space).__mro__)
 
 
 def _is_countable(space: Any) -> bool:
-    """Whether a space has finitely many values, or texts."""
+    """Whether the values of a space are countable."""
     if _has_type_name(space, "Tuple", "Dict"):
         parts = getattr(space.spaces, "values", lambda: space.spaces)()
         return all(map(_is_countable, parts))
@@ -225,7 +237,7 @@ def _is_countable(space: Any) -> bool:
 
 
 def _to_hashable(observation: Any) -> Hashable:
-    """A value of a countable space as numbers, texts and tuples."""
+    """Convert a value of a countable space to numbers, strings and tuples."""
     if isinstance(observation, dict):
         return tuple(_to_hashable(observation[name]) for name in sorted(observation))
     if isinstance(observation, tuple | list):

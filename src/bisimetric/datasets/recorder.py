@@ -1,7 +1,4 @@
-"""Steps of one environment or several, one by one, until enough were taken.
-
-A recording: an environment, a policy and the limits, ready to walk; and what becomes of it.
-"""
+"""Step environments under a policy and turn the steps into `Transitions`."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from bisimetric.worlds.gymnasium_envs import is_minigrid, make_environment
 
 
 class EnvironmentStep(NamedTuple):
-    """One step of the environment at one place."""
+    """One step of one of the environments."""
 
     env_index: int
     observation: EncodedObservation
@@ -50,15 +47,15 @@ class EnvironmentStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RolloutLimits:
-    """How many steps, and how many episodes, are enough; None means any number."""
+    """The number of steps and of episodes to record; None is no limit."""
 
     steps: int | None
     episodes: int | None
 
     def split(self, env_index: int, num_envs: int) -> RolloutLimits:
-        """What falls to one of several places.
+        """Return the share of one of several environments.
 
-        >>> [Limits(10, None).share(place, 4).steps for place in range(4)]
+        >>> [RolloutLimits(10, None).split(index, 4).steps for index in range(4)]
         [3, 3, 2, 2]
         """
 
@@ -67,26 +64,27 @@ class RolloutLimits:
 
         return RolloutLimits(part(self.steps), part(self.episodes))
 
-    def is_reached(self, steps: int, episodes: int) -> bool:
+    def should_stop(self, steps: int, episodes: int) -> bool:
+        """Whether a limit is reached."""
         return steps == self.steps or episodes == self.episodes
 
 
 class EnvironmentProgress:
-    """Where one environment stands in its share of the walk."""
+    """Counts the steps and episodes of one environment."""
 
     def __init__(self, limits: RolloutLimits) -> None:
         self._limits = limits
         self._num_steps = self._num_episodes = self._episode_length = 0
-        self.active = not limits.is_reached(0, 0)
+        self.active = not limits.should_stop(0, 0)
 
     def record_step(self, result: StepResult, max_episode_steps: int | None) -> bool:
-        """Counts a step; whether its episode is over."""
+        """Count a step and return whether its episode is over."""
         self._episode_length += 1
         over = result.terminated or result.truncated or self._episode_length == max_episode_steps
         self._num_steps += 1
         self._num_episodes += over
         self._episode_length *= not over
-        self.active = self.active and not self._limits.is_reached(
+        self.active = self.active and not self._limits.should_stop(
             self._num_steps, self._num_episodes
         )
         return over
@@ -99,55 +97,56 @@ def iterate_steps(
     selector: ActionSelector,
     limits: RolloutLimits,
 ) -> Iterator[EnvironmentStep]:
-    """The steps of all environments, in the order of time.
+    """Yield the steps of all environments in chronological order.
 
-    Each environment takes its share of the limits, so that long episodes count as much as short
-    ones. Its last step is truncated, unless the episode ended there.
+    Every environment gets its share of the limits, so that long episodes are not
+    under-represented. Its last step is truncated unless the episode terminated with it.
     """
     environments.reset()
-    count = len(environments.observations)
-    lanes = [EnvironmentProgress(limits.split(place, count)) for place in range(count)]
+    num_envs = len(environments.observations)
+    progress = [EnvironmentProgress(limits.split(index, num_envs)) for index in range(num_envs)]
 
-    def encode(place: int, observation: Any) -> EncodedObservation:
-        return observation_encoder.encode(environments.environments[place], observation)
+    def encode(index: int, observation: Any) -> EncodedObservation:
+        return observation_encoder.encode(environments.environments[index], observation)
 
-    seen = [encode(place, environments.observations[place]) for place in range(count)]
-    while any(lane.active for lane in lanes):
+    encoded = [encode(index, environments.observations[index]) for index in range(num_envs)]
+    while any(env_progress.active for env_progress in progress):
         acting = [
-            lane.active and not environments.resetting[place] for place, lane in enumerate(lanes)
+            env_progress.active and not environments.resetting[index]
+            for index, env_progress in enumerate(progress)
         ]
-        chosen = selector.select_actions(seen, acting, environments.call_policy)
-        begun = [False] * count
-        over = [False] * count
-        for place, move in enumerate(environments.step(chosen)):
-            lane = lanes[place]
-            if move is None:
-                begun[place] = True
+        selected = selector.select_actions(encoded, acting, environments.call_policy)
+        was_reset = [False] * num_envs
+        finished = [False] * num_envs
+        for index, result in enumerate(environments.step(selected)):
+            env_progress = progress[index]
+            if result is None:
+                was_reset[index] = True
                 continue
-            over[place] = lane.record_step(move, environments.max_episode_steps)
-            if acting[place]:
-                before, seen[place] = seen[place], encode(place, move.observation)
+            finished[index] = env_progress.record_step(result, environments.max_episode_steps)
+            if acting[index]:
+                before, encoded[index] = encoded[index], encode(index, result.observation)
                 yield EnvironmentStep(
-                    place,
+                    index,
                     before,
-                    action_encoder.encode(chosen[place]),
-                    move.reward,
-                    seen[place],
-                    move.terminated,
-                    (over[place] or not lane.active) and not move.terminated,
+                    action_encoder.encode(selected[index]),
+                    result.reward,
+                    encoded[index],
+                    result.terminated,
+                    (finished[index] or not env_progress.active) and not result.terminated,
                 )
-        if not any(lane.active for lane in lanes):
+        if not any(env_progress.active for env_progress in progress):
             return
-        environments.reset_finished(over)
-        for place, lane in enumerate(lanes):
-            fresh = begun[place] or (over[place] and not environments.resetting[place])
-            if fresh and lane.active:
-                seen[place] = encode(place, environments.observations[place])
+        environments.start_next_episodes(finished)
+        for index, env_progress in enumerate(progress):
+            restarted = was_reset[index] or (finished[index] and not environments.resetting[index])
+            if restarted and env_progress.active:
+                encoded[index] = encode(index, environments.observations[index])
 
 
 @dataclasses.dataclass(frozen=True)
 class Recorder:
-    """Steps that are taken when they are asked for, and what to call their states and actions."""
+    """A lazy iterator of steps, and the encoders that turn them into `Transitions`."""
 
     environment_name: str
     steps: Iterator[EnvironmentStep]
@@ -158,8 +157,11 @@ class Recorder:
     metadata: dict[str, Any]
 
     def build_transitions(self, steps: list[EnvironmentStep]) -> Transitions:
-        """Steps as Transitions, environment by environment; where there are several, the last
-        step of each is a cut, unless the episode ended there."""
+        """Build transitions, environment by environment.
+
+        In a vector environment the last step of each environment is truncated unless the episode
+        terminated with it.
+        """
         ordered = sorted(steps, key=lambda step: step.env_index)
         terminated = np.array([step.terminated for step in ordered])
         truncated = np.array([step.truncated for step in ordered])
@@ -199,79 +201,85 @@ def build_recorder(
     max_episode_steps: int | None,
     make_options: dict[str, Any],
 ) -> Recorder:
-    """A recording with the arguments of `rollouts.rollout`, all of them checked."""
+    """Build a recorder from the arguments of `rollout`, which are validated."""
     options = dict(make_options)
     if isinstance(environment, str) and max_episode_steps is not None:
-        # In place of the limit that is registered with the id, which may be shorter.
+        # Replaces the limit that is registered with the id, which may be shorter.
         options["max_episode_steps"] = max_episode_steps
         require_integer(environment, "max_episode_steps", max_episode_steps, 1)
-    found, where = make_environment(environment, options, unwrap=False)
-    for what, value, least in (
+    env, name = make_environment(environment, options, unwrap=False)
+    for argument, value, minimum in (
         ("steps", limits.steps, 1),
         ("episodes", limits.episodes, 1),
         ("max_episode_steps", max_episode_steps, 1),
         ("seed", seed, 0),
-        ("seed", seed if environment_seed is None else environment_seed, 0),
+        ("environment_seed", environment_seed, 0),
     ):
         if value is not None:
-            require_integer(where, what, value, least)
+            require_integer(name, argument, value, minimum)
     if not isinstance(same_start, bool | np.bool_ | None):
-        raise InputError(f"{where}: same_start is {same_start!r} and must be True or False.")
-    several = hasattr(found, "single_action_space")
-    if several:
-        for what, wanted in (("same_start", same_start), ("max_episode_steps", max_episode_steps)):
-            if wanted:
+        raise InputError(f"{name}: same_start is {same_start!r} and must be True or False.")
+    is_vector = hasattr(env, "single_action_space")
+    if is_vector:
+        for argument, value in (
+            ("same_start", same_start),
+            ("max_episode_steps", max_episode_steps),
+        ):
+            if value:
                 raise InputError(
-                    f"{where}: resets itself, as vector environments do, and {what} is for a "
-                    "single one; max_episode_steps can be given to gymnasium.make_vec."
+                    f"{name}: is a vector environment, which resets itself, and {argument} is "
+                    "for a single one; pass max_episode_steps to gymnasium.make_vec."
                 )
-    rooms = not several and is_minigrid(found)
-    alike = rooms if same_start is None else bool(same_start)
-    about: StateDescriber | None = None
-    if rooms and alike and state_of is None:
-        state_of, about = _minigrid_state, _describe_minigrid_states
-    prefix = "single_" if several else ""
-    space = getattr(found, f"{prefix}observation_space", None)
-    bare = _first_environment(found) if several else found.unwrapped
+    uses_minigrid = not is_vector and is_minigrid(env)
+    resets_alike = uses_minigrid if same_start is None else bool(same_start)
+    describe_states: StateDescriber | None = None
+    if uses_minigrid and resets_alike and state_of is None:
+        state_of, describe_states = _minigrid_state, _describe_minigrid_states
+    prefix = "single_" if is_vector else ""
+    space = getattr(env, f"{prefix}observation_space", None)
+    bare = _first_environment(env) if is_vector else env.unwrapped
     known = gymnasium_envs.describe_toy_text(bare, num_discrete_values(space) or 0)
-    observer = ObservationEncoder(space, where, state_of, about, known)
-    actions = ActionEncoder(getattr(found, f"{prefix}action_space", None), where)
-    start = operator.index(seed if environment_seed is None else environment_seed)
-    fleet: EnvironmentBatch = (
-        VectorEnvironment(found, where, seed=start)
-        if several
+    observer = ObservationEncoder(space, name, state_of, describe_states, known)
+    actions = ActionEncoder(getattr(env, f"{prefix}action_space", None), name)
+    reset_seed = operator.index(seed if environment_seed is None else environment_seed)
+    environments: EnvironmentBatch = (
+        VectorEnvironment(env, name, seed=reset_seed)
+        if is_vector
         else SingleEnvironment(
-            found, seed=start, same_start=alike, max_episode_steps=max_episode_steps
+            env, seed=reset_seed, same_start=resets_alike, max_episode_steps=max_episode_steps
         )
     )
-    count = found.num_envs if several else 1
-    chooser = ActionSelector(policy, actions, observer.num_discrete, operator.index(seed), count)
-    steps = iterate_steps(fleet, observer, actions, chooser, limits)
-    called = minigrid_states.list_actions(bare) if rooms else known.get("actions", ())
+    num_envs = env.num_envs if is_vector else 1
+    selector = ActionSelector(
+        policy, actions, observer.num_discrete, operator.index(seed), num_envs
+    )
+    steps = iterate_steps(environments, observer, actions, selector, limits)
+    action_names = minigrid_states.list_actions(bare) if uses_minigrid else known.get("actions", ())
     return Recorder(
-        where,
-        _close_after(steps, found) if isinstance(environment, str) else steps,
-        count > 1,
+        name,
+        _close_after(steps, env) if isinstance(environment, str) else steps,
+        num_envs > 1,
         observer,
         actions,
-        # A wrapper may have left fewer actions, or others.
-        called if len(called) == actions.num_actions else None,
+        # A wrapper may have changed the actions.
+        action_names if len(action_names) == actions.num_actions else None,
         collect_metadata(
             {
-                "environment": where,
+                "environment": name,
                 "options": make_options or None,
-                "policy": chooser.name,
+                "policy": selector.name,
                 "seed": seed,
-                "environment_seed": start,
-                "same_start": alike,
+                "environment_seed": reset_seed,
+                "same_start": resets_alike,
                 "max_episode_steps": max_episode_steps,
-                "gymnasium": import_optional("gymnasium", where, "worlds").__version__,
+                "gymnasium": import_optional("gymnasium", name, "worlds").__version__,
             }
         ),
     )
 
 
 def _close_after(steps: Iterator[EnvironmentStep], environment: Any) -> Iterator[EnvironmentStep]:
+    """Yield the steps, then close the environment."""
     try:
         yield from steps
     finally:
@@ -279,20 +287,21 @@ def _close_after(steps: Iterator[EnvironmentStep], environment: Any) -> Iterator
 
 
 def _first_environment(environment: Any) -> Any:
-    """The first of the environments in a vector environment, or None where it is elsewhere."""
+    """Return the first environment of a vector environment, or None if it is in another process."""
     inside = getattr(environment.unwrapped, "envs", None)
     return inside[0].unwrapped if inside else None
 
 
 def _minigrid_state(environment: Any, _: Any) -> Hashable:
+    """Read the state of a MiniGrid environment."""
     return minigrid_states.read_state(environment.unwrapped)
 
 
 def _describe_minigrid_states(states: list[Any]) -> dict[str, Any]:
-    """Names and positions that do not depend on which other states were met.
+    """Return names and positions that do not depend on which other states were visited.
 
-    Those of `minigrid_rooms.described` do: it numbers states of the same name, and lays rooms in
-    which things have changed side by side, in the order of appearance.
+    Those of an enumerated environment do: states of one name are numbered, and changed rooms are
+    laid out side by side, in the order of first occurrence.
     """
     names = minigrid_states.name_states(states)
     if len(set(names)) < len(names):

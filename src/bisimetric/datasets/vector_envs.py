@@ -1,4 +1,4 @@
-"""One environment or several, driven alike: reset, step, reset again."""
+"""Reset and step one environment or a vector environment through one interface."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bisimetric.worlds.gymnasium_envs import is_minigrid
 from bisimetric.worlds.minigrid_states import reset_step_count
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
-"""How a vector environment resets: in the step after an end, in the same step, or when told to."""
+"""Gymnasium's autoreset modes: in the step after an episode, in the same step, or on request."""
 
 
 class StepResult(NamedTuple):
-    """What a step led to."""
+    """The result of one step."""
 
     observation: Any
     reward: float
@@ -26,13 +26,13 @@ class StepResult(NamedTuple):
 
 
 class EnvironmentBatch(Protocol):
-    """Environments side by side.
+    """Several environments that are stepped together.
 
     Attributes:
-        now: what each observes.
-        resting: whether the next step of each is a reset, and no step.
-        environments: what `state_of` may look at, for each.
-        longest: after how many steps an episode is cut, or None.
+        observations: the current observation of each.
+        resetting: whether the next step of each is a reset.
+        environments: the argument of `state_of` for each, or None.
+        max_episode_steps: truncates episodes, or None.
     """
 
     observations: list[Any]
@@ -41,20 +41,20 @@ class EnvironmentBatch(Protocol):
     max_episode_steps: int | None
 
     def reset(self) -> None:
-        """Resets all."""
+        """Reset all environments."""
 
     def call_policy(self, policy: Callable[[Any], Any]) -> Sequence[Any]:
-        """The actions of a policy, one for each."""
+        """Return the actions of a policy, one per environment."""
 
     def step(self, actions: list[Any]) -> list[StepResult | None]:
-        """Takes the actions; None for those which were resting."""
+        """Take the actions; the result is None for environments that were reset."""
 
-    def reset_finished(self, finished: list[bool]) -> None:
-        """Begins the next episodes of those whose episode is over."""
+    def start_next_episodes(self, finished: list[bool]) -> None:
+        """Start the next episode of the environments whose episode is over."""
 
 
 class SingleEnvironment:
-    """One environment. MiniGrid's clock is held, and its own limit of steps is `longest`."""
+    """One environment; MiniGrid's step count is kept at 0, and its limit is applied here."""
 
     def __init__(
         self, environment: Any, *, seed: int, same_start: bool, max_episode_steps: int | None
@@ -82,33 +82,33 @@ class SingleEnvironment:
         self.observations = [observation]
         return [StepResult(observation, float(reward), bool(terminated), bool(truncated))]
 
-    def reset_finished(self, finished: list[bool]) -> None:
+    def start_next_episodes(self, finished: list[bool]) -> None:
         if not finished[0]:
             return
         bare = self._environment.unwrapped
         random = bare.np_random if self._same_start else None
         observation, _ = self._environment.reset(seed=self._seed if self._same_start else None)
         if random is not None:
-            # The start is the same again; what chance does after it is not.
+            # Only the start repeats; later random numbers differ.
             bare.np_random = random
         self.observations = [observation]
 
 
 class VectorEnvironment:
-    """A vector environment of Gymnasium, in any of its ways to reset."""
+    """A Gymnasium vector environment in any autoreset mode."""
 
     def __init__(self, environment: Any, environment_name: str, *, seed: int) -> None:
         mode = environment.metadata.get("autoreset_mode")
         self._mode = getattr(mode, "value", mode) or NEXT_STEP
         if self._mode not in (NEXT_STEP, SAME_STEP, DISABLED):
             raise InputError(
-                f"{environment_name}: its autoreset_mode is {mode!r} and must be {NEXT_STEP}, {SAME_STEP} or "
-                f"{DISABLED}."
+                f"{environment_name}: its autoreset_mode is {mode!r} and must be {NEXT_STEP}, "
+                f"{SAME_STEP} or {DISABLED}."
             )
         self._environment, self._environment_name, self._seed = environment, environment_name, seed
         self._vector_utils = import_optional("gymnasium.vector.utils", environment_name, "worlds")
         self._num_envs = environment.num_envs
-        # Theirs may be in other processes, and a step ahead.
+        # The environments may be in other processes, and one step ahead.
         self.environments: list[Any] = [None] * self._num_envs
         self.max_episode_steps: int | None = None
         self.observations: list[Any] = []
@@ -118,14 +118,14 @@ class VectorEnvironment:
         self._set_observations(self._environment.reset(seed=self._seed)[0])
 
     def call_policy(self, policy: Callable[[Any], Any]) -> Sequence[Any]:
-        given = policy(self._batch)
+        batch = policy(self._batch)
         try:
-            actions = list(self._vector_utils.iterate(self._environment.action_space, given))
+            actions = list(self._vector_utils.iterate(self._environment.action_space, batch))
         except (TypeError, ValueError, KeyError, IndexError):
             actions = []
         if len(actions) != self._num_envs:
             raise InputError(
-                f"{self._environment_name}: the policy returned {given!r}, which is no batch of "
+                f"{self._environment_name}: the policy returned {batch!r}, which is no batch of "
                 f"{self._num_envs} actions, {self._environment.action_space}."
             )
         return actions
@@ -133,20 +133,21 @@ class VectorEnvironment:
     def step(self, actions: list[Any]) -> list[StepResult | None]:
         space = self._environment.single_action_space
         empty = self._vector_utils.create_empty_array(space, self._num_envs)
-        together = self._vector_utils.concatenate(space, actions, empty)
-        batch, rewards, ends, cuts, infos = self._environment.step(together)
+        batched = self._vector_utils.concatenate(space, actions, empty)
+        batch, rewards, terminations, truncations, infos = self._environment.step(batched)
         self._set_observations(batch)
-        moves: list[StepResult | None] = []
-        for place, (reward, ended, cut) in enumerate(zip(rewards, ends, cuts, strict=True)):
-            observation = self.observations[place]
-            if self._mode == SAME_STEP and (ended or cut):
-                observation = self._final_observation(infos, place)
-            move = StepResult(observation, float(reward), bool(ended), bool(cut))
-            moves.append(None if self.resetting[place] else move)
+        results: list[StepResult | None] = []
+        columns = zip(rewards, terminations, truncations, strict=True)
+        for index, (reward, terminated, truncated) in enumerate(columns):
+            observation = self.observations[index]
+            if self._mode == SAME_STEP and (terminated or truncated):
+                observation = self._final_observation(infos, index)
+            result = StepResult(observation, float(reward), bool(terminated), bool(truncated))
+            results.append(None if self.resetting[index] else result)
         self.resetting = [False] * self._num_envs
-        return moves
+        return results
 
-    def reset_finished(self, finished: list[bool]) -> None:
+    def start_next_episodes(self, finished: list[bool]) -> None:
         if self._mode == NEXT_STEP:
             self.resetting = finished
         elif self._mode == DISABLED and any(finished):
@@ -164,5 +165,6 @@ class VectorEnvironment:
             return infos["final_obs"][env_index]
         except (KeyError, IndexError):
             raise InputError(
-                f"{self._environment_name}: resets in the same step, and its infos hold no final_obs."
+                f"{self._environment_name}: resets in the same step, and its infos have no "
+                "final_obs."
             ) from None

@@ -1,7 +1,4 @@
-"""Whether two states are bisimilar, proven by a relation that is found and checked.
-
-Why two states are as far apart as they are: the steps whose reward gaps add up to it.
-"""
+"""Explain a distance, and prove by a relation that two states are bisimilar."""
 
 from __future__ import annotations
 
@@ -15,22 +12,22 @@ from numpy.typing import NDArray
 from bisimetric import planning
 from bisimetric._rounding import UNIT
 from bisimetric.distance import pair_path
-from bisimetric.distance.explanation import Explanation, Match, PairStep, Proof, describe_unseen
+from bisimetric.distance.explanation import Explanation, Proof
 from bisimetric.distance.pair_path import PairChoices
 from bisimetric.implicit_mdp import normalise
 from bisimetric.mdp import MDP
 
 MAX_PAIRS = 10_000
-"""Pairs that a relation may be made of; with more, nothing is said."""
+"""Pairs in a relation, at most; a larger one is not examined."""
 
 
 def are_bisimilar(choices: PairChoices, pair: tuple[int, int]) -> bool:
-    """Whether a relation that holds for the pair is found to be a bisimulation.
+    """Return whether a bisimulation relation that contains the pair is found.
 
-    The relation starts from the pair. Successors at distance 0 in the table are related as well,
-    and so on (Hopcroft & Karp 1971). Then every pair in it is checked: equal rewards, and equal
-    probabilities of all classes, as rational numbers. So the answer is yes only if it is true,
-    whatever the error of the table. For d_lax actions are matched freely.
+    The relation is the closure of the pair under successors at distance 0 in the matrix (Hopcroft &
+    Karp 1971). Every pair in it is then verified: equal rewards, and equal probabilities of all
+    classes, as rational numbers. So True is a proof, whatever the error of the matrix. For d_lax
+    actions are matched freely.
     """
     mdp, stochastic = choices.mdp, not choices.mdp.is_deterministic
     if choices.known is not None or (choices.kind == "mico" and stochastic):
@@ -40,16 +37,16 @@ def are_bisimilar(choices: PairChoices, pair: tuple[int, int]) -> bool:
     for s, t in related:
         if len(related) > MAX_PAIRS:
             return False
-        for a, b in np.argwhere(choices.compared_actions((s, t))).tolist():
+        for a, b in np.argwhere(choices.get_compared_actions((s, t))).tolist():
             if mdp.R[s, a] == mdp.R[t, b]:
                 x, y = _successors(mdp, s, a), _successors(mdp, t, b)
-                near = np.argwhere(choices.values[np.ix_(x, y)] == 0)
-                related += [(x[i], y[j]) for i, j in near.tolist() if classes.merge(x[i], y[j])]
-    return all(_is_consistent(choices, classes, *each) for each in related)
+                zeros = np.argwhere(choices.values[np.ix_(x, y)] == 0)
+                related += [(x[i], y[j]) for i, j in zeros.tolist() if classes.merge(x[i], y[j])]
+    return all(_is_consistent(choices, classes, *related_pair) for related_pair in related)
 
 
 class _UnionFind:
-    """Classes of states, each its own at first (union-find)."""
+    """Classes of states, initially singletons."""
 
     def __init__(self) -> None:
         self._parent: dict[int, int] = {}
@@ -61,26 +58,25 @@ class _UnionFind:
         return state
 
     def merge(self, s: int, t: int) -> bool:
-        """Makes the classes of two states one; False if they are."""
-        one, two = self.find(s), self.find(t)
-        self._parent[two] = one
-        return one != two
+        """Merge the classes of two states; return False if they are the same."""
+        first, second = self.find(s), self.find(t)
+        self._parent[second] = first
+        return first != second
 
 
 def _is_consistent(choices: PairChoices, classes: _UnionFind, s: int, t: int) -> bool:
     """Whether each action of either state has one of the other with equal reward and classes."""
     mdp = choices.mdp
-    ours = theirs = np.ones(mdp.num_actions, np.bool_)
+    of_s = of_t = np.ones(mdp.num_actions, np.bool_)
     if mdp.available is not None:
-        ours, theirs = mdp.available[s], mdp.available[t]
-    if choices.kind != "lax" and (ours != theirs).any():
+        of_s, of_t = mdp.available[s], mdp.available[t]
+    if choices.kind != "lax" and (of_s != of_t).any():
         return False
-    equal = choices.compared_actions((s, t)) & (mdp.R[s][:, None] == mdp.R[t])
+    equal = choices.get_compared_actions((s, t)) & (mdp.R[s][:, None] == mdp.R[t])
     for a, b in np.argwhere(equal).tolist():
-        equal[a, b] = _compute_class_masses(mdp, classes, s, a) == _compute_class_masses(
-            mdp, classes, t, b
-        )
-    return bool((equal.any(axis=1) | ~ours).all() and (equal.any(axis=0) | ~theirs).all())
+        masses = _compute_class_masses(mdp, classes, s, a)
+        equal[a, b] = masses == _compute_class_masses(mdp, classes, t, b)
+    return bool((equal.any(axis=1) | ~of_s).all() and (equal.any(axis=0) | ~of_t).all())
 
 
 def _successors(mdp: MDP, state: int, action: int) -> list[int]:
@@ -92,17 +88,14 @@ def _successors(mdp: MDP, state: int, action: int) -> list[int]:
 def _compute_class_masses(
     mdp: MDP, classes: _UnionFind, state: int, action: int
 ) -> dict[int, Fraction]:
-    """The probability of each class after a step."""
+    """Compute the probability of each class after a step, as rational numbers."""
     row = state * mdp.num_actions + action
     masses = normalise(mdp.P.data[mdp.P.indptr[row] : mdp.P.indptr[row + 1]].tolist())
     found: dict[int, Fraction] = {}
     for successor, mass in zip(_successors(mdp, state, action), masses, strict=True):
-        place = classes.find(successor)
-        found[place] = found.get(place, Fraction(0)) + mass
+        block = classes.find(successor)
+        found[block] = found.get(block, Fraction(0)) + mass
     return found
-
-
-__all__ = ["Explanation", "Match", "PairStep", "Proof", "describe_unseen", "explain"]
 
 
 def explain(
@@ -113,44 +106,45 @@ def explain(
     states: tuple[int, int],
     proof: Proof,
 ) -> Explanation:
-    """Follows, from a pair of states, the choices that the distance makes.
+    """Explain the distance between a pair of states by the actions and couplings that attain it.
 
-    d~ takes the action with the largest gap + discount * distance of the successors; d^pi and MICo
-    the policy's; d_lax the action that the other state answers worst, and its best answer. Where
-    successors branch their distance is that of the best coupling, or for MICo of the independent
-    one. Where not all transitions were seen, the actions are those known in both states. `policy`
-    is that of an on-policy distance, else None.
+    d~ takes the action with the largest reward gap + discount * distance of the successors; d^pi
+    and MICo the policy's; d_lax the action whose best match is worst, and that match. In a
+    stochastic MDP the successors are related by the optimal coupling, for MICo by the independent
+    one. For incomplete data only actions known in both states are compared. `policy` is that of an
+    on-policy distance, otherwise None.
     """
     dynamics = mdp
     if policy is not None:
-        # A policy may take actions that were never seen; no step is taken there.
-        whole = mdp if proof.complete else mdp.replace(available=None)
-        dynamics = whole.apply_policy(policy)
+        # A policy may choose actions that were never observed; the path does not enter them.
+        unrestricted = mdp if proof.complete else mdp.replace(available=None)
+        dynamics = unrestricted.apply_policy(policy)
     choices = PairChoices(
         dynamics, values, kind, _find_policy_actions(policy), proof.known, proof.complete
     )
     follow = pair_path.follow_path if dynamics.is_deterministic else pair_path.follow_couplings
-    way = follow(choices, states)
+    path = follow(choices, states)
     gap, gap_error = _compute_value_gap(mdp, policy, states) if proof.complete else (None, 0.0)
-    rounded = choices.policy_actions is not None and bool((choices.policy_actions < 0).any())
+    mixed = choices.policy_actions is not None and bool((choices.policy_actions < 0).any())
     return Explanation(
         mdp=mdp,
         kind=kind,
         states=states,
         distance=float(values[states]),
         proof=proof,
-        steps=way.steps,
-        loop_start=way.loop_start,
-        total=way.total,
+        steps=path.steps,
+        loop_start=path.loop_start,
+        total=path.total,
         value_gap=gap,
         value_gap_error=gap_error,
-        mismatched_pair=way.mismatched_pair,
-        bisimilar=way.loop_start is None and not rounded and are_bisimilar(choices, way.final_pair),
+        mismatched_pair=path.mismatched_pair,
+        # A mixed policy's rewards are rounded, so that equality proves nothing.
+        bisimilar=path.loop_start is None and not mixed and are_bisimilar(choices, path.final_pair),
     )
 
 
 def _find_policy_actions(policy: NDArray[Any] | None) -> NDArray[Any] | None:
-    """The action of each state under a policy, -1 where it mixes several."""
+    """Return the action of each state under a policy, -1 where it mixes several."""
     if policy is None or policy.ndim == 1:
         return policy
     return np.where(np.count_nonzero(policy, axis=1) == 1, policy.argmax(axis=1), -1)
@@ -159,7 +153,7 @@ def _find_policy_actions(policy: NDArray[Any] | None) -> NDArray[Any] | None:
 def _compute_value_gap(
     mdp: MDP, policy: NDArray[Any] | None, states: tuple[int, int]
 ) -> tuple[float, float]:
-    """abs(V(s) - V(t)), and a bound on its error: as small as float64 lets it be."""
+    """Compute abs(V(s) - V(t)) and a bound on its error, to float64 precision."""
     if policy is not None:
         V = planning.policy_values(mdp, policy, tol=math.inf)
     else:

@@ -1,4 +1,4 @@
-"""The file of a distance: one `.npz`, readable by plain NumPy; or the folder of a stored table."""
+"""Files of distances: an `.npz` readable by plain NumPy, or the folder of a Zarr matrix."""
 
 from __future__ import annotations
 
@@ -33,26 +33,30 @@ FORMAT = "bisimetric distance, version 1"
 
 
 def write(distance: Distance, path: str | os.PathLike[str]) -> None:
-    """Writes the table with all that it knows of itself."""
+    """Write a distance to one `.npz` file."""
     _write(path, {"values": distance.values, **_collect_arrays(distance)})
 
 
 def write_matrix_metadata(
     distance: Distance, folder: Path, row_index: NDArray[np.integer], argmax: tuple[int, int]
 ) -> None:
-    """Writes all that a distance knows besides its table, into the folder of that table."""
-    more = {"place": row_index, "farthest": np.array(argmax)}
-    _write(folder / zarr_matrix.METADATA, {**_collect_arrays(distance), **more})
+    """Write everything but the matrix into the folder that holds the matrix.
+
+    `row_index` (S,) is the row and column of each state, `argmax` the pair of states at the largest
+    distance.
+    """
+    matrix = {"row_index": row_index, "argmax": np.array(argmax)}
+    _write(folder / zarr_matrix.METADATA, {**_collect_arrays(distance), **matrix})
 
 
 def _write(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
     present = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    with write_atomically(path) as beside, open(beside, "wb") as file:
+    with write_atomically(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **present)
 
 
 def _collect_arrays(distance: Distance) -> dict[str, Any]:
-    """What a distance knows besides its table, as arrays by name."""
+    """Collect everything but the matrix, as arrays by name."""
     mdp, coverage = distance.mdp, distance.coverage
     about: dict[str, Any] = {
         "format": FORMAT,
@@ -60,7 +64,7 @@ def _collect_arrays(distance: Distance) -> dict[str, Any]:
         "error": _encode_bound(distance.error),
         "estimate": distance.estimate,
         "discount": mdp.discount,
-        "made": distance.metadata,
+        "metadata": distance.metadata,
     }
     arrays: dict[str, Any] = {
         "rewards": mdp.R,
@@ -81,19 +85,19 @@ def _collect_arrays(distance: Distance) -> dict[str, Any]:
         about["coverage"] = {
             "error": _encode_bound(coverage.error),
             "rounding": coverage.rounding,
-            "met": coverage.num_paired,
-            "pairs": coverage.num_transition_pairs,
+            "num_paired": coverage.num_paired,
+            "num_transition_pairs": coverage.num_transition_pairs,
         }
         arrays |= {
             "known": coverage.known,
             "determined": coverage.determined,
-            "lived": coverage.visited,
+            "visited": coverage.visited,
         }
     return {**arrays, "about": np.array(json.dumps(about))}
 
 
 def read(path: str | os.PathLike[str], factory: Callable[..., Distance]) -> Distance:
-    """Reads what `write` wrote; `make` makes a distance of it, and checks it."""
+    """Read what `write` wrote; `factory` builds the distance and validates it."""
     folder = Path(path) if zarr_matrix.is_matrix_folder(path) else None
     rows = None if folder is None else zarr_matrix.open_matrix(folder / zarr_matrix.VALUES, "r")
     try:
@@ -101,36 +105,36 @@ def read(path: str | os.PathLike[str], factory: Callable[..., Distance]) -> Dist
             found = {name: opened[name] for name in opened.files}
     except ARCHIVE_ERRORS as error:
         raise InputError(
-            f"{path} is cut short or no distance file ({error}); make it again with "
+            f"{path} is cut short or no distance file ({error}); compute it again with "
             "`bisimetric exact ... -o`."
         ) from None
     try:
         about = parse_object(str(found["about"]))
         if about["format"] != FORMAT:
             raise ValueError(f"its format is {about['format']!r}")
-        made, estimate = about["made"], about.get("estimate")
-        if not isinstance(made, dict):
-            raise ValueError(f"its 'made' is {made!r} and must be an object")
+        metadata, estimate = about["metadata"], about.get("estimate")
+        if not isinstance(metadata, dict):
+            raise ValueError(f"its metadata is {metadata!r} and must be an object")
         return factory(
             _validate_values(found) if rows is None else _build_matrix(rows, found),
             _decode_bound(about["error"]),
             about["kind"],
             _build_mdp(found, about["discount"]),
             found.get("policy"),
-            made,
+            metadata,
             None if estimate is None else _validate_number("estimate", estimate),
             _build_coverage(found, about),
         )
     except METADATA_ERRORS as error:
-        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{path} is no distance file of bisimetric ({what}); make one with "
+            f"{path} is no distance file of bisimetric ({reason}); write one with "
             "`bisimetric exact ... -o`."
         ) from None
 
 
 def _encode_bound(bound: float) -> float | None:
-    """A bound as JSON knows it, which has no infinity."""
+    """Encode a bound for JSON, which has no infinity, as None."""
     return bound if math.isfinite(bound) else None
 
 
@@ -139,7 +143,7 @@ def _decode_bound(number: Any) -> float:
 
 
 def _validate_number(name: str, number: Any) -> float:
-    """A number of the metadata as a float."""
+    """Return a finite number of the metadata as a float."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise ValueError(f"its {name} is {number!r} and must be a number")
     if not math.isfinite(number):
@@ -150,22 +154,25 @@ def _validate_number(name: str, number: Any) -> float:
 def _validate_values(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
     values = found["values"]
     if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
-        raise ValueError("its table holds something else than finite numbers")
+        raise ValueError("its matrix holds values that are not finite floats")
     if values.size == 0:
-        raise ValueError("its table is empty")
+        raise ValueError("its matrix is empty")
     return values
 
 
 def _build_matrix(rows: Any, found: dict[str, NDArray[Any]]) -> zarr_matrix.ZarrMatrix:
-    place, farthest = found["place"], found["farthest"]
-    if place.ndim != 1 or not place.size or {place.dtype.kind, farthest.dtype.kind} - {*"iu"}:
-        raise ValueError("its states have no place in its rows")
-    s, t = map(int, farthest)
-    if rows.dtype not in (np.float32, np.float64) or rows.shape != (int(place.max()) + 1,) * 2:
-        raise ValueError(f"its rows are {rows.shape} of {rows.dtype}, and its states want others")
-    if not (place.min() >= 0 and 0 <= s < len(place) and 0 <= t < len(place)):
-        raise ValueError("its states have no place in its rows")
-    return zarr_matrix.ZarrMatrix(rows, place, (s, t))
+    index, argmax = found["row_index"], found["argmax"]
+    if index.ndim != 1 or not index.size or {index.dtype.kind, argmax.dtype.kind} - {*"iu"}:
+        raise ValueError("its row_index is not one row per state")
+    s, t = map(int, argmax)
+    num_rows = int(index.max()) + 1
+    if rows.dtype not in (np.float32, np.float64) or rows.shape != (num_rows, num_rows):
+        raise ValueError(
+            f"its matrix is {rows.dtype} of shape {rows.shape}, and row_index needs {num_rows} rows"
+        )
+    if not (index.min() >= 0 and 0 <= s < len(index) and 0 <= t < len(index)):
+        raise ValueError("its row_index or argmax is out of range")
+    return zarr_matrix.ZarrMatrix(rows, index, (s, t))
 
 
 def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
@@ -194,7 +201,7 @@ def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
 
 
 def _build_coverage(found: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Coverage | None:
-    """The coverage of a table, or None where the file holds nothing of one."""
+    """Build the coverage, or return None if the file holds none."""
     if "coverage" not in facts and not {"known", "determined"} & found.keys():
         return None
     numbers = facts["coverage"]
@@ -203,7 +210,7 @@ def _build_coverage(found: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Co
         found["determined"],
         _decode_bound(numbers["error"]),
         numbers["rounding"],
-        numbers["met"],
-        numbers["pairs"],
-        found.get("lived", np.ones(len(found["known"]), np.bool_)),
+        numbers["num_paired"],
+        numbers["num_transition_pairs"],
+        found.get("visited", np.ones(len(found["known"]), np.bool_)),
     )

@@ -1,8 +1,8 @@
-"""The actions that a distance looks at, and what is known of a way through the pairs.
+"""The path of a pair of states under the actions that attain their distance.
 
-The path of a pair with one successor: its reward gaps, discounted, add up to the distance.
-
-Where successors branch: how they are matched, and which match the distance comes from.
+In a deterministic MDP a pair has one successor, and the discounted reward gaps along its path add
+up to the distance. In a stochastic MDP the successors are coupled, and the path follows the match
+that contributes most.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bisimetric.mdp import MDP
 
 
 class PairPath(NamedTuple):
-    """The steps from a pair of states on; see `Explanation`."""
+    """The steps that start in a pair of states; see `Explanation`."""
 
     steps: tuple[PairStep, ...]
     loop_start: int | None
@@ -33,15 +33,15 @@ class PairPath(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairChoices:
-    """What a distance chooses from, in each pair of states.
+    """The actions that a distance compares in each pair of states.
 
     Attributes:
         mdp: the dynamics; for a policy, its chain.
-        values: (S, S), the table.
-        kind: which distance it is.
-        played: (S,), the policy's actions, -1 where it mixes several; None without a policy.
-        known: the transitions that were seen, where the table comes from experience; else None.
-        complete: whether they determine the whole table. If not, only known ones are compared.
+        values: (S, S), the distance matrix.
+        kind: the kind of the distance.
+        policy_actions: (S,), the policy's actions, -1 where it mixes several; None without one.
+        known: for a matrix from data, the observed transitions; otherwise None.
+        complete: whether they determine the whole matrix. If not, only known ones are compared.
     """
 
     mdp: MDP
@@ -53,34 +53,34 @@ class PairChoices:
 
     @property
     def zero_is_proven(self) -> bool:
-        """Whether states at distance 0 are near; draws may just not tell them apart yet."""
+        """Whether an entry 0 means distance 0, and not that no sample distinguishes the states."""
         return self.known is None
 
     def action_sets_differ(self, pair: tuple[int, int]) -> bool:
-        """Whether d~ puts two states as far apart as possible because their actions differ."""
+        """Whether d~ is the diameter bound because the states' available actions differ."""
         available = self.mdp.available
         if available is None or self.kind != "bisimulation" or not self.complete:
             return False
         return bool((available[pair[0]] != available[pair[1]]).any())
 
     def ends_at(self, pair: tuple[int, int]) -> bool:
-        """Whether no step leads on, for the sets of actions differ, or no action is compared."""
-        return self.action_sets_differ(pair) or not self.compared_actions(pair).any()
+        """Whether the path ends here: the action sets differ, or no action is compared."""
+        return self.action_sets_differ(pair) or not self.get_compared_actions(pair).any()
 
-    def compared_actions(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
-        """The pairs of actions (A, A) that the distance compares."""
+    def get_compared_actions(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
+        """Return the pairs of actions (A, A) that the distance compares."""
         compared = np.ones((self.mdp.num_actions,) * 2, dtype=bool)
         if self.kind != "lax":
             compared = np.eye(self.mdp.num_actions, dtype=bool)
-        has = self.mdp.available if self.complete else self.known
-        if has is not None:
-            compared &= np.outer(has[pair[0]], has[pair[1]])
+        usable = self.mdp.available if self.complete else self.known
+        if usable is not None:
+            compared &= np.outer(usable[pair[0]], usable[pair[1]])
         return compared
 
-    def reported_actions(
+    def get_reported_actions(
         self, chosen: tuple[int, int], pair: tuple[int, int]
     ) -> tuple[int, int] | None:
-        """The actions chosen, or the policy's, or None where it mixes several."""
+        """Return the chosen actions, or the policy's, or None where it mixes several."""
         if self.policy_actions is None:
             return chosen
         first, second = int(self.policy_actions[pair[0]]), int(self.policy_actions[pair[1]])
@@ -90,7 +90,10 @@ class PairChoices:
 def select_actions(
     backup: NDArray[np.float64], compared: NDArray[np.bool_], kind: str
 ) -> tuple[int, int]:
-    """The two actions that attain F(d)(s, t), given gap + discount * distance of each two."""
+    """Return the two actions that attain F(d)(s, t).
+
+    `backup` (A, A) is reward gap + discount * distance of the successors for each two actions.
+    """
     if kind != "lax":
         action = int(np.where(compared, backup, -np.inf).diagonal().argmax())
         return action, action
@@ -108,7 +111,7 @@ MAX_PATH_STEPS = 10_000
 
 
 def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
-    """The path from `states`, until it ends at distance 0 or returns to an earlier pair."""
+    """Follow the path from `states` until it reaches distance 0 or an earlier pair."""
     mdp, values = choices.mdp, choices.values
     steps: list[PairStep] = []
     seen: dict[tuple[int, int], int] = {}
@@ -119,15 +122,14 @@ def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
         seen[pair] = len(steps)
         s, t = pair
         gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
-        ahead = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
-        a, b = select_actions(
-            gaps + mdp.discount * ahead, choices.compared_actions(pair), choices.kind
-        )
-        after = (int(mdp.next_state[s, a]), int(mdp.next_state[t, b]))
+        successor_values = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
+        backup = gaps + mdp.discount * successor_values
+        a, b = select_actions(backup, choices.get_compared_actions(pair), choices.kind)
+        following = (int(mdp.next_state[s, a]), int(mdp.next_state[t, b]))
         gap = float(gaps[a, b])
-        actions = choices.reported_actions((a, b), pair)
-        steps.append(PairStep(pair, actions, gap, weight * gap, after, weight=weight))
-        pair, weight = after, weight * mdp.discount
+        actions = choices.get_reported_actions((a, b), pair)
+        steps.append(PairStep(pair, actions, gap, weight * gap, following, weight=weight))
+        pair, weight = following, weight * mdp.discount
     loop = seen.get(pair)
     if loop is not None:
         once = math.fsum(step.contribution for step in steps[loop:])
@@ -142,16 +144,16 @@ def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
 
 MAX_COUPLING_STEPS = 6
 MIN_FOLLOWED_SHARE = 0.05
-"""A pair that carries less than this share of the whole distance is not followed."""
+"""A pair that contributes less than this share of the whole distance is not followed."""
 
 Coupling = dict[tuple[int, int], float]
 
 
 def follow_couplings(choices: PairChoices, states: tuple[int, int]) -> PairPath:
-    """The step from `states`, and from there on the steps of the match that adds most.
+    """Follow, from `states`, the match that contributes most in each step.
 
-    Matches of states at distance 0 from those of another count together, but for a table from
-    experience, where 0 may only mean that nothing tells them apart yet.
+    Matches between states at distance 0 from each other count together, except for a matrix from
+    data, where 0 may only mean that no sample distinguishes the states yet.
     """
     values = choices.values
 
@@ -167,35 +169,38 @@ def follow_couplings(choices: PairChoices, states: tuple[int, int]) -> PairPath:
     seen: dict[tuple[int, int], int] = {}
     pair, weight, whole = states, 1.0, float(values[states])
     while find_representatives(pair) not in seen and not choices.ends_at(pair):
-        carried = weight * float(values[pair])
-        if carried <= MIN_FOLLOWED_SHARE * whole * bool(steps) or len(steps) == MAX_COUPLING_STEPS:
+        contribution = weight * float(values[pair])
+        negligible = contribution <= MIN_FOLLOWED_SHARE * whole * bool(steps)
+        if negligible or len(steps) == MAX_COUPLING_STEPS:
             break
         seen[find_representatives(pair)] = len(steps)
         actions, gap, matches = _compute_backup(choices, pair)
         masses: dict[tuple[int, int], float] = defaultdict(float)
         for match in matches:
             masses[find_representatives(match.states)] += match.mass
-        after = max(
+        following = max(
             matches, key=lambda match: masses[find_representatives(match.states)] * match.distance
         ).states
-        spoken = choices.reported_actions(actions, pair)
-        steps.append(PairStep(pair, spoken, gap, weight * gap, after, matches, weight))
-        pair, weight = after, weight * choices.mdp.discount * masses[find_representatives(after)]
-    apart = pair if choices.action_sets_differ(pair) else None
+        reported = choices.get_reported_actions(actions, pair)
+        steps.append(PairStep(pair, reported, gap, weight * gap, following, matches, weight))
+        mass = masses[find_representatives(following)]
+        pair, weight = following, weight * choices.mdp.discount * mass
+    mismatched = pair if choices.action_sets_differ(pair) else None
     total = whole
     if steps:
-        total = math.fsum([steps[0].reward_gap, *(each.contribution for each in steps[0].coupling)])
-    return PairPath(tuple(steps), seen.get(find_representatives(pair)), total, pair, apart)
+        contributions = (match.contribution for match in steps[0].coupling)
+        total = math.fsum([steps[0].reward_gap, *contributions])
+    return PairPath(tuple(steps), seen.get(find_representatives(pair)), total, pair, mismatched)
 
 
 def _compute_backup(
     choices: PairChoices, pair: tuple[int, int]
 ) -> tuple[tuple[int, int], float, tuple[Match, ...]]:
-    """The actions that attain F(d)(s, t), their reward gap, and the matches of their successors."""
+    """Return the actions that attain F(d)(s, t), their reward gap and their coupling."""
     mdp, values, kind = choices.mdp, choices.values, choices.kind
     s, t = pair
     gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
-    compared = choices.compared_actions(pair)
+    compared = choices.get_compared_actions(pair)
     backup = np.zeros(gaps.shape)
     found: dict[tuple[int, int], Coupling] = {}
     for a, b in np.argwhere(compared).tolist():
@@ -213,12 +218,12 @@ def _compute_backup(
         Match(states, mass, float(values[states]), mdp.discount * mass * float(values[states]))
         for states, mass in found[actions].items()
     ]
-    matches.sort(key=lambda each: (_is_shared(each, kind), -each.contribution, -each.mass))
+    matches.sort(key=lambda each: (_has_common_state(each, kind), -each.contribution, -each.mass))
     return actions, float(gaps[actions]), tuple(matches)
 
 
-def _is_shared(match: Match, kind: str) -> bool:
-    """Whether both are in the same state, where no distance but MICo sees a difference."""
+def _has_common_state(match: Match, kind: str) -> bool:
+    """Whether both successors are one state, at distance 0 for every kind except MICo."""
     return kind != "mico" and match.states[0] == match.states[1]
 
 
@@ -230,9 +235,9 @@ def _successor_distribution(mdp: MDP, state: int, action: int) -> dict[int, floa
 
 
 def compute_independent_coupling(first: dict[int, float], second: dict[int, float]) -> Coupling:
-    """The coupling in which the two successors know nothing of each other.
+    """Return the product of two distributions.
 
-    >>> independent({0: 0.5, 1: 0.5}, {1: 1.0})
+    >>> compute_independent_coupling({0: 0.5, 1: 0.5}, {1: 1.0})
     {(0, 1): 0.5, (1, 1): 0.5}
     """
     return {(x, y): p * q for x, p in first.items() for y, q in second.items()}
@@ -241,12 +246,13 @@ def compute_independent_coupling(first: dict[int, float], second: dict[int, floa
 def compute_optimal_coupling(
     first: dict[int, float], second: dict[int, float], values: NDArray[np.floating]
 ) -> Coupling:
-    """A coupling of two distributions with the least mean distance (W1), up to rounding.
+    """Return a coupling with the smallest mean distance (W1), up to rounding.
 
-    Mass that both have in a state stays there: by the triangle inequality nothing is gained by
-    moving it. The rest is moved by the simplex method that computes the distances too.
+    Mass that both distributions have in a state stays there, which by the triangle inequality is
+    optimal. The simplex method that computes the distances couples the rest.
 
-    >>> best({0: 0.5, 1: 0.5}, {1: 0.75, 2: 0.25}, np.abs(np.subtract.outer(range(3), range(3))))
+    >>> d = np.abs(np.subtract.outer(range(3), range(3)))
+    >>> compute_optimal_coupling({0: 0.5, 1: 0.5}, {1: 0.75, 2: 0.25}, d)
     {(1, 1): 0.5, (0, 1): 0.25, (0, 2): 0.25}
     """
     plan = {(x, x): min(first[x], second[x]) for x in first if x in second}
@@ -254,8 +260,8 @@ def compute_optimal_coupling(
     states = sorted({*first, *second})
     places = np.searchsorted(states, [x for side in sides for x, _ in side])
     masses = np.array([mass for side in sides for _, mass in side])
-    table = np.ascontiguousarray(values[np.ix_(states, states)], np.float64)
-    costs = Costs(table, np.empty(0, np.int64), len(states))
+    submatrix = np.ascontiguousarray(values[np.ix_(states, states)], np.float64)
+    costs = Costs(submatrix, np.empty(0, np.int64), len(states))
     for x, y, mass in zip(*solve_coupling(places, masses, len(first), costs), strict=True):
         plan[states[x], states[y]] = float(mass)
     return plan

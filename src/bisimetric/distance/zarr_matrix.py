@@ -1,7 +1,7 @@
-"""A table that stays on the disk: the folder of a sharded table, read row by row.
+"""A distance matrix on disk: the folder of a sharded distance, read row by row.
 
-The folder holds `values`, a Zarr array of rows, and `about.npz`, all that a distance knows besides.
-States that behave alike share one row and one column; `place` says which.
+The folder holds `values`, a Zarr array, and `about.npz`, everything else of the distance. Bisimilar
+states share one row and one column; `row_index` says which.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 VALUES, METADATA = "values", "about.npz"
 CACHED_ROWS = 8
-"""Rows that stay in memory after they were read."""
+"""Rows that stay in memory after they are read."""
 READ_BYTES = 2**26
-"""Bytes of rows that are read together where all are wanted."""
+"""Bytes per read where the whole matrix is loaded."""
 MAX_METADATA_BYTES = 2**20
-"""Bytes of metadata that are read."""
+"""Bytes of Zarr metadata that are read, at most."""
 MAX_PADDING_ROWS = 2**20
-"""Rows that a file of a table may have beyond those of the table."""
+"""Rows by which a shard file may exceed the matrix."""
 
 
 class ZarrMatrix(np.lib.mixins.NDArrayOperatorsMixin):
-    """A symmetric (S, S) table of distances on the disk, indexed as an array is.
+    """A symmetric (S, S) distance matrix on disk with the interface of an array.
 
     values[s] is a row, values[s, t] an entry, and arrays of ids broadcast as in NumPy: only the
-    rows that are asked for are read. Whatever else an array can do (values > 1, values.min(),
-    np.asarray(values)) is done with the whole table, where the memory holds it.
+    rows that are used are read. Every other operation of an array (values > 1, values.min(),
+    np.asarray(values)) loads the whole matrix if it fits into memory.
 
     Args:
-        rows: the table of one state a class, (C, C), whose rows are read one by one.
-        place: (S,), the row and column of each state in it.
-        farthest: the pair of states with the largest distance.
+        rows: the (C, C) Zarr array with one row per class of bisimilar states.
+        row_index: (S,), the row and column of each state in it.
+        argmax: the pair of states at the largest distance.
     """
 
     ndim = 2
@@ -61,7 +61,7 @@ class ZarrMatrix(np.lib.mixins.NDArrayOperatorsMixin):
         if not isinstance(key, tuple):
             return self._select_rows(key)
         if len(key) != 2:
-            raise IndexError(f"a table has 2 axes, and {len(key)} indices were given")
+            raise IndexError(f"a distance matrix has 2 axes, and {len(key)} indices were given")
         first, second = key
         if isinstance(first, slice) or isinstance(second, slice):
             columns = np.arange(len(self))[second]
@@ -70,17 +70,19 @@ class ZarrMatrix(np.lib.mixins.NDArrayOperatorsMixin):
         rows, columns = self._row_index[s].ravel(), self._row_index[t].ravel()
         found = np.empty(rows.shape, self.dtype)
         order = np.argsort(rows, kind="stable")
-        places, first = np.unique(rows[order], return_index=True)
-        for place, each in zip(places, np.split(order, first[1:]), strict=False):
-            found[each] = self._read_cached(int(place))[columns[each]]
+        distinct, starts = np.unique(rows[order], return_index=True)
+        for row, members in zip(distinct, np.split(order, starts[1:]), strict=False):
+            found[members] = self._read_cached(int(row))[columns[members]]
         return found.reshape(s.shape) if s.ndim else found[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a distance matrix on disk cannot be an array without a copy")
         size = len(self) ** 2 * self.dtype.itemsize
         require_memory(
-            f"Distance: the whole table of {len(self):,} states takes",
+            f"Distance: the whole matrix of {len(self):,} states needs",
             size,
-            "ask for rows, values[s], or pairs, d(s, t)",
+            "use rows, values[s], or pairs, d(s, t)",
         )
         whole = np.empty(self.shape, self.dtype)
         states = np.argsort(self._row_index, kind="stable")
@@ -102,11 +104,11 @@ class ZarrMatrix(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(np.asarray(self), name)
 
     def max(self, axis: Any = None, **more: Any) -> Any:
-        """The largest distance, as it was written down."""
+        """Return the largest distance, which is stored."""
         return self[self._argmax] if axis is None else np.asarray(self).max(axis, **more)
 
     def argmax(self, axis: Any = None, **more: Any) -> Any:
-        """Where the largest distance is in the table laid out flat, as it was written down."""
+        """Return the flat index of the largest distance, which is stored."""
         if axis is not None:
             return np.asarray(self).argmax(axis, **more)
         return self._argmax[0] * len(self) + self._argmax[1]
@@ -116,7 +118,7 @@ class ZarrMatrix(np.lib.mixins.NDArrayOperatorsMixin):
         if ids.ndim == 0:
             return np.asarray(self._read_cached(int(self._row_index[ids]))[self._row_index])
         rows = [
-            self._read_cached(int(place))[self._row_index] for place in self._row_index[ids].ravel()
+            self._read_cached(int(row))[self._row_index] for row in self._row_index[ids].ravel()
         ]
         return np.array(rows, self.dtype).reshape(*ids.shape, len(self))
 
@@ -133,15 +135,15 @@ class ZarrMatrix(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def is_matrix_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder was written as a sharded table."""
+    """Whether a folder holds a sharded distance."""
     return Path(path, METADATA).is_file()
 
 
 def create_matrix(
     path: Path, *, num_states: int, dtype: np.dtype[Any], chunk_rows: int, shard_rows: int
 ) -> zarr.Array[Any]:
-    """An empty table on the disk: files of `shard` rows, each read in pieces of `chunk` rows."""
-    made: zarr.Array[Any] = require_zarr().create_array(
+    """Create an empty matrix on disk, in files of `shard_rows` rows read by `chunk_rows`."""
+    matrix: zarr.Array[Any] = require_zarr().create_array(
         path,
         shape=(num_states, num_states),
         chunks=(chunk_rows, num_states),
@@ -150,11 +152,11 @@ def create_matrix(
         compressors=None,
         fill_value=np.nan,
     )
-    return made
+    return matrix
 
 
 def open_matrix(path: Path, mode: str) -> zarr.Array[Any]:
-    """A table on the disk, to be read or written row by row."""
+    """Open a matrix on disk, to read or write it row by row."""
     package = require_zarr()
     try:
         _validate_metadata(path)
@@ -162,27 +164,28 @@ def open_matrix(path: Path, mode: str) -> zarr.Array[Any]:
     except MemoryError:
         raise
     except Exception as error:
-        # Zarr takes metadata apart piece by piece, and each piece fails in its own way.
-        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{path} is no table of rows ({why}); make it again.") from None
+        # Damaged metadata makes Zarr raise many types of errors.
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path} is not a distance matrix ({reason}); compute it again.") from None
     return found
 
 
 def read_rows(rows: Any, which: int | slice) -> NDArray[Any]:
-    """Some rows of a table on the disk, all of them finite numbers."""
+    """Read rows of a matrix on disk; raise InputError unless all numbers are finite."""
     try:
         found = np.asarray(rows[which])
     except MemoryError:
         raise
     except Exception as error:
-        # A damaged file fails in Zarr, in its codecs or in NumPy, each in its own way.
+        # A damaged file makes Zarr, its codecs and NumPy raise many types of errors.
         raise InputError(
-            f"{_describe_path(rows)}: rows of the stored table cannot be read ({error}); make it again."
+            f"{_describe_path(rows)}: rows of the matrix cannot be read ({error}); compute it "
+            "again."
         ) from None
     if not np.isfinite(found).all():
         raise InputError(
-            f"{_describe_path(rows)}: rows of the stored table are missing or hold no finite numbers; make "
-            "it again."
+            f"{_describe_path(rows)}: rows of the matrix are missing or not finite; compute it "
+            "again."
         )
     return found
 
@@ -192,15 +195,15 @@ def _describe_path(rows: Any) -> str:
 
 
 def _validate_metadata(path: Path) -> None:
-    """Refuses metadata of other arrays than `create` makes, before Zarr acts on them.
+    """Raise unless the metadata is that of `create_matrix`, before Zarr acts on it.
 
-    Codecs are programs that metadata name: only those of plain rows are let through.
+    Metadata names codecs, which are programs: only those of uncompressed rows are accepted.
     """
     with open(path / "zarr.json", "rb") as file:
         about = parse_object(file.read(MAX_METADATA_BYTES))
     shape, kind = about["shape"], about["data_type"]
     if kind not in ("float32", "float64"):
-        raise ValueError(f"its numbers are {kind!r}")
+        raise ValueError(f"its data type is {kind!r}")
     if not (isinstance(shape, list) and len(shape) == 2 and shape[0] == shape[1]):
         raise ValueError(f"its shape is {shape!r}")
     grid, [codec] = about["chunk_grid"], about["codecs"]
@@ -210,17 +213,17 @@ def _validate_metadata(path: Path) -> None:
         if not all(type(each) is int and each > 0 for each in rows) or rows[1:] != shape[1:]:
             raise ValueError(f"its rows are {rows!r} of {shape!r}")
     if shard[0] > 2 * shape[0] + MAX_PADDING_ROWS or shard[0] % chunk[0]:
-        raise ValueError(f"its files have {shard[0]} rows, read by {chunk[0]}")
+        raise ValueError(f"its files have {shard[0]} rows in chunks of {chunk[0]}")
     require_memory(
-        f"{path}: a piece of its table needs",
+        f"{path}: a chunk of its matrix needs",
         chunk[0] * shape[1] * np.dtype(kind).itemsize,
         "is it from a trusted source?",
     )
     names = [each["name"] for each in (*inner["codecs"], *inner["index_codecs"])]
     if codec["name"] != "sharding_indexed" or names != ["bytes", "bytes", "crc32c"]:
-        raise ValueError("its rows are encoded otherwise")
+        raise ValueError("its codecs are not those of a distance matrix")
     if about.get("storage_transformers"):
-        raise ValueError("its rows are transformed")
+        raise ValueError("it has storage transformers")
 
 
 def require_zarr() -> Any:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
-
 from numpy.typing import DTypeLike
 
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError
-from bisimetric.exact import _query
-from bisimetric.exact._query import QueryResult
 from bisimetric.exact._quotient_solver import (
     DeterministicSolver,
     select_solver,
@@ -19,12 +13,11 @@ from bisimetric.exact._quotient_solver import (
 )
 from bisimetric.exact._request import build_request
 from bisimetric.exact.deterministic import policy_iteration
-from bisimetric.exact.stochastic import monte_carlo as sampling
-from bisimetric.implicit_mdp import ImplicitMDP
+from bisimetric.exact.stochastic import monte_carlo
 from bisimetric.mdp import MDP
+from bisimetric.mdp._validation import require_mdp
 
 
-@overload
 def bisimulation(
     mdp: MDP,
     *,
@@ -33,70 +26,49 @@ def bisimulation(
     samples: int | None = None,
     seed: int = 0,
     device: str | None = None,
-) -> Distance: ...
-@overload
-def bisimulation(
-    mdp: MDP | ImplicitMDP,
-    *,
-    pairs: Sequence[tuple[Any, Any]],
-    tol: float | None = None,
-    max_pairs: int | None = None,
-) -> QueryResult: ...
-def bisimulation(
-    mdp: MDP | ImplicitMDP,
-    *,
-    tol: float | None = None,
-    dtype: DTypeLike = "float64",
-    samples: int | None = None,
-    seed: int = 0,
-    pairs: Sequence[tuple[Any, Any]] | None = None,
-    max_pairs: int | None = None,
-    device: str | None = None,
-) -> Distance | QueryResult:
-    """The bisimulation metric d~ of an MDP, every entry proven to `tol`.
+) -> Distance:
+    """Compute the bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
-    d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * W1(d~)(P(s, a), P(t, a))
+        d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * W1(d~)(P(s, a), P(t, a))
 
-    with W1 the least cost of moving one distribution onto the other; |V*(s) - V*(t)| <= d~(s, t).
-    At a discount above 0, d~(s, t) = 0 iff s and t are bisimilar; at 0 only the rewards count. An
-    entry of 0 proves no more than that d~(s, t) is at most the error. In a deterministic MDP W1 is
-    the distance of the two successors, and d~ the optimal value function of the pair graph
-    (`exact/deterministic`). In others, policy iteration over actions and couplings finds it
-    (`exact/stochastic/policy_iteration.py`). States
-    whose available actions differ are at the largest possible distance, the range of the rewards
-    divided by 1 - discount.
+    W1 is the Kantorovich (1-Wasserstein) distance; |V*(s) - V*(t)| <= d~(s, t). At a discount
+    above 0, d~(s, t) = 0 iff s and t are bisimilar; at 0 only the rewards count. A computed 0
+    proves no more than that d~(s, t) is at most the error. In a deterministic MDP W1 is the
+    distance of the two successors, and d~ the optimal value function of the pair graph
+    (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
+    (`exact/stochastic`). States whose available actions differ are at the largest possible
+    distance, the reward range divided by 1 - discount.
 
     Args:
+        mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
-        dtype: of the table, float64 or float32. Without `tol`, a float32 table has the `error`
-            that its rounding allows.
-        samples: replace each distribution by so many draws, and W1 by an assignment of them (Ferns
-            et al. 2006): less work where supports are large. The table is an estimate then: its
-            `error` is infinite and its `estimate` says about how far off it is.
-        key: of the draws.
-        pairs: compute only these (s, t), from no more pairs than they reach, also for `Successors`.
-            Returns an `Answer`.
-        max_pairs: with `pairs`, how many may be explored; default 2,000,000 for `Successors`, for
-            an MDP what the memory holds.
-        device: "cpu", the default, or "gpu": the table of a deterministic MDP on an NVIDIA GPU
-            (`exact/gpu`), with the same proof.
+        dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
+            `error` that its rounding allows.
+        samples: Monte Carlo estimate: replace each distribution by this many samples, and W1 by
+            an assignment of them (Ferns et al. 2006), which is less work where supports are large.
+            The `error` of the result is infinite, and its `estimate` says about how far off it is.
+        seed: of the samples.
+        device: "cpu", the default, or "gpu": a deterministic MDP on an NVIDIA GPU (`exact/gpu`),
+            with the same proof.
+
+    Returns:
+        The distance matrix with its proven error, in units of reward.
+
+    Raises:
+        InputError: an argument has the wrong type or value, or `device` cannot do what is asked.
+        NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
+        InsufficientMemory: the matrix does not fit into memory.
 
     >>> from bisimetric import worlds
     >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.99))
     >>> round(float(d.values.max()), 2), d.error <= 1e-6
     (150.25, True)
-    >>> bisimulation(worlds.load("pessimism"), pairs=[("s", "t")])
-    Answer(bisimulation, 1 pair, largest 10, error <= ..., 3 explored)
     """
-    validate_device("bisimulation", device, samples=samples, pairs=pairs)
-    if pairs is not None:
-        if samples is not None:
-            raise InputError("exact.bisimulation: takes samples or pairs, not both.")
-        return _query.query("bisimulation", mdp, pairs, tol=tol, max_pairs=max_pairs)
-    if not isinstance(mdp, MDP):
-        raise InputError("exact.bisimulation: Successors need pairs=[(s, t), ...] to start from.")
-    wanted = build_request("bisimulation", tol, dtype)
+    require_mdp("exact.bisimulation", mdp)
+    validate_device("bisimulation", device, samples=samples)
+    request = build_request("bisimulation", tol, dtype)
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if samples is not None:
-        return sampling.estimate_bisimulation(wanted, mdp, solver, samples, seed)
-    return solve_on_quotient(wanted, mdp, select_solver(device, wanted, mdp, solver, "rising"))
+        return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
+    solver = select_solver(device, request, mdp, solver, "bisimulation")
+    return solve_on_quotient(request, mdp, solver)

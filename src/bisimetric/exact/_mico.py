@@ -20,10 +20,10 @@ from bisimetric.exact._request import (
     bound_error,
     build_request,
     require_matrix_memory,
-    resolve_policy,
 )
 from bisimetric.exact.deterministic import table_kernels
 from bisimetric.mdp import MDP, induce_chain
+from bisimetric.mdp._validation import require_mdp, resolve_policy
 
 
 def mico(
@@ -33,26 +33,36 @@ def mico(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
 ) -> Distance:
-    """The MICo distance U of a policy in any MDP, every entry proven to `tol`.
+    """Compute the MICo distance U of a policy in any MDP, every entry proven to `tol`.
 
-    U(s, t) = |R^pi(s) - R^pi(t)| + discount * sum_xy P^pi(s)(x) P^pi(t)(y) U(x, y)
+        U(s, t) = |R^pi(s) - R^pi(t)| + discount * sum_xy P^pi(s)(x) P^pi(t)(y) U(x, y)
 
-    Both states move on independently, where d^pi looks for the best coupling of their successors:
-    d^pi <= U, and |V^pi(s) - V^pi(t)| <= U(s, t). So U is no metric: a state that branches may be
-    at a distance above 0 from itself, and the diagonal says so.
+    It takes the independent coupling of the successors, where d^pi takes the best one: d^pi <= U,
+    and |V^pi(s) - V^pi(t)| <= U(s, t). U is not a metric: U(s, s), the diagonal of the matrix, may
+    be above 0 where s has several successors.
 
     F, the right side, is affine, and U = sum_k discount^k P^k G P^k' with the reward gaps G. The
     sum doubles, U_2k = U_k + discount^k P^k U_k P^k', while the powers of P stay sparse enough to
     pay off (Smith 1968); the rest are sweeps U <- F(U). With D = F(U) - U, F(U) differs from the
-    true table by discount / (1 - discount) times something between min D and max D (MacQueen
-    1966): in a chain that mixes those soon meet. A last sweep puts the answer back into the
-    equation for `error`. Rows of P and of the policy are divided by their sums (`MDP.under`).
+    fixed point by discount / (1 - discount) times something between min D and max D (MacQueen
+    1966), which approach each other quickly in a chain that mixes. The residual of the result
+    proves its `error`. Rows of P and of the policy are divided by their sums (`MDP.apply_policy`).
 
     Args:
-        policy: (S,) actions or (S, A) probabilities; default: the policy that the world comes
-            with, or the only one there is.
+        mdp: the MDP.
+        policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
+            one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
-        dtype: of the table, float64 or float32.
+        dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
+            `error` that its rounding allows.
+
+    Returns:
+        The distance matrix with its proven error, in units of reward.
+
+    Raises:
+        InputError: an argument has the wrong type or value, or the MDP comes with no policy.
+        NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
+        InsufficientMemory: the matrix does not fit into memory.
 
     >>> coin = MDP([[[0, 0.5, 0.5]], [[0, 1, 0]], [[0, 0, 1]]], [[0], [0], [1]],
     ...                          discount=0.5)
@@ -61,26 +71,27 @@ def mico(
            [0.5, 0. , 2. ],
            [1.5, 2. , 0. ]])
     """
-    asked = build_request("mico", tol, dtype)
-    checked = resolve_policy("mico", mdp, policy)
-    induced = induce_chain(mdp, checked)
+    require_mdp("exact.mico", mdp)
+    request = build_request("mico", tol, dtype)
+    actions = resolve_policy("mico", mdp, policy)
+    induced = induce_chain(mdp, actions)
     chain = induced.mdp
-    asked.require_range(chain)
-    # Two tables, and the powers of P that _square allows.
+    request.require_range(chain)
+    # Two matrices, and the powers of P that _square allows.
     require_matrix_memory(
-        "mico", chain.num_states, chain.num_states**2 * (2 * asked.dtype.itemsize + 4)
+        "mico", chain.num_states, chain.num_states**2 * (2 * request.dtype.itemsize + 4)
     )
-    _warm_up(asked.dtype)
-    least = asked.tol * (1 - chain.discount) / 2
+    _warm_up(request.dtype)
+    tolerance = request.tol * (1 - chain.discount) / 2
     P = chain.normalised_probabilities
-    table = _solve(P, chain.R[:, 0].copy(), chain.discount, least, asked.dtype)
-    # Each of two sums over a row has a rounding a term, and so has dividing the row by its sum;
+    solution = _solve(P, chain.R[:, 0].copy(), chain.discount, tolerance, request.dtype)
+    # Each of two sums over a row has one rounding per term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.
-    longest = int(np.diff(P.indptr).max())
-    residual = table.residual + (4 * longest + 4) * UNIT * table.largest
-    residual += induced.pair_error(table.largest + table.residual)
-    error = bound_error(residual, table.largest, chain.discount)
-    return asked.build_distance(table.values, error, mdp, checked, table.details)
+    max_support = int(np.diff(P.indptr).max())
+    residual = solution.residual + (4 * max_support + 4) * UNIT * solution.largest
+    residual += induced.pair_error(solution.largest + solution.residual)
+    error = bound_error(residual, solution.largest, chain.discount)
+    return request.build_distance(solution.values, error, mdp, actions, solution.details)
 
 
 def _solve(
@@ -90,22 +101,22 @@ def _solve(
     residual_tolerance: float,
     dtype: np.dtype[Any],
 ) -> SolverResult:
-    """U to a residual of `least`, or as near to it as the numbers of the table allow."""
-    longest = int(np.diff(P.indptr).max())
-    grain = 2 * float(np.finfo(dtype).eps) + 2 * longest * UNIT
+    """Compute U to a residual tolerance, or to the precision floor of the dtype."""
+    max_support = int(np.diff(P.indptr).max())
+    precision_floor = 2 * float(np.finfo(dtype).eps) + 2 * max_support * UNIT
     U, spare = (np.empty(P.shape, dtype) for _ in range(2))
     table_kernels.compute_reward_gaps(reward, U)
-    power, weight, number, doublings = P, discount, 0, 0
-    going = bool(U.any())
-    with show_progress(1.0, "MICo: digits of the error") as shown:
-        while going:
+    power, weight, num_sweeps, doublings = P, discount, 0, 0
+    is_doubling = bool(U.any())
+    with show_progress(1.0, "MICo: digits of the error") as progress:
+        while is_doubling:
             low, high, largest = _apply_operator(U, spare, power, reward, weight, doubling=True)
             U, spare, doublings = spare, U, doublings + 1
-            small = max(residual_tolerance, grain * largest)
-            left = weight / (1 - weight) * (high - low) * (1 - discount)
-            square = _square(power, 2**doublings * P.nnz) if left > small else None
+            tolerance = max(residual_tolerance, precision_floor * largest)
+            remaining = weight / (1 - weight) * (high - low) * (1 - discount)
+            square = _square(power, 2**doublings * P.nnz) if remaining > tolerance else None
             if square is None:
-                # From below, so that pairs at distance 0 stay there: their rise is 0.
+                # From below, so that pairs at distance 0 stay there: their increase is 0.
                 U += dtype.type(weight / (1 - weight) * max(low, 0.0))
                 break
             power, weight = square, weight * weight
@@ -113,24 +124,33 @@ def _solve(
         limit = SweepLimit(len(U))
         while True:
             low, high, largest = _apply_operator(U, spare, P, reward, discount)
-            residual, small = max(-low, high), max(residual_tolerance, grain * largest)
-            if residual <= small or number > _bound_sweeps(small, largest, discount):
+            residual, tolerance = (
+                max(-low, high),
+                max(residual_tolerance, precision_floor * largest),
+            )
+            if residual <= tolerance or num_sweeps > _bound_sweeps(tolerance, largest, discount):
                 break
-            if limit.is_exceeded(number, residual, small):
+            if limit.is_exceeded(num_sweeps, residual, tolerance):
                 break
-            U, spare, number = spare, U, number + 1
-            if discount * (high - low) <= small:
+            U, spare, num_sweeps = spare, U, num_sweeps + 1
+            if discount * (high - low) <= tolerance:
                 U += dtype.type(discount / (1 - discount) * max(low, 0.0))
-            shown.set_position(convergence_fraction(residual, small, largest), f"sweep {number}")
-    how = {"method": "doubling, sweep", "doublings": doublings, "sweeps": number}
-    return SolverResult(U, residual, largest, how)
+            progress.set_position(
+                convergence_fraction(residual, tolerance, largest), f"sweep {num_sweeps}"
+            )
+    details = {
+        "method": "doubling, value iteration",
+        "doublings": doublings,
+        "sweeps": num_sweeps,
+    }
+    return SolverResult(U, residual, largest, details)
 
 
 def _bound_sweeps(tolerance: float, largest: float, discount: float) -> float:
-    """Sweeps after which only rounding can keep a residual above `small`."""
+    """Return the sweeps after which only rounding can keep a residual above the tolerance."""
     if tolerance >= largest or discount == 0:
         return 1
-    # A quotient of the two may be too small for a number.
+    # The quotient of the two may underflow.
     return 2 + 2 * (math.log(max(tolerance, TINY)) - math.log(largest)) / math.log(discount)
 
 
@@ -140,7 +160,7 @@ def _normalise_rows(P: sparse.csr_array) -> sparse.csr_array:
 
 
 def _square(power: sparse.csr_array, max_entries: int) -> sparse.csr_array | None:
-    """power @ power, or None where it has more than `most` entries: sweeps are cheaper then."""
+    """Return power @ power, or None where it has too many entries: sweeps are cheaper then."""
     states = power.shape[0]
     products = int(np.diff(power.indptr)[power.indices].sum())
     if products > max(states**2 // 4, 2**16):
@@ -158,24 +178,24 @@ def _apply_operator(
     *,
     doubling: bool = False,
 ) -> tuple[float, float, float]:
-    """out = base + weight * P U P', base being the reward gaps or, in a doubling, U itself.
+    """Set out = base + weight * P U P', base being the reward gaps or, in a doubling, U itself.
 
-    Returns the least and the largest rise of an entry, and the largest entry.
+    Returns the smallest and the largest increase of an entry, and the largest entry.
     """
-    tally = np.empty((len(U), 3))
+    row_stats = np.empty((len(U), 3))
     # One type for all indices: SciPy chooses it by size, and each would be compiled for.
     starts, successor = P.indptr.astype(np.int64), P.indices.astype(np.int32)
 
     def rows(low: int, high: int) -> None:
         _apply_operator_rows(
-            U, out, starts, successor, P.data, reward, weight, doubling, tally, low, high
+            U, out, starts, successor, P.data, reward, weight, doubling, row_stats, low, high
         )
 
     # A row adds up the rows of its successors, then an entry of it for each successor of a column.
     entries = int(len(U) * (P.nnz / len(U) + 1) + P.nnz / 2)
     table_kernels.map_rows(rows, len(U), entries)
     table_kernels.mirror(out)
-    return float(tally[:, 0].min()), float(tally[:, 1].max()), float(tally[:, 2].max())
+    return float(row_stats[:, 0].min()), float(row_stats[:, 1].max()), float(row_stats[:, 2].max())
 
 
 @njit(cache=True, nogil=True)
@@ -188,34 +208,34 @@ def _apply_operator_rows(
     reward: NDArray[np.float64],
     weight: float,
     doubling: bool,
-    tally: NDArray[np.float64],
+    row_stats: NDArray[np.float64],
     low: int,
     high: int,
 ) -> None:
-    """The half t <= s of `_step`, in float64 whatever the table holds."""
+    """Compute the half t <= s of `_apply_operator`, in float64 whatever the dtype of U."""
     states = U.shape[0]
-    ahead = np.empty(states)
+    expected = np.empty(states)
     for i in range(low, high):
         s = table_kernels.balance_row(i, states)
-        ahead[:] = 0.0
+        expected[:] = 0.0
         for k in range(starts[s], starts[s + 1]):
             row = U[successor[k]]
             for y in range(states):
-                ahead[y] += probability[k] * row[y]
-        least, most, largest = np.inf, -np.inf, 0.0
+                expected[y] += probability[k] * row[y]
+        lowest, highest, largest = np.inf, -np.inf, 0.0
         for t in range(s + 1):
             mean = 0.0
             for k in range(starts[t], starts[t + 1]):
-                mean += probability[k] * ahead[successor[k]]
+                mean += probability[k] * expected[successor[k]]
             value = (U[s, t] if doubling else abs(reward[s] - reward[t])) + weight * mean
-            least, most = min(least, value - U[s, t]), max(most, value - U[s, t])
+            lowest, highest = min(lowest, value - U[s, t]), max(highest, value - U[s, t])
             largest = max(largest, value)
             out[s, t] = value
-        tally[s, 0], tally[s, 1], tally[s, 2] = least, most, largest
+        row_stats[s, 0], row_stats[s, 1], row_stats[s, 2] = lowest, highest, largest
 
 
 @functools.cache
 def _warm_up(dtype: np.dtype[Any]) -> None:
-    """Takes a step in a toy, so that kernels are compiled before the bar of the real work."""
+    """Compile the kernels on a small chain, before the progress bar of the real one."""
     with announce_compilation("the kernels"):
         _solve(sparse.csr_array(np.eye(2)), np.array([0.0, 1.0]), 0.5, 1e-6, dtype)

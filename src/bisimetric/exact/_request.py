@@ -1,7 +1,4 @@
-"""What every exact distance shares: what may be asked, the memory it may take, its proven error.
-
-When an iteration cannot reach its tolerance in reasonable time.
-"""
+"""What all exact solvers share: validated requests, error bounds, memory and sweep limits."""
 
 from __future__ import annotations
 
@@ -11,25 +8,29 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 import bisimetric
 from bisimetric import _memory
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError, NotConverged
-from bisimetric.mdp import MDP, validate_policy
+from bisimetric.mdp import MDP
 
 if TYPE_CHECKING:
     from bisimetric.exact._query import QueryResult
-
+    from bisimetric.implicit_mdp import ImplicitMDP
 
 DEFAULT_TOL = 1e-6
+MAX_SWEEPS = 2**20
+"""Sweeps that a residual may need, extrapolated from its rate so far, to reach the tolerance."""
+MIN_WINDOW = 128
+"""The fewest sweeps over which a rate is measured."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SolverResult:
-    """A solved problem: the table d, the largest |F(d) - d| and F(d) in it, and how."""
+    """A distance matrix d with the largest |F(d) - d|, the largest F(d), and solver statistics."""
 
     values: NDArray[np.floating]
     residual: float
@@ -39,12 +40,14 @@ class SolverResult:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A distance that was asked for: its kind, the error allowed, the numbers of its table.
+    """The validated options of an exact distance.
 
     Attributes:
+        kind: of the distance.
         tol: the largest error allowed.
-        explicit: whether the caller chose it. If not, a float32 table may have a larger one.
-        began: when, by `time.perf_counter`.
+        tol_is_explicit: whether the caller chose it; otherwise a float32 matrix may exceed it.
+        dtype: of the matrix.
+        start_time: by `time.perf_counter`.
     """
 
     kind: Kind
@@ -54,12 +57,12 @@ class Request:
     start_time: float
 
     def residual_tolerance(self, mdp: MDP, caller: str = "exact") -> float:
-        """The residual to reach: half of what is allowed, if rounding lets it."""
+        """Return the residual to reach: half of what `tol` allows, or the precision floor."""
         self.require_range(mdp, caller)
         return max(self.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.diameter_bound)
 
     def require_range(self, mdp: MDP, caller: str = "exact") -> None:
-        """Raises InputError where the diameter bound is no finite number of the table's type."""
+        """Raise InputError where the diameter bound exceeds the largest number of the dtype."""
         if not mdp.diameter_bound < float(np.finfo(self.dtype).max):
             raise InputError(
                 f"{caller}.{self.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
@@ -74,17 +77,21 @@ class Request:
         policy: NDArray[Any] | None,
         details: dict[str, Any],
     ) -> Distance:
-        """The distance, or NotConverged with it where its error is larger than was asked for."""
-        made = self.build_metadata({**details, "dtype": str(self.dtype)})
+        """Return the distance; raise NotConverged with it where its error exceeds `tol`."""
+        metadata = self.build_metadata({**details, "dtype": str(self.dtype)}, mdp)
         error = bound_by_diameter(error, values, mdp)
-        distance = Distance(values, error, self.kind, mdp, policy, made)
+        distance = Distance(values, error, self.kind, mdp, policy, metadata)
         self.require_tolerance(error, distance)
         return distance
 
-    def build_metadata(self, details: dict[str, Any]) -> dict[str, Any]:
-        """How an answer was made, with the tolerance, the time that it took, and the versions."""
+    def build_metadata(
+        self, details: dict[str, Any], source: MDP | ImplicitMDP | None = None
+    ) -> dict[str, Any]:
+        """Add the tolerance, the elapsed time and versions; mark errors of an empirical model."""
+        model = {"model": "empirical"} if getattr(source, "is_empirical", False) else {}
         return {
             **details,
+            **model,
             "tol": self.tol,
             "seconds": round(time.perf_counter() - self.start_time, 6),
             "bisimetric": bisimetric.__version__,
@@ -92,7 +99,7 @@ class Request:
         }
 
     def require_tolerance(self, error: float, partial: Distance | QueryResult) -> None:
-        """Raises NotConverged where an error is larger than was asked for."""
+        """Raise NotConverged where the proven error exceeds `tol`."""
         single = self.dtype == np.float32
         if not error <= self.tol and (self.tol_is_explicit or not single):
             raise NotConverged(
@@ -104,32 +111,22 @@ class Request:
 
 
 def build_request(kind: Kind, tol: float | None, dtype: DTypeLike) -> Request:
-    """A request that can be met, or a clear error."""
-    table_type = np.dtype(dtype)
-    if table_type not in (np.float64, np.float32):
-        raise InputError(f"exact.{kind}: dtype is {table_type} and must be float64 or float32.")
-    if tol is not None and not (np.isfinite(tol) and tol > 0):
-        raise InputError(f"exact.{kind}: tol is {tol} and must be above 0.")
-    wanted = DEFAULT_TOL if tol is None else float(tol)
-    return Request(kind, wanted, tol is not None, table_type, time.perf_counter())
-
-
-def resolve_policy(
-    kind: str, mdp: MDP, policy: ArrayLike | None, *, caller: str = "exact"
-) -> NDArray[Any]:
-    """The policy, checked; where none is given, the MDP's own or the only one there is."""
-    if policy is None:
-        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
-    if policy is None:
+    """Validate `tol` and `dtype`, and start the clock."""
+    matrix_dtype = np.dtype(dtype)
+    if matrix_dtype not in (np.float64, np.float32):
         raise InputError(
-            f"{caller}.{kind}: this MDP comes with no policy; pass one, such as "
-            "planning.greedy_policy(mdp)."
+            f"is {matrix_dtype} and must be float64 or float32",
+            caller=f"exact.{kind}",
+            argument="dtype",
         )
-    return validate_policy(mdp, policy)
+    if tol is not None and not (np.isfinite(tol) and tol > 0):
+        raise InputError(f"is {tol} and must be above 0", caller=f"exact.{kind}", argument="tol")
+    chosen = DEFAULT_TOL if tol is None else float(tol)
+    return Request(kind, chosen, tol is not None, matrix_dtype, time.perf_counter())
 
 
 def bound_error(residual: float, largest: float, discount: float) -> float:
-    """|d - d*| <= |F(d) - d| / (1 - discount), since F is a contraction (Banach).
+    """Bound |d - d*| <= |F(d) - d| / (1 - discount), since F is a contraction (Banach).
 
     F(d) is |r - r'| + discount * d in float64: three roundings, each of at most UNIT times the
     largest F(d), or TINY below the normal numbers; one more is for the difference.
@@ -138,7 +135,7 @@ def bound_error(residual: float, largest: float, discount: float) -> float:
 
 
 def bound_by_diameter(error: float, values: NDArray[np.floating], mdp: MDP) -> float:
-    """The smaller of a proven error and the diameter bound D = reward range / (1 - discount).
+    """Cap a proven error at the diameter bound D = reward range / (1 - discount).
 
     True distances lie in [0, D]. Where the values do too, none of them is off by more than D.
     """
@@ -148,7 +145,7 @@ def bound_by_diameter(error: float, values: NDArray[np.floating], mdp: MDP) -> f
 
 
 def require_matrix_memory(kind: str, num_states: int, required_bytes: float) -> None:
-    """Refuses, before anything is allocated, what the free memory cannot hold."""
+    """Raise InsufficientMemory before anything is allocated that the free memory cannot hold."""
     _memory.require_memory(
         f"exact.{kind}: {num_states:,} states need",
         required_bytes,
@@ -156,19 +153,13 @@ def require_matrix_memory(kind: str, num_states: int, required_bytes: float) -> 
     )
 
 
-MAX_SWEEPS = 2**20
-"""Sweeps that a residual may need, by its rate so far, to reach the tolerance."""
-MIN_WINDOW = 128
-"""The fewest sweeps over which a rate is measured."""
-
-
 class SweepLimit:
-    """Ends an iteration whose residual falls too slowly, or not at all.
+    """Stop an iteration whose residual falls too slowly, or not at all.
 
     Value iteration takes log(tolerance) / log(discount) sweeps, far too many where the discount is
     nearly 1, and rounding can keep a residual above any tolerance. So once per window of sweeps the
     smallest residual so far is compared with that of the window before, and the rate extrapolated.
-    The residual proves an error whenever an iteration ends, so that ending early is sound.
+    The residual proves an error whenever an iteration stops, so that stopping early is sound.
     """
 
     def __init__(self, window: int) -> None:
@@ -177,26 +168,23 @@ class SweepLimit:
         self._next_check = self._window
 
     def is_exceeded(self, sweeps: int, residual: float, tolerance: float) -> bool:
-        """Whether a residual after so many sweeps is too far from the tolerance to go on.
+        """Return whether a residual after so many sweeps is too far from the tolerance.
 
         >>> limit = SweepLimit(128)
-        >>> [limit.exceeds(n, 0.99**n, 1e-9) for n in (128, 256)]
+        >>> [limit.is_exceeded(n, 0.99**n, 1e-9) for n in (128, 256)]
         [False, False]
-        >>> limit.exceeds(384, 0.99**256, 1e-9)
+        >>> limit.is_exceeded(384, 0.99**256, 1e-9)
         True
         """
         self._best = min(self._best, residual)
         if sweeps < self._next_check:
             return False
-        before, self._previous_best, self._next_check = (
-            self._previous_best,
-            self._best,
-            sweeps + self._window,
-        )
-        if before == math.inf or self._best <= tolerance:
+        previous, self._previous_best = self._previous_best, self._best
+        self._next_check = sweeps + self._window
+        if previous == math.inf or self._best <= tolerance:
             return False
-        rate = math.log(self._best) - math.log(before)
+        rate = math.log(self._best) - math.log(previous)
         if rate >= 0:
             return True
-        left = math.log(max(tolerance, TINY)) - math.log(self._best)
-        return self._window * left / rate > MAX_SWEEPS
+        remaining = math.log(max(tolerance, TINY)) - math.log(self._best)
+        return self._window * remaining / rate > MAX_SWEEPS

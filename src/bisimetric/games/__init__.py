@@ -1,7 +1,7 @@
-"""Atari games: played by an agent, as experience to learn from and as episodes to look at.
+"""Atari games played by an agent: transitions to learn from and recorded episodes to inspect.
 
 >>> from bisimetric import games
->>> games.game("pong").name
+>>> games.find_game("pong").name
 'Pong'
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisimetric.games._collect import collect
 from bisimetric.games._play import play
-from bisimetric.games.agent import Agent, AgentOutput
-from bisimetric.games.environments import AtariGames, Game, VectorStep, find_game
+from bisimetric.games.agent import Agent, AgentOutput, IdleAgent
+from bisimetric.games.environments import AtariGames, Game, VectorStep, find_game, list_games
 from bisimetric.games.episode import Episode
 
 __all__ = [
@@ -19,8 +19,10 @@ __all__ = [
     "AtariGames",
     "Episode",
     "Game",
+    "IdleAgent",
     "VectorStep",
     "collect",
     "find_game",
+    "list_games",
     "play",
 ]

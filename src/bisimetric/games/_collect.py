@@ -1,4 +1,4 @@
-"""Experience of an agent: it plays many games at once, and its features of each frame are kept."""
+"""Collect transitions of an agent that plays many games in parallel, as its own features."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from bisimetric.transitions._validation import collect_metadata
 
 STEPS = 600_000
 NUM_GAMES = 64
-"""Games side by side: enough to keep 16 cores busy while a network looks at the other half."""
+"""Parallel games: enough to keep 16 cores busy while the agent evaluates the other half."""
 
 FEATURE_DTYPE = np.float16
 MAX_FEATURE = float(np.finfo(FEATURE_DTYPE).max)
 GameIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 PROGRESS_PERIOD = 64
-"""Rounds between two movements of the bar."""
+"""Rounds between two updates of the progress bar."""
 
 
 def collect(
-    name: str | Game,
+    game: str | Game,
     agent: Agent,
     *,
     steps: int = STEPS,
@@ -55,94 +55,109 @@ def collect(
     num_threads: int = 0,
     max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Transitions:
-    """`steps` of an agent that plays a game, as its own features of each observation.
+    """Collect transitions whose observations are the agent's features.
 
-    The agent looks at each frame once; what it finds is kept as float16, (steps, k), and no frame
-    is kept. `count` games run side by side; rows are stored game by game, so that those of a
-    game follow one another as they were played. Rewards are clipped to [-1, 1], unless `clip` is
-    False. A step is terminated where the game is over, truncated where it is cut: after `longest`
-    steps, and at the last step of each of the `count`.
+    Features are computed once per frame and stored as float16; frames are not stored. Rows are
+    ordered by game, so that the steps of an episode are consecutive. A step is terminated where
+    the game is over, and truncated after `max_episode_steps` and at the last row of each game.
 
-    Games are deterministic, and an agent would play one of them for ever. They differ by their
-    starts, up to `noops` frames late, and by slips: any action, with probability epsilon. The
-    same key and count give the same steps with any number of `threads`.
+    Games are deterministic: episodes differ by their no-op starts and by random actions. The same
+    seed and `num_games` give the same transitions with any number of threads.
 
-    >>> from bisimetric.games.agent import Idle
-    >>> collect("Pong", Idle("Pong"), steps=40, count=4)
+    Args:
+        game: the game or its name.
+        agent: the agent that plays it.
+        steps: environment steps in all.
+        num_games: number of parallel games.
+        epsilon: probability of a uniformly random action.
+        max_noops: no-op frames at the start of an episode, fewer than this.
+        seed: of the starts and the random actions.
+        clip_rewards: whether to clip rewards to [-1, 1].
+        num_threads: threads of ALE; 0 for one per core.
+        max_episode_steps: steps after which an episode is truncated.
+
+    Returns:
+        The transitions, observations (steps, k) float16.
+
+    Raises:
+        InputError: if the agent does not fit the game, an argument is out of range, or a feature
+            exceeds the range of float16.
+        InsufficientMemory: if the transitions do not fit into memory.
+
+    >>> from bisimetric.games import IdleAgent
+    >>> collect("Pong", IdleAgent("Pong"), steps=40, num_games=4)
     Transitions(40 steps, 4 episodes, observations (12,) float16, 6 actions)
     """
-    played = find_game(name)
-    validate_agent(agent, played)
-    steps = require_integer(played.name, "steps", steps, 1)
-    num_games = min(require_integer(played.name, "count", num_games, 1), steps)
-    validate_epsilon(played.name, epsilon)
-    size = np.dtype(FEATURE_DTYPE).itemsize * agent.num_features
+    game = find_game(game)
+    validate_agent(agent, game)
+    steps = require_integer(game.name, "steps", steps, 1)
+    num_games = min(require_integer(game.name, "num_games", num_games, 1), steps)
+    validate_epsilon(game.name, epsilon)
+    feature_bytes = np.dtype(FEATURE_DTYPE).itemsize * agent.num_features
     require_memory(
-        f"{played.name}: {agent.num_features} features of {steps:,} steps need",
-        steps * (2 * size + 18),
+        f"{game.name}: {agent.num_features} features of {steps:,} steps need",
+        steps * (2 * feature_bytes + 18),
         "take fewer steps",
     )
-    store = _TransitionBuffer(steps, num_games, agent, clip_rewards)
-    # While one half of the consoles works, the agent looks at the other.
+    buffer = _TransitionBuffer(steps, num_games, agent, clip_rewards)
+    # While the emulators of one half run, the agent evaluates the other half.
     halves = [range(num_games // 2), range(num_games // 2, num_games)]
-    teams = [
+    groups = [
         _GameGroup(
             AtariGames(
-                played,
-                len(each),
+                game,
+                len(indices),
                 seed=seed,
                 max_noops=max_noops,
                 num_threads=num_threads,
                 max_episode_steps=max_episode_steps,
-                first_index=each.start,
+                first_index=indices.start,
             ),
             EpsilonGreedyPolicy(
-                agent, played, len(each), epsilon=epsilon, seed=seed, first_index=each.start
+                agent, game, len(indices), epsilon=epsilon, seed=seed, first_index=indices.start
             ),
-            store,
-            each,
+            buffer,
+            indices,
         )
-        for each in halves
-        if each
+        for indices in halves
+        if indices
     ]
-    with show_progress(steps, f"steps in {played.name}") as progress:
+    with show_progress(steps, f"steps in {game.name}") as progress:
         rounds = 0
-        while store.num_stored < steps:
-            for team in teams:
-                team.advance()
+        while buffer.num_stored < steps:
+            for group in groups:
+                group.advance()
             rounds += 1
             if rounds % PROGRESS_PERIOD == 0:
-                progress.set_position(store.num_stored, f"{store.num_stored:,} taken")
-    made = {
-        "game": played.name,
+                progress.set_position(buffer.num_stored, f"{buffer.num_stored:,} steps")
+    details = {
+        "game": game.name,
         "agent": agent.name,
         "steps": steps,
-        "count": num_games,
+        "num_games": num_games,
         "epsilon": epsilon,
-        "noops": max_noops,
-        "key": seed,
-        "clip": clip_rewards,
-        "longest": max_episode_steps,
+        "max_noops": max_noops,
+        "seed": seed,
+        "clip_rewards": clip_rewards,
+        "max_episode_steps": max_episode_steps,
         "ale_py": import_game_package("ale_py").__version__,
     }
     return Transitions(
-        **store.get_columns(),
-        num_actions=len(played.actions),
-        action_names=played.actions,
-        metadata=collect_metadata(made),
+        **buffer.get_columns(),
+        num_actions=len(game.actions),
+        action_names=game.actions,
+        metadata=collect_metadata(details),
     )
 
 
 class _TransitionBuffer:
-    """The rows of all games: those of game i from `start[i]` to `stop[i]`."""
+    """Rows of all games; those of game i are `start[i]` to `stop[i]`, `row[i]` is the next one."""
 
     def __init__(self, steps: int, num_games: int, agent: Agent, clip_rewards: bool) -> None:
         self._agent, self._clip_rewards = agent.name, clip_rewards
         shape = (steps, agent.num_features)
-        self.observations, self.next_observations = (
-            np.empty(shape, FEATURE_DTYPE),
-            np.empty(shape, FEATURE_DTYPE),
-        )
+        self.observations = np.empty(shape, FEATURE_DTYPE)
+        self.next_observations = np.empty(shape, FEATURE_DTYPE)
         self.actions, self.rewards = np.empty(steps, np.int64), np.empty(steps)
         self.terminated, self.truncated = np.empty(steps, np.bool_), np.empty(steps, np.bool_)
         edges = np.arange(num_games + 1) * steps // num_games
@@ -154,6 +169,7 @@ class _TransitionBuffer:
         return int((self.row - self.start).sum())
 
     def to_half_precision(self, features: NDArray[np.float32]) -> NDArray[np.float16]:
+        """Convert features to float16; raise InputError beyond its range."""
         largest = float(np.abs(features).max())
         if largest > MAX_FEATURE:
             raise InputError(
@@ -165,13 +181,13 @@ class _TransitionBuffer:
     def store_outcomes(
         self, indices: GameIndices, mask: Mask, step: VectorStep, features: NDArray[np.float16]
     ) -> None:
-        """What the steps under way led to: `which` of the places."""
+        """Complete the pending rows of the masked games with the outcome of their step."""
         rows = self.row[indices[mask]]
-        paid, over = step.rewards[mask], step.terminated[mask]
-        self.rewards[rows] = np.clip(paid, -1.0, 1.0) if self._clip_rewards else paid
-        self.terminated[rows] = over
-        # The last row of a game that is not over is cut: the next row is one of another game.
-        last = (rows + 1 == self.stop[indices[mask]]) & ~over
+        rewards, terminated = step.rewards[mask], step.terminated[mask]
+        self.rewards[rows] = np.clip(rewards, -1.0, 1.0) if self._clip_rewards else rewards
+        self.terminated[rows] = terminated
+        # The row after the last one of a game belongs to another game.
+        last = (rows + 1 == self.stop[indices[mask]]) & ~terminated
         self.truncated[rows] = step.truncated[mask] | last
         self.next_observations[rows] = features[mask]
         self.row[indices[mask]] += 1
@@ -183,18 +199,18 @@ class _TransitionBuffer:
         actions: NDArray[np.int64],
         features: NDArray[np.float16],
     ) -> None:
-        """The steps that are taken next, in `which` of the places."""
+        """Begin a row in the masked games with the observation and the action."""
         rows = self.row[indices[mask]]
         self.actions[rows] = actions[mask]
         self.observations[rows] = features[mask]
 
     def get_columns(self) -> dict[str, Any]:
         names = ("observations", "actions", "rewards", "next_observations")
-        return {each: freeze(getattr(self, each)) for each in (*names, "terminated", "truncated")}
+        return {name: freeze(getattr(self, name)) for name in (*names, "terminated", "truncated")}
 
 
 class _GameGroup:
-    """Some of the games, who plays them, and which of their steps are under way."""
+    """Some of the games, their policy, and the mask of games with a pending row."""
 
     def __init__(
         self,
@@ -210,17 +226,17 @@ class _GameGroup:
         self._finished = False
 
     def advance(self) -> None:
-        """Looks at what the last actions led to, stores it, and sends the next."""
+        """Receive a step, store its outcome, and send the next actions."""
         if self._finished:
             return
-        moves = self._games.receive() if self._pending_step is None else self._pending_step
+        step = self._games.receive() if self._pending_step is None else self._pending_step
         self._pending_step = None
-        seen, chosen = self._policy.act(moves.observations, moves.is_first)
-        features = self._buffer.to_half_precision(seen.features)
-        self._buffer.store_outcomes(self._indices, self._active, moves, features)
-        left = self._buffer.row[self._indices] < self._buffer.stop[self._indices]
-        self._active = left & ~(moves.terminated | moves.truncated)
-        self._buffer.store_actions(self._indices, self._active, chosen, features)
-        self._finished = not left.any()
+        output, actions = self._policy.act(step.observations, step.is_first)
+        features = self._buffer.to_half_precision(output.features)
+        self._buffer.store_outcomes(self._indices, self._active, step, features)
+        incomplete = self._buffer.row[self._indices] < self._buffer.stop[self._indices]
+        self._active = incomplete & ~(step.terminated | step.truncated)
+        self._buffer.store_actions(self._indices, self._active, actions, features)
+        self._finished = not incomplete.any()
         if not self._finished:
-            self._games.send(chosen)
+            self._games.send(actions)

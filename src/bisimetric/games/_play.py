@@ -1,7 +1,4 @@
-"""The screen of a game that is being played: what the agent sees, in colour and in full.
-
-Episodes to look at: an agent plays, and the screens are kept with what it finds in them.
-"""
+"""Record episodes of an agent with full-colour screens from a second, synchronised emulator."""
 
 from __future__ import annotations
 
@@ -27,19 +24,19 @@ from bisimetric.mdp._validation import freeze
 from bisimetric.transitions._validation import collect_metadata
 
 ENEMY_COUNT_ADDRESS = {"SpaceInvaders": 17}
-"""The byte of memory that counts the foes of a level, where it is known: it rises at its start."""
+"""RAM address of the number of enemies, where known; it increases when a level starts."""
 
 
 class ScreenRecorder:
-    """A second console that follows a game by its starts and actions, and shows its screen.
+    """A second emulator that replays the starts and actions of a game and records its screen.
 
-    Where a picture flickers, both see the last two frames of a step in one: of each point, the
-    brighter colour.
+    As in the agent's observation, the last two frames of a step are combined by their pixelwise
+    maximum (here: the colour of larger brightness), since sprites flicker.
 
-    >>> from bisimetric.games.environments import game
-    >>> screens = Screens(game("Pong"), seed=1)
-    >>> screens.start(frames=10)
-    >>> screens.step(3), screens.shown.shape
+    >>> from bisimetric.games import find_game
+    >>> recorder = ScreenRecorder(find_game("Pong"), seed=1)
+    >>> recorder.reset(num_frames=10)
+    >>> recorder.step(3), recorder.screen.shape
     (0.0, (210, 160))
     """
 
@@ -52,25 +49,25 @@ class ScreenRecorder:
         self.screen: NDArray[np.uint8] = np.zeros(self._console.getScreenDims(), np.uint8)
 
     def reset(self, num_frames: int) -> None:
-        """The start of a game, and so many frames without an action."""
+        """Start an episode with this many no-op frames."""
         self._console.reset_game()
         for _ in range(num_frames):
             self._console.act(0)
         self.screen, _ = self._read_screen()
 
     def step(self, action: int) -> float:
-        """Holds an action for the frames of a step, and returns what it paid."""
-        paid, looks = 0.0, []
+        """Repeat an action for the frames of a step; return the sum of its rewards."""
+        reward, frames = 0.0, []
         for frame in range(FRAME_SKIP):
-            paid += self._console.act(self._actions[action])
+            reward += self._console.act(self._actions[action])
             if self._console.game_over():
                 break
             if frame >= FRAME_SKIP - 2:
-                looks.append(self._read_screen())
-        if len(looks) == 2:
-            (one, grey), (other, other_grey) = looks
-            self.screen = np.where(grey > other_grey, one, other)
-        return paid
+                frames.append(self._read_screen())
+        if len(frames) == 2:
+            (first, first_grey), (second, second_grey) = frames
+            self.screen = np.where(first_grey > second_grey, first, second)
+        return reward
 
     @property
     def lives(self) -> int:
@@ -78,15 +75,12 @@ class ScreenRecorder:
 
     @property
     def num_enemies(self) -> int | None:
-        """How many foes of this level are left, where that is known."""
-        return (
-            None
-            if self._enemy_address is None
-            else int(self._console.getRAM()[self._enemy_address])
-        )
+        """Number of enemies left in this level; None where unknown."""
+        address = self._enemy_address
+        return None if address is None else int(self._console.getRAM()[address])
 
     def _read_screen(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """The screen in the numbers of its colours, and in grey."""
+        """Return the screen as colour indices and in grey; complete the palette."""
         indices = self._console.getScreen()
         if not self._known_colours[indices].all():
             self.palette[indices] = self._console.getScreenRGB()
@@ -95,14 +89,14 @@ class ScreenRecorder:
 
 
 MAX_STEPS = 10_000
-"""Steps after which a recording is cut: 336 MB of screens."""
+"""Default length of a recording: 336 MB of screens."""
 
 MIN_STEPS = 2
-"""Frames that a game must have, so that they can be compared."""
+"""Frames per episode, at least, so that there are two to compare."""
 
 
 def play(
-    name: str | Game,
+    game: str | Game,
     agent: Agent,
     *,
     episodes: int = 1,
@@ -112,93 +106,113 @@ def play(
     seed: int = 0,
     max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Episode:
-    """So many `episodes` of an agent in a row, or their first `most` steps, with the screens.
+    """Record episodes of an agent with their screens.
 
-    The agent sees what it would see in `Games` of one game with the same key, and slips as in
-    `collect`: with probability epsilon it takes any action. The games start at once, without
-    `noops`, so that the first frames of all of them are alike.
+    The observations are those of `AtariGames` with one game and the same seed.
 
-    >>> from bisimetric.games.agent import Idle
-    >>> episode = play("Pong", Idle("Pong"), most=20)
-    >>> len(episode), episode.rgb(0).shape, episode.starts.tolist()
+    Args:
+        game: the game or its name.
+        agent: the agent that plays it.
+        episodes: number of successive episodes.
+        max_steps: length at which the recording is cut.
+        epsilon: probability of a uniformly random action.
+        max_noops: no-op frames at the start of an episode, fewer than this; 0 makes the first
+            frames of all episodes equal.
+        seed: of the starts and the random actions.
+        max_episode_steps: steps after which an episode is truncated.
+
+    Returns:
+        The recording: one row per step.
+
+    Raises:
+        InputError: if the agent does not fit the game, an argument is out of range, or an episode
+            has fewer than two steps.
+        InsufficientMemory: if the screens do not fit into memory.
+
+    >>> from bisimetric.games import IdleAgent
+    >>> episode = play("Pong", IdleAgent("Pong"), max_steps=20)
+    >>> len(episode), episode.render(0).shape, episode.starts.tolist()
     (20, (210, 160, 3), [0])
     """
-    games = AtariGames(name, 1, seed=seed, max_noops=max_noops, max_episode_steps=max_episode_steps)
+    games = AtariGames(game, 1, seed=seed, max_noops=max_noops, max_episode_steps=max_episode_steps)
     game = games.game
-    player = EpsilonGreedyPolicy(agent, game, 1, epsilon=epsilon, seed=seed)
-    screens = ScreenRecorder(game, int(games.seeds[0]))
+    policy = EpsilonGreedyPolicy(agent, game, 1, epsilon=epsilon, seed=seed)
+    recorder = ScreenRecorder(game, int(games.seeds[0]))
     episodes = require_integer(game.name, "episodes", episodes, 1)
-    max_steps = require_integer(game.name, "most", max_steps, MIN_STEPS)
-    size = screens.screen.nbytes + 4 * agent.num_features
+    max_steps = require_integer(game.name, "max_steps", max_steps, MIN_STEPS)
+    row_bytes = recorder.screen.nbytes + 4 * agent.num_features
     require_memory(
-        f"{game.name}: the screens of {max_steps:,} steps need", max_steps * size, "take fewer"
+        f"{game.name}: the screens of {max_steps:,} steps need",
+        max_steps * row_bytes,
+        "lower max_steps",
     )
 
-    kept = np.empty((max_steps, *screens.screen.shape), np.uint8)
+    screens = np.empty((max_steps, *recorder.screen.shape), np.uint8)
     rows: list[dict[str, Any]] = []
-    foes: list[int | None] = []
-    played = 0
-    moves = games.reset()
-    screens.reset(int(moves.frames[0]))
+    num_enemies: list[int | None] = []
+    episode = 0
+    step = games.reset()
+    recorder.reset(int(step.frames[0]))
     with show_progress(max_steps, f"steps in {game.name}") as progress:
         while len(rows) < max_steps:
-            seen, chosen = player.act(moves.observations, moves.is_first)
-            if moves.terminated[0] or moves.truncated[0]:
-                _require_min_steps(game, sum(row["episode"] == played for row in rows), seed)
-                played += 1
-                if played == episodes:
+            output, action = policy.act(step.observations, step.is_first)
+            if step.terminated[0] or step.truncated[0]:
+                _require_min_steps(game, sum(row["episode"] == episode for row in rows), seed)
+                episode += 1
+                if episode == episodes:
                     break
-                moves = games.step(chosen)
-                screens.reset(int(moves.frames[0]))
+                step = games.step(action)
+                recorder.reset(int(step.frames[0]))
                 continue
-            kept[len(rows)] = screens.screen
-            foes.append(screens.num_enemies)
-            lives = int(moves.lives[0])
-            moves = games.step(chosen)
-            paid = screens.step(int(chosen[0]))
-            if paid != moves.rewards[0] or screens.lives != moves.lives[0]:
+            screens[len(rows)] = recorder.screen
+            num_enemies.append(recorder.num_enemies)
+            lives = int(step.lives[0])
+            step = games.step(action)
+            reward = recorder.step(int(action[0]))
+            if reward != step.rewards[0] or recorder.lives != step.lives[0]:
                 raise RuntimeError(
-                    f"{game.name}: the screens left the game after {len(rows)} steps; report this "
-                    f"with the version of ale_py, {import_game_package('ale_py').__version__}."
+                    f"{game.name}: the screens are out of sync with the game after {len(rows)} "
+                    "steps; report this with the version of ale_py, "
+                    f"{import_game_package('ale_py').__version__}."
                 )
             rows.append(
                 {
-                    "features": seen.features[0],
-                    "values": seen.value[0],
-                    "actions": chosen[0],
-                    "rewards": moves.rewards[0],
+                    "features": output.features[0],
+                    "values": output.value[0],
+                    "actions": action[0],
+                    "rewards": step.rewards[0],
                     "lives": lives,
-                    "terminated": moves.terminated[0],
-                    "truncated": moves.truncated[0],
-                    "episode": played,
+                    "terminated": step.terminated[0],
+                    "truncated": step.truncated[0],
+                    "episode": episode,
                 }
             )
-            progress.set_position(len(rows), f"{len(rows):,} taken")
-    columns = {each: np.array([row[each] for row in rows]) for each in rows[0]}
+            progress.set_position(len(rows), f"{len(rows):,} steps")
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     columns["truncated"][-1] |= not columns["terminated"][-1]
-    made = {
+    details = {
         "game": game.name,
         "agent": agent.name,
         "episodes": episodes,
-        "most": max_steps,
+        "max_steps": max_steps,
         "epsilon": epsilon,
-        "noops": max_noops,
-        "key": seed,
-        "longest": max_episode_steps,
+        "max_noops": max_noops,
+        "seed": seed,
+        "max_episode_steps": max_episode_steps,
         "ale_py": import_game_package("ale_py").__version__,
     }
     return Episode(
         game=game.name,
-        screens=freeze(kept[: len(rows)]),
-        palette=freeze(screens.palette),
-        level_starts=_find_level_starts(foes, columns["episode"]),
-        metadata=collect_metadata(made),
+        screens=freeze(screens[: len(rows)]),
+        palette=freeze(recorder.palette),
+        level_starts=_find_level_starts(num_enemies, columns["episode"]),
+        metadata=collect_metadata(details),
         **columns,
     )
 
 
 def _find_level_starts(num_enemies: list[int | None], episode: np.ndarray[Any, Any]) -> Any:
-    """Where there are more foes than a frame before, within one game."""
+    """Find the frames with more enemies than the frame before, within one episode."""
     if None in num_enemies:
         return None
     more = np.diff(np.array(num_enemies), prepend=0) > 0
@@ -206,8 +220,9 @@ def _find_level_starts(num_enemies: list[int | None], episode: np.ndarray[Any, A
 
 
 def _require_min_steps(game: Game, steps: int, seed: int) -> None:
+    """Raise InputError for an episode of fewer than two steps."""
     if steps < MIN_STEPS:
         raise InputError(
-            f"{game.name}: the game of key {seed} ends after {steps} step, which leaves no two "
-            "frames to compare; give another key, or a larger longest."
+            f"{game.name}: the episode of seed {seed} ends after {steps} step, which leaves no two "
+            "frames to compare; give another seed, or a larger max_episode_steps."
         )

@@ -1,8 +1,6 @@
-"""What a game asks of its player: an observation in; an action, features and a value out.
+"""The protocol of agents, an idle agent, and the epsilon-greedy policy of any agent.
 
-The cheapest agent there is: one that looks on, for examples and to measure what others cost.
-
-An agent at the controls: what it finds is checked, and at times it slips on purpose.
+An agent maps observations to greedy actions, features and values.
 """
 
 from __future__ import annotations
@@ -19,58 +17,88 @@ from bisimetric.games.environments import OBSERVATION_SHAPE, Game, find_game
 
 
 class AgentOutput(NamedTuple):
-    """What an agent makes of n observations."""
+    """Outputs of an agent for n observations.
+
+    Attributes:
+        action: (n,) integers, the greedy actions.
+        features: (n, k) float32, the state representation.
+        value: (n,) float32, max Q or V.
+
+    >>> AgentOutput(np.zeros(1, np.int64), np.ones((1, 3), np.float32), np.zeros(1, np.float32))[0]
+    array([0])
+    """
 
     action: NDArray[np.int64]
-    """(n,): what it does next, greedily."""
     features: NDArray[np.float32]
-    """(n, k): what it finds in them."""
     value: NDArray[np.float32]
-    """(n,): how good it finds them, max Q or V."""
 
 
 class Agent(Protocol):
-    """One who plays several games at once, with a memory for each or without any."""
+    """An agent that plays several games in parallel, recurrent or not.
+
+    >>> agent: Agent = IdleAgent("Pong")
+    >>> agent.name, agent.num_actions, agent.num_features
+    ('idle', 6, 12)
+    """
 
     @property
     def name(self) -> str:
-        """What to call it in messages and records."""
+        """Name in messages and metadata."""
 
     @property
     def num_actions(self) -> int:
-        """How many actions it chooses from: those of the game, in its order."""
+        """Number of actions: those of the game, in its order."""
 
     @property
     def num_features(self) -> int:
-        """k, how many features it finds in one observation."""
+        """Number of features k per observation."""
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """The shape of one observation, (4, 84, 84)."""
+        """Shape of one observation, (4, 84, 84)."""
 
     def initial_state(self, num_games: int) -> Any:
-        """Its memory at the start of `count` games; None where it has none."""
+        """Return the recurrent state before the first step.
+
+        Args:
+            num_games: number of parallel games n.
+
+        Returns:
+            The state of all games; None for an agent without one.
+        """
 
     def act(
         self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
     ) -> tuple[AgentOutput, Any]:
-        """What it makes of observations (n, *shape), and its memory after them.
+        """Compute actions, features and values.
 
-        `fresh` (n,) marks the games that have just begun: nothing before them counts.
+        Args:
+            observations: (n, *observation_shape).
+            state: the state that the last call returned.
+            is_first: (n,), where an episode begins; the state before it must be ignored there.
+
+        Returns:
+            The outputs and the next state.
         """
 
 
 NUM_BANDS = 12
-"""Bands of seven rows each that a frame is cut into."""
+"""Horizontal bands of seven rows each per frame."""
 
 
 @dataclasses.dataclass(frozen=True)
 class IdleAgent:
-    """An agent that does nothing, and sees how bright the bands of the last frame are.
+    """An agent that never acts; its features are the mean brightness of bands of the last frame.
 
-    >>> from bisimetric.games.environments import Games
-    >>> seen, _ = Idle("Pong").see(Games("Pong", 2).reset().observations, None, np.ones(2, bool))
-    >>> seen.action.tolist(), seen.features.shape
+    For examples, and as the baseline for the cost of other agents.
+
+    Attributes:
+        game: the game or its name.
+
+    >>> from bisimetric.games import AtariGames
+    >>> first = AtariGames("Pong", 2).reset()
+    >>> output, _ = IdleAgent("Pong").act(first.observations, None, first.is_first)
+    >>> output.action.tolist(), output.features.shape
     ([0, 0], (2, 12))
     """
 
@@ -93,29 +121,43 @@ class IdleAgent:
         return OBSERVATION_SHAPE
 
     def initial_state(self, num_games: int) -> None:
-        """None: it remembers nothing."""
+        """Return no state.
+
+        Args:
+            num_games: number of parallel games; ignored.
+        """
 
     def act(
         self, observations: NDArray[np.uint8], state: None, is_first: NDArray[np.bool_]
     ) -> tuple[AgentOutput, None]:
-        count = len(observations)
-        bands = observations[:, -1].reshape(count, NUM_BANDS, -1)
-        bright = bands.mean(axis=2, dtype=np.float32) / np.float32(255)
-        return AgentOutput(np.zeros(count, np.int64), bright, np.zeros(count, np.float32)), None
+        """Return no-op actions, band brightnesses and zero values.
+
+        Args:
+            observations: (n, 4, 84, 84).
+            state: ignored.
+            is_first: ignored.
+
+        Returns:
+            The outputs and no state.
+        """
+        n = len(observations)
+        bands = observations[:, -1].reshape(n, NUM_BANDS, -1)
+        brightness = bands.mean(axis=2, dtype=np.float32) / np.float32(255)
+        return AgentOutput(np.zeros(n, np.int64), brightness, np.zeros(n, np.float32)), None
 
 
 EPSILON = 0.001
-"""How often an agent that is watched takes any action, all alike."""
+"""Default probability of a uniformly random action."""
 
 RANDOM_BLOCK = 1024
-"""Steps whose chance is drawn in one go."""
+"""Steps whose random numbers are sampled at once."""
 
 
 class EpsilonGreedyPolicy:
-    """An agent that plays `count` games, its memory, and its slips.
+    """Epsilon-greedy policy of an agent in `num_games` games, with the agent's recurrent state.
 
-    With probability epsilon the action is any one, drawn at random. The chance of a game is that
-    of (key, first + i): the same in any company.
+    With probability epsilon an action is uniformly random. The random numbers of game i depend on
+    (seed, first_index + i) alone, not on the other games.
     """
 
     def __init__(
@@ -132,41 +174,42 @@ class EpsilonGreedyPolicy:
         self.epsilon = validate_epsilon(game.name, epsilon)
         self._state: Any = agent.initial_state(num_games)
         self._steps = 0
-        # Not (place,): the consoles are seeded with that.
+        # The emulators are seeded by (i,).
         self._generators = [
-            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place, 1)))
-            for place in range(first_index, first_index + num_games)
+            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i, 1)))
+            for i in range(first_index, first_index + num_games)
         ]
 
     def act(
         self, observations: NDArray[np.uint8], is_first: NDArray[np.bool_]
     ) -> tuple[AgentOutput, NDArray[np.int64]]:
-        """What the agent sees, and what it does next, slips included."""
-        found, self._state = self.agent.act(observations, self._state, is_first)
-        seen = self._validate_output(found)
-        at = self._steps % RANDOM_BLOCK
-        if at == 0:
+        """Return the agent's outputs and the actions to take, random ones included."""
+        raw, self._state = self.agent.act(observations, self._state, is_first)
+        output = self._validate_output(raw)
+        column = self._steps % RANDOM_BLOCK
+        if column == 0:
             self._sample_block()
         self._steps += 1
-        slips = self._explore[:, at]
-        return seen, np.where(slips, self._random_actions[:, at], seen.action)
+        explore = self._explore[:, column]
+        return output, np.where(explore, self._random_actions[:, column], output.action)
 
     def _sample_block(self) -> None:
-        pairs = [each.random((2, RANDOM_BLOCK)) for each in self._generators]
-        drawn = np.stack(pairs, axis=1)
-        self._explore = drawn[0] < self.epsilon
-        self._random_actions = (drawn[1] * len(self.game.actions)).astype(np.int64)
+        """Sample where to explore, and the random actions, for the next block of steps."""
+        pairs = [generator.random((2, RANDOM_BLOCK)) for generator in self._generators]
+        uniform = np.stack(pairs, axis=1)
+        self._explore = uniform[0] < self.epsilon
+        self._random_actions = (uniform[1] * len(self.game.actions)).astype(np.int64)
 
     def _validate_output(self, output: AgentOutput) -> AgentOutput:
-        """What was seen as arrays of the right shapes, or an error that names the agent."""
+        """Return the outputs as arrays of the right types and shapes."""
         action: NDArray[np.int64] = np.asarray(output.action)
         features, value = np.asarray(output.features), np.asarray(output.value)
-        wanted = ((self.num_games,), (self.num_games, self.agent.num_features), (self.num_games,))
+        expected = ((self.num_games,), (self.num_games, self.agent.num_features), (self.num_games,))
         found = (action.shape, features.shape, value.shape)
-        if found != wanted or action.dtype.kind not in "iu":
+        if found != expected or action.dtype.kind not in "iu":
             raise InputError(
                 f"{self.agent.name}: action, features and value are {action.dtype} of the shapes "
-                f"{found} and must be whole numbers and floats of the shapes {wanted}."
+                f"{found} and must be whole numbers and floats of the shapes {expected}."
             )
         if action.min() < 0 or action.max() >= self.agent.num_actions:
             wrong = int(action[(action < 0) | (action >= self.agent.num_actions)][0])
@@ -185,11 +228,11 @@ class EpsilonGreedyPolicy:
 
 
 def validate_agent(agent: Agent, game: Game) -> Agent:
-    """The agent, where it is one for this game."""
+    """Raise InputError if the agent does not fit the game; otherwise return the agent."""
     if tuple(agent.observation_shape) != OBSERVATION_SHAPE:
         raise InputError(
-            f"{agent.name}: sees observations of shape {tuple(agent.observation_shape)} and {game.name} shows "
-            f"{OBSERVATION_SHAPE}, four grey frames; give an agent trained on these."
+            f"{agent.name}: expects observations of shape {tuple(agent.observation_shape)} and "
+            f"{game.name} has {OBSERVATION_SHAPE}, four grey frames; give an agent trained on them."
         )
     if agent.num_actions != len(game.actions):
         raise InputError(
@@ -200,7 +243,9 @@ def validate_agent(agent: Agent, game: Game) -> Agent:
 
 
 def validate_epsilon(caller: str, epsilon: float) -> float:
-    """epsilon, from 0 to 1."""
+    """Raise InputError if epsilon is not from 0 to 1; otherwise return it."""
     if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and 0 <= epsilon <= 1):
-        raise InputError(f"{caller}: epsilon is {epsilon!r} and must be a number from 0 to 1.")
+        raise InputError(
+            f"is {epsilon!r} and must be a number from 0 to 1", caller=caller, argument="epsilon"
+        )
     return float(epsilon)

@@ -1,6 +1,6 @@
-"""Games by name: what people call them, what ALE calls them, and what one can do in them.
+"""Atari 2600 games by name, and vector environments with the standard preprocessing.
 
-Several games side by side, as standard preprocessing shows them to an agent.
+ALE is configured without sticky actions; frames, frame skip and stacking are those of Dopamine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bisimetric._optional import import_optional
 from bisimetric.errors import InputError, require_integer, suggest_names
 
 MULTIPLAYER_ROMS = ("combat", "joust", "maze_craze", "warlords")
-"""ROMs without a game for one player; ALE ends the process when it loads one."""
+"""ROMs without a single-player mode; loading one makes ALE end the process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,12 @@ class Game:
     """A game of the Atari 2600.
 
     Attributes:
-        name: as people write it, "SpaceInvaders".
-        rom: as ALE writes it, "space_invaders".
-        actions: the names of its actions, those without any effect left out.
+        name: the usual name, such as "SpaceInvaders".
+        rom: ALE's name, such as "space_invaders".
+        actions: names of the minimal action set, in ALE's order.
+
+    >>> Game("Pong", "pong", ("NOOP", "FIRE")).rom
+    'pong'
     """
 
     name: str
@@ -35,11 +38,20 @@ class Game:
 
 
 def find_game(name: str | Game) -> Game:
-    """A game by its name, in any case, with `_` or without.
+    """Find a game by its name, ignoring case and underscores.
 
-    >>> game("space_invaders").name, game("pong").actions
+    Args:
+        name: the name; a `Game` is returned unchanged.
+
+    Returns:
+        The game with its ROM and its actions.
+
+    Raises:
+        InputError: if ALE has no such single-player game, or is not installed.
+
+    >>> find_game("space_invaders").name, find_game("pong").actions
     ('SpaceInvaders', ('NOOP', 'FIRE', 'RIGHT', 'LEFT', 'RIGHTFIRE', 'LEFTFIRE'))
-    >>> game("Pog")
+    >>> find_game("Pog")
     Traceback (most recent call last):
     ...
     bisimetric.errors.InputError: games: there is no game 'Pog'; did you mean 'Pong'?
@@ -49,7 +61,7 @@ def find_game(name: str | Game) -> Game:
     known = _list_roms()
     found = known.get(_normalise_name(str(name)))
     if found is None:
-        near = suggest_names(str(name), [each for each, _ in known.values()])
+        near = suggest_names(str(name), [known_name for known_name, _ in known.values()])
         raise InputError(
             f"games: there is no game {name!r}{near or '; name one such as Pong or SpaceInvaders.'}"
         )
@@ -57,31 +69,37 @@ def find_game(name: str | Game) -> Game:
 
 
 def list_games() -> list[str]:
-    """The names of all games for one player that ALE carries."""
+    """List the names of all single-player games of ALE.
+
+    Returns:
+        The names, in alphabetical order of their ROMs.
+
+    >>> "Pong" in list_games()
+    True
+    """
     return [name for name, _ in _list_roms().values()]
 
 
 def import_game_package(package: str) -> Any:
-    """Import a package that games need, or raise an error that says how to install it."""
+    """Import a package of the `atari` extra; an InputError says how to install it."""
     return import_optional(package, "games", "atari")
 
 
 @functools.cache
 def _list_roms() -> dict[str, tuple[str, str]]:
-    """Names and ROMs, by the plain name."""
+    """Return names and ROMs by normalised name."""
     ids = sorted(set(import_game_package("ale_py.roms").get_all_rom_ids()) - {*MULTIPLAYER_ROMS})
     return {_normalise_name(rom): (rom.title().replace("_", ""), rom) for rom in ids}
 
 
 @functools.cache
 def _load_game(name: str, rom: str) -> Game:
-    return Game(
-        name, rom, tuple(each.name for each in create_emulator(rom, 0).getMinimalActionSet())
-    )
+    actions = create_emulator(rom, 0).getMinimalActionSet()
+    return Game(name, rom, tuple(action.name for action in actions))
 
 
 def create_emulator(rom: str, seed: int) -> Any:
-    """ALE itself with a ROM in it, silent, without sticky actions; not reset."""
+    """Create an ALE emulator with a loaded ROM, without sticky actions or logging; not reset."""
     ale_py = import_game_package("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     console = ale_py.ALEInterface()
@@ -92,32 +110,36 @@ def create_emulator(rom: str, seed: int) -> Any:
 
 
 def _normalise_name(name: str) -> str:
-    return "".join(each for each in name.lower() if each.isalnum())
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 OBSERVATION_SHAPE = (4, 84, 84)
-"""One observation: four frames, the oldest first, grey, uint8; before the start of a game, 0."""
+"""One observation: four grey uint8 frames, the oldest first; 0 before the start of an episode."""
 
 FRAME_SKIP = 4
-"""Frames of the console in one step; the action is held, the rewards are added."""
+"""Emulator frames per step: the action is repeated and the rewards are summed."""
 
 MAX_EPISODE_STEPS = 27_000
-"""Steps after which a game is cut: half an hour of play."""
+"""Steps after which an episode is truncated: half an hour of play."""
 
 MAX_NOOPS = 30
+"""No-op frames at the start of an episode, at most."""
 
 
 class VectorStep(NamedTuple):
-    """What a step led to, in each of n games.
+    """Outcome of one step in each of n games.
 
     Attributes:
         observations: (n, 4, 84, 84) uint8.
-        rewards: (n,), as the game pays them, not clipped.
-        terminated: (n,), whether the game is over; the observation is the last of it.
-        truncated: (n,), whether it was cut, after `longest` steps.
-        fresh: (n,), whether this was no step, but the start of the next game.
-        lives: (n,), how many are left; always 0 in games without lives.
-        frames: (n,), frames of the console since the game started.
+        rewards: (n,), not clipped.
+        terminated: (n,), whether the game is over; the observation is its last.
+        truncated: (n,), whether the episode was cut after `max_episode_steps`.
+        is_first: (n,), whether the observation is the first of an episode; the action was ignored.
+        lives: (n,), lives left; always 0 in games without lives.
+        frames: (n,), emulator frames since the start of the episode.
+
+    >>> AtariGames("Pong", 2).reset().is_first.tolist()
+    [True, True]
     """
 
     observations: NDArray[np.uint8]
@@ -130,14 +152,26 @@ class VectorStep(NamedTuple):
 
 
 class AtariGames:
-    """`count` games side by side, without sticky actions: all chance is in their starts.
+    """Vector environment of one game without sticky actions.
 
-    A game starts after some frames without an action, fewer than `noops`, drawn at random. When
-    it is over, the next `send` starts the one after it; its action is not taken, and `fresh` says
-    so. Console i is that of (key, first + i), the same in any company and with any number of
-    threads (0: as many as there are cores).
+    All randomness is in the starts: an episode begins after a random number of no-op frames. After
+    the end of an episode the next `send` starts another one, ignores the action and sets
+    `is_first`. Emulator i is seeded by (seed, first_index + i): its episodes depend neither on the
+    other emulators nor on the number of threads.
 
-    >>> games = Games("Pong", 2, key=1)
+    Args:
+        game: the game or its name.
+        num_games: number of parallel emulators n.
+        seed: of the random starts.
+        max_noops: no-op frames at the start of an episode, fewer than this.
+        num_threads: threads of ALE; 0 for one per core.
+        max_episode_steps: steps after which an episode is truncated.
+        first_index: index of the first emulator among those of the seed.
+
+    Raises:
+        InputError: if the game is unknown or an argument is out of range.
+
+    >>> games = AtariGames("Pong", 2, seed=1)
     >>> games.reset().observations.shape
     (2, 4, 84, 84)
     >>> games.step([0, 3]).rewards.tolist()
@@ -146,7 +180,7 @@ class AtariGames:
 
     def __init__(
         self,
-        name: str | Game,
+        game: str | Game,
         num_games: int,
         *,
         seed: int = 0,
@@ -155,22 +189,20 @@ class AtariGames:
         max_episode_steps: int = MAX_EPISODE_STEPS,
         first_index: int = 0,
     ) -> None:
-        self.game = find_game(name)
-        where = self.game.name
-        self.num_games = require_integer(where, "count", num_games, 1)
-        self.seeds = derive_seeds(
-            require_integer(where, "key", seed),
-            self.num_games,
-            require_integer(where, "first", first_index),
-        )
+        self.game = find_game(game)
+        caller = self.game.name
+        self.num_games = require_integer(caller, "num_games", num_games, 1)
+        seed = require_integer(caller, "seed", seed)
+        first_index = require_integer(caller, "first_index", first_index)
+        self.seeds = derive_seeds(seed, self.num_games, first_index)
+        steps = require_integer(caller, "max_episode_steps", max_episode_steps, 1)
         self._finished = np.zeros(self.num_games, np.bool_)
         self._vector = import_game_package("ale_py.vector_env").AtariVectorEnv(
             self.game.rom,
             self.num_games,
-            num_threads=require_integer(where, "threads", num_threads),
-            noop_max=require_integer(where, "noops", max_noops),
-            max_num_frames_per_episode=FRAME_SKIP
-            * require_integer(where, "longest", max_episode_steps, 1),
+            num_threads=require_integer(caller, "num_threads", num_threads),
+            noop_max=require_integer(caller, "max_noops", max_noops),
+            max_num_frames_per_episode=FRAME_SKIP * steps,
             frameskip=FRAME_SKIP,
             repeat_action_probability=0.0,
             use_fire_reset=False,
@@ -178,51 +210,77 @@ class AtariGames:
         )
 
     def reset(self) -> VectorStep:
-        """Starts all games anew: the same ones again."""
+        """Start all games again from the seed.
+
+        Returns:
+            The first observations, with zero rewards and `is_first` set.
+        """
         observations, info = self._vector.reset(seed=self.seeds)
-        nothing, none = np.zeros(self.num_games), np.zeros(self.num_games, np.bool_)
+        zeros, none = np.zeros(self.num_games), np.zeros(self.num_games, np.bool_)
         self._finished = none
-        return VectorStep(observations, nothing, none, none, is_first=~none, **_extract_info(info))
+        return VectorStep(observations, zeros, none, none, is_first=~none, **_extract_info(info))
 
     def send(self, actions: ArrayLike) -> None:
-        """Takes the actions (n,) to the consoles, which work while others do: see `receive`."""
-        given = np.asarray(actions)
-        most = len(self.game.actions)
-        if given.shape != (self.num_games,) or given.dtype.kind not in "iu":
+        """Start a step with these actions and return at once; `receive` waits for its outcome.
+
+        Args:
+            actions: (n,) integers, indices into `game.actions`.
+
+        Raises:
+            InputError: if the shape, the type or a value is wrong.
+        """
+        indices = np.asarray(actions)
+        num_actions = len(self.game.actions)
+        if indices.shape != (self.num_games,) or indices.dtype.kind not in "iu":
             raise InputError(
-                f"{self.game.name}: actions are {given.dtype} of shape {given.shape} and must be "
-                f"whole numbers of shape ({self.num_games},), one a game."
+                f"{self.game.name}: actions are {indices.dtype} of shape {indices.shape} and must "
+                f"be whole numbers of shape ({self.num_games},), one per game."
             )
-        if given.min() < 0 or given.max() >= most:
-            wrong = given[(given < 0) | (given >= most)][0]
+        if indices.min() < 0 or indices.max() >= num_actions:
+            wrong = indices[(indices < 0) | (indices >= num_actions)][0]
             raise InputError(
-                f"{self.game.name}: there is no action {wrong}; there are {most}, "
+                f"{self.game.name}: there is no action {wrong}; there are {num_actions}, "
                 f"{', '.join(self.game.actions)}."
             )
-        self._vector.send(given.astype(np.int64))
+        self._vector.send(indices.astype(np.int64))
 
     def receive(self) -> VectorStep:
-        """What the actions sent last led to."""
+        """Wait for the step that `send` started.
+
+        Returns:
+            The outcome in each game.
+        """
         observations, rewards, terminated, truncated, info = self._vector.recv()
-        fresh, self._finished = self._finished, terminated | truncated
-        paid = rewards.astype(np.float64)
+        is_first, self._finished = self._finished, terminated | truncated
+        rewards = rewards.astype(np.float64)
         return VectorStep(
-            observations, paid, terminated, truncated, is_first=fresh, **_extract_info(info)
+            observations, rewards, terminated, truncated, is_first=is_first, **_extract_info(info)
         )
 
     def step(self, actions: ArrayLike) -> VectorStep:
-        """`send`, then `receive`."""
+        """Take one step: `send`, then `receive`.
+
+        Args:
+            actions: (n,) integers, indices into `game.actions`.
+
+        Returns:
+            The outcome in each game.
+
+        Raises:
+            InputError: if the shape, the type or a value is wrong.
+        """
         self.send(actions)
         return self.receive()
 
 
 def derive_seeds(seed: int, num_games: int, first_index: int = 0) -> NDArray[np.int64]:
-    """The seeds (count,) of the consoles `first`, `first` + 1, ... of a key."""
-    places = range(first_index, first_index + num_games)
-    states = [np.random.SeedSequence(seed, spawn_key=(each,)).generate_state(1) for each in places]
+    """Derive the seeds (num_games,) of the emulators first_index, first_index + 1, ..."""
+    indices = range(first_index, first_index + num_games)
+    states = [np.random.SeedSequence(seed, spawn_key=(i,)).generate_state(1) for i in indices]
     return np.concatenate(states).astype(np.int64) >> 1
 
 
 def _extract_info(info: dict[str, NDArray[np.int32]]) -> dict[str, NDArray[np.int64]]:
+    """Return lives and frame numbers from ALE's info."""
     names = {"lives": "lives", "frames": "episode_frame_number"}
-    return {name: info[theirs].astype(np.int64) for name, theirs in names.items()}
+    return {name: info[ale_name].astype(np.int64) for name, ale_name in names.items()}

@@ -1,4 +1,4 @@
-"""What an agent saw and did in one game or several, with the screens: to be looked at."""
+"""Recorded episodes of an agent: screens, features, values, actions and rewards, and their file."""
 
 from __future__ import annotations
 
@@ -26,29 +26,33 @@ FRAME_FIELDS = {
     "truncated": (1, "b"),
     "episode": (1, "i"),
 }
-"""The fields with one row a frame: how many dimensions, and the kind of numbers."""
+"""The fields with one row per frame: number of dimensions and NumPy kind."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Episode:
-    """The n frames that an agent acted on, of one game or of several in a row.
+    """The n frames that an agent acted on, from one episode or several in succession.
 
-    Arrays are read-only. The frames after the end of a game are not among them.
+    Arrays are read-only. The final frame of an episode, on which no action is taken, is excluded.
 
     Attributes:
-        game: its name.
-        screens: (n, 210, 160) uint8, colours by number; `rgb` shows them.
-        palette: (256, 3) uint8, red, green and blue of each.
-        features: (n, k) float32, what the agent found in the observation.
-        values: (n,) float32, how good it found it.
-        actions: (n,), what it did there.
-        rewards: (n,), what that paid, not clipped.
-        lives: (n,), how many it had there.
-        terminated: (n,), whether the game was over after it.
-        truncated: (n,), whether the game, or the recording, was cut after it.
-        episode: (n,), the number of the game, from 0.
-        levels: where a level starts within a game, or None where that is not known.
-        made: how it was made, as JSON has it.
+        game: name of the game.
+        screens: (n, 210, 160) uint8, colour indices; `render` returns RGB.
+        palette: (256, 3) uint8, RGB of each colour index.
+        features: (n, k) float32, features of the agent.
+        values: (n,) float32, the agent's value estimates.
+        actions: (n,), actions taken.
+        rewards: (n,), rewards received for them, not clipped.
+        lives: (n,), lives left.
+        terminated: (n,), whether the game was over after the action.
+        truncated: (n,), whether the episode or the recording was cut after the action.
+        episode: (n,), index of the episode, from 0.
+        level_starts: frames where a level starts within an episode; None where unknown.
+        metadata: JSON-compatible facts on how it was recorded.
+
+    >>> from bisimetric.games import IdleAgent, play
+    >>> play("Pong", IdleAgent("Pong"), max_steps=5)
+    Episode(Pong, 5 frames, scores [0.0])
     """
 
     game: str
@@ -68,15 +72,15 @@ class Episode:
     def __post_init__(self) -> None:
         if not isinstance(self.game, str) or not isinstance(self.metadata, dict):
             raise InputError(
-                f"Episode: game is {self.game!r} and made {type(self.metadata).__name__}; they must be "
-                "a name and a dict."
+                f"Episode: game is {self.game!r} and metadata {type(self.metadata).__name__}; they "
+                "must be a name and a dict."
             )
         for name, (dimensions, kind) in FRAME_FIELDS.items():
             array = getattr(self, name)
             if array.ndim != dimensions or len(array) != len(self) or array.dtype.kind != kind:
                 raise InputError(
                     f"Episode: {name} are {array.dtype} of shape {array.shape} and must have "
-                    f"{dimensions} dimensions and {len(self)} rows, one a frame."
+                    f"{dimensions} dimensions and {len(self)} rows, one per frame."
                 )
             freeze(array)
             if kind == "f" and not np.isfinite(array).all():
@@ -91,18 +95,18 @@ class Episode:
         if self.screens.dtype != np.uint8:
             raise InputError(f"Episode: screens are {self.screens.dtype} and must be uint8.")
         if self.episode[0] != 0 or not np.isin(np.diff(self.episode), (0, 1)).all():
-            raise InputError("Episode: episode must number the games from 0, in a row.")
+            raise InputError("Episode: episode must number the episodes from 0, without gaps.")
         self._validate_level_starts()
 
     def _validate_level_starts(self) -> None:
-        found = self.level_starts
-        if found is None:
+        starts = self.level_starts
+        if starts is None:
             return
-        inside = found.ndim == 1 and found.dtype.kind == "i"
-        if not (inside and ((found >= 0) & (found < len(self))).all()):
+        integers = starts.ndim == 1 and starts.dtype.kind == "i"
+        if not (integers and ((starts >= 0) & (starts < len(self))).all()):
             raise InputError(
-                f"Episode: levels are {found.dtype} of shape {found.shape} and must be frames, "
-                f"from 0 to {len(self) - 1}."
+                f"Episode: level_starts are {starts.dtype} of shape {starts.shape} and must be "
+                f"frames, from 0 to {len(self) - 1}."
             )
 
     def __repr__(self) -> str:
@@ -112,54 +116,88 @@ class Episode:
         return len(self.screens)
 
     def render(self, frame: int) -> NDArray[np.uint8]:
-        """The screen of a frame, (210, 160, 3): red, green and blue."""
+        """Return the screen of a frame in RGB.
+
+        Args:
+            frame: its index; negative ones count from the end.
+
+        Returns:
+            (210, 160, 3) uint8.
+
+        Raises:
+            InputError: if there is no such frame.
+        """
         if not -len(self) <= frame < len(self):
             raise InputError(f"{self.game}: there is no frame {frame}; there are {len(self)}.")
         return np.asarray(self.palette[self.screens[frame]])
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """The frames where a game starts; the first is 0."""
+        """First frame of each episode; the first of them is 0."""
         return np.flatnonzero(np.diff(self.episode, prepend=-1))
 
     @property
     def scores(self) -> NDArray[np.float64]:
-        """What each game paid, up to its end or its cut."""
+        """Undiscounted return of each episode, up to its end or its truncation."""
         return np.add.reduceat(self.rewards, self.starts)
 
     @property
     def scoring_frames(self) -> NDArray[np.int64]:
-        """The frames whose action paid anything, for or against the agent."""
+        """Frames with a nonzero reward, positive or negative."""
         return np.flatnonzero(self.rewards)
 
     @property
     def life_losses(self) -> NDArray[np.int64]:
-        """The last frames before a life is lost, the last one of a game with lives included."""
+        """Last frames before the loss of a life, the last life of a game with lives included."""
         fewer = np.zeros(len(self), np.bool_)
         same = np.diff(self.episode) == 0
         fewer[:-1] = same & (np.diff(self.lives) < 0)
         return np.flatnonzero(fewer | (self.terminated & (self.lives > 0)))
 
     def list_events(self) -> dict[str, NDArray[np.int64]]:
-        """What happens, and at which frames: starts, levels where known, points and losses."""
-        found = {"starts": self.starts, "points": self.scoring_frames, "losses": self.life_losses}
-        return found if self.level_starts is None else {**found, "levels": self.level_starts}
+        """List the frames of all events.
+
+        Returns:
+            Frames of `starts`, `scores`, `life losses` and, where known, `level starts`.
+        """
+        events = {
+            "starts": self.starts,
+            "scores": self.scoring_frames,
+            "life losses": self.life_losses,
+        }
+        return (
+            events if self.level_starts is None else {**events, "level starts": self.level_starts}
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one compressed `.npz`; the file appears whole or not at all."""
-        about = {"format": FORMAT, "game": self.game, "made": self.metadata}
+        """Write one compressed `.npz` file, atomically.
+
+        Args:
+            path: the file to write.
+        """
+        about = {"format": FORMAT, "game": self.game, "metadata": self.metadata}
         arrays = {name: getattr(self, name) for name in (*FRAME_FIELDS, "palette")}
         if self.level_starts is not None:
-            arrays["levels"] = self.level_starts
+            arrays["level_starts"] = self.level_starts
         with write_atomically(path) as beside, open(beside, "wb") as file:
             np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Episode:
-        """Reads what `save` wrote, and checks it."""
+        """Read and validate a file written by `save`.
 
-        def make(**found: Any) -> Episode:
-            return cls(**{"levels": None, **found})
+        Args:
+            path: the file to read.
 
-        otherwise = "no episode of a game ({}); make it again with Episode.save."
-        return read_record(path, FORMAT, make, otherwise)
+        Returns:
+            The episode.
+
+        Raises:
+            InputError: if the file holds no valid episode.
+        """
+
+        def build(**fields: Any) -> Episode:
+            return cls(**{"level_starts": None, **fields})
+
+        otherwise = "no episode of a game ({}); record it again with Episode.save."
+        return read_record(path, FORMAT, build, otherwise)

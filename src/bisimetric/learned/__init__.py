@@ -1,18 +1,20 @@
-"""Distances that a network learns from experience, also of states never seen."""
+"""Distances approximated by a network, from an MDP or from recorded transitions."""
 
 from bisimetric._optional import import_optional
 
-for package in ("jax", "optax", "safetensors"):
-    import_optional(package, "learned", "learn")
+for _package in ("jax", "optax", "safetensors"):
+    import_optional(_package, "learned", "learn")
 
 from bisimetric.learned import castro2020
 from bisimetric.learned._fit import FitResult, fit
 from bisimetric.learned.api import bisimulation, on_policy
-from bisimetric.learned.build_sources import source_from_mdp, source_from_transitions
 from bisimetric.learned.castro2020 import mico
-from bisimetric.learned.config import PairQConfig
-from bisimetric.learned.learned_distance import LearnedDistance, PivotIndex, Quality
+from bisimetric.learned.config import PairQConfig, RunOptions
+from bisimetric.learned.evaluation import Quality
+from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
+from bisimetric.learned.pivot_index import Neighbours, PivotIndex
+from bisimetric.learned.source_builders import source_from_mdp, source_from_transitions
 from bisimetric.learned.sources import FeatureScaling
 
 __all__ = [
@@ -21,9 +23,11 @@ __all__ = [
     "FreeNetwork",
     "LearnedDistance",
     "MetricNetwork",
+    "Neighbours",
     "PairQConfig",
     "PivotIndex",
     "Quality",
+    "RunOptions",
     "bisimulation",
     "castro2020",
     "fit",

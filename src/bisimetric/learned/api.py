@@ -1,15 +1,9 @@
-"""What the learned distances share: a source, a fit, and the network that comes out.
-
-d~ by a network.
-
-d^pi by a network.
-"""
+"""Learn d~ and d^pi with a network: build a source, fit, and wrap the result."""
 
 from __future__ import annotations
 
-import os
 import time
-from typing import Any
+import warnings
 
 import jax
 import numpy as np
@@ -17,173 +11,74 @@ from numpy.typing import ArrayLike
 
 import bisimetric
 from bisimetric.distance import Distance
-from bisimetric.errors import InputError
-from bisimetric.exact._request import resolve_policy
-from bisimetric.learned import build_sources, evaluation, files
+from bisimetric.errors import HorizonWarning, InputError, StochasticDataWarning
+from bisimetric.learned import evaluation, files, source_builders
 from bisimetric.learned._fit import fit
-from bisimetric.learned.config import PairQConfig
+from bisimetric.learned.config import DEFAULT_OPTIONS, PairQConfig, RunOptions
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.sources import StateSource, TrainingSource
-from bisimetric.learned.training import Algorithm
+from bisimetric.learned.training import Algorithm, select_device
 from bisimetric.mdp import MDP, validate_discount
+from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
-
-
-def learn_distance(
-    kind: LearnedKind,
-    source: MDP | Transitions | TrainingSource,
-    policy: ArrayLike | None,
-    *,
-    discount: float | None,
-    updates: int,
-    seed: int,
-    config: Algorithm | None,
-    noise: float,
-    noise_clip: float,
-    reference: Distance | None,
-    log_every: int,
-    patience: int | None,
-    checkpoint: str | os.PathLike[str] | None,
-    resume: str | os.PathLike[str] | None,
-    device: str | None,
-    data_parallel: bool,
-) -> LearnedDistance:
-    """A learned distance of any kind; the arguments are those of `learned.bisimulation`."""
-    config = config or PairQConfig()
-    if isinstance(source, StateSource) and discount is None:
-        raise InputError(f"learned.{kind}: a source has no discount of its own; give one.")
-    mdp = source if isinstance(source, MDP) else None
-    rate = mdp.discount if mdp is not None and discount is None else discount
-    rate = DEFAULT_DISCOUNT if rate is None else validate_discount(rate)
-    where = select_device(kind, device)
-    began = time.perf_counter()
-    with jax.default_device(where):
-        fed = build_sources.build_source(kind, source, policy, noise, noise_clip)
-        measure = None
-        if reference is not None:
-            if not isinstance(fed, StateSource) or reference.values.shape != (len(fed.points),) * 2:
-                raise InputError(
-                    f"learned.{kind}: the truth must be a distance of the states of the MDP that "
-                    "is learned from."
-                )
-            network = config.build_network(fed, kind, rate)
-            measure = evaluation.build_reference_measure(
-                reference.values, network, fed.compute_features()
-            )
-        done = fit(
-            kind,
-            fed,
-            discount=rate,
-            updates=updates,
-            seeds=[seed],
-            config=config,
-            log_every=log_every,
-            measure=measure,
-            patience=patience,
-            checkpoint=checkpoint,
-            resume=resume,
-            data_parallel=data_parallel,
-        )
-    made = {
-        "method": "learned",
-        **files.describe_run(kind, rate, config, done.seeds),
-        "reach": config.effective_lookahead(fed, done.network),
-        "steps": int(done.state.step),
-        "seconds": round(time.perf_counter() - began, 3),
-        "device": where.platform,
-        "bisimetric": bisimetric.__version__,
-        "jax": jax.__version__,
-    }
-    if mdp is not None and kind != "bisimulation":
-        made["policy"] = np.asarray(resolve_policy(kind, mdp, policy, caller="learned")).tolist()
-    names, points = None, None
-    if isinstance(fed, StateSource):
-        names, points = None if mdp is None else mdp.names, np.asarray(fed.points)
-    elif isinstance(source, Transitions) and build_sources.has_id_observations(source):
-        names, points = source.names, np.eye(len(fed.scaling.shift), dtype=np.float32)
-    return LearnedDistance(
-        kind,
-        rate,
-        done.network,
-        done.parameters(0),
-        fed.scaling,
-        None if mdp is None else mdp.replace(discount=rate),
-        points,
-        made,
-        {name: each if name == "step" else each[0] for name, each in done.history.items()},
-        names,
-    )
-
-
-def select_device(kind: LearnedKind, device: str | None) -> Any:
-    """The device by its kind, "cpu" or "gpu"; the default where none is asked for."""
-    if device is None:
-        return jax.devices()[0]
-    try:
-        return jax.devices(device)[0]
-    except (RuntimeError, TypeError, AttributeError):
-        have = ", ".join(sorted({each.platform for each in jax.devices()}))
-        raise InputError(
-            f"learned.{kind}: device {device!r} is not there, only {have}; leave it out, or "
-            "pip install 'bisimetric[gpu]'."
-        ) from None
 
 
 def bisimulation(
     source: MDP | Transitions | TrainingSource,
     *,
-    discount: float | None = None,
     updates: int = 24_000,
     seed: int = 0,
+    discount: float | None = None,
     config: Algorithm | None = None,
     noise: float = 0.0,
     noise_clip: float = 0.3,
     reference: Distance | None = None,
-    log_every: int = 500,
-    patience: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    device: str | None = None,
-    data_parallel: bool = False,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> LearnedDistance:
-    """An approximation of the bisimulation metric d~ by a network psi.
+    """Approximate the bisimulation metric d~ with a network psi.
 
-    d~ is the optimal value of two copies of the world that are walked together (Ferns & Precup
-    2014). A step draws a batch of transitions and, for all pairs with the same action a, moves
+    d~ is the optimal value function of the synchronous product MDP, in which two copies of the
+    MDP take the same actions (Ferns & Precup 2014). An update samples a batch of transitions and,
+    for all pairs with the same action a, reduces the squared error of
 
-    psi_a(s, t) towards |r - r'| + discount * max_b psi'_b(s', t'),
+        psi_a(s, t)  against  |r - r'| + discount * max_b psi'_b(s', t'),
 
-    psi' the network as it was `period` steps ago at most; d(s, t) = max_a psi_a(s, t). For an MDP
-    of up to some hundred states, without noise, a target takes ten steps of the world before it
-    asks psi'; see `Settings.ahead`. Two networks learn side by side: one chooses b, the other tells
-    its value. The default network is a pseudometric by construction. The end of an episode is a
-    state like any other. Nothing is proven of how far it is from d~: see `Learned.quality`.
-    `learned.paper` learns as Castro (2020) does.
+    with psi' the target network; d(s, t) = max_a psi_a(s, t). Double Q-learning: one network
+    selects b, the other evaluates it. For an enumerable MDP without noise, targets look
+    `PairQConfig.lookahead` steps ahead. The default network is a pseudometric by construction. The
+    terminal state is a state like any other. Nothing is proven about the error: see
+    `LearnedDistance.quality`. `learned.castro2020` is the algorithm of Castro (2020).
 
     Args:
-        source: a deterministic MDP, whose states are its features, else their positions, else one
-            feature each; or transitions, whose observations are standardised.
-        discount: default: that of the MDP, and for data 0.99.
-        steps: how many, those before `resume` included.
-        key: of the weights and the batches; the same key gives the same run.
-        settings: the network and how it learns; see `Settings`.
-        noise: for an MDP, the standard deviation of what is added to the features of a state and
-            its successor alike, at most `most`: a world of continuous states.
-        truth: the exact distance, to measure errors against; they go into `history`.
-        every: steps between two records of the history.
-        patience: stop when the loss has not become smaller in so many records, once the horizon is
-            nearly whole.
-        checkpoint: a file to keep the run in, each minute and at the end.
-        resume: such a file to go on from.
-        device: "cpu" or "gpu"; default: the best there is.
-        share: whether all devices of that kind take a batch each; every step follows their mean.
+        source: a deterministic MDP, whose states are described by its features, else their
+            positions, else one-hot vectors; or transitions, whose observations are standardised;
+            or a training source.
+        updates: gradient updates in all, including those before `options.resume`.
+        seed: seed of the weights and the batches; the same seed gives the same run.
+        discount: default: that of the MDP, and 0.99 for recorded data.
+        config: the algorithm, its network and hyperparameters; default: `PairQConfig()`.
+        noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
+            state and its successor alike, which makes the states continuous.
+        noise_clip: the largest noise, in either direction.
+        reference: the exact distance, for an MDP; errors against it are recorded in `history`.
+        options: logging, early stopping, checkpoints and devices.
+
+    Returns:
+        The learned distance, in units of reward.
+
+    Raises:
+        InputError: when an argument is out of range, the MDP is stochastic or lacks actions, or
+            the data holds no pair to compare.
+        Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
+        InsufficientMemory: when training would not fit into memory.
 
     >>> from bisimetric import worlds
-    >>> from bisimetric.learned import MetricNetwork, Settings
-    >>> quick = Settings(MetricNetwork((16,), groups=4, size=2), batch=32, warm_up=100)
+    >>> from bisimetric.learned import MetricNetwork, PairQConfig
+    >>> network = MetricNetwork((16,), num_groups=4, group_size=2)
+    >>> config = PairQConfig(network, batch=32, warm_up=100)
     >>> mdp = worlds.load("pessimism", discount=0.5)
-    >>> d = bisimulation(mdp, steps=1_000, key=1, settings=quick)
+    >>> d = bisimulation(mdp, updates=1_000, seed=1, config=config)
     >>> round(d("s", "t"), 1)
     2.0
     """
@@ -191,19 +86,14 @@ def bisimulation(
         "bisimulation",
         source,
         None,
-        discount=discount,
         updates=updates,
         seed=seed,
+        discount=discount,
         config=config,
         noise=noise,
         noise_clip=noise_clip,
         reference=reference,
-        log_every=log_every,
-        patience=patience,
-        checkpoint=checkpoint,
-        resume=resume,
-        device=device,
-        data_parallel=data_parallel,
+        options=options,
     )
 
 
@@ -211,48 +101,179 @@ def on_policy(
     source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None = None,
     *,
-    discount: float | None = None,
     updates: int = 24_000,
     seed: int = 0,
+    discount: float | None = None,
     config: Algorithm | None = None,
     noise: float = 0.0,
     noise_clip: float = 0.3,
     reference: Distance | None = None,
-    log_every: int = 500,
-    patience: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    device: str | None = None,
-    data_parallel: bool = False,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> LearnedDistance:
-    """An approximation of the on-policy metric d^pi by a network psi.
+    """Approximate the on-policy metric d^pi with a network psi.
 
-    Like `learned.bisimulation`, but that all pairs of a batch are compared, whatever their
-    actions, which are those of the policy, so that there is nothing to choose:
+    All pairs of a batch are compared, whatever their actions, which are those of the policy:
 
-    psi(s, t) moves towards |r - r'| + discount * psi'(s', t')
+        psi(s, t)  against  |r - r'| + discount * psi'(s', t'),
+
+    with psi' the target network.
 
     Args:
-        policy: (S,) actions. For an MDP the default is its own, or the only one there is. For data
-            without one, all of it follows the policy; with one, other steps are left out.
+        source: a deterministic MDP, whose states are described by its features, else their
+            positions, else one-hot vectors; or transitions, whose observations are standardised;
+            or a training source, which has its policy already.
+        policy: (S,) actions. For an MDP the default is its own policy, or its only action. For
+            recorded data, transitions with other actions are left out; without a policy all of
+            them are used.
+        updates: gradient updates in all, including those before `options.resume`.
+        seed: seed of the weights and the batches; the same seed gives the same run.
+        discount: default: that of the MDP, and 0.99 for recorded data.
+        config: the algorithm, its network and hyperparameters; default: `PairQConfig()`.
+        noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
+            state and its successor alike, which makes the states continuous.
+        noise_clip: the largest noise, in either direction.
+        reference: the exact distance, for an MDP; errors against it are recorded in `history`.
+        options: logging, early stopping, checkpoints and devices.
 
-    The other arguments are those of `learned.bisimulation`.
+    Returns:
+        The learned distance, in units of reward.
+
+    Raises:
+        InputError: when an argument is out of range, the MDP or the policy is stochastic, or fewer
+            than 2 transitions can be used.
+        Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
+        InsufficientMemory: when training would not fit into memory.
+
+    >>> from bisimetric import worlds
+    >>> from bisimetric.learned import MetricNetwork, PairQConfig
+    >>> network = MetricNetwork((16,), num_groups=4, group_size=2)
+    >>> config = PairQConfig(network, batch=32, warm_up=100)
+    >>> mdp = worlds.load("pessimism", discount=0.5)
+    >>> d = on_policy(mdp, [0] * mdp.num_states, updates=1_000, seed=1, config=config)
+    >>> d.kind
+    'on_policy'
     """
     return learn_distance(
         "on_policy",
         source,
         policy,
-        discount=discount,
         updates=updates,
         seed=seed,
+        discount=discount,
         config=config,
         noise=noise,
         noise_clip=noise_clip,
         reference=reference,
-        log_every=log_every,
-        patience=patience,
-        checkpoint=checkpoint,
-        resume=resume,
-        device=device,
-        data_parallel=data_parallel,
+        options=options,
+    )
+
+
+def learn_distance(
+    kind: LearnedKind,
+    source: MDP | Transitions | TrainingSource,
+    policy: ArrayLike | None,
+    *,
+    updates: int,
+    seed: int,
+    discount: float | None,
+    config: Algorithm | None,
+    noise: float,
+    noise_clip: float,
+    reference: Distance | None,
+    options: RunOptions,
+) -> LearnedDistance:
+    """Learn a distance of any kind; called by the exported functions only (see `stacklevel`)."""
+    caller = f"learned.{kind}"
+    config = config or PairQConfig()
+    if isinstance(source, StateSource) and discount is None:
+        raise InputError(
+            "is missing, and a training source has none of its own",
+            caller=caller,
+            argument="discount",
+            remedy="give one",
+        )
+    mdp = source if isinstance(source, MDP) else None
+    if discount is not None:
+        discount = validate_discount(discount)
+    else:
+        discount = DEFAULT_DISCOUNT if mdp is None else mdp.discount
+    device = select_device(kind, options.device)
+    start_time = time.perf_counter()
+    with jax.default_device(device):
+        training_source = source_builders.build_source(kind, source, policy, noise, noise_clip)
+        if isinstance(source, Transitions) and source_builders.is_stochastic(kind, source, policy):
+            warnings.warn(
+                f"{caller}: some transitions of one state"
+                f"{' and action' if kind == 'bisimulation' else ''} have different outcomes; the "
+                "loss averages over pairs of them, and distances come out too large.",
+                StochasticDataWarning,
+                stacklevel=3,
+            )
+        measure = None
+        if reference is not None:
+            if not isinstance(training_source, StateSource) or reference.values.shape != (
+                len(training_source.points),
+                len(training_source.points),
+            ):
+                raise InputError(
+                    "must be a distance between the states of the MDP that is learned from",
+                    caller=caller,
+                    argument="reference",
+                )
+            measure = evaluation.build_reference_measure(
+                reference.values,
+                config.build_network(training_source, kind, discount),
+                training_source.compute_features(),
+            )
+        result = fit(
+            kind,
+            training_source,
+            discount=discount,
+            updates=updates,
+            seeds=[seed],
+            config=config,
+            measure=measure,
+            options=options,
+        )
+    completed = int(result.state.step)
+    lookahead = config.effective_lookahead(training_source, result.network)
+    required = config.count_horizon_updates(discount, lookahead)
+    if completed < required:
+        warnings.warn(
+            f"{caller}: {completed:,} updates do not cover the horizon, for which {required:,} are "
+            "needed; give more updates, or a smaller target_update_period.",
+            HorizonWarning,
+            stacklevel=3,
+        )
+    metadata = {
+        "method": "learned",
+        **files.describe_run(kind, discount, config, result.seeds),
+        "effective_lookahead": lookahead,
+        "updates": completed,
+        "required_updates": required,
+        "seconds": round(time.perf_counter() - start_time, 3),
+        "device": device.platform,
+        "bisimetric": bisimetric.__version__,
+        "jax": jax.__version__,
+    }
+    if mdp is not None and kind != "bisimulation":
+        actions = resolve_policy(kind, mdp, policy, caller="learned")
+        metadata["policy"] = np.asarray(actions).tolist()
+    names, points = None, None
+    if isinstance(training_source, StateSource):
+        names, points = None if mdp is None else mdp.names, np.asarray(training_source.points)
+    elif isinstance(source, Transitions) and source_builders.has_id_observations(source):
+        num_states = len(training_source.scaling.shift)
+        names, points = source.names, np.eye(num_states, dtype=np.float32)
+    return LearnedDistance(
+        kind,
+        discount,
+        result.network,
+        result.parameters(0),
+        training_source.scaling,
+        None if mdp is None else mdp.replace(discount=discount),
+        points,
+        metadata,
+        {name: each if name == "step" else each[0] for name, each in result.history.items()},
+        names,
     )

@@ -1,276 +1,45 @@
-"""The paper's loss over all pairs of a batch, or over all pairs of few states.
+"""The algorithm of Castro (2020), the baseline of `learned`, and MICo (Castro et al. 2021).
 
-The paper's recipe: what it takes to learn as Castro (2020) does.
-
-MICo by a network.
-
-Distances that a network learns as in Castro (2020): the baseline of `learned`.
-
-One network psi moves, for all pairs of a batch with the same action, towards the target
+One network psi is fitted, on all pairs of a batch with the same action, to the target
 
     T = max(|r - r'| + discount * beta * psi'(s', t'), beta * psi'(s, t))
 
-of a target network psi'; for d^pi, and for all pairs, towards |r - r'| + discount * beta *
-psi'(s', t'). T = 0 for a transition and itself; beta grows from 0 to 1 with the updates of psi'.
+with psi' the target network; for d^pi, on all pairs, to |r - r'| + discount * beta * psi'(s', t').
+T = 0 for a transition and itself. beta grows from 0 to 1 with the synchronisations of psi'.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.learned.api import bisimulation as _bisimulation
 from bisimetric.learned.api import learn_distance
-from bisimetric.learned.api import on_policy as _on_policy
-from bisimetric.learned.config import validate_fields, validate_number
+from bisimetric.learned.config import DEFAULT_OPTIONS, RunOptions, validate_fields, validate_number
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import (
-    LOSSES,
     LearnedKind,
-    build_action_mask,
-    compute_beta,
-    compute_mean_squared_error,
-    compute_reward_gaps,
+    Objective,
+    build_all_pairs_objective,
+    build_batch_objective,
     fits_in_batch,
-    map_over_pairs,
 )
-from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
 from bisimetric.learned.networks.pair_network import (
     Castro2020Network,
     FunctionalNetwork,
     PairNetwork,
-    Parameters,
     validate_network,
 )
-from bisimetric.learned.sources import Batch, TrainingSource
-from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE, Objective
+from bisimetric.learned.sources import TrainingSource
+from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
-
-
-def build_batch_objective(
-    source: TrainingSource,
-    network: Any,
-    kind: LearnedKind,
-    discount: float,
-    batch_size: int,
-    target_update_period: int,
-    horizon_growth: float,
-) -> Objective:
-    """The loss over all pairs of a batch; what is frozen is the target network, and beta."""
-    loss, table = LOSSES[kind], network.table
-    sort = loss.same_actions and not source.scaling.has_terminal and batch_size % TILE == 0
-
-    def frozen(target: Parameters, step: Array) -> Any:
-        return target, compute_beta(step, target_update_period, horizon_growth)
-
-    def loss_of(parameters: Parameters, frozen: Any, key: Array) -> Array:
-        target, beta = frozen
-        batch = source.sample_batch(key, batch_size)
-        groups = None
-        if sort:
-            order = jnp.argsort(batch.action)
-            batch = Batch(*(column[order] for column in batch))
-            groups = build_tile_groups(batch.action)
-        psi = table(parameters, batch.x, batch.x, groups)
-        ahead = table(target, batch.x_next, batch.x_next, groups)
-        here = table(target, batch.x, batch.x, groups) if loss.uses_current_value else psi
-        targets = map_over_pairs(loss.target)(
-            compute_reward_gaps(batch.reward),
-            ahead,
-            here,
-            jnp.eye(batch_size, dtype=bool),
-            discount,
-            beta,
-        )
-        weights = jnp.ones_like(psi)
-        if loss.same_actions:
-            weights = build_action_mask(batch.action).astype(psi.dtype)
-        return compute_mean_squared_error(psi, targets, weights)
-
-    return Objective(frozen, loss_of)
-
-
-def build_all_pairs_objective(
-    source: Any,
-    network: Any,
-    kind: LearnedKind,
-    discount: float,
-    batch_size: int,
-    target_update_period: int,
-    horizon_growth: float,
-) -> Objective:
-    """The same loss where a batch holds few different states: each pair of them is computed once.
-
-    With c_a(s) the number of times that a batch has action a in state s, the sum over all pairs of
-    the batch is the sum over a, s, t of c_a(s) c_a(t) (psi(s, t) - T_a(s, t))^2, but for the b
-    transitions paired with themselves, whose target is 0. T changes with the target network only.
-    """
-    loss, table = LOSSES[kind], network.table
-    points = source.features()
-    states = len(points)
-
-    def frozen(target: Parameters, step: Array) -> Array:
-        here = table(target, points, points)
-        ahead = source.ahead(here)
-        gap = jax.vmap(compute_reward_gaps)(source.reward.T)
-        different = jnp.zeros((states, states), dtype=bool)
-        targets = jax.vmap(map_over_pairs(loss.target), in_axes=(0, 0, None, None, None, None))
-        return targets(
-            gap,
-            ahead,
-            here,
-            different,
-            discount,
-            compute_beta(step, target_update_period, horizon_growth),
-        )
-
-    def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
-        count = source.counts(key, batch_size)
-        psi = table(parameters, points, points)
-        total = jnp.einsum("as,at,ast->", count, count, (psi[None] - targets) ** 2)
-        if loss.zero_self_distance:
-            # By counts, not transition by transition: a GPU adds up repeated ones in any order.
-            own, other = jnp.diagonal(psi), jnp.diagonal(targets, axis1=1, axis2=2)
-            total += jnp.sum(count * (own**2 - (own - other) ** 2))
-        return total / batch_size**2
-
-    return Objective(frozen, loss_of)
-
-
-@dataclasses.dataclass(frozen=True)
-class Castro2020Config:
-    """How a network learns, as in the paper; all but its sizes is the paper's.
-
-    Attributes:
-        network: psi; see `PairNetwork`. Also the widths of its hidden layers, or a pair of
-            functions (init, apply), for `AnyNetwork`.
-        batch: transitions a step; all pairs of them are compared.
-        learning_rate, epsilon: of Adam.
-        period: steps between two updates of the target network; the first is at step 0.
-        rate: beta is 1 - rate^k after the k-th of them, so that the horizon grows step by step.
-    """
-
-    network: Castro2020Network = dataclasses.field(default_factory=PairNetwork)
-    batch: int = 128
-    learning_rate: float = 1e-3
-    epsilon: float = 1e-8
-    target_update_period: int = 500
-    horizon_growth: float = 0.9
-    decay: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "network", validate_network(self.network))
-        validate_fields(self, {"batch": 2, "target_update_period": 1}, ("learning_rate", "epsilon"))
-        growth = validate_number("horizon_growth", self.horizon_growth, positive=False)
-        object.__setattr__(self, "horizon_growth", growth)
-        if self.horizon_growth >= 1:
-            raise InputError(
-                f"Castro2020Config: horizon_growth is {self.horizon_growth!r} and must be below 1, or beta never grows."
-            )
-
-    def build_network(
-        self, source: TrainingSource, kind: LearnedKind, discount: float
-    ) -> Castro2020Network:
-        return self.network
-
-    def build_objective(
-        self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
-    ) -> Objective:
-        learner = (
-            build_all_pairs_objective
-            if fits_in_batch(source, self.batch)
-            else build_batch_objective
-        )
-        return learner(
-            source,
-            network,
-            kind,
-            discount,
-            self.batch,
-            self.target_update_period,
-            self.horizon_growth,
-        )
-
-    def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
-        rows = len(source.reward) if fits_in_batch(source, self.batch) else self.batch
-        hidden = getattr(network, "hidden", (1,))
-        # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
-        deep = len(hidden) > 1 or getattr(network, "activation", "relu") != "relu"
-        return rows, rows**2 * (max(hidden) if deep else 1) + FLOATS_PER_SAMPLE * self.batch
-
-    def learning_rate_at(
-        self, step: Array, updates: Array, base_rate: Array | None = None
-    ) -> Array:
-        return jnp.float32(self.learning_rate) if base_rate is None else base_rate
-
-    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        return 1
-
-    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        missing = HORIZON_TOLERANCE * (1 - discount)
-        updates = (
-            1
-            if self.horizon_growth == 0
-            else math.ceil(math.log(missing) / math.log(self.horizon_growth))
-        )
-        return updates * self.target_update_period
-
-
-def mico(
-    source: MDP | Transitions | TrainingSource,
-    policy: ArrayLike | None = None,
-    *,
-    discount: float | None = None,
-    updates: int = 100_000,
-    seed: int = 0,
-    config: Castro2020Config | None = None,
-    noise: float = 0.0,
-    noise_clip: float = 0.3,
-    reference: Distance | None = None,
-    log_every: int = 500,
-    patience: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    device: str | None = None,
-    data_parallel: bool = False,
-) -> LearnedDistance:
-    """An approximation of MICo by a network psi (Castro et al. 2021): two states take their steps
-    independently of each other, so that a state may be far from itself.
-
-    T = |r - r'| + discount * beta * psi'(s', t')  for all pairs, a state and itself included.
-
-    Where policy and world are deterministic it is d^pi. The recipe is that of `learned.paper`; the
-    arguments are those of `learned.on_policy`.
-    """
-    return learn_distance(
-        "mico",
-        source,
-        policy,
-        discount=discount,
-        updates=updates,
-        seed=seed,
-        config=config or Castro2020Config(),
-        noise=noise,
-        noise_clip=noise_clip,
-        reference=reference,
-        log_every=log_every,
-        patience=patience,
-        checkpoint=checkpoint,
-        resume=resume,
-        device=device,
-        data_parallel=data_parallel,
-    )
-
 
 __all__ = [
     "Castro2020Config",
@@ -282,23 +51,178 @@ __all__ = [
 ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Castro2020Config:
+    """Hyperparameters of Castro (2020); the defaults differ from the paper in their sizes only.
+
+    Attributes:
+        network: psi, a `PairNetwork`; also the widths of its hidden layers, or a pair of functions
+            (init, apply), for `FunctionalNetwork`.
+        batch: transitions per update; all pairs of them are compared.
+        learning_rate: step size of Adam.
+        epsilon: epsilon of Adam.
+        target_update_period: updates between two synchronisations of the target network; the first
+            is at update 0.
+        horizon_growth: beta is 1 - horizon_growth^k after the k-th synchronisation, so that the
+            horizon grows gradually; below 1.
+
+    Raises:
+        InputError: when a field is out of range, or `network` is of another type.
+
+    >>> Castro2020Config((729,)).network.hidden
+    (729,)
+    """
+
+    network: Castro2020Network = dataclasses.field(default_factory=PairNetwork)
+    batch: int = 128
+    learning_rate: float = 1e-3
+    epsilon: float = 1e-8
+    target_update_period: int = 500
+    horizon_growth: float = 0.9
+    decay: ClassVar[bool] = False
+    name: ClassVar[str] = "castro2020"
+
+    def __post_init__(self) -> None:
+        caller = type(self).__name__
+        object.__setattr__(self, "network", validate_network(self.network))
+        validate_fields(self, {"batch": 2, "target_update_period": 1}, ("learning_rate", "epsilon"))
+        growth = validate_number(caller, "horizon_growth", self.horizon_growth, positive=False)
+        object.__setattr__(self, "horizon_growth", growth)
+        if self.horizon_growth >= 1:
+            raise InputError(
+                f"is {self.horizon_growth!r} and must be below 1, or beta never grows",
+                caller=caller,
+                argument="horizon_growth",
+            )
+
+    def build_network(
+        self, source: TrainingSource, kind: LearnedKind, discount: float
+    ) -> Castro2020Network:
+        """Return the network, which does not depend on the source."""
+        return self.network
+
+    def build_objective(
+        self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
+    ) -> Objective:
+        """Return the loss and its targets; see `losses.Objective`."""
+        build: Any = (
+            build_all_pairs_objective
+            if fits_in_batch(source, self.batch)
+            else build_batch_objective
+        )
+        objective: Objective = build(
+            source,
+            network,
+            kind,
+            discount,
+            self.batch,
+            self.target_update_period,
+            self.horizon_growth,
+        )
+        return objective
+
+    def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
+        """Return the rows that pass through the network per update, and the numbers held beside."""
+        rows = len(source.reward) if fits_in_batch(source, self.batch) else self.batch
+        hidden = getattr(network, "hidden", (1,))
+        # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
+        deep = len(hidden) > 1 or getattr(network, "activation", "relu") != "relu"
+        return rows, rows**2 * (max(hidden) if deep else 1) + FLOATS_PER_SAMPLE * self.batch
+
+    def learning_rate_at(
+        self, step: Array, updates: Array, base_rate: Array | None = None
+    ) -> Array:
+        """Return the learning rate, which is constant."""
+        return jnp.float32(self.learning_rate) if base_rate is None else base_rate
+
+    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
+        """Return 1: targets look one environment step ahead."""
+        return 1
+
+    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
+        """Return the updates after which 1 - beta is at most 1% of 1 - discount."""
+        return self._count_target_updates(HORIZON_TOLERANCE * (1 - discount)) * (
+            self.target_update_period
+        )
+
+    def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
+        """Return the updates that a run needs to cover 99% of the horizon, 1 / (1 - discount)."""
+        full = 1 - HORIZON_TOLERANCE
+        if discount == 0 or 1 - discount >= full:
+            return 0
+        required_beta = (1 - (1 - discount) / full) / discount
+        return self._count_target_updates(1 - required_beta) * self.target_update_period + 1
+
+    def _count_target_updates(self, missing: float) -> int:
+        """Return the smallest k with horizon_growth^k <= missing."""
+        if self.horizon_growth == 0:
+            return 1
+        return math.ceil(math.log(missing) / math.log(self.horizon_growth))
+
+
 def bisimulation(
     source: MDP | Transitions | TrainingSource,
     *,
     updates: int = 100_000,
+    seed: int = 0,
+    discount: float | None = None,
     config: Castro2020Config | None = None,
-    **options: Any,
+    noise: float = 0.0,
+    noise_clip: float = 0.3,
+    reference: Distance | None = None,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> LearnedDistance:
-    """d~ as the paper learns it; the other arguments are those of `learned.bisimulation`.
+    """Approximate the bisimulation metric d~ as in Castro (2020).
+
+    psi(s, t) is fitted, for pairs with the same action, to
+
+        T = max(|r - r'| + discount * beta * psi'(s', t'), beta * psi'(s, t)).
+
+    Args:
+        source: a deterministic MDP, whose states are described by its features, else their
+            positions, else one-hot vectors; or transitions, whose observations are standardised;
+            or a training source.
+        updates: gradient updates in all, including those before `options.resume`.
+        seed: seed of the weights and the batches; the same seed gives the same run.
+        discount: default: that of the MDP, and 0.99 for recorded data.
+        config: the network and the hyperparameters; default: `Castro2020Config()`.
+        noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
+            state and its successor alike, which makes the states continuous.
+        noise_clip: the largest noise, in either direction.
+        reference: the exact distance, for an MDP; errors against it are recorded in `history`.
+        options: logging, early stopping, checkpoints and devices.
+
+    Returns:
+        The learned distance, in units of reward.
+
+    Raises:
+        InputError: when an argument is out of range, the MDP is stochastic or lacks actions, or
+            the data holds no pair to compare.
+        Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
+        InsufficientMemory: when training would not fit into memory.
 
     >>> from bisimetric import worlds
-    >>> quick = Settings((32,), batch=32, learning_rate=0.01, period=50, rate=0.5)
+    >>> config = Castro2020Config(
+    ...     (32,), batch=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
+    ... )
     >>> mdp = worlds.load("pessimism", discount=0.5)
-    >>> d = bisimulation(mdp, steps=1_000, key=1, settings=quick)
+    >>> d = bisimulation(mdp, updates=1_000, seed=1, config=config)
     >>> round(d("s", "t"), 1)
     2.0
     """
-    return _bisimulation(source, updates=updates, config=config or Castro2020Config(), **options)
+    return learn_distance(
+        "bisimulation",
+        source,
+        None,
+        updates=updates,
+        seed=seed,
+        discount=discount,
+        config=config or Castro2020Config(),
+        noise=noise,
+        noise_clip=noise_clip,
+        reference=reference,
+        options=options,
+    )
 
 
 def on_policy(
@@ -306,10 +230,136 @@ def on_policy(
     policy: ArrayLike | None = None,
     *,
     updates: int = 100_000,
+    seed: int = 0,
+    discount: float | None = None,
     config: Castro2020Config | None = None,
-    **options: Any,
+    noise: float = 0.0,
+    noise_clip: float = 0.3,
+    reference: Distance | None = None,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> LearnedDistance:
-    """d^pi as the paper learns it; the other arguments are those of `learned.on_policy`."""
-    return _on_policy(
-        source, policy, updates=updates, config=config or Castro2020Config(), **options
+    """Approximate the on-policy metric d^pi as in Castro (2020).
+
+    psi(s, t) is fitted, for all pairs, to
+
+        T = |r - r'| + discount * beta * psi'(s', t').
+
+    Args:
+        source: a deterministic MDP, whose states are described by its features, else their
+            positions, else one-hot vectors; or transitions, whose observations are standardised;
+            or a training source, which has its policy already.
+        policy: (S,) actions. For an MDP the default is its own policy, or its only action. For
+            recorded data, transitions with other actions are left out; without a policy all of
+            them are used.
+        updates: gradient updates in all, including those before `options.resume`.
+        seed: seed of the weights and the batches; the same seed gives the same run.
+        discount: default: that of the MDP, and 0.99 for recorded data.
+        config: the network and the hyperparameters; default: `Castro2020Config()`.
+        noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
+            state and its successor alike, which makes the states continuous.
+        noise_clip: the largest noise, in either direction.
+        reference: the exact distance, for an MDP; errors against it are recorded in `history`.
+        options: logging, early stopping, checkpoints and devices.
+
+    Returns:
+        The learned distance, in units of reward.
+
+    Raises:
+        InputError: when an argument is out of range, the MDP or the policy is stochastic, or fewer
+            than 2 transitions can be used.
+        Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
+        InsufficientMemory: when training would not fit into memory.
+
+    >>> from bisimetric import worlds
+    >>> config = Castro2020Config(
+    ...     (32,), batch=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
+    ... )
+    >>> mdp = worlds.load("pessimism", discount=0.5)
+    >>> d = on_policy(mdp, [0] * mdp.num_states, updates=1_000, seed=1, config=config)
+    >>> d.kind
+    'on_policy'
+    """
+    return learn_distance(
+        "on_policy",
+        source,
+        policy,
+        updates=updates,
+        seed=seed,
+        discount=discount,
+        config=config or Castro2020Config(),
+        noise=noise,
+        noise_clip=noise_clip,
+        reference=reference,
+        options=options,
+    )
+
+
+def mico(
+    source: MDP | Transitions | TrainingSource,
+    policy: ArrayLike | None = None,
+    *,
+    updates: int = 100_000,
+    seed: int = 0,
+    discount: float | None = None,
+    config: Castro2020Config | None = None,
+    noise: float = 0.0,
+    noise_clip: float = 0.3,
+    reference: Distance | None = None,
+    options: RunOptions = DEFAULT_OPTIONS,
+) -> LearnedDistance:
+    """Approximate MICo (Castro et al. 2021) with a network psi.
+
+    The two states move independently, so that a state may have a positive distance to itself:
+
+        T = |r - r'| + discount * beta * psi'(s', t')  for all pairs, a state and itself included.
+
+    Where policy and MDP are deterministic it is d^pi. The algorithm is that of Castro (2020).
+
+    Args:
+        source: a deterministic MDP, whose states are described by its features, else their
+            positions, else one-hot vectors; or transitions, whose observations are standardised;
+            or a training source, which has its policy already.
+        policy: (S,) actions. For an MDP the default is its own policy, or its only action. For
+            recorded data, transitions with other actions are left out; without a policy all of
+            them are used.
+        updates: gradient updates in all, including those before `options.resume`.
+        seed: seed of the weights and the batches; the same seed gives the same run.
+        discount: default: that of the MDP, and 0.99 for recorded data.
+        config: the network and the hyperparameters; default: `Castro2020Config()`.
+        noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
+            state and its successor alike, which makes the states continuous.
+        noise_clip: the largest noise, in either direction.
+        reference: the exact distance, for an MDP; errors against it are recorded in `history`.
+        options: logging, early stopping, checkpoints and devices.
+
+    Returns:
+        The learned distance, in units of reward.
+
+    Raises:
+        InputError: when an argument is out of range, the MDP or the policy is stochastic, fewer
+            than 2 transitions can be used, or `config` is of another algorithm.
+        Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
+        InsufficientMemory: when training would not fit into memory.
+
+    >>> from bisimetric import worlds
+    >>> config = Castro2020Config(
+    ...     (32,), batch=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
+    ... )
+    >>> mdp = worlds.load("pessimism", discount=0.5)
+    >>> d = mico(mdp, [0] * mdp.num_states, updates=1_000, seed=1, config=config)
+    >>> d.kind
+    'mico'
+    """
+    return learn_distance(
+        "mico",
+        source,
+        policy,
+        updates=updates,
+        seed=seed,
+        discount=discount,
+        config=config or Castro2020Config(),
+        noise=noise,
+        noise_clip=noise_clip,
+        reference=reference,
+        options=options,
     )

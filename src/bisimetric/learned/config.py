@@ -1,13 +1,11 @@
-"""The numbers of settings, checked.
-
-The recipe that `learned` follows unless told otherwise.
-"""
+"""Configuration of a training run: `RunOptions`, and the hyperparameters of pair Q-learning."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, TypeGuard
+import os
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError, require_integer
-from bisimetric.learned.losses import LOSSES, LearnedKind, fits_in_batch
+from bisimetric.learned.losses import LOSSES, LearnedKind, Objective, fits_in_batch
 from bisimetric.learned.networks.metric_networks import (
     MAX_COORDINATES,
     RANDOM_FEATURES,
@@ -30,60 +28,115 @@ from bisimetric.learned.pair_q_loss import (
     build_lookup_objective,
 )
 from bisimetric.learned.sources import StateSource, TrainingSource
-from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE, Objective
+from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE
+
+HEADROOM = 4.0
+"""Assumed ratio of distances under optimal actions to those under random ones; sets the unit."""
+
+MAX_TABLE_STATES = 1024
+"""The most states for which the targets of all pairs are stored: a few megabytes per action."""
 
 
-def validate_fields(config: Any, minimums: dict[str, int], positive: tuple[str, ...]) -> None:
-    """Makes counts whole numbers and the others floats; refuses what is too small.
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """How a training run is logged, stopped, saved and placed; it does not change the algorithm.
 
-    `counts` are the least that each may be; those of `positive` must be above 0.
+    Attributes:
+        log_every: updates between two records of the history.
+        patience: stop once the loss has not improved for this many records; None never stops early.
+            Records count from where at most 1% of the horizon is missing, since the loss grows with
+            the horizon.
+        checkpoint: a .safetensors file for the state of the run, written every minute and at the
+            end, also after an interrupt or an error; None writes none.
+        resume: a checkpoint to continue from. The result is that of an uninterrupted run.
+            Everything must be as in that run, except the learning rate and, without learning-rate
+            decay, `updates`.
+        device: "cpu" or "gpu"; None is the default device of JAX.
+        data_parallel: whether devices that are left over draw batches of their own for the same
+            seeds; every update then follows the mean gradient.
+
+    Raises:
+        InputError: when `log_every` or `patience` is not a whole number, at least 1.
+
+    >>> RunOptions(log_every=100).patience is None
+    True
     """
-    for name, least in minimums.items():
-        count = require_integer("Settings", name, getattr(config, name), least)
+
+    log_every: int = 500
+    patience: int | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: str | os.PathLike[str] | None = None
+    device: Literal["cpu", "gpu"] | None = None
+    data_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        validate_fields(self, {"log_every": 1})
+        if self.patience is not None:
+            validate_fields(self, {"patience": 1})
+
+
+def validate_fields(config: Any, minimums: dict[str, int], positive: tuple[str, ...] = ()) -> None:
+    """Convert the fields of a frozen record in place: integers, and floats above 0.
+
+    Args:
+        config: the record.
+        minimums: the smallest allowed value of each integer field.
+        positive: the float fields.
+    """
+    caller = type(config).__name__
+    for name, minimum in minimums.items():
+        count = require_integer(caller, name, getattr(config, name), minimum)
         object.__setattr__(config, name, count)
     for name in positive:
-        value = validate_number(name, getattr(config, name), positive=True)
+        value = validate_number(caller, name, getattr(config, name), positive=True)
         object.__setattr__(config, name, value)
 
 
-def validate_number(name: str, value: Any, positive: bool) -> float:
-    """A finite number, above 0 or at least 0."""
+def validate_number(caller: str, name: str, value: Any, positive: bool) -> float:
+    """Return a finite number, above 0 or at least 0."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        found = math.nan
-    if not (math.isfinite(found) and (found > 0 if positive else found >= 0)):
-        least = "above 0" if positive else "at least 0"
-        raise InputError(f"Settings: {name} is {value!r} and must be a number, {least}.")
-    return found
+        number = math.nan
+    if not (math.isfinite(number) and (number > 0 if positive else number >= 0)):
+        minimum = "above 0" if positive else "at least 0"
+        raise InputError(
+            f"is {value!r} and must be a number, {minimum}", caller=caller, argument=name
+        )
+    return number
 
 
-HEADROOM = 4.0
-"""How far best behaviour may tell states apart, over how far random behaviour does: the unit."""
-
-MAX_TABLE_STATES = 1024
-"""States up to which targets of all pairs are kept, a few megabytes an action."""
+DEFAULT_OPTIONS = RunOptions()
 
 
 @dataclasses.dataclass(frozen=True)
 class PairQConfig:
-    """How two networks learn the value of two copies of a world; see `learned.learning`.
+    """Hyperparameters of double Q-learning on the synchronous product MDP; see `pair_q_loss`.
 
     Attributes:
-        network: a `MetricNetwork`, which is a pseudometric by construction, or a `FreeNetwork`. One
-            that is not told its waves has them drawn where the states of a world are listed and
-            lie close together, as fine as they lie apart.
-        batch: transitions a step, as many of each action; all pairs of them with the same action
-            are compared.
-        learning_rate, epsilon: of Adam. The rate rises over the first `warm_up` steps and falls to
-            0 at the last one, as a cosine does, unless `decay` is False.
-        period: steps between two updates of the target network; each is `ahead` more steps ahead.
-        ahead: steps of the world that a target looks ahead before it asks the target network, where
-            the states of a world are listed, without noise, at most 1,024, and the targets of all
-            pairs cost no more than those of the batches up to the next update. Elsewhere it is one.
-        copies: networks that learn side by side, one choosing for the other; 1 for one that does
-            both, and takes its own errors for distance.
-        decay: whether the learning rate falls.
+        network: a `MetricNetwork`, which is a pseudometric by construction, or a `FreeNetwork`. A
+            metric network whose `fourier_features` are None gets random ones where the states are
+            enumerable and lie close together: at the highest frequency, neighbouring states are
+            half a period apart.
+        batch: transitions per update, the same number of each action; all pairs with the same
+            action are compared.
+        learning_rate: step size of Adam, after the warm-up.
+        epsilon: epsilon of Adam.
+        warm_up: updates over which the learning rate grows linearly from 0.
+        target_update_period: updates between two synchronisations of the target network.
+        lookahead: environment steps that a target looks ahead before it evaluates the target
+            network. It applies to enumerable states without noise, at most 1,024 of them, where the
+            targets of all pairs cost no more than those of the batches of one period; it is 1
+            elsewhere.
+        num_networks: networks trained together; with 2, one selects the action and the other
+            evaluates it (double Q-learning). 1 overestimates.
+        decay: whether the learning rate follows a cosine decay to 0 at the last update.
+
+    Raises:
+        InputError: when a field is out of range, or `network` is of another type.
+
+    >>> PairQConfig(batch=64).target_update_period
+    25
     """
 
     network: MetricNetwork | FreeNetwork = dataclasses.field(default_factory=MetricNetwork)
@@ -95,105 +148,125 @@ class PairQConfig:
     lookahead: int = 10
     num_networks: int = 2
     decay: bool = True
+    name: ClassVar[str] = "pair-q"
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, MetricNetwork | FreeNetwork):
             raise InputError(
-                f"Settings: network is {self.network!r} and must be a MetricNetwork or a "
-                "FreeNetwork; learned.paper.Settings takes other ones."
+                f"is {self.network!r} and must be a MetricNetwork or a FreeNetwork",
+                caller="PairQConfig",
+                argument="network",
+                remedy="learned.castro2020.Castro2020Config takes other networks",
             )
-        least = {
+        minimums = {
             "batch": 2,
             "warm_up": 0,
             "target_update_period": 1,
             "lookahead": 1,
             "num_networks": 1,
         }
-        validate_fields(self, least, ("learning_rate", "epsilon"))
+        validate_fields(self, minimums, ("learning_rate", "epsilon"))
 
     def build_network(
         self, source: TrainingSource, kind: LearnedKind, discount: float
     ) -> PairQEnsemble:
+        """Return the networks for a source, with distances scaled to the size of its rewards."""
         if kind == "mico":
             raise InputError(
-                "learned.mico: a state may be far from itself there, which these networks cannot "
-                "say; give learned.paper.Settings."
+                "is a PairQConfig, whose networks give every state distance 0 to itself",
+                caller="learned.mico",
+                argument="config",
+                remedy="give a learned.castro2020.Castro2020Config",
             )
         rewards = _group_rewards(source, kind)
-        taken = tuple(sorted(rewards))
-        ended = _compute_terminal_share(source, discount)
-        gap = float(np.mean([_compute_mean_gap(each, ended) for each in rewards.values()]))
+        actions = tuple(sorted(rewards))
+        terminal_share = _compute_terminal_share(source, discount)
+        gap = float(np.mean([_compute_mean_gap(each, terminal_share) for each in rewards.values()]))
         unit = (HEADROOM * gap or 1.0) / (1 - discount)
-        known = [np.append(each, 0.0) if ended else each for each in rewards.values()]
-        span = max(float(np.ptp(each)) for each in known)
-        most = span / (1 - discount) / unit
+        possible = [np.append(each, 0.0) if terminal_share else each for each in rewards.values()]
+        reward_range = max(float(np.ptp(each)) for each in possible)
+        diameter_bound = reward_range / (1 - discount) / unit
         return PairQEnsemble(
             _add_fourier_features(self.network, source),
-            taken[-1] + 1,
+            actions[-1] + 1,
             unit,
-            most,
+            diameter_bound,
             self.num_networks,
-            taken,
+            actions,
         )
 
     def build_objective(
         self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
     ) -> Objective:
+        """Return the loss and its targets; see `losses.Objective`."""
         if not self._stores_all_targets(source, network):
             return build_batch_objective(source, network, discount, self.batch)
-        of_all = (
+        build = (
             build_all_pairs_objective
-            if fits_in_batch(source, self.batch // network.actions)
+            if fits_in_batch(source, self.batch // network.num_actions)
             else build_lookup_objective
         )
-        return of_all(source, network, discount, self.batch, self.lookahead)
+        return build(source, network, discount, self.batch, self.lookahead)
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
+        """Return `lookahead` where it applies to the source, else 1."""
         return self.lookahead if self._stores_all_targets(source, network) else 1
 
     def _stores_all_targets(self, source: TrainingSource, network: Any) -> TypeGuard[StateSource]:
-        """Whether the targets of all pairs are kept."""
+        """Return whether the targets of all pairs of states are stored."""
         if not (isinstance(source, StateSource) and source.enumerable):
             return False
-        each, states = self.batch // network.actions, len(source.points)
-        cheap = states**2 <= self.target_update_period * network.actions * max(each, 2) ** 2
-        return fits_in_batch(source, each) or (states <= MAX_TABLE_STATES and cheap)
+        per_action, states = self.batch // network.num_actions, len(source.points)
+        cheap = (
+            states**2 <= self.target_update_period * network.num_actions * max(per_action, 2) ** 2
+        )
+        return fits_in_batch(source, per_action) or (states <= MAX_TABLE_STATES and cheap)
 
     def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
-        each = max(self.batch // network.actions, 2)
-        drawn = network.actions * each
-        pairs = (network.copies + 1) * network.actions * each**2
+        """Return the rows that pass through the network per update, and the numbers held beside."""
+        per_action = max(self.batch // network.num_actions, 2)
+        rows = network.num_actions * per_action
+        pairs = (network.num_networks + 1) * network.num_actions * per_action**2
         if not self._stores_all_targets(source, network):
-            return drawn, pairs
+            return rows, pairs
         states = len(source.points)
-        if fits_in_batch(source, self.batch // network.actions):
-            return states, network.actions * states**2 + FLOATS_PER_SAMPLE * self.batch
-        return drawn, pairs + network.actions * states**2
+        if fits_in_batch(source, self.batch // network.num_actions):
+            return states, network.num_actions * states**2 + FLOATS_PER_SAMPLE * self.batch
+        return rows, pairs + network.num_actions * states**2
 
     def learning_rate_at(
         self, step: Array, updates: Array, base_rate: Array | None = None
     ) -> Array:
-        rise = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
+        """Return the learning rate of an update: linear warm-up, then cosine decay."""
+        warm_up = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
         share = jnp.clip((step - self.warm_up) / jnp.maximum(updates - self.warm_up, 1), 0.0, 1.0)
-        fall = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
-        return (self.learning_rate if base_rate is None else base_rate) * rise * fall
+        decay = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
+        return (self.learning_rate if base_rate is None else base_rate) * warm_up * decay
 
     def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        updates = (
+        """Return the updates after which at most 1% of the horizon is missing.
+
+        Every synchronisation of the target network extends the horizon by `lookahead` steps.
+        """
+        target_updates = (
             1
             if discount == 0
             else math.ceil(math.log(HORIZON_TOLERANCE) / math.log(discount) / lookahead)
         )
-        return self.warm_up + updates * self.target_update_period
+        return self.warm_up + target_updates * self.target_update_period
+
+    def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
+        """Return the updates that a run needs to cover 99% of the horizon."""
+        return self.count_settling_updates(discount, lookahead)
 
 
 def _add_fourier_features(
     network: MetricNetwork | FreeNetwork, source: TrainingSource
 ) -> MetricNetwork | FreeNetwork:
-    """The network with waves that tell listed states apart; between them there is nothing to say.
+    """Return the network with random Fourier features where enumerable states lie close together.
 
-    The finest wave has one state on its crest and the one beside it in its trough. States whose
-    features differ by 1 or more, such as one feature each, are told apart without.
+    At the highest frequency, neighbouring states are half a period apart. States whose features
+    differ by 1 or more, such as one-hot ones, need none.
     """
     if not isinstance(network, MetricNetwork) or network.fourier_features is not None:
         return network
@@ -207,31 +280,34 @@ def _add_fourier_features(
     if len(points) < 2:
         return network
     distances, _ = cKDTree(points).query(points, k=2)
-    apart = float(np.median(np.asarray(distances)[:, 1]))
-    if apart >= 1:
+    spacing = float(np.median(np.asarray(distances)[:, 1]))
+    if spacing >= 1:
         return network
     return dataclasses.replace(
-        network, fourier_features=RANDOM_FEATURES, highest_frequency=math.pi / apart
+        network, fourier_features=RANDOM_FEATURES, highest_frequency=math.pi / spacing
     )
 
 
 def _group_rewards(source: TrainingSource, kind: LearnedKind) -> dict[int, NDArray[np.float64]]:
-    """The rewards of each action that two steps took, or one where there is the end beside it."""
-    found = np.asarray(source.reward, np.float64)
+    """Return the rewards of each action that has a pair to compare.
+
+    That takes two transitions, or one where the terminal state is compared with it.
+    """
+    rewards = np.asarray(source.reward, np.float64)
     if isinstance(source, StateSource):
-        return dict(enumerate(found.T))
-    least = 1 if source.scaling.has_terminal else 2
-    taken = np.asarray(source.action)
+        return dict(enumerate(rewards.T))
+    minimum = 1 if source.scaling.has_terminal else 2
+    actions = np.asarray(source.action)
     if not LOSSES[kind].same_actions:
-        taken = np.zeros(len(found), np.int64)
-    counts = np.bincount(taken)
-    return {int(a): found[taken == a] for a in np.flatnonzero(counts >= least)}
+        actions = np.zeros(len(rewards), np.int64)
+    counts = np.bincount(actions)
+    return {int(a): rewards[actions == a] for a in np.flatnonzero(counts >= minimum)}
 
 
 def _compute_terminal_share(source: TrainingSource, discount: float) -> float:
-    """The share of the discounted future that lies after the end of the episode, on average.
+    """Return the average share of the discounted future after the end of the episode.
 
-    With p the share of steps that end one, it is p discount / (1 - discount + p discount).
+    With p the share of transitions that terminate, it is p discount / (1 - discount + p discount).
     """
     if isinstance(source, StateSource) or not source.scaling.has_terminal:
         return 0.0
@@ -240,10 +316,12 @@ def _compute_terminal_share(source: TrainingSource, discount: float) -> float:
 
 
 def _compute_mean_gap(rewards: NDArray[np.float64], terminal_share: float) -> float:
-    """The mean of |r - r'| over all pairs, each of the two at the end, which pays 0, by chance.
+    """Return the mean |r - r'| over all pairs, each side terminal (reward 0) with a probability.
 
-    >>> _gap(np.array([0.0, 1.0, 1.0, 0.0]), 0.0), _gap(np.array([1.0]), 0.5)
-    (0.5, 0.5)
+    >>> _compute_mean_gap(np.array([0.0, 1.0, 1.0, 0.0]), 0.0)
+    0.5
+    >>> _compute_mean_gap(np.array([1.0]), 0.5)
+    0.5
     """
     count = len(rewards)
     weights = 2 * np.arange(count) - count + 1

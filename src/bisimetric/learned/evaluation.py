@@ -1,50 +1,130 @@
-"""How far a learned table is from the exact one, on the device."""
+"""Evaluate networks: distances, violations of the metric axioms, errors against a reference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from bisimetric.learned.learned_distance import compute_distances
+from bisimetric._progress import jit
+from bisimetric.learned.losses import (
+    LOSSES,
+    LearnedKind,
+    build_action_mask,
+    compute_reward_gaps,
+    map_over_pairs,
+)
+from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from bisimetric.learned.networks.pair_network import Parameters
+from bisimetric.learned.sources import Batch
+
+EVALUATION_BATCH = 256
+"""Sampled transitions that `LearnedDistance.quality` is computed on."""
 
 MIN_NORM = 1e-30
-"""Stands for the norm of a table of zeros, whose shares are 0 too."""
+"""Replaces the norm of a matrix of zeros, to divide by."""
+
+
+class Quality(NamedTuple):
+    """How far a network is from being a metric, and from its own equation.
+
+    Attributes:
+        symmetry: the largest |psi(x, y) - psi(y, x)|.
+        identity: the largest psi(x, x).
+        triangle: the largest violation d(x, z) - d(x, y) - d(y, z), at least 0.
+        residual: the mean |psi - T| over pairs of transitions, T the target with the full horizon;
+            for networks with one value per action, at the action that was taken.
+        max_distance: the largest d.
+    """
+
+    symmetry: float
+    identity: float
+    triangle: float
+    residual: float
+    max_distance: float
+
+
+def compute_distances(network: Any, parameters: Parameters, x: Array, y: Array) -> Array:
+    """Return d(x_i, y_j) = max(psi(x_i, y_j), psi(y_j, x_i)), (n, m)."""
+    if network.symmetric:
+        distances: Array = network.table(parameters, x, y)
+        return distances
+    return jnp.maximum(network.table(parameters, x, y), network.table(parameters, y, x).T)
+
+
+def _evaluate_quality(
+    network: Any, kind: LearnedKind, discount: float, parameters: Parameters, batch: Batch
+) -> tuple[Array, ...]:
+    """Return the fields of `Quality` on all pairs of a batch."""
+    psi = network.table(parameters, batch.x, batch.x)
+    d = jnp.maximum(psi, psi.T)
+    loss = LOSSES[kind]
+    gap, same = compute_reward_gaps(batch.reward), jnp.eye(len(batch.reward), dtype=bool)
+    next_value = network.table(parameters, batch.x_next, batch.x_next)
+    if isinstance(network, PairQEnsemble):
+        # One equation per action; the terminal state takes the action of the other state.
+        action = jnp.maximum(batch.action[:, None], batch.action[None, :])
+        action = jnp.maximum(action, 0) if loss.same_actions else jnp.zeros_like(action)
+        values = network.values(parameters, batch.x, batch.x)
+        value = jnp.take_along_axis(values, action[None], axis=0)[0]
+        targets = jnp.where(same, 0.0, gap + discount * next_value)
+    else:
+        value = psi
+        targets = map_over_pairs(loss.target)(
+            gap, next_value, psi, same, discount, jnp.float32(1.0)
+        )
+    mask = build_action_mask(batch.action) if loss.same_actions else jnp.ones_like(same)
+    detour = jax.lax.map(lambda row: jnp.min(row[:, None] + d, axis=0), d)
+    return (
+        jnp.abs(psi - psi.T).max(),
+        psi.diagonal().max(),
+        jnp.maximum(d - detour, 0.0).max(),
+        jnp.sum(mask * jnp.abs(value - targets)) / jnp.sum(mask),
+        d.max(),
+    )
+
+
+compute_distances_compiled = jit(compute_distances, static_argnums=0)
+evaluate_quality = jit(_evaluate_quality, static_argnums=(0, 1, 2))
 
 
 def build_reference_measure(
     reference: ArrayLike, network: Any, points: Array
 ) -> Callable[[Any], dict[str, Array]]:
-    """From parameters to the paper's two errors, and the correlation with the truth (S, S).
+    """Return the function from parameters to the errors against a reference (S, S).
 
-    error = max |d - psi|; normalised = max |d / |d| - psi / |psi| |, with |.| the root of the sum
-    of the squares of a table; psi symmetrised.
+    Args:
+        reference: the exact distances.
+        network: psi, symmetrised before it is compared.
+        points: (S, k), the features of the states.
     """
     exact = jnp.asarray(reference, jnp.float32)
 
     def measure(parameters: Any) -> dict[str, Array]:
-        psi = compute_distances(network, parameters, points, points)
-        return compute_errors(exact, psi)
+        return compute_errors(exact, compute_distances(network, parameters, points, points))
 
     return measure
 
 
 def compute_errors(reference: Array, psi: Array) -> dict[str, Array]:
-    """The paper's errors of a table psi, and its correlation with the exact one.
+    """Return the two errors of Castro (2020) and the correlation of psi with the reference.
 
-    >>> table = jnp.array([[0.0, 2.0], [2.0, 0.0]])
-    >>> {name: round(float(each), 6) for name, each in errors(table, table / 2).items()}
+    error = max |d - psi| and normalised = max |d / |d| - psi / |psi| |, with the Frobenius norm.
+
+    >>> d = jnp.array([[0.0, 2.0], [2.0, 0.0]])
+    >>> {name: round(float(each), 6) for name, each in compute_errors(d, d / 2).items()}
     {'error': 1.0, 'normalised': 0.0, 'correlation': 1.0}
     """
-    scaled = reference / jnp.maximum(jnp.linalg.norm(reference), MIN_NORM)
-    own = psi / jnp.maximum(jnp.linalg.norm(psi), MIN_NORM)
+    scaled_reference = reference / jnp.maximum(jnp.linalg.norm(reference), MIN_NORM)
+    scaled_psi = psi / jnp.maximum(jnp.linalg.norm(psi), MIN_NORM)
     x, y = reference - reference.mean(), psi - psi.mean()
-    spread = jnp.linalg.norm(x) * jnp.linalg.norm(y)
+    norms = jnp.linalg.norm(x) * jnp.linalg.norm(y)
     return {
         "error": jnp.abs(reference - psi).max(),
-        "normalised": jnp.abs(scaled - own).max(),
-        "correlation": jnp.sum(x * y) / jnp.maximum(spread, MIN_NORM),
+        "normalised": jnp.abs(scaled_reference - scaled_psi).max(),
+        "correlation": jnp.sum(x * y) / jnp.maximum(norms, MIN_NORM),
     }

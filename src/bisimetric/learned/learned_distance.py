@@ -1,86 +1,54 @@
-"""Learned: a distance that a network approximates, of any two observations.
-
-Nearest observations by a metric network, without looking at all of them.
-
-By the triangle inequality d(x, y) >= |d(x, p) - d(y, p)| for every pivot p. The distances of all
-observations to some pivots are known beforehand, so that those that must be farther than what was
-found already are passed over.
-"""
+"""LearnedDistance: a distance between any two observations, approximated by a network."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from bisimetric._progress import jit
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer, suggest_names
 from bisimetric.learned import files
-from bisimetric.learned.build_sources import source_from_transitions
-from bisimetric.learned.losses import (
-    LOSSES,
-    LearnedKind,
-    build_action_mask,
-    compute_reward_gaps,
-    map_over_pairs,
+from bisimetric.learned.evaluation import (
+    EVALUATION_BATCH,
+    Quality,
+    compute_distances_compiled,
+    evaluate_quality,
 )
-from bisimetric.learned.networks.metric_networks import MetricNetwork, PairQEnsemble
+from bisimetric.learned.losses import LOSSES, LearnedKind
 from bisimetric.learned.networks.pair_network import FunctionalNetwork, Parameters
-from bisimetric.learned.sources import Batch, FeatureScaling, TrainingSource
+from bisimetric.learned.source_builders import source_from_transitions
+from bisimetric.learned.sources import FeatureScaling, TrainingSource
 from bisimetric.mdp import MDP, validate_discount
 from bisimetric.transitions import Transitions
-
-DISTANCE_FORMAT = "bisimetric learned distance, version 1"
-EVALUATION_BATCH = 256
-"""Observations that a network is judged by."""
-
-
-class Quality(NamedTuple):
-    """How far a network is from being a distance, and from its own equation.
-
-    Attributes:
-        symmetry: the largest |psi(x, y) - psi(y, x)|.
-        identity: the largest psi(x, x).
-        triangle: the largest d(x, z) - d(x, y) - d(y, z), at least 0.
-        residual: the mean |psi - T| over pairs of data, T the target with the whole horizon; of
-            networks with one value an action, of the value of the action that was taken.
-        largest: the largest d.
-    """
-
-    symmetry: float
-    identity: float
-    triangle: float
-    residual: float
-    max_distance: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedDistance:
-    """An approximation of a distance: psi(x, y), symmetrised as max(psi(x, y), psi(y, x)).
+    """An approximate distance d(x, y) = max(psi(x, y), psi(y, x)) given by a network psi.
 
-    Nothing is proven of it. `quality` measures how far it is from a metric and from the equation
-    that it was trained on. `d(x, y)` takes two observations, or ids or names of states where it
-    was learned from an MDP or from data whose observations are ids; None stands for the end of an
-    episode.
+    Nothing is proven about it; `quality` measures how far it is from a metric and from the equation
+    that it was trained on. `d(x, y)` takes two observations, or ids or names of states where it was
+    learned from an MDP or from data whose observations are ids; None is the terminal state.
+    Distances are in units of reward. It implements `distance.StateDistance`.
 
     Attributes:
         kind: "bisimulation", "on_policy" or "mico".
-        discount: that of the distance.
-        network, parameters: psi.
-        scale: how observations become features.
+        discount: the discount of the distance.
+        network: psi.
+        parameters: the weights of psi.
+        scaling: how observations become features.
         mdp: the MDP whose states it was learned from, or None.
         points: (S, k), the observations of the states, or None.
-        made: how it was made.
-        history: what was measured on the way, by name; `step` tells when.
-        names: one name a state, or None.
+        metadata: how the distance was computed.
+        history: the metrics recorded during training, by name; `step` counts the updates.
+        names: one name per state, or None.
     """
 
     kind: LearnedKind
@@ -94,32 +62,99 @@ class LearnedDistance:
     history: dict[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict)
     names: tuple[str, ...] | None = None
 
-    def __call__(self, x: Any, y: Any) -> float:
-        """The distance of two observations."""
-        return float(self._evaluate(self._featurise(x), self._featurise(y))[0, 0])
+    def __call__(self, s: Any, t: Any) -> float:
+        """Return the distance between two observations or states.
 
-    def table(self, x: Any, y: Any = None) -> NDArray[np.float32]:
-        """The distances of all pairs of observations (n, ...) and (m, ...), (n, m)."""
-        first = self._featurise_rows(x)
-        return np.asarray(self._evaluate(first, first if y is None else self._featurise_rows(y)))
+        Args:
+            s: an observation, an id or name of a state, or None for the terminal state.
+            t: another.
+
+        Returns:
+            d(s, t), in units of reward.
+
+        Raises:
+            InputError: when an observation has another shape, or there is no such state.
+        """
+        return float(self._evaluate(self._featurise(s), self._featurise(t))[0, 0])
+
+    def table(self, states: Any, others: Any = None) -> NDArray[np.float32]:
+        """Return the distances between all pairs of observations or states.
+
+        Args:
+            states: (n, ...) observations, or n ids or names of states.
+            others: (m, ...) observations, or m ids or names; default: `states`.
+
+        Returns:
+            (n, m) distances.
+
+        Raises:
+            InputError: when observations have another shape, or there is no such state.
+        """
+        rows = self._featurise_rows(states)
+        return self._evaluate(rows, rows if others is None else self._featurise_rows(others))
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """(S, S), the distances of the states that it was learned from."""
-        if self.points is None:
-            raise InputError(
-                "Learned: values are those of listed states, and this was learned from "
-                "observations; use table(observations)."
-            )
-        return self.table(self.points)
+        """(S, S), the distances between the states that it was learned from."""
+        return self.table(self._require_points("values"))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the (S, S) matrix of distances between all states.
+
+        Args:
+            dtype: the type of the result; default: float32.
+            copy: must not be False, since the matrix is computed.
+
+        Returns:
+            The matrix.
+
+        Raises:
+            InputError: when it was learned from observations.
+        """
+        if copy is False:
+            raise ValueError("LearnedDistance: the matrix is computed and cannot be a view.")
+        return self.values if dtype is None else self.values.astype(dtype, copy=False)
+
+    def nearest(self, s: Any, k: int = 5, *, names: bool = False) -> list[tuple[Any, float]]:
+        """Return the k nearest states, without s itself, nearest first, ties by id.
+
+        Args:
+            s: an id or name of a state.
+            k: how many, or all where there are fewer.
+            names: whether to return names in place of ids, where the states have names.
+
+        Returns:
+            Pairs of state and distance.
+
+        Raises:
+            InputError: when there is no such state, k is not a whole number, at least 1, or it was
+                learned from observations: `PivotIndex` finds the nearest of those.
+        """
+        points = self._require_points("nearest")
+        k = require_integer("LearnedDistance.nearest", "k", k, 1)
+        source = self._resolve_state(s)
+        row = self._evaluate(self.scaling(points[[source]]), self.scaling(points))[0]
+        order = np.argsort(row, kind="stable")
+        order = order[order != source][:k]
+        labels = self.names if names else None
+        return [(int(t) if labels is None else labels[t], float(row[t])) for t in order]
 
     def to_distance(self) -> Distance:
-        """The distances of the states of the MDP as a table; nothing is proven of its error.
+        """Return the distances between the states of the MDP as a `Distance`, of unproven error.
 
-        Where a state and itself are at distance 0 by definition, they are so in the table.
+        Where the distance of a state to itself is 0 by definition, it is 0 in the matrix.
+
+        Returns:
+            A distance whose `error` is infinite.
+
+        Raises:
+            InputError: when it was not learned from an MDP.
         """
         if self.mdp is None:
-            raise InputError("Learned: a table of states needs an MDP; use table(observations).")
+            raise InputError(
+                "LearnedDistance: to_distance needs the MDP that it was learned from; use "
+                "table(observations)."
+            )
         values = self.values.astype(np.float64)
         if LOSSES[self.kind].zero_self_distance:
             np.fill_diagonal(values, 0.0)
@@ -130,126 +165,153 @@ class LearnedDistance:
             self.kind,
             self.mdp,
             None if policy is None else np.asarray(policy),
-            {key: value for key, value in self.metadata.items() if key != "policy"},
+            {name: value for name, value in self.metadata.items() if name != "policy"},
         )
 
     def quality(self, source: Transitions | TrainingSource, seed: int = 0) -> Quality:
-        """How far it is from being a distance, and from its equation, on a batch of a source.
+        """Measure how far it is from a metric and from its equation, on a batch of a source.
 
-        Data is scaled like that which it was learned from. A source is used as it is.
+        Args:
+            source: transitions, which are scaled like the training data, or a training source.
+            seed: seed of the batch.
+
+        Returns:
+            The largest violations, and the mean residual.
+
+        Raises:
+            InputError: when the source is of another type or scaled differently.
         """
         if isinstance(source, Transitions):
             source = source_from_transitions(self.kind, source, scaling=self.scaling)
         if not isinstance(source, TrainingSource):
             raise InputError(
-                f"Learned.quality: the source is {type(source).__name__} and must be Transitions, "
-                "or made by of_mdp or of_transitions."
+                f"is {type(source).__name__} and must be Transitions or a training source",
+                caller="LearnedDistance.quality",
+                argument="source",
+                remedy="use source_from_mdp or source_from_transitions",
             )
         if not source.scaling.matches(self.scaling):
             raise InputError(
-                "Learned.quality: the source is scaled in another way than what was learned from; "
-                "make it with scale=d.scale."
+                "is scaled differently from the training data",
+                caller="LearnedDistance.quality",
+                argument="source",
+                remedy="build it with scaling=d.scaling",
             )
-        batch = source.sample_batch(
-            jax.random.key(require_integer("Learned.quality", "key", seed, 0)), EVALUATION_BATCH
-        )
-        found = _evaluate_quality_jit(
-            self.network, self.kind, self.discount, self.parameters, batch
-        )
-        return Quality(*(float(each) for each in found))
+        key = jax.random.key(require_integer("LearnedDistance.quality", "seed", seed, 0))
+        batch = source.sample_batch(key, EVALUATION_BATCH)
+        fields = evaluate_quality(self.network, self.kind, self.discount, self.parameters, batch)
+        return Quality(*(float(each) for each in fields))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one .safetensors file; it appears whole or not at all."""
+        """Write one .safetensors file, which appears complete or not at all.
+
+        Args:
+            path: the file.
+
+        Raises:
+            InputError: when the network is a `FunctionalNetwork`, or a weight is not finite.
+        """
         if isinstance(self.network, FunctionalNetwork):
             raise InputError(
-                "Learned: a network of one's own cannot be saved; keep the parameters of yours."
+                "LearnedDistance: a FunctionalNetwork cannot be saved; save d.parameters yourself."
             )
-        about = {
-            "format": DISTANCE_FORMAT,
+        metadata = {
+            "format": files.DISTANCE_FORMAT,
             "kind": self.kind,
             "discount": self.discount,
             **files.describe_network(self.network),
-            "ends": self.scaling.has_terminal,
+            "has_terminal": self.scaling.has_terminal,
             "shape": self.scaling.shape,
             "names": self.names,
-            "made": self.metadata,
+            "metadata": self.metadata,
         }
         tensors = files.name_leaves(self.parameters)
         tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
-        tensors |= {f"{files.HISTORY_PREFIX}{name}": array for name, array in self.history.items()}
+        tensors |= {f"{files.HISTORY_PREFIX}{name}": each for name, each in self.history.items()}
         if self.points is not None:
             tensors["points"] = self.points
-        files.write_tensors(path, tensors, about)
+        files.write_tensors(path, tensors, metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mdp: MDP | None = None) -> LearnedDistance:
-        """Reads what `save` wrote; `mdp` is that whose states it was learned from."""
-        tensors, about = files.read_tensors(path, DISTANCE_FORMAT, "learned distance")
+        """Read what `save` wrote.
+
+        Args:
+            path: the file.
+            mdp: the MDP whose states it was learned from, or None.
+
+        Returns:
+            The learned distance.
+
+        Raises:
+            InputError: when the file is damaged, or the MDP has another number of states.
+        """
+        tensors, metadata = files.read_tensors(path, files.DISTANCE_FORMAT, "learned distance")
         points = tensors.get("points")
         if points is not None and (points.ndim != 2 or points.dtype.kind != "f"):
             raise InputError(
                 f"{path} is damaged: its points are {points.dtype} of shape {points.shape} and "
-                "must be one row of numbers per state; train it anew."
+                "must be one row of numbers per state; train it again."
             )
         if mdp is not None and (points is None or len(points) != mdp.num_states):
             found = "none" if points is None else len(points)
             raise InputError(
-                f"{path} is of another world: it knows {found} of its states and the MDP has "
+                f"{path} is of another MDP: it has {found} of its states and the MDP has "
                 f"{mdp.num_states}; give the MDP that it was learned from, or none."
             )
         try:
-            network = files.build_network(about)
-            shape, names = about["shape"], about["names"]
-            scale = FeatureScaling(
+            network = files.build_network(metadata)
+            shape, names = metadata["shape"], metadata["names"]
+            scaling = FeatureScaling(
                 tensors["shift"],
                 tensors["width"],
-                about["ends"],
+                metadata["has_terminal"],
                 None if shape is None else tuple(shape),
             )
-            if getattr(network, "copies", 1) > len(tensors):
-                raise ValueError(f"its copies are {network.copies} and its weights are fewer")
-            # Shapes only: what a damaged file claims to be large is not allocated.
-            start = jax.eval_shape(
-                lambda key: network.init(key, scale.num_features), jax.random.key(0)
-            )
-            places, tree = jax.tree_util.tree_flatten_with_path(start)
-            weights = []
-            for place, leaf in places:
-                array = tensors[jax.tree_util.keystr(place)]
-                if array.shape != leaf.shape or array.dtype != leaf.dtype:
-                    raise ValueError("its weights do not fit its network")
-                weights.append(jnp.asarray(array))
-            if about["kind"] not in LOSSES:
-                raise ValueError(f"its kind is {about['kind']!r}")
-            if shape is not None and math.prod(shape) != len(scale.shift):
-                raise ValueError(f"its shape is {shape} and its shift has {len(scale.shift)}")
-            if points is not None and points.shape[1] != len(scale.shift):
+            if getattr(network, "num_networks", 1) > len(tensors):
+                raise ValueError(f"its num_networks is {network.num_networks}, its weights fewer")
+            parameters = _collect_parameters(network, scaling.num_features, tensors)
+            if metadata["kind"] not in LOSSES:
+                raise ValueError(f"its kind is {metadata['kind']!r}")
+            if shape is not None and math.prod(shape) != len(scaling.shift):
+                raise ValueError(f"its shape is {shape} and its shift has {len(scaling.shift)}")
+            if points is not None and points.shape[1] != len(scaling.shift):
                 raise ValueError(f"its points have {points.shape[1]} features")
             if names is not None and (points is None or len(names) != len(points)):
                 raise ValueError(f"its names are {len(names)} and must be one per state")
-            discount = validate_discount(about["discount"])
+            discount = validate_discount(metadata["discount"])
             return cls(
-                about["kind"],
+                metadata["kind"],
                 discount,
                 network,
-                jax.tree.unflatten(tree, weights),
-                scale,
+                parameters,
+                scaling,
                 None if mdp is None else mdp.replace(discount=discount),
                 points,
-                dict(about["made"]),
+                dict(metadata["metadata"]),
                 files.extract_history(tensors),
                 None if names is None else tuple(names),
             )
         except files.DAMAGE_ERRORS as error:
-            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"{path} is no learned distance of bisimetric ({what}).") from None
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{path} is no learned distance of bisimetric ({reason}).") from None
+
+    def _require_points(self, name: str) -> NDArray[np.float32]:
+        """Return the observations of the states, or raise an InputError that begins with `name`."""
+        if self.points is None:
+            raise InputError(
+                f"LearnedDistance: {name} needs a list of states, and this was learned from "
+                "observations; use table(observations), or PivotIndex for nearest observations."
+            )
+        return self.points
 
     def _featurise(self, x: Any) -> NDArray[np.float32]:
-        """The features (1, k) of one observation, of a state, or of the end."""
+        """Return the features (1, k) of an observation, a state, or the terminal state."""
         if x is None:
             if not self.scaling.has_terminal:
                 raise InputError(
-                    "Learned: no episode ended in the data, so that None means nothing."
+                    "LearnedDistance: None is the terminal state, and no episode of the data "
+                    "terminated."
                 )
             return self.scaling.terminal
         if self.points is not None and np.ndim(x) == 0:
@@ -257,161 +319,49 @@ class LearnedDistance:
         return self.scaling([x])
 
     def _featurise_rows(self, x: Any) -> NDArray[np.float32]:
-        """The features (n, k) of observations (n, ...), or of states."""
+        """Return the features (n, k) of observations (n, ...) or of states."""
         if self.points is not None and np.ndim(x) == 1:
             return self.scaling(self.points[[self._resolve_state(each) for each in x]])
         return self.scaling(x)
 
     def _resolve_state(self, state: Any) -> int:
-        """The id of a state given by id or by name."""
-        known = 0 if self.points is None else len(self.points)
+        """Return the id of a state given by id or name."""
+        num_states = 0 if self.points is None else len(self.points)
         if self.names is not None and state in self.names:
             return self.names.index(state)
         try:
             index = int(state)
         except (TypeError, ValueError):
             index = -1
-        if not (0 <= index < known) or (not isinstance(state, str) and index != state):
+        if not (0 <= index < num_states) or (not isinstance(state, str) and index != state):
             hint = suggest_names(str(state), self.names or ())
             raise InputError(
-                f"Learned: there is no state {state!r}"
-                + (hint or f"; use an id from 0 to {known - 1}.")
+                f"LearnedDistance: there is no state {state!r}"
+                + (hint or f"; use an id from 0 to {num_states - 1}.")
             )
         return index
 
-    def _evaluate(self, x: Any, y: Any) -> Array:
-        return _compute_distances_jit(self.network, self.parameters, x, y)
+    def _evaluate(self, x: Any, y: Any) -> NDArray[np.float32]:
+        return np.asarray(compute_distances_compiled(self.network, self.parameters, x, y))
 
     def __repr__(self) -> str:
         return (
-            f"Learned({self.kind}, discount {self.discount:g}, {self.scaling.num_features} features, an "
-            "approximation)"
+            f"LearnedDistance({self.kind}, discount {self.discount:g}, "
+            f"{self.scaling.num_features} features, an approximation)"
         )
 
 
-def compute_distances(network: Any, parameters: Parameters, x: Array, y: Array) -> Array:
-    """d(x_i, y_j) = max(psi(x_i, y_j), psi(y_j, x_i)), (n, m)."""
-    if network.symmetric:
-        found: Array = network.table(parameters, x, y)
-        return found
-    return jnp.maximum(network.table(parameters, x, y), network.table(parameters, y, x).T)
-
-
-_compute_distances_jit = jit(compute_distances, static_argnums=0)
-
-
-def _evaluate_quality(
-    network: Any, kind: LearnedKind, discount: float, parameters: Parameters, batch: Batch
-) -> tuple[Array, ...]:
-    psi = network.table(parameters, batch.x, batch.x)
-    d = jnp.maximum(psi, psi.T)
-    loss = LOSSES[kind]
-    gap, same = compute_reward_gaps(batch.reward), jnp.eye(len(batch.reward), dtype=bool)
-    ahead = network.table(parameters, batch.x_next, batch.x_next)
-    if isinstance(network, PairQEnsemble):
-        # Each action has an equation of its own; the end takes the action of the other.
-        action = jnp.maximum(batch.action[:, None], batch.action[None, :])
-        action = jnp.maximum(action, 0) if loss.same_actions else jnp.zeros_like(action)
-        each = network.values(parameters, batch.x, batch.x)
-        found = jnp.take_along_axis(each, action[None], axis=0)[0]
-        targets = jnp.where(same, 0.0, gap + discount * ahead)
-    else:
-        found = psi
-        targets = map_over_pairs(loss.target)(gap, ahead, psi, same, discount, jnp.float32(1.0))
-    counts = build_action_mask(batch.action) if loss.same_actions else jnp.ones_like(same)
-    through = jax.lax.map(lambda row: jnp.min(row[:, None] + d, axis=0), d)
-    return (
-        jnp.abs(psi - psi.T).max(),
-        psi.diagonal().max(),
-        jnp.maximum(d - through, 0.0).max(),
-        jnp.sum(counts * jnp.abs(found - targets)) / jnp.sum(counts),
-        d.max(),
-    )
-
-
-_evaluate_quality_jit = jit(_evaluate_quality, static_argnums=(0, 1, 2))
-
-
-ROUNDING_SLACK = 1e-4
-"""The share of the largest distance that rounding may add to a bound."""
-
-QUERY_BLOCK = 256
-"""How many observations are looked at together."""
-
-
-class Neighbours(NamedTuple):
-    """What was found: `ids` (k,) among the observations, nearest first, and their `distances`.
-
-    `looked` tells how many observations were compared with, the pivots included.
-    """
-
-    ids: NDArray[np.int64]
-    distances: NDArray[np.float32]
-    num_compared: int
-
-
-class PivotIndex:
-    """Observations, ready to be asked for those nearest to another one.
-
-    Args:
-        d: a learned distance whose network is a `MetricNetwork`: no other is sure to keep the
-            triangle inequality, which an index stands on.
-        observations: (n, ...).
-        pivots: how many of them all others are compared with beforehand, each as far as possible
-            from those before.
-
-    `nearest(x, k)` is what comparing with all of them would give; where all are about equally far
-    from each other, as in many a world at a discount near 1, little is passed over.
-    """
-
-    def __init__(
-        self, distance: LearnedDistance, observations: Any, *, num_pivots: int = 16
-    ) -> None:
-        if not (
-            isinstance(distance.network, PairQEnsemble)
-            and isinstance(distance.network.network, MetricNetwork)
-        ):
-            raise InputError(
-                "Index: the network of d is no MetricNetwork, and may break the triangle "
-                "inequality; use table(observations)."
-            )
-        self.distance = distance
-        self.observations = np.asarray(observations)
-        count = len(self.observations)
-        if not count:
-            raise InputError("Index: there are no observations; give at least one.")
-        wanted = min(require_integer("Index", "pivots", num_pivots, 1), count)
-        chosen, columns = [0], [distance.table(self.observations, self.observations[:1])[:, 0]]
-        while len(chosen) < wanted:
-            far = int(np.min(columns, axis=0).argmax())
-            chosen.append(far)
-            columns.append(
-                distance.table(self.observations, self.observations[far : far + 1])[:, 0]
-            )
-        self.pivots = np.array(chosen, np.int64)
-        self.pivot_distances = np.stack(columns, axis=1)
-
-    def __len__(self) -> int:
-        return len(self.observations)
-
-    def nearest(self, x: Any, k: int = 5) -> Neighbours:
-        """The k observations nearest to x, or all where there are fewer; ties by place."""
-        k = min(require_integer("Index.nearest", "k", k, 1), len(self))
-        seen = np.asarray(x)[None]
-        own = self.distance.table(seen, self.observations[self.pivots])[0]
-        bound = np.abs(self.pivot_distances - own).max(axis=1)
-        slack = ROUNDING_SLACK * float(max(self.pivot_distances.max(), own.max()))
-        order = np.argsort(bound, kind="stable")
-        found = np.full(len(self), np.inf, np.float32)
-        found[self.pivots] = own
-        looked = len(self.pivots)
-        # Always as many together, since each number of them is compiled anew.
-        size = min(QUERY_BLOCK, len(self))
-        for start in range(0, len(self), size):
-            if bound[order[start]] > np.partition(found, k - 1)[k - 1] + slack:
-                break
-            part = order[min(start, len(self) - size) :][:size]
-            found[part] = self.distance.table(seen, self.observations[part])[0]
-            looked += size
-        ids = np.argsort(found, kind="stable")[:k]
-        return Neighbours(ids, found[ids], looked)
+def _collect_parameters(
+    network: Any, num_features: int, tensors: dict[str, NDArray[Any]]
+) -> Parameters:
+    """Return the weights of a network among the tensors of a file."""
+    # Shapes only: what a damaged file claims to be large is not allocated.
+    shapes = jax.eval_shape(lambda key: network.init(key, num_features), jax.random.key(0))
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    weights = []
+    for path, leaf in leaves:
+        array = tensors[jax.tree_util.keystr(path)]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise ValueError("its weights do not fit its network")
+        weights.append(jnp.asarray(array))
+    return jax.tree.unflatten(tree, weights)

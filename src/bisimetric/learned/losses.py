@@ -1,32 +1,45 @@
-"""The targets of Castro (2020) for one pair of transitions, and their mean over a batch.
+"""The loss of Castro (2020), and what all losses on pairs of transitions share.
 
-A target is a function of numbers, for one pair; `over_pairs` makes it one of tables (n, m). `gap`
-is |r - r'|, `ahead` the target network at the two successors, `here` that at the two states, `same`
-whether both transitions are one and the same, and `beta` the share of the horizon that counts.
-
-Pairs of transitions: what tells two of them apart.
+A target is a function of numbers, for one pair; `map_over_pairs` applies it to (n, m) matrices.
+`gap` is |r - r'|, `next_value` the target network at the two successors, `value` that at the two
+states, `same` whether both are the same transition, and `beta` the weight of the future.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.sources import ANY_ACTION, StateSource, TrainingSource
+from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
+from bisimetric.learned.networks.pair_network import Parameters
+from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TrainingSource
 
 LearnedKind = Literal["bisimulation", "on_policy", "mico"]
 TargetFunction = Callable[[Array, Array, Array, Array, float, Array], Array]
 
 
+class Objective(NamedTuple):
+    """What is minimised between two synchronisations of the target network, for one seed.
+
+    Attributes:
+        prepare: from the target network and the update to what stays fixed until the next
+            synchronisation, such as targets.
+        loss: from parameters, what was prepared and a random key to the loss on a batch.
+    """
+
+    prepare: Callable[[Parameters, Array], Any]
+    loss: Callable[[Parameters, Any, Array], Array]
+
+
 def bisimulation_target(
     gap: Array, next_value: Array, value: Array, same: Array, discount: float, beta: Array
 ) -> Array:
-    """T = max(gap + discount * beta * ahead, beta * here), and 0 for one and the same.
+    """Return max(gap + discount * beta * next_value, beta * value); 0 for the same transition.
 
     >>> float(bisimulation_target(1.0, 2.0, 3.0, False, 0.5, 1.0))
     3.0
@@ -37,7 +50,7 @@ def bisimulation_target(
 def on_policy_target(
     gap: Array, next_value: Array, value: Array, same: Array, discount: float, beta: Array
 ) -> Array:
-    """T^pi = gap + discount * beta * ahead, and 0 for one and the same.
+    """Return gap + discount * beta * next_value; 0 for the same transition.
 
     >>> float(on_policy_target(1.0, 2.0, 3.0, False, 0.5, 1.0))
     2.0
@@ -48,7 +61,7 @@ def on_policy_target(
 def mico_target(
     gap: Array, next_value: Array, value: Array, same: Array, discount: float, beta: Array
 ) -> Array:
-    """gap + discount * beta * ahead for all pairs (Castro et al. 2021): none is 0 by definition.
+    """Return gap + discount * beta * next_value for all pairs (Castro et al. 2021).
 
     >>> float(mico_target(0.0, 2.0, 3.0, True, 0.5, 1.0))
     1.0
@@ -58,13 +71,14 @@ def mico_target(
 
 @dataclasses.dataclass(frozen=True)
 class PairLoss:
-    """A way to compare transitions.
+    """Which pairs of transitions a distance compares, and with which target.
 
     Attributes:
-        target: of one pair.
+        kind: the distance.
+        target: the target of one pair.
         same_actions: whether only transitions with equal actions are compared.
-        looks_here: whether the target network at the two states themselves takes part.
-        zero_on_itself: whether the target of a transition and itself is 0.
+        uses_current_value: whether the target depends on the target network at the two states.
+        zero_self_distance: whether the target of a transition and itself is 0.
     """
 
     kind: LearnedKind
@@ -82,38 +96,128 @@ LOSSES: dict[LearnedKind, PairLoss] = {
 
 
 def map_over_pairs(target: TargetFunction) -> TargetFunction:
-    """The target of tables (n, m), entry by entry."""
+    """Return the target as a function of (n, m) matrices, entry by entry."""
     one_row = jax.vmap(target, in_axes=(0, 0, 0, 0, None, None))
     return jax.vmap(one_row, in_axes=(0, 0, 0, 0, None, None))
 
 
 def compute_mean_squared_error(psi: Array, targets: Array, weights: Array) -> Array:
-    """L = mean over all pairs of weight * (psi - target)^2; targets are constants."""
+    """Return the mean over all pairs of weight * (psi - target)^2; targets are constants."""
     return jnp.mean(weights * (psi - jax.lax.stop_gradient(targets)) ** 2)
 
 
 def compute_beta(step: Array, target_update_period: int, horizon_growth: float) -> Array:
-    """beta = 1 - rate^k after the k-th update of the target, which come every `period` steps.
+    """Return beta = 1 - horizon_growth^k after the k-th synchronisation of the target network.
 
-    >>> [round(float(beta_at(step, 500, 0.9)), 3) for step in (0, 499, 500, 1000)]
+    >>> [round(float(compute_beta(step, 500, 0.9)), 3) for step in (0, 499, 500, 1000)]
     [0.0, 0.0, 0.1, 0.19]
     """
     return 1.0 - jnp.float32(horizon_growth) ** (step // target_update_period)
 
 
-def fits_in_batch(source: TrainingSource, batch_size: int) -> bool:
-    """Whether a world has no more states than are drawn, so that each pair is computed once."""
+def fits_in_batch(source: TrainingSource, batch_size: int) -> TypeGuard[StateSource]:
+    """Return whether a batch has room for all states, so that each pair is evaluated once."""
     return (
         isinstance(source, StateSource) and source.enumerable and len(source.points) <= batch_size
     )
 
 
 def compute_reward_gaps(reward: Array) -> Array:
-    """|r_i - r_j|, (n, n)."""
+    """Return |r_i - r_j|, (n, n)."""
     return jnp.abs(reward[:, None] - reward[None, :])
 
 
 def build_action_mask(action: Array) -> Array:
-    """Whether two transitions take the same action, (n, n); the end takes any."""
-    any_of = (action[:, None] == ANY_ACTION) | (action[None, :] == ANY_ACTION)
-    return (action[:, None] == action[None, :]) | any_of
+    """Return whether two transitions have the same action, (n, n); the terminal state has any."""
+    any_action = (action[:, None] == ANY_ACTION) | (action[None, :] == ANY_ACTION)
+    return (action[:, None] == action[None, :]) | any_action
+
+
+def build_batch_objective(
+    source: TrainingSource,
+    network: Any,
+    kind: LearnedKind,
+    discount: float,
+    batch_size: int,
+    target_update_period: int,
+    horizon_growth: float,
+) -> Objective:
+    """Return the loss over all pairs of a batch; the target network and beta stay fixed."""
+    loss, table = LOSSES[kind], network.table
+    sort = loss.same_actions and not source.scaling.has_terminal and batch_size % TILE == 0
+
+    def prepare(target: Parameters, step: Array) -> Any:
+        return target, compute_beta(step, target_update_period, horizon_growth)
+
+    def compute_loss(parameters: Parameters, prepared: Any, key: Array) -> Array:
+        target, beta = prepared
+        batch = source.sample_batch(key, batch_size)
+        groups = None
+        if sort:
+            order = jnp.argsort(batch.action)
+            batch = Batch(*(column[order] for column in batch))
+            groups = build_tile_groups(batch.action)
+        psi = table(parameters, batch.x, batch.x, groups)
+        next_value = table(target, batch.x_next, batch.x_next, groups)
+        value = table(target, batch.x, batch.x, groups) if loss.uses_current_value else psi
+        targets = map_over_pairs(loss.target)(
+            compute_reward_gaps(batch.reward),
+            next_value,
+            value,
+            jnp.eye(batch_size, dtype=bool),
+            discount,
+            beta,
+        )
+        weights = jnp.ones_like(psi)
+        if loss.same_actions:
+            weights = build_action_mask(batch.action).astype(psi.dtype)
+        return compute_mean_squared_error(psi, targets, weights)
+
+    return Objective(prepare, compute_loss)
+
+
+def build_all_pairs_objective(
+    source: StateSource,
+    network: Any,
+    kind: LearnedKind,
+    discount: float,
+    batch_size: int,
+    target_update_period: int,
+    horizon_growth: float,
+) -> Objective:
+    """Return the same loss for fewer states than a batch holds: each pair is evaluated once.
+
+    With c_a(s) the number of times that a batch has action a in state s, the sum over all pairs of
+    the batch is the sum over a, s, t of c_a(s) c_a(t) (psi(s, t) - T_a(s, t))^2, except for the b
+    transitions paired with themselves, whose target is 0. T changes with the target network only.
+    """
+    loss, table = LOSSES[kind], network.table
+    points = source.compute_features()
+    states = len(points)
+
+    def prepare(target: Parameters, step: Array) -> Array:
+        value = table(target, points, points)
+        next_value = source.gather_successors(value)
+        gap = jax.vmap(compute_reward_gaps)(source.reward.T)
+        different = jnp.zeros((states, states), dtype=bool)
+        targets = jax.vmap(map_over_pairs(loss.target), in_axes=(0, 0, None, None, None, None))
+        return targets(
+            gap,
+            next_value,
+            value,
+            different,
+            discount,
+            compute_beta(step, target_update_period, horizon_growth),
+        )
+
+    def compute_loss(parameters: Parameters, targets: Array, key: Array) -> Array:
+        count = source.sample_counts(key, batch_size)
+        psi = table(parameters, points, points)
+        total = jnp.einsum("as,at,ast->", count, count, (psi[None] - targets) ** 2)
+        if loss.zero_self_distance:
+            # By counts, not transition by transition: a GPU adds up repeated ones in any order.
+            own, other = jnp.diagonal(psi), jnp.diagonal(targets, axis1=1, axis2=2)
+            total += jnp.sum(count * (own**2 - (own - other) ** 2))
+        return total / batch_size**2
+
+    return Objective(prepare, compute_loss)

@@ -1,16 +1,16 @@
-"""Learning the value of two copies of a world that are walked together, one number an action.
+"""Double Q-learning on the synchronous product MDP of two copies that take the same actions.
 
-    psi_a(s, t) moves towards |r - r'| + discount * max_b psi_b(s', t'),
+    psi_a(s, t)  is fitted to  |r - r'| + discount * max_b psi'_b(s', t')
 
-for pairs of transitions that take the same action a. The maximum of what two networks say would be
-too large where they err, so one of them chooses b and the other tells its value (van Hasselt 2010).
+on pairs of transitions with the same action a. The maximum of estimates is biased upwards, so one
+network selects b and the other evaluates it (van Hasselt 2010).
 
-An error e of the networks, the same in each update, is one of e / (1 - discount) in the end. Where
-the states of a world are listed, targets therefore look n steps ahead, all pairs at once:
+An error e of the networks that is the same in every update becomes e / (1 - discount) in the limit.
+Where states are enumerable, targets therefore look n steps ahead, for all pairs at once,
 
-    psi_a(s, t) moves towards |r - r'| + discount * max_b (|r' - r''| + discount * max_c ...),
+    |r - r'| + discount * max_b (|r' - r''| + discount * max_c ...),
 
-and what networks say is asked after the last step only; e / (1 - discount^n) is left.
+and evaluate the networks after the last step only, which leaves e / (1 - discount^n).
 """
 
 from __future__ import annotations
@@ -21,63 +21,64 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bisimetric.learned.losses import compute_reward_gaps
+from bisimetric.learned.losses import Objective, compute_reward_gaps
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.sources import StateSource, TrainingSource
-from bisimetric.learned.training import Objective
 
 
 def compute_target(
     gap: Array, next_value: Array, same: Array, discount: float, diameter_bound: float
 ) -> Array:
-    """gap + discount * ahead, but no more than there can be, and 0 for one and the same.
+    """Return min(gap + discount * next_value, diameter_bound); 0 for the same transition.
 
-    >>> float(target(0.25, 0.5, False, 0.5, 1.0)), float(target(0.25, 0.5, True, 0.5, 1.0))
-    (0.5, 0.0)
+    >>> float(compute_target(0.25, 0.5, False, 0.5, 1.0))
+    0.5
+    >>> float(compute_target(0.25, 0.5, True, 0.5, 1.0))
+    0.0
     """
     return jnp.where(same, 0.0, jnp.minimum(gap + discount * next_value, diameter_bound))
 
 
 def evaluate_double_q(values: Array) -> Array:
-    """max_b as one network chooses it and another tells it: values (2, A, n, m) to (n, m).
+    """Return max_b, selected by one network and evaluated by the other: (2, A, n, m) to (n, m).
 
-    The mean of both ways round. With one network, its maximum.
+    It is the mean over both assignments of the roles; with one network, its maximum.
 
     >>> values = jnp.array([[[[1.0]], [[3.0]]], [[[5.0]], [[2.0]]]])
-    >>> chosen_and_told(values).tolist()
+    >>> evaluate_double_q(values).tolist()
     [[1.5]]
     """
-    best = jnp.argmax(values, axis=1)
-    told_by = jnp.roll(values, 1, axis=0)
-    told = jnp.take_along_axis(told_by, best[:, None], axis=1)[:, 0]
-    return told.mean(axis=0)
+    selected = jnp.argmax(values, axis=1)
+    evaluators = jnp.roll(values, 1, axis=0)
+    evaluated = jnp.take_along_axis(evaluators, selected[:, None], axis=1)[:, 0]
+    return evaluated.mean(axis=0)
 
 
 def build_batch_objective(
     source: TrainingSource, network: PairQEnsemble, discount: float, batch_size: int
 ) -> Objective:
-    """The loss over pairs of transitions, as many of each action; the target network is frozen."""
-    each = max(batch_size // network.num_actions, 2)
-    same = jnp.eye(each, dtype=bool)
-    deal = source.build_stratified_sampler(network.num_actions, each)
+    """Return the loss over pairs of sampled transitions, the same number of each action."""
+    per_action = max(batch_size // network.num_actions, 2)
+    same = jnp.eye(per_action, dtype=bool)
+    sampler = source.build_stratified_sampler(network.num_actions, per_action)
 
-    def loss_of(parameters: Parameters, frozen: Parameters, key: Array) -> Array:
-        batch = deal.sample(key)
-        ahead = jax.vmap(lambda x: evaluate_double_q(_evaluate_networks(network, frozen, x)))(
+    def compute_loss(parameters: Parameters, target: Parameters, key: Array) -> Array:
+        batch = sampler.sample(key)
+        next_value = jax.vmap(lambda x: evaluate_double_q(_evaluate_networks(network, target, x)))(
             batch.x_next
         )
         gap = jax.vmap(compute_reward_gaps)(batch.reward) / network.unit
         targets = jax.lax.stop_gradient(
-            compute_target(gap, ahead, same, discount, network.diameter_bound)
+            compute_target(gap, next_value, same, discount, network.diameter_bound)
         )
-        weights = jnp.broadcast_to(deal.available[:, None, None], targets.shape).astype(
+        weights = jnp.broadcast_to(sampler.available[:, None, None], targets.shape).astype(
             targets.dtype
         )
-        found = [network.network.block_values(copy, batch.x) for copy in parameters]
-        return _compute_loss(found, targets, weights)
+        values = [network.network.block_values(each, batch.x) for each in parameters]
+        return _compute_loss(values, targets, weights)
 
-    return Objective(lambda frozen, step: frozen, loss_of)
+    return Objective(lambda target, step: target, compute_loss)
 
 
 def build_all_pairs_objective(
@@ -87,20 +88,20 @@ def build_all_pairs_objective(
     batch_size: int,
     lookahead: int = 1,
 ) -> Objective:
-    """The same loss where a batch holds few different states: each pair of them is computed once.
+    """Return the same loss for fewer states than a batch holds: each pair is evaluated once.
 
-    With c_a(s) the number of times that a batch has action a in state s, a pair weighs
+    With c_a(s) the number of times that a batch has action a in state s, a pair has weight
     c_a(s) c_a(t). The targets change with the target network only.
     """
     points = source.compute_features()
 
-    def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
+    def compute_loss(parameters: Parameters, targets: Array, key: Array) -> Array:
         count = source.sample_counts(key, batch_size)
         weights = count[:, :, None] * count[:, None, :]
-        found = [network.network.values(copy, points, points) for copy in parameters]
-        return _compute_loss(found, targets, weights)
+        values = [network.network.values(each, points, points) for each in parameters]
+        return _compute_loss(values, targets, weights)
 
-    return Objective(build_target_function(source, network, discount, lookahead), loss_of)
+    return Objective(build_target_function(source, network, discount, lookahead), compute_loss)
 
 
 def build_lookup_objective(
@@ -110,51 +111,53 @@ def build_lookup_objective(
     batch_size: int,
     lookahead: int = 1,
 ) -> Objective:
-    """The same loss for more states than a batch holds: it is drawn, its targets are looked up."""
+    """Return the same loss for more states than a batch holds: targets are looked up."""
     points = source.compute_features()
-    each = max(batch_size // network.num_actions, 2)
+    per_action = max(batch_size // network.num_actions, 2)
 
-    def loss_of(parameters: Parameters, targets: Array, key: Array) -> Array:
-        state = jax.random.randint(key, (network.num_actions, each), 0, len(points))
-        drawn = jax.vmap(lambda table, s: table[s[:, None], s[None, :]])(targets, state)
-        found = [network.network.block_values(copy, points[state]) for copy in parameters]
-        return _compute_loss(found, drawn, jnp.ones_like(drawn))
+    def compute_loss(parameters: Parameters, targets: Array, key: Array) -> Array:
+        state = jax.random.randint(key, (network.num_actions, per_action), 0, len(points))
+        sampled = jax.vmap(lambda matrix, s: matrix[s[:, None], s[None, :]])(targets, state)
+        values = [network.network.block_values(each, points[state]) for each in parameters]
+        return _compute_loss(values, sampled, jnp.ones_like(sampled))
 
-    return Objective(build_target_function(source, network, discount, lookahead), loss_of)
+    return Objective(build_target_function(source, network, discount, lookahead), compute_loss)
 
 
 def build_target_function(
     source: StateSource, network: PairQEnsemble, discount: float, lookahead: int
 ) -> Callable[[Parameters, Array], Array]:
-    """The targets (A, S, S) of all pairs, so many steps ahead; from the target network and a step.
+    """Return the function from the target network and the update to the targets (A, S, S).
 
-    Each step but the last takes the best action of all, whose rewards are known.
+    Every step before the last takes the best of all actions, whose rewards are known.
     """
     points = source.compute_features()
     same = jnp.eye(len(points), dtype=bool)
 
-    def frozen(parameters: Parameters, step: Array) -> Array:
+    def compute_targets(parameters: Parameters, step: Array) -> Array:
         gap = jax.vmap(compute_reward_gaps)(source.reward.T) / network.unit
 
-        def before(ahead: Array) -> Array:
+        def back_up(next_value: Array) -> Array:
             return compute_target(
-                gap, source.gather_successors(ahead), same, discount, network.diameter_bound
+                gap, source.gather_successors(next_value), same, discount, network.diameter_bound
             )
 
-        beyond = evaluate_double_q(_evaluate_networks(network, parameters, points))
-        last = jax.lax.fori_loop(1, lookahead, lambda _, ahead: before(ahead).max(axis=0), beyond)
-        return before(last)
+        bootstrap = evaluate_double_q(_evaluate_networks(network, parameters, points))
+        last = jax.lax.fori_loop(
+            1, lookahead, lambda _, value: back_up(value).max(axis=0), bootstrap
+        )
+        return back_up(last)
 
-    return frozen
+    return compute_targets
 
 
 def _evaluate_networks(network: PairQEnsemble, parameters: Parameters, x: Array) -> Array:
-    """psi_a(x_i, x_j) of each of the networks, for the actions that were learned from."""
-    each = jnp.stack([network.network.values(copy, x, x) for copy in parameters])
-    return each[:, jnp.array(network.observed_actions)]
+    """Return psi_a(x_i, x_j) of each network, for the actions in the data."""
+    values = jnp.stack([network.network.values(each, x, x) for each in parameters])
+    return values[:, jnp.array(network.observed_actions)]
 
 
 def _compute_loss(values: list[Array], targets: Array, weights: Array) -> Array:
-    """The weighted mean of (psi - target)^2, added up over the networks."""
+    """Return the weighted mean of (psi - target)^2, summed over the networks."""
     total = sum(jnp.sum(weights * (psi - targets) ** 2) for psi in values)
     return total / jnp.sum(weights)

@@ -1,7 +1,8 @@
-"""What a network learns from: the states of a world, with or without noise, or recorded steps.
+"""Training sources: the states of an MDP, with or without noise, or recorded transitions.
 
-Sources live on the device as arrays; a batch is drawn there. A state is a vector of features. Where
-episodes end, the end is a state with a vector of its own: one more feature, 1 there, 0 elsewhere.
+Sources are arrays on the device, where batches are sampled. A state is a vector of features. Where
+episodes terminate, the terminal state has a vector of its own: one more feature, 1 there and 0
+elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric.errors import InputError
 
 ANY_ACTION = -1
-"""The action of the end, which is that of any other."""
+"""The action of the terminal state, which matches every other action."""
 
 
 class Batch(NamedTuple):
@@ -33,11 +34,11 @@ class Batch(NamedTuple):
 
 
 class StratifiedSampler(NamedTuple):
-    """Draws batches in blocks, one an action.
+    """Samples batches in blocks, one per action.
 
     Attributes:
-        dealt: from a key to a batch whose columns are (actions, size, ...).
-        there: (actions,), whether there are any transitions of an action.
+        sample: from a random key to a batch whose columns are (actions, size, ...).
+        available: (actions,), whether there are transitions with that action.
     """
 
     sample: Callable[[Array], Batch]
@@ -46,14 +47,18 @@ class StratifiedSampler(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class FeatureScaling:
-    """How observations become features: flattened, shifted, divided; one more for the end.
+    """How observations become features: (flattened - shift) / width, and one more if terminal.
 
     Attributes:
-        shift, width: (k,), or one number for all.
-        ends: whether there is one more feature, for the end of episodes.
-        shape: that of one observation; None for any of k numbers.
+        shift: (k,), or one number for all.
+        width: (k,), or one number for all; above 0.
+        has_terminal: whether there is one more feature, 1 for the terminal state only.
+        shape: the shape of one observation; None accepts any of k numbers.
 
-    >>> Scale(shift=[1, 0], width=[2, 1])([[3, 5]]).tolist()
+    Raises:
+        InputError: when shift is not finite or width not above 0.
+
+    >>> FeatureScaling(shift=[1, 0], width=[2, 1])([[3, 5]]).tolist()
     [[1.0, 5.0]]
     """
 
@@ -70,38 +75,50 @@ class FeatureScaling:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         try:
-            pair = np.broadcast_arrays(
+            arrays = np.broadcast_arrays(
                 np.atleast_1d(np.asarray(shift, np.float32)),
                 np.atleast_1d(np.asarray(width, np.float32)),
             )
         except (TypeError, ValueError):
-            raise InputError("Scale: shift and width must be numbers, one a feature.") from None
-        by, over = (np.array(each) for each in pair)
+            raise InputError(
+                "FeatureScaling: shift and width must be numbers, one per feature."
+            ) from None
+        by, over = (np.array(each) for each in arrays)
         if by.ndim != 1 or not (np.isfinite(by) & np.isfinite(over) & (over > 0)).all():
             raise InputError(
-                "Scale: shift must be (k,) finite numbers and width (k,) numbers above 0."
+                "FeatureScaling: shift must be (k,) finite numbers and width (k,) numbers above 0."
             )
         fields = {"shift": by, "width": over, "has_terminal": has_terminal, "shape": shape}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float32]:
-        """The features (n, k) of observations (n, ...)."""
+        """Return the features of observations.
+
+        Args:
+            observations: (n, ...) numbers.
+
+        Returns:
+            (n, num_features).
+
+        Raises:
+            InputError: when the observations have another shape or are not finite numbers.
+        """
         try:
             array = np.asarray(observations)
         except ValueError:
             raise InputError(
-                "learned: the observations are of different shapes; give all of one shape."
+                "learned: the observations have different shapes; give all of one shape."
             ) from None
         if array.dtype.kind not in "biuf":
             raise InputError(f"learned: observations are {array.dtype} and must be numbers.")
         shape = array.shape[1:]
         fits = math.prod(shape) == len(self.shift) if self.shape is None else shape == self.shape
         if array.ndim == 0 or not fits:
-            wanted = (len(self.shift),) if self.shape is None else self.shape
+            expected = (len(self.shift),) if self.shape is None else self.shape
             raise InputError(
-                f"learned: an observation has shape {shape} and those learned from have {wanted}; "
-                "give observations of the same shape."
+                f"learned: an observation has shape {shape} and those of the training data have "
+                f"{expected}; give observations of the same shape."
             )
         with np.errstate(over="ignore"):
             flat = array.astype(np.float32).reshape(len(array), len(self.shift))
@@ -112,32 +129,41 @@ class FeatureScaling:
 
     @property
     def terminal(self) -> NDArray[np.float32]:
-        """The features (1, k) of the end."""
+        """(1, num_features), the features of the terminal state."""
         return np.pad(
             np.zeros((1, len(self.shift)), np.float32), ((0, 0), (0, 1)), constant_values=1
         )
 
     @property
     def num_features(self) -> int:
-        """How many numbers describe a state."""
+        """The number of features of a state."""
         return len(self.shift) + self.has_terminal
 
     def matches(self, other: FeatureScaling) -> bool:
-        """Whether two scales make the same features of the same observations."""
+        """Return whether two scalings give the same features.
+
+        Args:
+            other: another scaling.
+
+        Returns:
+            Whether shift, width and has_terminal are equal.
+        """
         same = np.array_equal(self.shift, other.shift) and np.array_equal(self.width, other.width)
         return same and self.has_terminal == other.has_terminal
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StateSource:
-    """A world whose states can be listed: states and actions are drawn alike.
+    """The states of a deterministic MDP; states and actions are sampled uniformly.
 
     Attributes:
-        points: (S, k), the features of the states, before `scale`.
-        successor, reward: (S, A); for a policy, (S, 1).
-        noise: the standard deviation of what is added to the points, the same for a state and its
-            successor, in the units of the points; 0 for none.
-        most: the largest noise.
+        points: (S, k), the features of the states, before `scaling`.
+        successor: (S, A), or (S, 1) for a policy.
+        reward: (S, A), or (S, 1) for a policy.
+        scaling: how points become features.
+        noise: the standard deviation of Gaussian noise that is added to the points, the same for a
+            state and its successor, in the units of the points; 0 for none.
+        noise_clip: the largest noise, in either direction.
     """
 
     points: Array
@@ -149,58 +175,59 @@ class StateSource:
 
     @property
     def enumerable(self) -> bool:
-        """Whether a batch holds only the points themselves."""
+        """Whether batches hold only the points themselves."""
         return self.noise == 0
 
     def sample_state_actions(self, key: Array, size: int) -> tuple[Array, Array]:
-        """States and actions (size,), any alike."""
+        """Return uniform states and actions, (size,) each."""
         states, actions = self.reward.shape
-        one, two = jax.random.split(key)
+        state_key, action_key = jax.random.split(key)
         return (
-            jax.random.randint(one, (size,), 0, states),
-            jax.random.randint(two, (size,), 0, actions),
+            jax.random.randint(state_key, (size,), 0, states),
+            jax.random.randint(action_key, (size,), 0, actions),
         )
 
     def sample_batch(self, key: Array, size: int) -> Batch:
-        pick, shake = jax.random.split(key)
-        return self._build_batch(shake, *self.sample_state_actions(pick, size))
+        """Return transitions from uniform states and actions."""
+        pair_key, noise_key = jax.random.split(key)
+        return self._build_batch(noise_key, *self.sample_state_actions(pair_key, size))
 
     def build_stratified_sampler(self, actions: int, size: int) -> StratifiedSampler:
-        """Deals as many transitions of each action."""
+        """Return a sampler of `size` transitions per action."""
 
-        def dealt(key: Array) -> Batch:
-            pick, shake = jax.random.split(key)
-            state = jax.random.randint(pick, (actions, size), 0, len(self.points))
+        def sample(key: Array) -> Batch:
+            state_key, noise_key = jax.random.split(key)
+            state = jax.random.randint(state_key, (actions, size), 0, len(self.points))
             action = jnp.broadcast_to(jnp.arange(actions)[:, None], state.shape)
-            return self._build_batch(shake, state, action)
+            return self._build_batch(noise_key, state, action)
 
-        return StratifiedSampler(dealt, jnp.ones(actions, bool))
+        return StratifiedSampler(sample, jnp.ones(actions, bool))
 
     def _build_batch(self, key: Array, state: Array, action: Array) -> Batch:
-        """The transitions of states and actions, with their noise."""
-        added = jnp.zeros(())
+        """Return the transitions of states and actions, with noise."""
+        noise = jnp.zeros(())
         if self.noise:
-            free = self.noise * jax.random.normal(key, (*state.shape, self.points.shape[1]))
-            added = jnp.clip(free, -self.noise_clip, self.noise_clip)
-        after = self.successor[state, action]
+            normal = self.noise * jax.random.normal(key, (*state.shape, self.points.shape[1]))
+            noise = jnp.clip(normal, -self.noise_clip, self.noise_clip)
+        successor = self.successor[state, action]
         return Batch(
-            self._scale(self.points[state] + added),
+            self._scale(self.points[state] + noise),
             action,
             self.reward[state, action],
-            self._scale(self.points[after] + added),
+            self._scale(self.points[successor] + noise),
         )
 
     def sample_counts(self, key: Array, size: int) -> Array:
-        """How often each action and state is in a batch, (A, S)."""
+        """Return how often a sampled batch has each action and state, (A, S)."""
         state, action = self.sample_state_actions(key, size)
         return jnp.zeros(self.reward.shape[::-1]).at[action, state].add(1.0)
 
     def gather_successors(self, distances: Array) -> Array:
-        """What a table (S, S) says of the successors of two states, for each action: (A, S, S)."""
+        """Return the distances (S, S) at the successors of two states, per action: (A, S, S)."""
         return jax.vmap(lambda n: distances[n[:, None], n[None, :]])(self.successor.T)
 
     def compute_features(self) -> Array:
-        """The features (S, k) of the states as such."""
+        """Return the features (S, k) of the states, without noise."""
         return self._scale(self.points)
 
     def _scale(self, points: Array) -> Array:
@@ -209,17 +236,20 @@ class StateSource:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransitionSource:
-    """Recorded steps, any of them alike; where episodes end, the end is part of every batch.
+    """Recorded transitions, sampled uniformly; every batch includes the terminal state, if any.
 
     Attributes:
-        x: (n, k), the features of the states that were left, also in half precision: a batch is in
-            single precision.
-        action, reward: (n,).
-        x_next: (n, k), the features of their successors; or (n,), their rows in x, which then
-            holds those states too that were only entered.
-        growing: (2,), how many steps can be drawn at first, and how many more after each step of
-            training, as when they are collected meanwhile; None: all of them from the start.
-        stored: how many can be drawn; None: all.
+        x: (n, k), the features of the states, also in half precision; batches are in single
+            precision.
+        action: (n,).
+        reward: (n,).
+        x_next: (n, k), the features of the next states; or (n,), their rows in x, which then also
+            holds states that are only entered.
+        scaling: how observations became features.
+        enumerable: False; see `StateSource.enumerable`.
+        growth: (2,), the transitions that can be sampled at first, and how many more after each
+            update, as if they were collected meanwhile; None: all of them from the start.
+        num_stored: how many can be sampled; None: all.
     """
 
     x: Array
@@ -232,30 +262,31 @@ class TransitionSource:
     num_stored: Array | None = None
 
     def available_at(self, step: Array) -> TransitionSource:
-        """What can be drawn at a step of training."""
+        """Return the transitions that can be sampled at an update."""
         if self.growth is None:
             return self
         first, more = self.growth
-        stored = jnp.minimum(first + more * step, len(self.reward))
-        return dataclasses.replace(self, num_stored=stored)
+        num_stored = jnp.minimum(first + more * step, len(self.reward))
+        return dataclasses.replace(self, num_stored=num_stored)
 
     def sample_batch(self, key: Array, size: int) -> Batch:
-        stored = len(self.reward) if self.num_stored is None else self.num_stored
-        drawn = self._gather(jax.random.randint(key, (size,), 0, stored))
-        return self._insert_terminal(drawn) if self.scaling.has_terminal else drawn
+        """Return uniform transitions, the last one replaced by the terminal state, if any."""
+        num_stored = len(self.reward) if self.num_stored is None else self.num_stored
+        batch = self._gather(jax.random.randint(key, (size,), 0, num_stored))
+        return self._insert_terminal(batch) if self.scaling.has_terminal else batch
 
     @property
     def terminated(self) -> Array:
-        """Whether each step ended an episode, (n,)."""
+        """(n,), whether each transition terminated its episode."""
         if not self.scaling.has_terminal:
             return jnp.zeros(len(self.reward), bool)
         mark = self.x[:, -1][self.x_next] if self.x_next.ndim == 1 else self.x_next[:, -1]
         return mark == 1
 
     def build_stratified_sampler(self, actions: int, size: int) -> StratifiedSampler:
-        """Deals as many transitions of each action; with one action, all steps are of it.
+        """Return a sampler of `size` transitions per action; one action stands for all of them.
 
-        The end, which takes any action, is part of each block.
+        The terminal state, which matches every action, is part of each block.
         """
         if actions == 1:
             order, edges = jnp.arange(len(self.action)), jnp.array([0, len(self.action)])
@@ -264,27 +295,27 @@ class TransitionSource:
             edges = jnp.searchsorted(self.action[order], jnp.arange(actions + 1))
         first, count = edges[:-1, None], jnp.diff(edges)[:, None]
         if self.num_stored is not None:
-            # What grows is drawn from as if all steps were of one action: see making.
+            # A growing source has one action: see `source_builders`.
             count = jnp.minimum(count, self.num_stored)
 
-        def dealt(key: Array) -> Batch:
-            place = jax.random.randint(key, (actions, size), 0, jnp.maximum(count, 1))
-            drawn = self._gather(order[jnp.minimum(first + place, len(order) - 1)])
-            return jax.vmap(self._insert_terminal)(drawn) if self.scaling.has_terminal else drawn
+        def sample(key: Array) -> Batch:
+            offset = jax.random.randint(key, (actions, size), 0, jnp.maximum(count, 1))
+            batch = self._gather(order[jnp.minimum(first + offset, len(order) - 1)])
+            return jax.vmap(self._insert_terminal)(batch) if self.scaling.has_terminal else batch
 
-        return StratifiedSampler(dealt, count[:, 0] > 0)
+        return StratifiedSampler(sample, count[:, 0] > 0)
 
     def _gather(self, rows: Array) -> Batch:
-        """The steps of some rows."""
-        after = self.x_next[rows]
-        x_next = self.x[after] if self.x_next.ndim == 1 else after
+        """Return the transitions of some rows."""
+        successor = self.x_next[rows]
+        x_next = self.x[successor] if self.x_next.ndim == 1 else successor
         x, x_next = (each.astype(jnp.float32) for each in (self.x[rows], x_next))
         return Batch(x, self.action[rows], self.reward[rows], x_next)
 
     def _insert_terminal(self, batch: Batch) -> Batch:
-        """With the end in place of the last step, so that shapes stay what they are."""
-        end = jnp.asarray(self.scaling.terminal)
-        last = Batch(end, jnp.full(1, ANY_ACTION, batch.action.dtype), jnp.zeros(1), end)
+        """Return the batch with the terminal state in place of its last transition."""
+        terminal = jnp.asarray(self.scaling.terminal)
+        last = Batch(terminal, jnp.full(1, ANY_ACTION, batch.action.dtype), jnp.zeros(1), terminal)
         return Batch(*(jnp.concatenate([a[:-1], b]) for a, b in zip(batch, last, strict=True)))
 
 

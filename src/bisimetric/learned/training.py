@@ -1,9 +1,4 @@
-"""Several devices: seeds side by side on each of them, or one run whose batches they share.
-
-Training as one compiled program: draw a batch, compare all its pairs, step; all keys at once.
-
-The memory that training takes, estimated before anything is allocated.
-"""
+"""Training as one compiled program over all seeds, its devices, and the memory that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,63 +19,31 @@ from jax.sharding import Mesh, PartitionSpec
 
 from bisimetric._memory import require_memory
 from bisimetric._progress import jit
-from bisimetric.errors import InsufficientMemory
-from bisimetric.learned.losses import LearnedKind
+from bisimetric.errors import InputError, InsufficientMemory
+from bisimetric.learned.losses import LearnedKind, Objective
 from bisimetric.learned.networks.pair_layer import get_platform
 from bisimetric.learned.networks.pair_network import FunctionalNetwork, Parameters
 from bisimetric.learned.sources import StateSource, TrainingSource
 
 SEED_AXIS, BATCH_AXIS = "seeds", "batches"
-"""The axes of a mesh: over what its devices are spread."""
-
-
-def build_mesh(
-    num_seeds: int, devices: Sequence[Any] | None = None, *, data_parallel: bool = False
-) -> Mesh | None:
-    """The devices of a run with so many seeds, (SEEDS, BATCHES); None where one is all it takes.
-
-    As many devices as divide the seeds take as many of them each. With `share` those that are left
-    over take batches of their own for the same seeds, and all learn from what each of them finds.
-    """
-    found = list(list_local_devices() if devices is None else devices)
-    across = math.gcd(num_seeds, len(found))
-    sharing = len(found) // across if data_parallel else 1
-    if across * sharing == 1 and devices is None:
-        return None
-    return Mesh(
-        np.array(found[: across * sharing]).reshape(across, sharing), (SEED_AXIS, BATCH_AXIS)
-    )
-
-
-def list_local_devices() -> list[Any]:
-    """All devices of this process, of the kind that JAX computes on by default."""
-    (default,) = jnp.zeros(()).devices()
-    return jax.local_devices(backend=default.platform)
-
+"""The axes of the device mesh."""
 
 FLOATS_PER_SAMPLE = 11
-"""Numbers that XLA holds per listed state that is drawn: 44 bytes with JAX 0.10.2 on a CPU."""
+"""Numbers that XLA holds per sampled state: 44 bytes with JAX 0.10.2 on a CPU."""
+
 HORIZON_TOLERANCE = 0.01
-"""The share of the horizon that may be missing when a run counts as settled."""
+"""The share of the horizon that may be missing when it counts as covered."""
 
 UNROLL = 4
-"""Steps that a GPU takes before it looks at the count: starting a step costs it as much."""
+"""Updates per loop iteration on a GPU, where starting an iteration costs as much as an update."""
 
-
-class Objective(NamedTuple):
-    """What is done between two updates of the target network, for one seed.
-
-    Attributes:
-        frozen: from the target network and the step to what stays as it is until the next update.
-        loss: of parameters, by what is frozen, on a batch drawn with a key.
-    """
-
-    prepare: Callable[[Parameters, Array], Any]
-    loss: Callable[[Parameters, Any, Array], Array]
+BYTES_PER_FLOAT = 4
 
 
 class Algorithm(Protocol):
-    """How a network learns; `learned.Settings` is one, and `learned.paper.Settings` another."""
+    """A learning algorithm: `PairQConfig` or `castro2020.Castro2020Config`."""
+
+    name: ClassVar[str]
 
     @property
     def batch(self) -> int: ...
@@ -91,35 +54,39 @@ class Algorithm(Protocol):
 
     @property
     def decay(self) -> bool:
-        """Whether the learning rate falls to 0 at the last step."""
+        """Whether the learning rate decays to 0 at the last update."""
 
     def build_network(self, source: TrainingSource, kind: LearnedKind, discount: float) -> Any:
-        """The network for a source: `init(key, features)`, and `table(parameters, x, y)`."""
+        """Return the network for a source: `init(key, features)` and `table(parameters, x, y)`."""
 
     def build_objective(
         self, source: TrainingSource, network: Any, kind: LearnedKind, discount: float
-    ) -> Objective: ...
+    ) -> Objective:
+        """Return the loss and what it keeps fixed between synchronisations of the target."""
 
     def estimate_batch_memory(self, source: TrainingSource, network: Any) -> tuple[int, int]:
-        """The rows that pass through the network for one batch, and the numbers held beside them.
+        """Return the rows that pass through the network per update, and the numbers held beside.
 
-        Both at least: pairs of rows, targets of all pairs, and the ids that are drawn.
+        Both are lower bounds: pairs of rows, targets of all pairs, and the sampled indices.
         """
 
     def learning_rate_at(
         self, step: Array, updates: Array, base_rate: Array | None = None
     ) -> Array:
-        """The learning rate at one of so many steps; `rate` takes the place of its own."""
+        """Return the learning rate of one of `updates`; `base_rate` replaces the configured one."""
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        """Steps by which an update of the target looks further ahead."""
+        """Return the steps by which a synchronisation of the target extends the horizon."""
 
     def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        """The step from which no more than a hundredth of the horizon is missing."""
+        """Return the updates after which the loss no longer grows with the horizon."""
+
+    def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
+        """Return the updates that a run needs to cover 99% of the horizon."""
 
 
 class TrainingState(NamedTuple):
-    """Where training is: all but `step` once a seed, seeds first."""
+    """The state of training: one entry per seed on the first axis, except for `step`."""
 
     parameters: Parameters
     target: Parameters
@@ -128,28 +95,11 @@ class TrainingState(NamedTuple):
     step: Array
 
 
-STATE_AXES = TrainingState(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds in each
-
-
-@functools.partial(jit, static_argnames=("config", "network", "features"))
-def initialise_state(config: Algorithm, network: Any, features: int, keys: Array) -> TrainingState:
-    """The state before the first step, for each of the keys (n,)."""
-
-    def one(key: Array) -> tuple[Parameters, Any, Array]:
-        made, kept = jax.random.split(key)
-        parameters = network.init(made, features)
-        return parameters, _build_adam(config).init(parameters), kept
-
-    parameters, optimiser, kept = jax.vmap(one)(keys)
-    return TrainingState(parameters, parameters, optimiser, kept, jnp.int32(0))
-
-
-def _build_adam(config: Algorithm) -> optax.GradientTransformation:
-    return optax.scale_by_adam(eps=config.epsilon)
+STATE_AXES = TrainingState(0, 0, 0, 0, None)  # type: ignore[arg-type] # the axis of the seeds
 
 
 class UpdatePlan(NamedTuple):
-    """Steps cut at the updates of the target: before the next one, whole periods, and the rest."""
+    """Updates split at the synchronisations of the target: before the first, periods, the rest."""
 
     head: int
     periods: int
@@ -157,13 +107,30 @@ class UpdatePlan(NamedTuple):
 
 
 def plan_updates(completed: int, updates: int, target_update_period: int) -> UpdatePlan:
-    """The plan of some steps after those done.
+    """Return the plan of `updates` after the completed ones.
 
-    >>> planned(400, 1300, 500)
-    Plan(head=100, periods=2, tail=200)
+    >>> plan_updates(400, 1300, 500)
+    UpdatePlan(head=100, periods=2, tail=200)
     """
     head = min(-completed % target_update_period, updates)
     return UpdatePlan(head, *divmod(updates - head, target_update_period))
+
+
+@functools.partial(jit, static_argnames=("config", "network", "features"))
+def initialise_state(config: Algorithm, network: Any, features: int, keys: Array) -> TrainingState:
+    """Return the state before the first update, for each of the random keys (n,)."""
+
+    def initialise_seed(key: Array) -> tuple[Parameters, Any, Array]:
+        init_key, training_key = jax.random.split(key)
+        parameters = network.init(init_key, features)
+        return parameters, _build_adam(config).init(parameters), training_key
+
+    parameters, optimiser, training_keys = jax.vmap(initialise_seed)(keys)
+    return TrainingState(parameters, parameters, optimiser, training_keys, jnp.int32(0))
+
+
+def _build_adam(config: Algorithm) -> optax.GradientTransformation:
+    return optax.scale_by_adam(eps=config.epsilon)
 
 
 def advance(
@@ -179,13 +146,23 @@ def advance(
     learning_rates: Array | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[TrainingState, Array]:
-    """The state some steps on, `of` so many in all, and the mean loss of each seed, (seeds,).
+    """Return the state after some updates, and the mean loss of each seed, (seeds,).
 
-    `rates` (seeds,) are learning rates in place of that of the settings; `mesh` are the devices.
+    Args:
+        state: the state before.
+        source: what to learn from.
+        config: the algorithm.
+        network: the network for the source.
+        kind: the distance.
+        discount: its discount.
+        updates: how many to take.
+        total_updates: the length of the whole run, for the learning-rate schedule.
+        learning_rates: (seeds,), in place of that of the configuration.
+        mesh: the devices; None is the default one.
     """
     plan = plan_updates(int(state.step), updates, config.target_update_period)
-    how = (config, network, kind, discount, plan, mesh)
-    return _advance_compiled(state, source, jnp.int32(total_updates), learning_rates, *how)
+    static = (config, network, kind, discount, plan, mesh)
+    return _advance_compiled(state, source, jnp.int32(total_updates), learning_rates, *static)
 
 
 @functools.partial(jit, static_argnames=("config", "network", "kind", "discount", "plan", "mesh"))
@@ -201,40 +178,47 @@ def _advance_compiled(
     plan: UpdatePlan,
     mesh: Mesh | None,
 ) -> tuple[TrainingState, Array]:
-    shared = mesh is not None and mesh.shape[BATCH_AXIS] > 1
+    data_parallel = mesh is not None and mesh.shape[BATCH_AXIS] > 1
 
-    def on_one(
-        state: TrainingState, source: TrainingSource, of: Array, rates: Array | None
+    def advance_on_device(
+        state: TrainingState,
+        source: TrainingSource,
+        total_updates: Array,
+        learning_rates: Array | None,
     ) -> tuple[TrainingState, Array]:
-        """The seeds that one device has."""
+        """Advance the seeds of one device."""
         fixed = config.build_objective(source, network, kind, discount)
 
-        def learner(step: Array) -> Objective:
+        def objective_at(step: Array) -> Objective:
             if isinstance(source, StateSource) or source.growth is None:
                 return fixed
             return config.build_objective(source.available_at(step), network, kind, discount)
 
-        one = functools.partial(_advance_seed, learner, config, plan, shared, of)
+        advance_seed = functools.partial(
+            _advance_seed, objective_at, config, plan, data_parallel, total_updates
+        )
         if get_platform() != "cpu":
-            axis = None if rates is None else 0
-            return jax.vmap(one, in_axes=(STATE_AXES, axis), out_axes=(STATE_AXES, 0))(state, rates)
-        # A processor has nothing to gain from seeds side by side, and its cache to lose.
+            axis = None if learning_rates is None else 0
+            return jax.vmap(advance_seed, in_axes=(STATE_AXES, axis), out_axes=(STATE_AXES, 0))(
+                state, learning_rates
+            )
+        # Seeds one after the other: vmap would gain nothing on a CPU and overflow its cache.
         seeds = state._replace(step=jnp.broadcast_to(state.step, state.key.shape))
-        after, losses = jax.lax.map(lambda each: one(*each), (seeds, rates))
+        after, losses = jax.lax.map(lambda each: advance_seed(*each), (seeds, learning_rates))
         return after._replace(step=after.step[0]), losses
 
     if mesh is None:
-        return on_one(state, source, total_updates, learning_rates)
-    seeds, all_of_it = PartitionSpec(SEED_AXIS), PartitionSpec()
-    states = TrainingState(seeds, seeds, seeds, seeds, all_of_it)  # type: ignore[arg-type]
-    spread = jax.shard_map(
-        on_one,
+        return advance_on_device(state, source, total_updates, learning_rates)
+    by_seed, replicated = PartitionSpec(SEED_AXIS), PartitionSpec()
+    state_specs = TrainingState(by_seed, by_seed, by_seed, by_seed, replicated)  # type: ignore[arg-type]
+    advance_on_mesh = jax.shard_map(
+        advance_on_device,
         mesh=mesh,
-        in_specs=(states, all_of_it, all_of_it, seeds),
-        out_specs=(states, seeds),
+        in_specs=(state_specs, replicated, replicated, by_seed),
+        out_specs=(state_specs, by_seed),
         check_vma=False,
     )
-    return spread(state, source, total_updates, learning_rates)
+    return advance_on_mesh(state, source, total_updates, learning_rates)
 
 
 def _advance_seed(
@@ -246,41 +230,40 @@ def _advance_seed(
     state: TrainingState,
     base_rate: Array | None,
 ) -> tuple[TrainingState, Array]:
-    """One seed, on one device; `shared` where others take batches of their own for it."""
+    """Advance one seed on one device; data-parallel devices draw batches of their own for it."""
     adam = _build_adam(config)
 
-    def run_updates(state: TrainingState, steps: int) -> tuple[TrainingState, Array]:
-        """Steps between two updates of the target; the sum of their losses."""
-        frozen = objective_at(state.step).prepare(state.target, state.step)
+    def run_updates(state: TrainingState, updates: int) -> tuple[TrainingState, Array]:
+        """Take updates between two synchronisations of the target; sum their losses."""
+        prepared = objective_at(state.step).prepare(state.target, state.step)
 
-        def step(now: TrainingState, _: None) -> tuple[TrainingState, Array]:
-            key, drawn = jax.random.split(now.key)
+        def update(now: TrainingState, _: None) -> tuple[TrainingState, Array]:
+            key, batch_key = jax.random.split(now.key)
             if data_parallel:
-                drawn = jax.random.fold_in(drawn, jax.lax.axis_index(BATCH_AXIS))
-            loss_of = objective_at(now.step).loss
-            loss, slope = jax.value_and_grad(loss_of)(now.parameters, frozen, drawn)
+                batch_key = jax.random.fold_in(batch_key, jax.lax.axis_index(BATCH_AXIS))
+            compute_loss = objective_at(now.step).loss
+            loss, gradient = jax.value_and_grad(compute_loss)(now.parameters, prepared, batch_key)
             if data_parallel:
-                loss, slope = jax.lax.pmean((loss, slope), BATCH_AXIS)
-            change, optimiser = adam.update(slope, now.optimiser, now.parameters)
+                loss, gradient = jax.lax.pmean((loss, gradient), BATCH_AXIS)
+            change, optimiser = adam.update(gradient, now.optimiser, now.parameters)
             rate = config.learning_rate_at(now.step, total_updates, base_rate)
             parameters = jax.tree.map(lambda w, by: w - rate * by, now.parameters, change)
             return TrainingState(parameters, now.target, optimiser, key, now.step + 1), loss
 
         unroll = 1 if get_platform() == "cpu" else UNROLL
-        after, losses = jax.lax.scan(step, state, length=steps, unroll=unroll)
+        after, losses = jax.lax.scan(update, state, length=updates, unroll=unroll)
         return after, losses.sum()
 
-    def synchronise_and_run(state: TrainingState, steps: int) -> tuple[TrainingState, Array]:
-        """Steps from an update of the target on."""
-        return run_updates(state._replace(target=state.parameters), steps)
+    def synchronise_and_run(state: TrainingState, updates: int) -> tuple[TrainingState, Array]:
+        return run_updates(state._replace(target=state.parameters), updates)
 
     total = jnp.float32(0.0)
     if plan.head:
         state, loss = run_updates(state, plan.head)
         total += loss
     if plan.periods:
-        period = functools.partial(synchronise_and_run, steps=config.target_update_period)
-        state, losses = jax.lax.scan(lambda now, _: period(now), state, length=plan.periods)
+        run_period = functools.partial(synchronise_and_run, updates=config.target_update_period)
+        state, losses = jax.lax.scan(lambda now, _: run_period(now), state, length=plan.periods)
         total += losses.sum()
     if plan.tail:
         state, loss = synchronise_and_run(state, plan.tail)
@@ -288,86 +271,115 @@ def _advance_seed(
     return state, total / (plan.head + plan.periods * config.target_update_period + plan.tail)
 
 
-BYTES_PER_FLOAT = 4
-"""Bytes of a number of a network."""
+def select_device(kind: LearnedKind, device: str | None) -> Any:
+    """Return the first device of a platform, "cpu" or "gpu"; None is the default of JAX."""
+    if device is None:
+        return jax.devices()[0]
+    try:
+        return jax.devices(device)[0]
+    except (RuntimeError, TypeError, AttributeError):
+        available = ", ".join(sorted({each.platform for each in jax.devices()}))
+        raise InputError(
+            f"is {device!r} and only {available} is available",
+            caller=f"learned.{kind}",
+            argument="device",
+            remedy="leave it out, or pip install 'bisimetric[gpu]'",
+        ) from None
+
+
+def build_mesh(
+    num_seeds: int, devices: Sequence[Any] | None = None, *, data_parallel: bool = False
+) -> Mesh | None:
+    """Return the mesh (SEED_AXIS, BATCH_AXIS) of a run; None where one device is enough.
+
+    As many devices as divide the number of seeds get an equal share of them. With `data_parallel`
+    the devices that are left over draw batches of their own for the same seeds.
+    """
+    devices_used = list(list_local_devices() if devices is None else devices)
+    across = math.gcd(num_seeds, len(devices_used))
+    copies = len(devices_used) // across if data_parallel else 1
+    if across * copies == 1 and devices is None:
+        return None
+    return Mesh(
+        np.array(devices_used[: across * copies]).reshape(across, copies), (SEED_AXIS, BATCH_AXIS)
+    )
+
+
+def list_local_devices() -> list[Any]:
+    """Return all devices of this process, of the platform that JAX computes on by default."""
+    (default,) = jnp.zeros(()).devices()
+    return jax.local_devices(backend=default.platform)
 
 
 def require_training_memory(
     kind: LearnedKind, source: TrainingSource, config: Algorithm, network: Any, num_seeds: int
 ) -> None:
-    """Raise TableTooLarge where training cannot fit: nothing has been allocated by then.
+    """Raise InsufficientMemory where training cannot fit, before anything is allocated.
 
     The estimate is a lower bound: weights, target weights and Adam's two moments, before and after
     an update, with one gradient; the activations of one batch; and the pairs of one batch.
 
     Args:
-        kind: which distance; named in the error.
+        kind: the distance, named in the error.
         source: what is learned from.
-        settings: how it is learned.
+        config: the algorithm.
         network: the network for the source.
-        seeds: how many networks are trained together.
+        num_seeds: how many networks are trained together.
     """
     features = source.scaling.num_features
     weights, widths = count_weights(network, features)
-    state = BYTES_PER_FLOAT * weights * (2 * 4 + 1) * num_seeds
+    state_bytes = BYTES_PER_FLOAT * weights * (2 * 4 + 1) * num_seeds
     free = get_free_device_memory()
+    subject = f"{num_seeds:,} networks" if num_seeds > 1 else "a network"
     require_memory(
-        f"learned.{kind}: {_pluralise(num_seeds, 'network')} of {weights:,} weights with the optimiser "
-        "state" + (" need" if num_seeds > 1 else " needs"),
-        state,
-        "give fewer hidden units, copies or keys",
+        f"learned.{kind}: {subject} of {weights:,} weights with the optimiser state"
+        + (" need" if num_seeds > 1 else " needs"),
+        state_bytes,
+        "give fewer hidden units, num_networks or seeds",
         free,
     )
     rows, pairs = config.estimate_batch_memory(source, network)
-    batch = BYTES_PER_FLOAT * (rows * (features + widths) + pairs)
+    batch_bytes = BYTES_PER_FLOAT * (rows * (features + widths) + pairs)
     require_memory(
         f"learned.{kind}: a batch of {config.batch:,} needs",
-        state + batch,
-        "lower the batch of the Settings",
+        state_bytes + batch_bytes,
+        f"lower the batch of the {type(config).__name__}",
         free,
     )
 
 
 @contextlib.contextmanager
-def report_exhausted_memory(kind: LearnedKind, batch: int) -> Iterator[None]:
-    """Raise TableTooLarge where XLA runs out of memory, which an estimate may not foresee."""
+def report_exhausted_memory(kind: LearnedKind, config: Algorithm) -> Iterator[None]:
+    """Raise InsufficientMemory where XLA runs out of memory, which an estimate may not foresee."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
             raise
         raise InsufficientMemory(
-            f"learned.{kind}: a batch of {batch:,} ran out of memory; lower the batch of the "
-            "Settings."
+            f"learned.{kind}: a batch of {config.batch:,} ran out of memory; lower the batch of "
+            f"the {type(config).__name__}."
         ) from None
 
 
 def count_weights(network: Any, features: int) -> tuple[int, int]:
-    """The weights of a network, and the sum of the widths of its layers.
+    """Return the number of weights of a network, and the sum of the widths of its layers.
 
     >>> from bisimetric.learned.networks.pair_network import PairNetwork
     >>> count_weights(PairNetwork((5,)), 3)
     (41, 6)
     """
-    copies = getattr(network, "copies", 1)
-    # Copies are listed one by one, and may be too many for that.
-    one = network if copies == 1 else dataclasses.replace(network, copies=1)
-    shapes = [leaf.shape for leaf in jax.tree.leaves(_compute_shapes(one, features))]
-    widths = (
-        0 if isinstance(network, FunctionalNetwork) else sum(s[0] for s in shapes if len(s) == 1)
-    )
-    return copies * sum(math.prod(shape) for shape in shapes), copies * widths
-
-
-def _compute_shapes(network: Any, features: int) -> Any:
-    return jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
+    num_networks = getattr(network, "num_networks", 1)
+    # Only one of them is expanded: a damaged file may claim too many to list.
+    one = network if num_networks == 1 else dataclasses.replace(network, num_networks=1)
+    tree = jax.eval_shape(lambda key: one.init(key, features), jax.random.key(0))
+    shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
+    functional = isinstance(network, FunctionalNetwork)
+    widths = 0 if functional else sum(s[0] for s in shapes if len(s) == 1)
+    return num_networks * sum(math.prod(shape) for shape in shapes), num_networks * widths
 
 
 def get_free_device_memory() -> float | None:
-    """What the default device has free; None for a processor, whose memory is the machine's."""
-    told = jax.devices()[0].memory_stats() or {}
-    return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
-
-
-def _pluralise(number: int, noun: str) -> str:
-    return f"{number:,} {noun}s" if number > 1 else f"a {noun}"
+    """Return the free bytes of the default device; None for a CPU, which shares the machine's."""
+    stats = jax.devices()[0].memory_stats() or {}
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None

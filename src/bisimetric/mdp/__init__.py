@@ -46,10 +46,10 @@ __all__ = [
 
 
 DEFAULT_DISCOUNT = 0.99
-"""The discount of sources that have none of their own: recorded data and environments."""
+"""The discount of sources without one: recorded data and environments."""
 
 TERMINAL = "end"
-"""The name of the absorbing terminal state where the source has none of its own."""
+"""The name of the absorbing terminal state of sources that do not name theirs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -273,11 +273,19 @@ class MDP:
         )
 
     def state_name(self, state: int) -> str:
-        """Return the name of a state, or its id where states have no names."""
+        """Return the name of a state, or its id where states have no names.
+
+        Args:
+            state: an id.
+        """
         return self.names[state] if self.names is not None else str(state)
 
     def action_name(self, action: int) -> str:
-        """Return the name of an action, or its id where actions have no names."""
+        """Return the name of an action, or its id where actions have no names.
+
+        Args:
+            action: an id.
+        """
         return self.actions[action] if self.actions is not None else str(action)
 
     def replace(self, **changes: Any) -> MDP:

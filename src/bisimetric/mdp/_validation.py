@@ -19,13 +19,22 @@ PROBABILITY_TOL = 1e-8
 
 
 def validate_discount(discount: float) -> float:
-    """Return the discount as a float; raise InputError unless it lies in [0, 1)."""
+    """Return the discount as a float.
+
+    Args:
+        discount: in [0, 1).
+
+    Raises:
+        InputError: it is no number, or outside of [0, 1).
+    """
     try:
         value = float(discount)
     except (TypeError, ValueError):
         value = np.nan
     if not 0 <= value < 1:
-        raise InputError(f"MDP: discount is {discount!r} and must be at least 0 and below 1.")
+        raise InputError(
+            f"is {discount!r} and must be at least 0 and below 1", caller="MDP", argument="discount"
+        )
     return value
 
 
@@ -88,8 +97,8 @@ def _reject_unavailable_actions(mdp: MDP, taken: NDArray[np.bool_]) -> None:
     if len(wrong):
         s, a = map(int, wrong[0])
         raise InputError(
-            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} lacks; "
-            "take an available one."
+            f"policy[{s}] takes action {mdp.action_name(a)}, which state {mdp.state_name(s)} "
+            "lacks; take an available one."
         )
 
 
@@ -180,7 +189,8 @@ def stack_transition_matrices(P: Any, num_states: int, num_actions: int) -> spar
             return sparse.csr_array(dense.reshape(num_states * num_actions, num_states))
         found = dense.shape
     raise InputError(
-        f"MDP: P has shape {tuple(found)} and R {(num_states, num_actions)}; P must have shape {shape}"
+        f"MDP: P has shape {tuple(found)} and R {(num_states, num_actions)}; P must have shape "
+        f"{shape}"
         + ("; worlds.from_matrices reads (actions, states, states)." if len(found) == 3 else ".")
     )
 
@@ -270,8 +280,8 @@ def require_finite(name: str, array: NDArray[np.float64], caller: str | None = "
     if len(wrong):
         index = ", ".join(map(str, wrong[0]))
         raise InputError(
-            f"{f'{caller}: ' if caller else ''}{name}[{index}] is {array[tuple(wrong[0])]} and must "
-            "be finite."
+            f"{f'{caller}: ' if caller else ''}{name}[{index}] is {array[tuple(wrong[0])]} and "
+            "must be finite."
         )
 
 
@@ -279,3 +289,45 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
     """Make an array read-only and return it."""
     array.flags.writeable = False
     return array
+
+
+def resolve_policy(
+    kind: str, mdp: MDP, policy: ArrayLike | None, *, caller: str = "exact"
+) -> NDArray[Any]:
+    """Validate a policy; without one, take the MDP's own, or the only one of a single action."""
+    if policy is None:
+        policy = mdp.policy if mdp.num_actions > 1 else [0] * mdp.num_states
+    if policy is None:
+        raise InputError(
+            f"{caller}.{kind}: this MDP comes with no policy; pass one, such as "
+            "planning.greedy_policy(mdp)."
+        )
+    return validate_policy(mdp, policy)
+
+
+def require_mdp(caller: str, value: object) -> None:
+    """Raise InputError for anything but an MDP, with the call that makes one of it.
+
+    >>> require_mdp("exact.lax", "pessimism")
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: exact.lax: mdp is 'pessimism' and must be an MDP; pass
+    worlds.load('pessimism').
+    """
+    from bisimetric.mdp import MDP
+
+    if isinstance(value, MDP):
+        return
+    found = f"of type {type(value).__name__}"
+    remedy = "make one, such as worlds.load('mirrored-rooms')"
+    if isinstance(value, str):
+        found, remedy = repr(value), f"pass worlds.load({value!r})"
+    elif hasattr(value, "to_mdp"):
+        remedy = "pass its .to_mdp(discount=...)"
+    elif hasattr(value, "exact_outcome"):
+        remedy = "use exact.query(mdp, pairs), which explores an implicit MDP from some pairs"
+    elif hasattr(value, "step") and hasattr(value, "reset"):
+        remedy = "pass worlds.from_gymnasium(env, discount=...)"
+    elif isinstance(value, np.ndarray | list | tuple) or sparse.issparse(value):
+        remedy = "pass MDP(P, R, discount=...)"
+    raise InputError(f"is {found} and must be an MDP", caller=caller, argument="mdp", remedy=remedy)

@@ -39,23 +39,23 @@ class InducedChain:
     mass_error: float = 0.0
 
     def pair_error(self, max_distance: float) -> float:
-        """Bound on the rounding that the chain adds to one Bellman update of a pair distance.
+        """Bound the rounding that the chain adds to one Bellman update of a pair distance.
 
         |R^pi(s) - R^pi(t)| moves by at most twice `reward_error`. Both W1 and the expectation over
         independent successors move by at most `mass_error` times the largest distance, for s and
         again for t.
 
         Args:
-            largest: bound on the distances that the update reads.
+            max_distance: bound on the distances that the update reads.
         """
         mass = 2 * self.mdp.discount * self.mass_error * max_distance
         return (2 * self.reward_error + mass) * (1 + 4 * UNIT)
 
     def value_error(self, max_value: float) -> float:
-        """Bound on the rounding that the chain adds to one Bellman update of a value function.
+        """Bound the rounding that the chain adds to one Bellman update of a value function.
 
         Args:
-            largest: bound on the absolute values that the update reads.
+            max_value: bound on the absolute values that the update reads.
         """
         mass = 2 * self.mdp.discount * self.mass_error * max_value
         return (self.reward_error + mass) * (1 + 4 * UNIT)

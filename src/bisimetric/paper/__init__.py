@@ -1,4 +1,4 @@
-"""The paper's figures and experiments, made anew: one module each, `reproduce` makes its files.
+"""Reproduce the figures and experiments of the paper; each module has a function `reproduce`.
 
 Castro (2020), "Scalable methods for computing state similarity in deterministic Markov decision
 processes".
@@ -10,13 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper import algorithms, convergence, gridworld
+    from bisimetric.paper import algorithms, atari, convergence, gridworld
 
-__all__ = ["algorithms", "convergence", "gridworld"]
+__all__ = ["algorithms", "atari", "convergence", "gridworld"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first used: one needs Matplotlib, the other JAX.
+    # Imported on first use: one needs Matplotlib, others JAX.
     if name in __all__:
         return importlib.import_module(f"bisimetric.paper.{name}")
     raise AttributeError(f"module 'bisimetric.paper' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Aggregating states by distance: the clusters of the supplement of Castro (2020)."""
+"""Cluster sampled states by learned distance, as in the supplement of Castro (2020)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bisimetric.uses.aggregation.clustering_algorithms import (
 )
 
 NUM_BISECTIONS = 12
-"""How often the way to a threshold is halved: it is found to a thousandth of its range."""
+"""Bisections of the threshold: accurate to a thousandth of its range."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clusters:
-    """States in clusters.
+    """A clustering of states.
 
     Attributes:
         labels: (n,), the cluster of each state, 0, 1, ...
-        threshold: the largest distance within a cluster, as a share of the largest of all.
+        threshold: the largest distance within a cluster, relative to the largest of all.
     """
 
     labels: NDArray[np.int64]
@@ -35,25 +35,25 @@ class Clusters:
         return int(self.labels.max()) + 1
 
     def purity(self, cells: NDArray[np.int64]) -> float:
-        """The share of states that come from the commonest cell of their cluster.
+        """Compute the fraction of states from the most frequent cell of their cluster.
 
         >>> Clusters(np.array([0, 0, 0, 1]), 0.5).purity(np.array([3, 3, 4, 4]))
         0.75
         """
-        met = np.zeros((len(self), int(cells.max()) + 1), np.int64)
-        np.add.at(met, (self.labels, cells), 1)
-        return float(met.max(axis=1).sum() / len(cells))
+        counts = np.zeros((len(self), int(cells.max()) + 1), np.int64)
+        np.add.at(counts, (self.labels, cells), 1)
+        return float(counts.max(axis=1).sum() / len(cells))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClusteredSamples:
-    """States drawn from a world of continuous states, and their clusters at some thresholds.
+    """Samples of a continuous-state MDP and their clusters at several thresholds.
 
     Attributes:
-        points: (n, k), the states.
-        cells: (n,), the underlying state that each was drawn around.
-        clusters: fewest first.
-        largest: the largest distance of two of them.
+        points: (n, k), the samples.
+        cells: (n,), the underlying state of each sample.
+        clusters: the clusterings, fewest clusters first.
+        max_distance: the largest distance between two samples.
     """
 
     points: NDArray[np.float32]
@@ -72,16 +72,18 @@ def cluster_samples(
     cluster_counts: Sequence[int] = (8,),
     seed: int = 0,
 ) -> ClusteredSamples:
-    """Draws `each` states around every centre and aggregates them by their learned distances.
+    """Sample states around each centre and cluster them by their learned distances.
 
-    By the paper's rule, `uses.labels` with rule="incremental".
+    The paper's algorithm, `uses.cluster` with rule="incremental".
 
     Args:
-        d: the learned distance of any two points.
+        d: the learned distance between any two points.
         centres: (S, k), the underlying states.
-        noise, most: the standard deviation of what is added to a centre, and its largest value.
-        counts: for each of them, a threshold as small as at most so many clusters allow.
-        key: of the draws.
+        noise: standard deviation of the noise.
+        noise_clip: largest absolute noise.
+        samples_per_state: samples per centre.
+        cluster_counts: for each of them, the smallest threshold with at most this many clusters.
+        seed: of the noise.
     """
     points, cells = sample_points(
         centres, noise=noise, noise_clip=noise_clip, samples_per_state=samples_per_state, seed=seed
@@ -91,38 +93,42 @@ def cluster_samples(
     if largest > 0:
         distances /= largest
     thresholds = [
-        find_smallest_radius(distances, each, num_bisections=NUM_BISECTIONS)
-        for each in sorted(cluster_counts)
+        find_smallest_radius(distances, count, num_bisections=NUM_BISECTIONS)
+        for count in sorted(cluster_counts)
     ]
-    found = tuple(Clusters(cluster_incrementally(distances, each), each) for each in thresholds)
-    return ClusteredSamples(points, cells, found, largest)
+    clusters = tuple(
+        Clusters(cluster_incrementally(distances, threshold), threshold) for threshold in thresholds
+    )
+    return ClusteredSamples(points, cells, clusters, largest)
 
 
 def sample_points(
     centres: ArrayLike, *, noise: float, noise_clip: float, samples_per_state: int, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Points (S * each, k) around centres (S, k), one centre after the other, and which that is.
+    """Sample points (S * samples_per_state, k) around centres (S, k), and return their centres.
 
-    >>> points, cells = draws([[0.0], [10.0]], noise=1.0, most=0.5, each=3, key=0)
+    >>> points, cells = sample_points(
+    ...     [[0.0], [10.0]], noise=1.0, noise_clip=0.5, samples_per_state=3, seed=0
+    ... )
     >>> points.shape, cells.tolist(), float(abs(points[:, 0] - 10 * cells).max())
     ((6, 1), [0, 0, 0, 1, 1, 1], 0.5)
     """
-    where = np.asarray(centres, np.float64)
+    positions = np.asarray(centres, np.float64)
     random = np.random.default_rng(seed)
-    cells = np.repeat(np.arange(len(where)), samples_per_state)
-    added = np.clip(
-        noise * random.standard_normal((len(cells), where.shape[1])), -noise_clip, noise_clip
-    )
-    return (where[cells] + added).astype(np.float32), cells
+    cells = np.repeat(np.arange(len(positions)), samples_per_state)
+    normal = random.standard_normal((len(cells), positions.shape[1]))
+    clipped = np.clip(noise * normal, -noise_clip, noise_clip)
+    return (positions[cells] + clipped).astype(np.float32), cells
 
 
 def compute_distances(
     d: LearnedDistance, points: NDArray[np.float32], *, block_size: int
 ) -> NDArray[np.float32]:
-    """The distances (n, n) of all pairs of points, some rows at a time."""
-    found = np.empty((len(points), len(points)), np.float32)
+    """Compute the distance matrix (n, n) of points, in blocks of rows."""
+    distances = np.empty((len(points), len(points)), np.float32)
     with show_progress(len(points), "distances of samples") as progress:
         for start in range(0, len(points), block_size):
-            found[start : start + block_size] = d.table(points[start : start + block_size], points)
+            rows = slice(start, start + block_size)
+            distances[rows] = d.table(points[rows], points)
             progress.set_position(min(start + block_size, len(points)))
-    return found
+    return distances

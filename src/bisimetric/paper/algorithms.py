@@ -1,11 +1,9 @@
-"""How a network learned, seed by seed, and its file.
+"""Compare pair Q-learning with the paper's algorithm on the same MDPs.
 
-The paper's way to learn a distance beside the one that `learned` takes, on the same worlds.
-
-Both learn the same worlds for as many steps; errors are measured against the exact metric on the
-way. The worlds are the paper's 31 states, two grids of some 500 states with obstacles, and two
-rooms of MiniGrid seen through its own observations. `measured` runs where the device is; `drawn`
-makes the figures from its files alone.
+Both are trained for the same number of updates; errors against the exact metric are recorded. The
+tasks are the paper's 31 states, two grids of about 500 states with obstacles, and two MiniGrid
+rooms with image observations. `measure` trains and needs no Matplotlib; `draw_figures` reads its
+files alone; `reproduce` does both.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric import datasets, exact, learned, worlds
 from bisimetric._io import read_record, write_record
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import Diverged, InputError
 from bisimetric.learned.evaluation import build_reference_measure
 from bisimetric.learned.learned_distance import LearnedDistance
@@ -36,20 +35,55 @@ from bisimetric.paper.gridworld_curves import NOISE, validate_counts, validate_n
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = [
+    "ABLATIONS",
+    "ALGORITHMS",
+    "TASKS",
+    "AlgorithmCurves",
+    "draw_figures",
+    "format_table",
+    "load_curves",
+    "measure",
+    "reproduce",
+]
 
 FORMAT = "bisimetric recipe curves, version 1"
+HEADER_KEYS = {
+    "task": "trial",
+    "algorithm": "recipe",
+    "metadata": "made",
+    "max_distance": "largest",
+}
+"""Fields and their keys in the header of a file."""
+
+STORED_NAMES = {
+    "pair-q-learning": "ours",
+    "castro2020": "paper",
+    "unconstrained-network": "a free network",
+    "one-network": "one network",
+    "lookahead-1": "one step ahead",
+    "4-fourier-features": "octaves",
+    "no-fourier-features": "no waves",
+    "one-group": "one group",
+    "constant-learning-rate": "a rate that stays",
+    "target-update-period-500": "a target for 500 steps",
+}
+"""Algorithms and ablations, and their names in files."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AlgorithmCurves:
-    """What was measured of one trial by one recipe, seed by seed.
+    """Error curves of one task and algorithm, per seed.
 
     Attributes:
-        trial, recipe: their names.
-        steps: (n,), when.
-        error, normalised, correlation: (seeds, n).
-        largest: of the exact metric.
-        made: how.
+        task: name of the task.
+        algorithm: name of the algorithm or ablation.
+        updates: (n,), gradient updates at each record.
+        error: (seeds, n), the largest absolute error.
+        normalised: (seeds, n), the largest error of the normalised matrices.
+        correlation: (seeds, n), with the exact metric.
+        max_distance: the largest exact distance.
+        metadata: seconds, device, versions and quality.
     """
 
     task: str
@@ -62,30 +96,45 @@ class AlgorithmCurves:
     metadata: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one .npz file; it appears whole or not at all."""
+        """Write one .npz file, atomically."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        about = {name: fields.pop(name) for name in ("trial", "recipe", "made", "largest")}
+        fields["algorithm"] = STORED_NAMES[self.algorithm]
+        about = {stored: fields.pop(name) for name, stored in HEADER_KEYS.items()}
+        fields["steps"] = fields.pop("updates")
         write_record(path, {"format": FORMAT, **about}, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AlgorithmCurves:
-        """Reads what `save` wrote."""
-        otherwise = "no curves of a recipe ({}); measure them again."
-        return read_record(path, FORMAT, cls, otherwise)
+        """Read a file that `save` wrote."""
+
+        def build(steps: Any, **fields: Any) -> AlgorithmCurves:
+            header = {name: fields.pop(stored) for name, stored in HEADER_KEYS.items()}
+            names = {stored: name for name, stored in STORED_NAMES.items()}
+            header["algorithm"] = names[header["algorithm"]]
+            return cls(updates=steps, **header, **fields)
+
+        otherwise = "no curves of an algorithm ({}); measure them again."
+        return read_record(path, FORMAT, build, otherwise)
 
 
 DISCOUNT, UPDATES, NUM_SEEDS, LOG_EVERY = 0.99, 24_000, 10, 500
 QUICK_UPDATES, QUICK_NUM_SEEDS = 4_000, 2
 ROLLOUT_STEPS = 20_000
-"""Random steps through a room, so that each of its states is seen."""
+"""Random steps in a room: enough to visit each of its states."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A distance of a world to be learned.
+    """A distance to learn.
 
-    `seen` tells what the networks see of a state: the "paper" coordinates of its cell, its
-    "position", standardised, or the "observation" of its environment.
+    Attributes:
+        kind: the distance.
+        world: name of the MDP.
+        title: in tables and figures.
+        noise: standard deviation of the noise on the positions, in cells.
+        inputs: features of a state: the "paper" coordinates of its cell, its standardised
+            "position", or the "observation" of its environment.
+        options: of `worlds.load`.
     """
 
     kind: LearnedKind
@@ -125,26 +174,67 @@ TASKS = {
         inputs="observation",
     ),
 }
-"""Nothing was chosen by the last two."""
+"""The last two are held out: unused for hyperparameter selection."""
+
 DEFAULT_CONFIG = learned.PairQConfig()
-ALGORITHMS = {"ours": DEFAULT_CONFIG, "paper": PAPER_CONFIG}
+ALGORITHMS = {"pair-q-learning": DEFAULT_CONFIG, "castro2020": PAPER_CONFIG}
 ABLATIONS = {
-    "a free network": dataclasses.replace(DEFAULT_CONFIG, network=learned.FreeNetwork()),
-    "one network": dataclasses.replace(DEFAULT_CONFIG, num_networks=1),
-    "one step ahead": dataclasses.replace(DEFAULT_CONFIG, lookahead=1),
-    "octaves": dataclasses.replace(
+    "unconstrained-network": dataclasses.replace(DEFAULT_CONFIG, network=learned.FreeNetwork()),
+    "one-network": dataclasses.replace(DEFAULT_CONFIG, num_networks=1),
+    "lookahead-1": dataclasses.replace(DEFAULT_CONFIG, lookahead=1),
+    "4-fourier-features": dataclasses.replace(
         DEFAULT_CONFIG, network=learned.MetricNetwork(fourier_features=4)
     ),
-    "no waves": dataclasses.replace(
+    "no-fourier-features": dataclasses.replace(
         DEFAULT_CONFIG, network=learned.MetricNetwork(fourier_features=0)
     ),
-    "one group": dataclasses.replace(
+    "one-group": dataclasses.replace(
         DEFAULT_CONFIG, network=learned.MetricNetwork(num_groups=1, group_size=256)
     ),
-    "a rate that stays": dataclasses.replace(DEFAULT_CONFIG, decay=False),
-    "a target for 500 steps": dataclasses.replace(DEFAULT_CONFIG, target_update_period=500),
+    "constant-learning-rate": dataclasses.replace(DEFAULT_CONFIG, decay=False),
+    "target-update-period-500": dataclasses.replace(DEFAULT_CONFIG, target_update_period=500),
 }
-"""Our recipe with one thing changed."""
+"""Pair Q-learning with one hyperparameter changed."""
+
+
+def reproduce(
+    folder: str | os.PathLike[str],
+    tasks: Sequence[str] = tuple(TASKS),
+    algorithms: Sequence[str] = tuple(ALGORITHMS),
+    *,
+    updates: int | None = None,
+    num_seeds: int | None = None,
+    quick: bool = False,
+    log_every: int = LOG_EVERY,
+) -> list[AlgorithmCurves]:
+    """Train, save the curves, and draw the figures: `measure`, then `draw_figures`.
+
+    Args:
+        folder: where curves (`.npz`) and figures (`<task>.png`) are written.
+        tasks: names in `TASKS`.
+        algorithms: names in `ALGORITHMS` and `ABLATIONS`.
+        updates: default: 24,000; quick: 4,000.
+        num_seeds: runs, with seeds 0, 1, ...; at least 2; default: 10; quick: 2.
+        quick: fewer updates and seeds.
+        log_every: updates between two records.
+
+    Returns:
+        The curves, by task and algorithm.
+
+    Raises:
+        InputError: if a name is unknown or a number out of range.
+    """
+    curves = measure(
+        folder,
+        tasks,
+        algorithms,
+        updates=updates,
+        num_seeds=num_seeds,
+        quick=quick,
+        log_every=log_every,
+    )
+    draw_figures(folder)
+    return curves
 
 
 def measure(
@@ -157,74 +247,74 @@ def measure(
     quick: bool = False,
     log_every: int = LOG_EVERY,
 ) -> list[AlgorithmCurves]:
-    """Trains the networks of each trial by each recipe, and saves what was measured.
+    """Train the networks of each task by each algorithm, and save their curves.
 
-    Args:
-        folder: where files go, `<trial>.<recipe>.npz`; those that are there already are kept.
-        trials: of `TRIALS`.
-        recipes: of `RECIPES` and `ABLATIONS`.
-        steps: default: 24,000; quick: 4,000.
-        seeds: how many runs, with the keys 0, 1, ...; default: 10; quick: 2. At least 2.
-        every: steps between two records.
+    Existing files are reused. Arguments, result and errors are those of `reproduce`.
     """
     known = {**ALGORITHMS, **ABLATIONS}
-    validate_names("paper.recipes", "trial", tasks, TASKS)
-    validate_names("paper.recipes", "recipe", algorithms, known)
-    validate_counts("paper.recipes", updates, num_seeds)
+    validate_names("paper.algorithms", "task", tasks, TASKS)
+    validate_names("paper.algorithms", "algorithm", algorithms, known)
+    validate_counts("paper.algorithms", updates, num_seeds)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    count = updates or (QUICK_UPDATES if quick else UPDATES)
-    runs = num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)
-    found = []
-    for trial in tasks:
-        _, source, truth = build_task(TASKS[trial])
-        for recipe in algorithms:
-            path = _curves_path(folder, trial, recipe)
+    updates = updates or (QUICK_UPDATES if quick else UPDATES)
+    num_seeds = num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)
+    curves = []
+    for task in tasks:
+        _, source, reference = build_task(TASKS[task])
+        for name in algorithms:
+            path = _curves_path(folder, task, name)
             if not path.exists():
-                _train(trial, recipe, known[recipe], source, truth, count, runs, log_every).save(
-                    path
+                config = known[name]
+                trained = _train(
+                    task, name, config, source, reference, updates, num_seeds, log_every
                 )
-            found.append(AlgorithmCurves.load(path))
-    return found
+                trained.save(path)
+            curves.append(AlgorithmCurves.load(path))
+    return curves
 
 
 def _curves_path(folder: str | os.PathLike[str], task: str, algorithm: str) -> Path:
-    """Where the curves of a trial by a recipe are."""
-    return Path(folder) / f"{task}.{algorithm.replace(' ', '-')}.npz"
+    """Return the path of the curves of a task and algorithm."""
+    return Path(folder) / f"{task}.{STORED_NAMES[algorithm].replace(' ', '-')}.npz"
 
 
 def build_task(task: Task) -> tuple[MDP, StateSource, NDArray[np.float64]]:
-    """The world of a trial, what networks learn from, and the exact metric."""
+    """Build the MDP, the source of training pairs, and the exact metric."""
     mdp = worlds.load(task.world, discount=DISCOUNT, **task.options)
-    truth = getattr(exact, task.kind)(mdp).values
-    how: dict[str, Any] = {}
+    reference = getattr(exact, task.kind)(mdp).values
+    options: dict[str, Any] = {}
     if task.inputs == "paper":
-        how = {"points": cell_centres(mdp), "scale": SCALING}
+        options = {"points": cell_centres(mdp), "scaling": SCALING}
     elif task.inputs == "observation":
-        how = {"points": collect_observations(task.world, mdp)}
-    source = learned.source_from_mdp(task.kind, mdp, noise=task.noise, noise_clip=NOISE_CLIP, **how)
-    return mdp, source, np.asarray(truth)
+        options = {"points": collect_observations(task.world, mdp)}
+    source = learned.source_from_mdp(
+        task.kind, mdp, noise=task.noise, noise_clip=NOISE_CLIP, **options
+    )
+    return mdp, source, np.asarray(reference)
 
 
 def collect_observations(environment: str, mdp: MDP) -> NDArray[np.float32]:
-    """What MiniGrid shows in each state, (S, k): the picture, the direction, and whether it ended.
+    """Collect a feature vector per state of MiniGrid, (S, k): image, direction, and terminal flag.
 
-    The picture alone shows the same in states that are turned against each other.
+    Images alone are equal in some states of different direction.
     """
     data = datasets.rollout(environment, steps=ROLLOUT_STEPS, seed=0)
     names = data.names or ()
     ids, first = np.unique(np.asarray(data.states), return_index=True)
-    seen = {names[s]: data.observations[i].ravel() for s, i in zip(ids, first, strict=True)}
+    images = {names[s]: data.observations[i].ravel() for s, i in zip(ids, first, strict=True)}
     directions = ("east", "south", "west", "north")
     rows = []
     for state in range(mdp.num_states):
         name = mdp.state_name(state)
-        picture = seen.get(name)
-        turned = [float(name.endswith(each)) for each in directions]
-        shown = np.zeros(data.observations[0].size) if picture is None else picture
-        rows.append(np.concatenate([shown, turned, [float(picture is None)]]))
+        terminal = name not in images
+        image = np.zeros(data.observations[0].size) if terminal else images[name]
+        one_hot = [float(name.endswith(direction)) for direction in directions]
+        rows.append(np.concatenate([image, one_hot, [float(terminal)]]))
     points = np.asarray(rows, np.float32)
     if len(np.unique(points, axis=0)) < len(points):
-        raise InputError(f"paper.recipes: {environment} shows the same in different states.")
+        raise InputError(
+            f"paper.algorithms: {environment} has equal observations in different states."
+        )
     return points
 
 
@@ -238,32 +328,33 @@ def _train(
     num_seeds: int,
     log_every: int,
 ) -> AlgorithmCurves:
+    """Train one algorithm on one task."""
     kind = TASKS[task].kind
-    network = config.network_of(source, kind, DISCOUNT)
-    began, ended = time.perf_counter(), {}
+    network = config.build_network(source, kind, DISCOUNT)
+    start_time, failure = time.perf_counter(), {}
     try:
-        done = learned.fit(
+        result = learned.fit(
             kind,
             source,
             discount=DISCOUNT,
             updates=updates,
             seeds=range(num_seeds),
             config=config,
-            log_every=log_every,
             measure=build_reference_measure(reference, network, source.compute_features()),
+            options=learned.RunOptions(log_every=log_every),
         )
     except Diverged as error:
-        # A recipe that fails is a result.
-        done, ended = error.partial, {"diverged": str(error)}
-    made: dict[str, Any] = ended | {
-        "seconds": round(time.perf_counter() - began, 3),
+        # Divergence of an algorithm is a result.
+        result, failure = error.partial, {"diverged": str(error)}
+    metadata: dict[str, Any] = failure | {
+        "seconds": round(time.perf_counter() - start_time, 3),
         "device": jax.devices()[0].device_kind,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
-    first = LearnedDistance(kind, DISCOUNT, network, done.parameters(0), source.scaling)
-    made["quality"] = first.quality(source)._asdict()
-    history = done.history
+    first = LearnedDistance(kind, DISCOUNT, network, result.parameters(0), source.scaling)
+    metadata["quality"] = first.quality(source)._asdict()
+    history = result.history
     return AlgorithmCurves(
         task,
         algorithm,
@@ -272,47 +363,52 @@ def _train(
         history["normalised"],
         history["correlation"],
         float(reference.max()),
-        made,
+        metadata,
     )
 
 
 def load_curves(folder: str | os.PathLike[str]) -> list[AlgorithmCurves]:
-    """The curves that a folder holds."""
+    """Read all curves in a folder."""
     names = (*ALGORITHMS, *ABLATIONS)
-    paths = [_curves_path(folder, trial, recipe) for trial in TASKS for recipe in names]
+    paths = [_curves_path(folder, task, name) for task in TASKS for name in names]
     return [AlgorithmCurves.load(path) for path in paths if path.exists()]
 
 
 def draw_figures(folder: str | os.PathLike[str]) -> list[Path]:
-    """Draws what `measured` saved: `<trial>.png`, and `<trial>-ablation.png` where there is any."""
+    """Draw the curves in a folder: `<task>.png`, and `<task>-ablation.png` if there are any.
+
+    Args:
+        folder: where `measure` wrote its files.
+
+    Returns:
+        The paths of the figures.
+    """
     from bisimetric import views
 
-    found = {(each.task, each.algorithm): each for each in load_curves(folder)}
-    written = []
-    for trial in TASKS:
-        for ending, names in (("", ALGORITHMS), ("-ablation", ABLATIONS)):
-            shown = [found[trial, name] for name in names if (trial, name) in found]
-            if not shown:
+    stored = {(curves.task, curves.algorithm): curves for curves in load_curves(folder)}
+    paths = []
+    for task in TASKS:
+        for suffix, names in (("", ALGORITHMS), ("-ablation", ABLATIONS)):
+            curves = [stored[task, name] for name in names if (task, name) in stored]
+            if not curves:
                 continue
-            if names is ABLATIONS and (trial, "ours") in found:
-                shown = [found[trial, "ours"], *shown]
-            written.append(Path(folder) / f"{trial}{ending}.png")
-            views.save_figure(_plot_curves(shown), written[-1])
-    return written
+            if names is ABLATIONS and (task, "pair-q-learning") in stored:
+                curves = [stored[task, "pair-q-learning"], *curves]
+            paths.append(Path(folder) / f"{task}{suffix}.png")
+            views.save_figure(_plot_curves(curves), paths[-1])
+    return paths
 
 
 def _plot_curves(curves: Sequence[AlgorithmCurves]) -> Figure:
+    """Plot the errors of several algorithms on one task."""
     from bisimetric import views
 
     largest = curves[0].max_distance
     return views.plot_learning_curves(
         {
             name: {
-                _algorithm_label(each) + _format_divergence(each): (
-                    each.updates,
-                    getattr(each, field),
-                )
-                for each in curves
+                run.algorithm + _format_divergence(run): (run.updates, getattr(run, field))
+                for run in curves
             }
             for field, name in MEASURES.items()
         },
@@ -322,25 +418,26 @@ def _plot_curves(curves: Sequence[AlgorithmCurves]) -> Figure:
     )
 
 
-def _algorithm_label(curves: AlgorithmCurves) -> str:
-    return {"ours": "learned", "paper": "learned.paper"}.get(curves.algorithm, curves.algorithm)
-
-
 def _format_divergence(curves: AlgorithmCurves) -> str:
-    """When it failed, if it did."""
-    return f", ended at {curves.updates[-1]:,}" if "diverged" in curves.metadata else ""
+    """Return the update of a divergence, if any."""
+    return f", diverged at {curves.updates[-1]:,}" if "diverged" in curves.metadata else ""
 
 
-def format_table(found: Sequence[AlgorithmCurves]) -> Iterator[str]:
-    """A table to be printed: the errors at the last step, means and 95% intervals."""
-    from bisimetric._statistics import compute_confidence_interval
+def format_table(curves: Sequence[AlgorithmCurves]) -> Iterator[str]:
+    """Yield the lines of a table: final errors, means and 95% intervals.
 
+    Args:
+        curves: those of `measure` or `load_curves`.
+
+    Yields:
+        The lines.
+    """
     heads = ("largest error", "normalised error", "correlation")
-    yield (f"{'world':<32}{'recipe':<24}" + "".join(f"{head:<22}" for head in heads)).rstrip()
-    for each in found:
+    yield (f"{'task':<32}{'algorithm':<26}" + "".join(f"{head:<22}" for head in heads)).rstrip()
+    for run in curves:
         cells = []
         for name in ("error", "normalised", "correlation"):
-            mean, half = compute_confidence_interval(getattr(each, name)[:, -1])
+            mean, half = compute_confidence_interval(getattr(run, name)[:, -1])
             cells.append(f"{f'{mean:.4g} +- {half:.2g}':<22}")
-        line = f"{TASKS[each.task].title:<32}{_algorithm_label(each):<24}{''.join(cells)}"
-        yield line.rstrip() + _format_divergence(each)
+        line = f"{TASKS[run.task].title:<32}{run.algorithm:<26}{''.join(cells)}"
+        yield line.rstrip() + _format_divergence(run)

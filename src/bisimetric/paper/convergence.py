@@ -1,8 +1,8 @@
-"""How many samples equation 3 of Castro (2020) takes to reach the metric, by way of drawing them.
+"""Convergence of equation 3 of Castro (2020): samples until the error is small, per sampler.
 
-The paper proves that the sampled table rises to the metric almost surely and never exceeds it
-(section 5, lemma "Monotonicity"); here is how fast, on its 31 states, for d~ and for d^pi. It has
-no such figure: the paper's own curves are those of the network that comes after.
+The paper proves that the sampled estimate converges to the metric almost surely, monotonically from
+below (section 5, lemma "Monotonicity"). This measures how fast, on its 31 states, for d~ and d^pi.
+The paper has no such figure: its curves are those of the network.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, validate_discount
 from bisimetric.sampled.samplers import SAMPLERS
 
+__all__ = ["ConvergenceCurves", "ConvergenceResults", "format_table", "measure", "reproduce"]
+
 Kind = Literal["bisimulation", "on_policy"]
 WORLDS: dict[Kind, str] = {
     "bisimulation": "mirrored-rooms",
@@ -41,38 +43,38 @@ TITLES: dict[Kind, str] = {
     "on_policy": "d^pi, the on-policy distance",
 }
 TOLERANCE = 1e-9
-"""Of the exact metric."""
+"""Tolerance of the exact metric."""
 
 ERROR_FLOOR = 1e-6
-"""The error at which a curve ends."""
+"""Error at which a curve ends."""
 
 FIRST_CHECKPOINT = 1_000
-"""The first checkpoint, in steps."""
+"""First checkpoint, in steps."""
 
 CHECKPOINTS_PER_DECADE = 24
-"""Checkpoints from one power of ten to the next: 10% apart."""
+"""Checkpoints per power of ten: 10% apart."""
 
 SEARCH_PARTS = 500
-"""Into how many parts the way between two checkpoints is cut, to find where an error was met."""
+"""Parts per refinement of the search for the first step of an error."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConvergenceCurves:
-    """The errors of runs on their way, by sampler and key.
+    """Error curves per sampler and seed.
 
     Attributes:
-        kind: of the distance.
-        samplers: their names.
-        keys: (k,), one run each.
-        steps: (n,) checkpoints, numbers of pairs of transitions drawn.
-        errors: (samplers, k, n), the largest |d_n - d|; NaN once all keys of a sampler were at
-            most `floor` at an earlier checkpoint.
+        kind: the distance.
+        samplers: names of the samplers.
+        seeds: (k,), one run each.
+        steps: (n,) checkpoints, in sampled pairs of transitions.
+        errors: (samplers, k, n), the largest |d_n - d|; NaN after the checkpoint where all seeds of
+            a sampler are below the error floor.
         excess: (samplers, k, n), the largest d_n - d; NaN likewise.
-        allowed: what the excess may be if d_n <= d holds: the proven error of the exact metric and
-            what rounding may add to the table.
-        goal: an error to reach.
-        needed: (samplers, k), the steps after which the error was first at most `goal`, counted
-            one by one; infinite where that took more than the last checkpoint.
+        max_allowed_excess: bound of the excess if d_n <= d: the proven error of the exact metric
+            and the rounding bound of the estimate.
+        target_error: an error to reach.
+        steps_to_target: (samplers, k), the first step with an error of at most `target_error`;
+            infinite if after the last checkpoint.
     """
 
     kind: Kind
@@ -91,13 +93,19 @@ class ConvergenceCurves:
 
     @property
     def lemma_holds(self) -> bool:
-        """Whether d_n <= d at every checkpoint, as the lemma says."""
+        """Whether d_n <= d at every checkpoint, as the lemma states."""
         return self.max_excess <= self.max_allowed_excess
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConvergenceResults:
-    """Both kinds, and how they were made: command, options, versions, seconds."""
+    """Curves of both distances.
+
+    Attributes:
+        bisimulation: curves of d~.
+        on_policy: curves of d^pi.
+        metadata: command, options, versions and seconds.
+    """
 
     bisimulation: ConvergenceCurves
     on_policy: ConvergenceCurves
@@ -113,19 +121,29 @@ def reproduce(
     discount: float = 0.99,
     command: str | None = None,
 ) -> ConvergenceResults:
-    """Measures both kinds, and saves `convergence.png` and `convergence.json` into `folder`.
+    """Measure both distances; write `convergence.png` and `convergence.json`.
 
     Args:
-        keys, steps, goal, discount: as in `measured`.
-        command: what the file says that it was made by; default: this call.
+        folder: where files are written; created if missing.
+        num_seeds: runs of each sampler, with seeds 0, 1, ...; at least 2, for an interval.
+        steps: largest number of sampled pairs of transitions.
+        target_error: the error of `steps_to_target`.
+        discount: discount of the paper's MDP.
+        command: command stored in the file; default: this call.
+
+    Returns:
+        The curves of both distances.
+
+    Raises:
+        InputError: if a number is out of range.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"cannot save into {target}: it is a file; name a folder.")
     options: dict[str, Any] = {
-        "keys": num_seeds,
+        "num_seeds": num_seeds,
         "steps": steps,
-        "goal": target_error,
+        "target_error": target_error,
         "discount": discount,
     }
     _validate_options(num_seeds, steps, target_error)
@@ -133,16 +151,16 @@ def reproduce(
     target.mkdir(parents=True, exist_ok=True)
     for name in ("convergence.png", "convergence.json"):
         require_writable(target / name)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     d, d_pi = (measure(kind, **options) for kind in WORLDS)
-    made = {
+    metadata = {
         "command": command or _format_command(target, options),
         **options,
-        "seconds": round(time.perf_counter() - began, 3),
+        "seconds": round(time.perf_counter() - start_time, 3),
         "bisimetric": bisimetric.__version__,
         "numpy": np.__version__,
     }
-    results = ConvergenceResults(d, d_pi, made)
+    results = ConvergenceResults(d, d_pi, metadata)
     figure = views.plot_convergence(
         d.steps,
         {
@@ -151,8 +169,8 @@ def reproduce(
         },
         target_error=target_error,
         floor=ERROR_FLOOR,
-        title=f"From samples to the metric: 31 states, discount {discount:g}; mean of {num_seeds} keys "
-        "(thin lines) and its 95% interval",
+        title=f"Convergence of the sampled metric: 31 states, discount {discount:g}; mean of "
+        f"{num_seeds} seeds (thin lines) and its 95% interval",
     )
     views.save_figure(figure, target / "convergence.png")
     with write_atomically(target / "convergence.json") as beside:
@@ -168,18 +186,25 @@ def measure(
     target_error: float = 1e-3,
     discount: float = 0.99,
 ) -> ConvergenceCurves:
-    """Runs every sampler with the keys 0, 1, ... and compares the table with the exact metric.
+    """Run every sampler with seeds 0, 1, ..., and compare its estimates with the exact metric.
 
-    A sampler is done when the errors of all of its keys are at most 1e-6.
+    A sampler ends when the errors of all its seeds are at most 1e-6.
 
     Args:
-        keys: how many runs of each sampler; at least 2, for an interval.
-        steps: where a run ends at the latest; checkpoints stand 10% apart up to it.
-        goal: the error for `needed`.
-        discount: of the paper's world.
+        kind: the distance, "bisimulation" or "on_policy".
+        num_seeds: runs of each sampler; at least 2, for an interval.
+        steps: largest number of sampled pairs; checkpoints are 10% apart up to it.
+        target_error: the error of `steps_to_target`.
+        discount: discount of the paper's MDP.
 
-    >>> curves = measured("on_policy", keys=2, steps=10_000, discount=0.5)
-    >>> curves.samplers, curves.errors.shape == (4, 2, len(curves.steps)), curves.below
+    Returns:
+        The error curves.
+
+    Raises:
+        InputError: if an argument is out of range.
+
+    >>> curves = measure("on_policy", num_seeds=2, steps=10_000, discount=0.5)
+    >>> curves.samplers, curves.errors.shape == (4, 2, len(curves.steps)), curves.lemma_holds
     (('uniform', 'trajectories', 'all-actions', 'prioritised'), True, True)
     """
     if kind not in WORLDS:
@@ -188,63 +213,70 @@ def measure(
         )
     _validate_options(num_seeds, steps, target_error)
     mdp = worlds.load(WORLDS[kind], discount=discount)
-    truth: Distance = getattr(exact, kind)(mdp, tol=TOLERANCE)
-    at = list_checkpoints(steps)
-    shape = (len(SAMPLERS), num_seeds, len(at))
+    reference: Distance = getattr(exact, kind)(mdp, tol=TOLERANCE)
+    checkpoints = list_checkpoints(steps)
+    shape = (len(SAMPLERS), num_seeds, len(checkpoints))
     errors, excess = np.full(shape, np.nan), np.full(shape, np.nan)
-    needed, rounding = np.full(shape[:2], np.inf), 0.0
+    steps_to_target, rounding = np.full(shape[:2], np.inf), 0.0
     with show_progress(len(SAMPLERS), f"convergence of {kind}") as progress:
-        for number, (name, sampler) in enumerate(SAMPLERS.items()):
-            new = functools.partial(_create_run, kind, mdp, sampler)
-            runs = [new(key) for key in range(num_seeds)]
-            for column, step in enumerate(at.tolist()):
-                for key, run in enumerate(runs):
+        for row, (name, sampler) in enumerate(SAMPLERS.items()):
+            create = functools.partial(_create_run, kind, mdp, sampler)
+            runs = [create(seed) for seed in range(num_seeds)]
+            for column, step in enumerate(checkpoints.tolist()):
+                for seed, run in enumerate(runs):
                     before = run.steps
                     run.advance(step - before)
-                    errors[number, key, column] = error = max_error(run, truth)
-                    excess[number, key, column] = (run.values - truth.values).max()
-                    if error <= target_error and np.isinf(needed[number, key]):
-                        again = functools.partial(new, key)
-                        needed[number, key] = find_first_step(
-                            again, truth, target_error, before, step
+                    errors[row, seed, column] = error = max_error(run, reference)
+                    excess[row, seed, column] = (run.values - reference.values).max()
+                    if error <= target_error and np.isinf(steps_to_target[row, seed]):
+                        restart = functools.partial(create, seed)
+                        steps_to_target[row, seed] = find_first_step(
+                            restart, reference, target_error, before, step
                         )
-                worst = float(errors[number, :, column].max())
-                way = convergence_fraction(worst, ERROR_FLOOR, float(truth.values.max()))
-                progress.set_position(number + way, f"{name}, {step:,} steps, error {worst:.2g}")
+                worst = float(errors[row, :, column].max())
+                largest = float(reference.values.max())
+                fraction = convergence_fraction(worst, ERROR_FLOOR, largest)
+                progress.set_position(row + fraction, f"{name}, {step:,} steps, error {worst:.2g}")
                 if worst <= ERROR_FLOOR:
                     break
             rounding = max(rounding, *(run.compute_coverage().rounding for run in runs))
-    allowed = truth.error + rounding
     return ConvergenceCurves(
         kind,
         tuple(SAMPLERS),
         np.arange(num_seeds),
-        at,
+        checkpoints,
         errors,
         excess,
-        allowed,
+        reference.error + rounding,
         target_error,
-        needed,
+        steps_to_target,
     )
 
 
 def format_table(results: ConvergenceResults) -> Iterator[str]:
-    """What was found, to be printed: samples needed, with intervals, and whether the lemma held."""
+    """Yield the lines of a report: steps to the target error with intervals, and the lemma.
+
+    Args:
+        results: those of `reproduce`.
+
+    Yields:
+        The lines.
+    """
     for curves in (results.bisimulation, results.on_policy):
         yield (
             f"{TITLES[curves.kind]}: pairs of transitions until the largest error is at most "
-            f"{curves.target_error:g}, {len(curves.seeds)} keys"
+            f"{curves.target_error:g}, {len(curves.seeds)} seeds"
         )
         yield f"  {'sampler':<14}{'mean':>12}  {'95% interval':<25}{'speed-up':>8}"
         mean, half = compute_confidence_interval(curves.steps_to_target.T)
-        for name, middle, around in zip(curves.samplers, mean, half, strict=True):
+        for name, middle, half_width in zip(curves.samplers, mean, half, strict=True):
             if math.isinf(middle):
                 yield f"  {name:<14}{'-':>12}  not within {curves.steps[-1]:,}"
                 continue
-            between = f"{middle - around:,.0f} to {middle + around:,.0f}"
-            times = f"{mean[0] / middle:.2f}" if math.isfinite(mean[0]) else "-"
-            yield f"  {name:<14}{middle:12,.0f}  {between:<25}{times:>8}"
-        verdict = "holds " if curves.lemma_holds else "BROKEN"
+            bounds = f"{middle - half_width:,.0f} to {middle + half_width:,.0f}"
+            speed_up = f"{mean[0] / middle:.2f}" if math.isfinite(mean[0]) else "-"
+            yield f"  {name:<14}{middle:12,.0f}  {bounds:<25}{speed_up:>8}"
+        verdict = "holds " if curves.lemma_holds else "FAILS "
         yield (
             f"  {verdict}  d_n <= d at every checkpoint: largest excess "
             f"{curves.max_excess:.2g}, rounding and proven error {curves.max_allowed_excess:.1g}"
@@ -252,19 +284,18 @@ def format_table(results: ConvergenceResults) -> Iterator[str]:
 
 
 def list_checkpoints(steps: int) -> NDArray[np.int64]:
-    """Numbers of steps from 1,000 on, 10% apart; a larger limit only adds to them.
+    """List checkpoints from 1,000 steps on, 10% apart; a larger limit only appends to them.
 
-    >>> checkpoints(1_500)
+    >>> list_checkpoints(1_500)
     array([1000, 1101, 1212, 1334, 1468])
     """
     count = math.floor(CHECKPOINTS_PER_DECADE * math.log10(steps / FIRST_CHECKPOINT) + 1e-9) + 1
-    return np.rint(FIRST_CHECKPOINT * 10 ** (np.arange(count) / CHECKPOINTS_PER_DECADE)).astype(
-        np.int64
-    )
+    checkpoints = FIRST_CHECKPOINT * 10 ** (np.arange(count) / CHECKPOINTS_PER_DECADE)
+    return np.rint(checkpoints).astype(np.int64)
 
 
 def max_error(run: sampled.SampledRun, reference: Distance) -> float:
-    """The largest error of a run."""
+    """Compute the largest error of a run."""
     return float(np.abs(run.values - reference.values).max())
 
 
@@ -275,11 +306,10 @@ def find_first_step(
     low: int,
     high: int,
 ) -> int:
-    """After how many steps an error is first at most `goal`, given that it is in (low, high].
+    """Find the first step in (low, high] with an error of at most `target_error`.
 
-    A table that rises and stays below the truth has an error that falls. The same key gives the
-    same run however it is cut, so the way is gone again in smaller and smaller parts, down to
-    single steps.
+    The estimate is monotone from below, so its error never increases. A seed determines the run
+    however it is divided, so the interval is run again in ever smaller parts, down to single steps.
     """
     while high - low > 1:
         run, part = create_run(), max(1, (high - low) // SEARCH_PARTS)
@@ -292,46 +322,52 @@ def find_first_step(
 
 
 def _create_run(kind: Kind, mdp: MDP, sampler: type[Any], seed: int) -> sampled.SampledRun:
+    """Create a sampled run of one sampler and seed."""
     return sampled.SampledRun(kind, mdp, sampler=sampler(), seed=seed)
 
 
 def _group_by_sampler(curves: ConvergenceCurves) -> dict[str, NDArray[np.float64]]:
+    """Return the errors by sampler."""
     return dict(zip(curves.samplers, curves.errors, strict=True))
 
 
 def _validate_options(num_seeds: Any, steps: Any, target_error: float) -> None:
-    for name, count, least, why in (
-        ("keys", num_seeds, 2, ": one run has no interval"),
+    """Raise InputError if a number is out of range."""
+    for name, value, minimum, reason in (
+        ("num_seeds", num_seeds, 2, ": one run has no interval"),
         ("steps", steps, FIRST_CHECKPOINT, ", the first checkpoint"),
     ):
-        if not (isinstance(count, int | np.integer) and count >= least):
+        if not (isinstance(value, int | np.integer) and value >= minimum):
             raise InputError(
-                f"paper.convergence: {name} is {count!r} and must be a whole number, at least "
-                f"{least}{why}."
+                f"is {value!r} and must be a whole number, at least {minimum}{reason}",
+                caller="paper.convergence",
+                argument=name,
             )
     if not (math.isfinite(target_error) and target_error >= ERROR_FLOOR):
         raise InputError(
-            f"paper.convergence: goal is {target_error!r} and must be a number, at least {ERROR_FLOOR:g}, where "
-            "the curves end."
+            f"is {target_error!r} and must be a number, at least {ERROR_FLOOR:g}, where the curves "
+            "end",
+            caller="paper.convergence",
+            argument="target_error",
         )
 
 
 def _format_command(folder: Path, options: dict[str, Any]) -> str:
-    """The shell command that makes the same files again."""
-    words = [json.dumps(str(folder)), *(f"{name}={value}" for name, value in options.items())]
-    code = f"from bisimetric import paper; paper.convergence.reproduce({', '.join(words)})"
+    """Return a shell command that writes the same files."""
+    arguments = [json.dumps(str(folder)), *(f"{name}={value}" for name, value in options.items())]
+    code = f"from bisimetric import paper; paper.convergence.reproduce({', '.join(arguments)})"
     return shlex.join(["python", "-c", code])
 
 
 def _to_json(results: ConvergenceResults) -> dict[str, Any]:
-    """The numbers for the file: curves by kind and sampler, one row a key."""
-    return {"made": results.metadata} | {
+    """Return the curves by kind and sampler, one row per seed."""
+    return {"metadata": results.metadata} | {
         curves.kind: {
             "world": WORLDS[curves.kind],
-            "goal": curves.target_error,
-            "keys": curves.seeds.tolist(),
-            "largest_excess": curves.max_excess,
-            "allowed_excess": curves.max_allowed_excess,
+            "target_error": curves.target_error,
+            "seeds": curves.seeds.tolist(),
+            "max_excess": curves.max_excess,
+            "max_allowed_excess": curves.max_allowed_excess,
             "steps": curves.steps.tolist(),
             "samplers": {
                 name: _sampler_to_json(*rows)
@@ -349,7 +385,7 @@ def _sampler_to_json(
 ) -> dict[str, Any]:
     mean, half = compute_confidence_interval(steps_to_target)
     return {
-        "needed": [int(count) if math.isfinite(count) else None for count in steps_to_target],
+        "steps_to_target": [int(n) if math.isfinite(n) else None for n in steps_to_target],
         "mean": float(mean) if math.isfinite(mean) else None,
         "half_interval": float(half) if math.isfinite(half) else None,
         "errors": [row[~np.isnan(row)].tolist() for row in errors],

@@ -1,13 +1,14 @@
-"""The GridWorld experiment of Castro (2020): networks learn d~ and d^pi of 31 states.
+"""The GridWorld experiment of Castro (2020): learn d~ and d^pi of 31 states with networks.
 
-From the states as such ("noise off"), and with noise on where they lie, the same for a state and
-its successor ("noise on": a world of continuous states); the paper's hyperparameters, and its two
-errors against the exact metric. It shows them for d~; those of d^pi are measured alike.
+The inputs are the positions of the states ("noise off"), or positions with noise, the same for a
+state and its successor ("noise on": a continuous-state MDP). Hyperparameters and both errors
+against the exact metric are the paper's. It reports them for d~; here also for d^pi.
 
 The paper's text says 2,500 steps. Its configuration says 240,000, and its records were taken every
 100 steps, so that 2,500 is about where the axis of its figure ends. The figures here mark both.
 
-`measured` runs where the device is, without Matplotlib; `drawn` makes figures of its files alone.
+`measure` trains and needs no Matplotlib; `draw_figures` reads its files alone; `reproduce` does
+both.
 """
 
 from __future__ import annotations
@@ -75,19 +76,19 @@ PAPER_CONFIG = Castro2020Config(
 UPDATES, NUM_SEEDS, QUICK_NUM_SEEDS, LOG_EVERY = 240_000, 10, 3, 500
 DISCOUNT = 0.99
 SCALING = FeatureScaling(np.full(2, 3.5, np.float32), np.full(2, 3.5, np.float32))
-"""From the centres of cells, in cells, to what the network sees: divided by 7, times 2, minus 1."""
+"""From cell centres, in cells, to the inputs of the network: divided by 7, times 2, minus 1."""
 
 NOISE_CLIP = 0.3
-"""The largest noise, in cells."""
+"""Largest absolute noise, in cells."""
 
 TOLERANCE = 1e-6
-"""Of the exact metric."""
+"""Tolerance of the exact metric."""
 
 SAMPLES_PER_CELL = 100
-"""For the aggregation, states drawn a cell."""
+"""Samples per cell for the aggregation."""
 
 CLUSTER_COUNTS = (8, 31)
-"""How many clusters it shows: a few, and as many as there are cells."""
+"""Numbers of clusters of the aggregation: a few, and one per cell."""
 
 FIGURES = {
     "bisimulation": ("errors.png", r"$d_\sim$, the bisimulation distance, learned on 31 states"),
@@ -111,8 +112,26 @@ def reproduce(
     resume: bool = False,
     command: str | None = None,
 ) -> dict[str, GridworldCurves]:
-    """Measures and draws: `measured`, then `drawn`; the arguments are those of `measured`."""
-    found = measure(
+    """Train, save the curves, and draw the figures: `measure`, then `draw_figures`.
+
+    Args:
+        folder: where files are written; created if missing.
+        parts: names in `PARTS`.
+        updates: default: 240,000, as in the paper's configuration.
+        num_seeds: runs, with seeds 0, 1, ...; at least 2, for an interval; default: 10.
+        quick: some minutes on two cores: fewer updates and seeds, and smaller batches with noise.
+        config: network and hyperparameters.
+        log_every: updates between two records.
+        resume: reuse the finished parts in the folder, and continue an interrupted one.
+        command: command stored in the files; default: this call.
+
+    Returns:
+        The curves by name of the part.
+
+    Raises:
+        InputError: if a name is unknown, a number out of range, or `resume` finds another run.
+    """
+    curves = measure(
         folder,
         parts,
         updates=updates,
@@ -124,7 +143,7 @@ def reproduce(
         command=command,
     )
     draw_figures(folder)
-    return found
+    return curves
 
 
 def measure(
@@ -139,21 +158,26 @@ def measure(
     resume: bool = False,
     command: str | None = None,
 ) -> dict[str, GridworldCurves]:
-    """Trains the networks of each part, all seeds in one program, and saves what was measured.
+    """Train the networks of each part, all seeds in one program, and save their curves.
 
-    For every part, `<part>.npz` holds its curves and `<part>.safetensors` the network of seed 0.
+    `<part>.npz` holds the curves of a part, `<part>.safetensors` the network of seed 0.
 
     Args:
-        folder: where files go; it is made where it is missing.
-        parts: of `PARTS`.
-        steps: default: 240,000, as in the paper's configuration.
-        seeds: how many runs, with the keys 0, 1, ...; default: 10. At least 2, for an interval.
-        quick: some minutes on two processor cores: fewer steps and seeds, and with noise smaller
-            batches.
-        settings: the network and how it learns.
-        every: steps between two records.
-        resume: keep the parts that the folder holds, and go on with one that was broken off.
-        command: what the files say that they were made by; default: this call.
+        folder: where files are written; created if missing.
+        parts: names in `PARTS`.
+        updates: default: 240,000, as in the paper's configuration.
+        num_seeds: runs, with seeds 0, 1, ...; at least 2, for an interval; default: 10.
+        quick: some minutes on two cores: fewer updates and seeds, and smaller batches with noise.
+        config: network and hyperparameters.
+        log_every: updates between two records.
+        resume: reuse the finished parts in the folder, and continue an interrupted one.
+        command: command stored in the files; default: this call.
+
+    Returns:
+        The curves by name of the part.
+
+    Raises:
+        InputError: if a name is unknown, a number out of range, or `resume` finds another run.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -161,16 +185,18 @@ def measure(
     validate_names("paper.gridworld", "part", parts, PARTS)
     validate_counts("paper.gridworld", updates, num_seeds)
     target.mkdir(parents=True, exist_ok=True)
-    said = command or _format_command(target, parts, updates, num_seeds, quick)
-    found = {}
+    command = command or _format_command(target, parts, updates, num_seeds, quick)
+    curves = {}
     for name in parts:
-        count, batch = PARTS[name].quick if quick else (UPDATES, config.batch)
-        own = dataclasses.replace(config, batch=min(batch, config.batch))
-        keys = tuple(range(num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)))
-        made = _describe_run(name, updates or count, keys, own, log_every, said)
-        before = _load_matching(target, name, made) if resume else None
-        found[name] = before or _train_part(target, name, made, own, resume)
-    return found
+        default_updates, batch = PARTS[name].quick if quick else (UPDATES, config.batch)
+        part_config = dataclasses.replace(config, batch=min(batch, config.batch))
+        seeds = tuple(range(num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)))
+        metadata = _describe_run(
+            name, updates or default_updates, seeds, part_config, log_every, command
+        )
+        stored = _load_matching(target, name, metadata) if resume else None
+        curves[name] = stored or _train_part(target, name, metadata, part_config, resume)
+    return curves
 
 
 def _describe_run(
@@ -181,65 +207,69 @@ def _describe_run(
     log_every: int,
     command: str,
 ) -> dict[str, Any]:
-    """What is known of a part before it is measured."""
+    """Return the metadata of a part that are known before its training."""
     part = PARTS[name]
     return {
         "command": command,
         "world": part.world,
         "noise": part.noise,
-        "most": NOISE_CLIP if part.noise else 0.0,
-        "steps": updates,
-        "every": log_every,
+        "noise_clip": NOISE_CLIP if part.noise else 0.0,
+        "updates": updates,
+        "log_every": log_every,
         **describe_run(part.kind, DISCOUNT, config, seeds),
     }
 
 
 def _load_matching(folder: Path, name: str, metadata: dict[str, Any]) -> GridworldCurves | None:
-    """The curves of a part from an earlier run of the same kind, if there are any."""
+    """Read the finished curves of a part, if any; raise InputError if they are of another run."""
     path = folder / f"{name}.npz"
     if not path.exists():
         return None
-    found = GridworldCurves.load(path)
-    for what, here in metadata.items():
-        if what != "command" and found.metadata.get(what) != here:
+    curves = GridworldCurves.load(path)
+    for field, expected in metadata.items():
+        stored = curves.metadata.get(field)
+        if field != "command" and stored != expected:
             raise InputError(
-                f"{path} is of another run: its {what} is {found.metadata.get(what)} and here it is "
-                f"{here}; do not resume it, or name another folder."
+                f"{path} is of another run: its {field} is {stored} and here it is {expected}; do "
+                "not resume it, or name another folder."
             )
-    return found
+    return curves
 
 
 def _train_part(
     folder: Path, name: str, metadata: dict[str, Any], config: Castro2020Config, resume: bool
 ) -> GridworldCurves:
+    """Train all seeds of a part; save their curves and the network of seed 0."""
     part = PARTS[name]
     mdp = worlds.load(part.world, discount=DISCOUNT)
     points = cell_centres(mdp)
-    truth = getattr(exact, part.kind)(mdp, tol=TOLERANCE).values
+    reference = getattr(exact, part.kind)(mdp, tol=TOLERANCE).values
     source = learned.source_from_mdp(
         part.kind,
         mdp,
         points=points,
         scaling=SCALING,
         noise=part.noise,
-        noise_clip=metadata["most"],
+        noise_clip=metadata["noise_clip"],
     )
     network = config.build_network(source, part.kind, DISCOUNT)
-    began, run = time.perf_counter(), folder / f"{name}.run.safetensors"
-    done = learned.fit(
+    start_time, run = time.perf_counter(), folder / f"{name}.run.safetensors"
+    result = learned.fit(
         part.kind,
         source,
         discount=DISCOUNT,
-        updates=metadata["steps"],
-        seeds=metadata["keys"],
+        updates=metadata["updates"],
+        seeds=metadata["seeds"],
         config=config,
-        log_every=metadata["every"],
-        measure=build_reference_measure(truth, network, source.compute_features()),
-        checkpoint=run,
-        resume=run if resume and run.exists() else None,
+        measure=build_reference_measure(reference, network, source.compute_features()),
+        options=learned.RunOptions(
+            log_every=metadata["log_every"],
+            checkpoint=run,
+            resume=run if resume and run.exists() else None,
+        ),
     )
     metadata = metadata | {
-        "seconds": round(time.perf_counter() - began, 3),
+        "seconds": round(time.perf_counter() - start_time, 3),
         "device": jax.devices()[0].device_kind,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
@@ -248,58 +278,70 @@ def _train_part(
     }
     networks = [
         LearnedDistance(
-            part.kind, DISCOUNT, network, done.parameters(seed), SCALING, metadata=metadata
+            part.kind, DISCOUNT, network, result.parameters(seed), SCALING, metadata=metadata
         )
-        for seed in range(len(done.seeds))
+        for seed in range(len(result.seeds))
     ]
-    history = dict(done.history)
-    steps = history.pop("step").astype(np.int64)
-    tables = np.stack([network.table(points) for network in networks])
-    found = GridworldCurves(name, steps, **history, learned=tables, exact=truth, metadata=metadata)
+    history = dict(result.history)
+    updates = history.pop("step").astype(np.int64)
+    matrices = np.stack([network.table(points) for network in networks])
+    curves = GridworldCurves(
+        name, updates, **history, learned=matrices, exact=reference, metadata=metadata
+    )
     networks[0].save(folder / f"{name}.safetensors")
-    found.save(folder / f"{name}.npz")
+    curves.save(folder / f"{name}.npz")
     run.unlink()
-    return found
+    return curves
 
 
 def draw_figures(folder: str | os.PathLike[str]) -> list[Path]:
-    """Draws what `measured` saved, from its files alone, and returns what it wrote.
+    """Draw the figures from the files of `measure` alone.
 
-    `errors.png` and `on-policy-errors.png`, the two errors over steps; `tables.png`, the learned
-    tables beside the exact one; `aggregation.png`, samples of the noisy world in clusters; and
-    `gridworld.json`, the curves with their intervals, and how all of it was made.
+    `errors.png` and `on-policy-errors.png`: both errors over updates; `tables.png`: the learned
+    distance matrices beside the exact one; `aggregation.png`: clusters of samples of the noisy MDP;
+    `gridworld.json`: the curves with their intervals, and all metadata.
+
+    Args:
+        folder: where `measure` wrote its files.
+
+    Returns:
+        The paths of the files written.
+
+    Raises:
+        FileNotFoundError: if the folder has no curves.
     """
     from bisimetric import views
 
     target = Path(folder)
-    found = load_curves(target)
+    parts = load_curves(target)
     mdp = worlds.load("mirrored-rooms", discount=DISCOUNT)
     figures = {}
     for kind, (file, title) in FIGURES.items():
-        of_kind = [curves for curves in found.values() if curves.part.kind == kind]
-        if of_kind:
-            figures[file] = _plot_errors(of_kind, title)
-        if of_kind and kind == "bisimulation":
-            figures["tables.png"] = _plot_tables(of_kind, mdp)
-    about: dict[str, Any] = {name: curves.to_json() for name, curves in found.items()}
-    if "noise" in found:
+        runs = [curves for curves in parts.values() if curves.part.kind == kind]
+        if runs:
+            figures[file] = _plot_errors(runs, title)
+        if runs and kind == "bisimulation":
+            figures["tables.png"] = _plot_tables(runs, mdp)
+    record: dict[str, Any] = {name: curves.to_json() for name, curves in parts.items()}
+    if "noise" in parts:
         network = LearnedDistance.load(target / "noise.safetensors")
-        figures["aggregation.png"], about["aggregation"] = _plot_aggregation(network, mdp)
+        figures["aggregation.png"], record["aggregation"] = _plot_aggregation(network, mdp)
     for file, figure in figures.items():
         views.save_figure(figure, target / file)
     with write_atomically(target / "gridworld.json") as beside:
-        beside.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        beside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return [target / file for file in (*figures, "gridworld.json")]
 
 
-def _plot_errors(found: list[GridworldCurves], title: str) -> Figure:
+def _plot_errors(runs: list[GridworldCurves], title: str) -> Figure:
+    """Plot both errors over updates."""
     from bisimetric import views
 
-    largest = float(found[0].exact.max())
+    largest = float(runs[0].exact.max())
     return views.plot_learning_curves(
         {
             name: {
-                format_label(curves): (curves.updates, getattr(curves, field)) for curves in found
+                format_label(curves): (curves.updates, getattr(curves, field)) for curves in runs
             }
             for field, name in MEASURES.items()
         },
@@ -308,24 +350,26 @@ def _plot_errors(found: list[GridworldCurves], title: str) -> Figure:
             UPDATES: f"{UPDATES:,}: the configuration",
         },
         levels={MEASURES["error"]: (largest, r"$\psi = 0$" + f": {largest:.1f}")},
-        title=f"{title}: mean and 95% interval\n{format_extent(found)}",
+        title=f"{title}: mean and 95% interval\n{format_extent(runs)}",
     )
 
 
-def _plot_tables(found: list[GridworldCurves], mdp: MDP) -> Figure:
+def _plot_tables(runs: list[GridworldCurves], mdp: MDP) -> Figure:
+    """Plot the exact and the mean learned distance matrices."""
     from bisimetric import views
 
-    tables: dict[str, NDArray[Any]] = {"exact": found[0].exact}
-    tables |= {f"learned, {format_label(curves)}": curves.learned.mean(axis=0) for curves in found}
+    matrices: dict[str, NDArray[Any]] = {"exact": runs[0].exact}
+    matrices |= {f"learned, {format_label(curves)}": curves.learned.mean(axis=0) for curves in runs}
     return views.plot_comparison(
-        tables,
+        matrices,
         names=mdp.names or (),
         title=r"$d_\sim$ of all pairs of 31 states, learned: mean of seeds"
-        + f"\n{format_extent(found)}",
+        + f"\n{format_extent(runs)}",
     )
 
 
 def _plot_aggregation(network: LearnedDistance, mdp: MDP) -> tuple[Figure, list[dict[str, Any]]]:
+    """Plot clusters of samples; return thresholds, numbers of clusters and purities too."""
     from bisimetric import views
 
     samples = cluster_samples(
@@ -337,28 +381,32 @@ def _plot_aggregation(network: LearnedDistance, mdp: MDP) -> tuple[Figure, list[
         cluster_counts=CLUSTER_COUNTS,
     )
     record = [
-        {"threshold": each.threshold, "clusters": len(each), "purity": each.purity(samples.cells)}
-        for each in samples.clusters
+        {
+            "threshold": clusters.threshold,
+            "clusters": len(clusters),
+            "purity": clusters.purity(samples.cells),
+        }
+        for clusters in samples.clusters
     ]
     panels = {
         f"threshold {row['threshold']:.3f}: {row['clusters']} clusters\n"
-        f"{row['purity']:.1%} of samples from their cluster's main cell": each.labels
-        for row, each in zip(record, samples.clusters, strict=True)
+        f"{row['purity']:.1%} of samples from their cluster's main cell": clusters.labels
+        for row, clusters in zip(record, samples.clusters, strict=True)
     }
-    how = network.metadata
+    metadata = network.metadata
     figure = views.plot_clusters(
         mdp,
         samples.points - 0.5,
         panels,
-        title=f"{SAMPLES_PER_CELL} samples a cell, aggregated by the learned distance (noise on, "
-        f"{how['steps']:,} steps, batches of {how['batch']}, seed 0)\n"
-        "thresholds as shares of the largest distance; colours come again after eight clusters",
+        title=f"{SAMPLES_PER_CELL} samples per cell, clustered by the learned distance (noise on, "
+        f"{metadata['updates']:,} updates, batches of {metadata['batch']}, seed 0)\n"
+        "thresholds relative to the largest distance; colours repeat after eight clusters",
     )
     return figure, record
 
 
 def cell_centres(mdp: MDP) -> NDArray[np.float64]:
-    """The centres (S, 2) of the cells, in cells: the paper's coordinates of the states."""
+    """Return the cell centres (S, 2), in cells: the paper's coordinates of the states."""
     if mdp.positions is None:
         raise InputError("paper.gridworld: the states have no positions.")
     return np.asarray(mdp.positions + 0.5)
@@ -367,8 +415,8 @@ def cell_centres(mdp: MDP) -> NDArray[np.float64]:
 def _format_command(
     folder: Path, parts: Sequence[str], updates: int | None, num_seeds: int | None, quick: bool
 ) -> str:
-    """The shell command that measures the same again, the network and its settings aside."""
-    given = f"steps={updates}, seeds={num_seeds}, quick={quick}"
-    words = f"{json.dumps(str(folder))}, {json.dumps(list(parts))}, {given}"
-    code = f"from bisimetric.paper import gridworld; gridworld.measured({words})"
+    """Return a shell command that measures the same with the default configuration."""
+    options = f"updates={updates}, num_seeds={num_seeds}, quick={quick}"
+    arguments = f"{json.dumps(str(folder))}, {json.dumps(list(parts))}, {options}"
+    code = f"from bisimetric.paper import gridworld; gridworld.measure({arguments})"
     return shlex.join(["python", "-c", code])

@@ -1,6 +1,6 @@
-"""What an experiment is asked for, checked before it begins.
+"""The parts of the GridWorld experiment, their error curves, files and table.
 
-What the GridWorld experiment measures: its parts, their curves, the files and the table.
+Also validates the arguments that the experiments share.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric._io import read_record, write_record
+from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError, suggest_names
 
 
 def validate_names(caller: str, noun: str, names: Sequence[str], known: Collection[str]) -> None:
-    """Refuses names that are not known, and none at all."""
+    """Raise InputError unless `names` is a nonempty sequence of known names."""
     if isinstance(names, str) or not names:
         raise InputError(f"{caller}: {noun}s is {names!r} and must be some of {', '.join(known)}.")
     for name in names:
@@ -29,24 +30,36 @@ def validate_names(caller: str, noun: str, names: Sequence[str], known: Collecti
 
 
 def validate_counts(caller: str, updates: Any, num_seeds: Any) -> None:
-    """Refuses less than one step, and less than two seeds; None is for the default."""
-    for what, count, least, why in (
-        ("steps", updates, 1, ""),
-        ("seeds", num_seeds, 2, ": one run has no interval"),
+    """Raise InputError unless there is an update and two seeds; None is the default."""
+    for name, value, minimum, reason in (
+        ("updates", updates, 1, ""),
+        ("num_seeds", num_seeds, 2, ": one run has no interval"),
     ):
-        whole = isinstance(count, int | np.integer) and count >= least
-        if count is not None and not whole:
+        valid = isinstance(value, int | np.integer) and value >= minimum
+        if value is not None and not valid:
             raise InputError(
-                f"{caller}: {what} is {count!r} and must be a whole number, at least {least}{why}."
+                f"is {value!r} and must be a whole number, at least {minimum}{reason}",
+                caller=caller,
+                argument=name,
             )
 
 
 FORMAT = "bisimetric gridworld curves, version 1"
+METADATA_NAMES = {
+    "keys": "seeds",
+    "steps": "updates",
+    "every": "log_every",
+    "most": "noise_clip",
+    "period": "target_update_period",
+    "rate": "horizon_growth",
+}
+"""Names in the metadata of the files in docs/gridworld, and their present names."""
+
 PAPER_TEXT_UPDATES = 2_500
-"""The number of steps in the paper's text."""
+"""Number of updates in the paper's text."""
 
 NOISE = 0.1
-"""The standard deviation of the noise, in cells."""
+"""Standard deviation of the noise, in cells."""
 
 TITLES = {"bisimulation": "d~", "on_policy": "d^pi"}
 ERRORS = ("error", "normalised", "correlation")
@@ -54,10 +67,14 @@ ERRORS = ("error", "normalised", "correlation")
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One variant: which distance of which world, with how much noise.
+    """One variant: a distance of a world with some noise.
 
-    `quick` is how many steps, and how large a batch, the quick run has in place of the paper's.
-    With noise a step costs as much as its batch has pairs; without, as there are pairs of states.
+    Attributes:
+        kind: the distance.
+        world: name of the MDP.
+        noise: standard deviation of the noise on the positions, in cells.
+        quick: updates and batch size of the quick run. With noise the cost of an update is
+            quadratic in the batch size, without noise in the number of states.
     """
 
     kind: Literal["bisimulation", "on_policy"]
@@ -76,15 +93,18 @@ PARTS = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GridworldCurves:
-    """What was measured of one part, seed by seed.
+    """Error curves of one part, per seed.
 
     Attributes:
-        name: of the part.
-        steps: (n,), when.
-        loss, error, normalised, correlation: (seeds, n).
-        learned: (seeds, S, S), the tables at the end.
-        exact: (S, S).
-        made: how: command, hyperparameters, versions, device, seconds.
+        name: name of the part.
+        updates: (n,), gradient updates at each record.
+        loss: (seeds, n).
+        error: (seeds, n), the largest absolute error.
+        normalised: (seeds, n), the largest error of the normalised matrices.
+        correlation: (seeds, n), with the exact metric.
+        learned: (seeds, S, S), the final distance matrices.
+        exact: (S, S), the exact metric.
+        metadata: command, hyperparameters, versions, device and seconds.
     """
 
     name: str
@@ -106,56 +126,56 @@ class GridworldCurves:
         return len(self.error)
 
     def to_json(self) -> dict[str, Any]:
-        """The curves as means and half the widths of their 95% intervals, for a JSON file."""
-        # Where networks are trained there may be no Matplotlib, which views need.
-        from bisimetric._statistics import compute_confidence_interval
-
-        found: dict[str, Any] = {"made": self.metadata, "steps": self.updates.tolist()}
+        """Return means and half-widths of 95% intervals, for a JSON file."""
+        record: dict[str, Any] = {"metadata": self.metadata, "updates": self.updates.tolist()}
         for name in ("loss", *ERRORS):
             mean, half = compute_confidence_interval(getattr(self, name))
-            found[name] = {"mean": _round_digits(mean), "half_interval": _round_digits(half)}
-        return found
+            record[name] = {"mean": _round_digits(mean), "half_interval": _round_digits(half)}
+        return record
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one .npz file; it appears whole or not at all."""
+        """Write one .npz file, atomically."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        about = {"format": FORMAT, "name": fields.pop("name"), "made": fields.pop("made")}
-        write_record(path, about, fields)
+        about = {"name": fields.pop("name"), "made": fields.pop("metadata")}
+        fields["steps"] = fields.pop("updates")
+        write_record(path, {"format": FORMAT, **about}, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GridworldCurves:
-        """Reads what `save` wrote."""
-        otherwise = "no curves of the grid ({}); measure them again."
-        found = read_record(path, FORMAT, cls, otherwise)
-        if found.name not in PARTS:
-            raise InputError(f"{path} is of no part of the experiment, but of {found.name!r}.")
-        return found
+        """Read a file that `save` wrote."""
+
+        def build(made: Any, steps: Any, **fields: Any) -> GridworldCurves:
+            metadata = {METADATA_NAMES.get(name, name): value for name, value in made.items()}
+            return cls(metadata=metadata, updates=steps, **fields)
+
+        otherwise = "no curves of the GridWorld experiment ({}); measure them again."
+        curves = read_record(path, FORMAT, build, otherwise)
+        if curves.name not in PARTS:
+            raise InputError(f"{path} is of an unknown part of the experiment, {curves.name!r}.")
+        return curves
 
 
 def load_curves(folder: str | os.PathLike[str]) -> dict[str, GridworldCurves]:
-    """The curves of all parts that a folder holds."""
+    """Read the curves of all parts in a folder."""
     paths = {name: Path(folder) / f"{name}.npz" for name in PARTS}
-    found = {name: GridworldCurves.load(path) for name, path in paths.items() if path.exists()}
-    if not found:
+    curves = {name: GridworldCurves.load(path) for name, path in paths.items() if path.exists()}
+    if not curves:
         raise FileNotFoundError(
-            f"{folder} holds no curves, such as noise.npz; measure them first, with "
+            f"{folder} has no curves, such as noise.npz; measure them first, with "
             "`bisimetric reproduce gridworld`."
         )
-    return found
+    return curves
 
 
 def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]:
-    """A table to be printed: errors and correlation by variant, means and 95% intervals.
+    """Yield the lines of a table: errors and correlation per variant, means and 95% intervals.
 
-    Rows are the steps of the paper's text, those of the smallest mean error where it rose again,
-    and the last.
+    Rows are the updates of the paper's text, those of the smallest mean error, and the last.
     """
-    from bisimetric._statistics import compute_confidence_interval
-
     heads = ("absolute error", "normalised error", "correlation")
-    yield (f"{'variant':<16}{'steps':>9}" + "".join(f"  {head:<21}" for head in heads)).rstrip()
+    yield (f"{'variant':<16}{'updates':>9}" + "".join(f"  {head:<21}" for head in heads)).rstrip()
     for curves in curves_by_part.values():
-        what = f"{TITLES[curves.part.kind]}, {format_label(curves)}"
+        variant = f"{TITLES[curves.part.kind]}, {format_label(curves)}"
         smallest, last = int(curves.error.mean(axis=0).argmin()), len(curves.updates) - 1
         at_text = np.flatnonzero(curves.updates == PAPER_TEXT_UPDATES).tolist()
         for row in sorted({*at_text, smallest, last}):
@@ -164,25 +184,27 @@ def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]
                 mean, half = compute_confidence_interval(getattr(curves, name)[:, row])
                 cells.append(f"  {f'{mean:.4g} +- {half:.2g}':<21}")
             note = "  smallest" if row == smallest < last else ""
-            yield f"{what:<16}{curves.updates[row]:9,}{''.join(cells)}{note}".rstrip()
-            what = ""
-        how = curves.metadata
-        yield f"{'':<16}{curves.num_seeds} seeds, {how['seconds']:.3g} s on {how['device']}"
+            yield f"{variant:<16}{curves.updates[row]:9,}{''.join(cells)}{note}".rstrip()
+            variant = ""
+        metadata = curves.metadata
+        yield (
+            f"{'':<16}{curves.num_seeds} seeds, {metadata['seconds']:.3g} s on {metadata['device']}"
+        )
 
 
 def format_label(curves: GridworldCurves) -> str:
-    """The variant, as a line of a figure is named."""
+    """Return the label of a curve."""
     return "noise on" if curves.part.noise else "noise off"
 
 
 def format_extent(runs: Sequence[GridworldCurves]) -> str:
-    """How many steps and seeds the runs of a figure had, and how large their batches were.
+    """Format updates, seeds and batch sizes of the runs of a figure.
 
-    "240,000 steps, 10 seeds, batches of 256", or "... of 256 (noise off) and 32 (noise on)".
+    "240,000 updates, 10 seeds, batches of 256", or "... of 256 (noise off) and 32 (noise on)".
     """
     return ", ".join(
         (
-            f"{_format_counts(runs, [curves.metadata['steps'] for curves in runs])} steps",
+            f"{_format_counts(runs, [curves.metadata['updates'] for curves in runs])} updates",
             f"{_format_counts(runs, [curves.num_seeds for curves in runs])} seeds",
             f"batches of {_format_counts(runs, [curves.metadata['batch'] for curves in runs])}",
         )
@@ -190,11 +212,13 @@ def format_extent(runs: Sequence[GridworldCurves]) -> str:
 
 
 def _format_counts(runs: Sequence[GridworldCurves], counts: Sequence[int]) -> str:
+    """Format one number, or one per run where they differ."""
     if len(set(counts)) == 1:
         return f"{counts[0]:,}"
-    named = zip(counts, runs, strict=True)
-    return " and ".join(f"{count:,} ({format_label(curves)})" for count, curves in named)
+    pairs = zip(counts, runs, strict=True)
+    return " and ".join(f"{count:,} ({format_label(curves)})" for count, curves in pairs)
 
 
 def _round_digits(numbers: NDArray[np.float64]) -> list[float]:
+    """Round to six significant digits."""
     return [float(f"{number:.6g}") for number in numbers]

@@ -1,4 +1,4 @@
-"""The stochastic kernel: states and distributions are refined in turn, by the smaller parts.
+"""Lumping of stochastic MDPs: states and distributions are refined in turn, by smaller parts.
 
 Valmari & Franceschinis (2010), Simple O(m log n) time Markov chain lumping, TACAS 2010;
 Groote, Rivera Verduzco & de Vink (2018), An efficient algorithm to determine probabilistic
@@ -24,24 +24,24 @@ from bisimetric.relation.refinement import (
 )
 
 FIXED_POINT_ONE = 2**62
-"""Probability 1 in fixed point, so that int64 holds the sum of a row, and every sum is exact."""
+"""Probability 1 in fixed point: int64 holds the sum of a row, and every sum is exact."""
 
 
 @njit(cache=True)
 def group_by_successor(
     indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[np.float64], num_states: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-    """Transitions grouped by successor: where each group starts, their rows and their weights.
+    """Group transitions by successor: return the groups' offsets, the rows and the weights.
 
-    A weight is a probability in fixed point, after its row is scaled to sum to 1. Rounding moves
-    a sum of k weights of a row by a few times 2^-53 at the most, and by k * 2^-63.
+    A weight is a probability in fixed point, after its row is normalised. Rounding changes a sum of
+    k weights of a row by at most a few times 2^-53 + k * 2^-63.
     """
-    into = np.zeros(num_states + 1, indices.dtype)
+    offsets = np.zeros(num_states + 1, indices.dtype)
     for t in indices:
-        into[t + 1] += 1
+        offsets[t + 1] += 1
     for t in range(num_states):
-        into[t + 1] += into[t]
-    ends = into[:-1].copy()
+        offsets[t + 1] += offsets[t]
+    ends = offsets[:-1].copy()
     rows = np.empty_like(indices)
     weights = np.empty(len(indices), np.int64)
     for row in range(len(indptr) - 1):
@@ -54,7 +54,7 @@ def group_by_successor(
             rows[ends[t]] = row
             weights[ends[t]] = np.int64(np.rint(data[i] * scale))
             ends[t] += 1
-    return into, rows, weights
+    return offsets, rows, weights
 
 
 @njit(cache=True)
@@ -67,22 +67,22 @@ def lump(
     match_freely: bool,
     tol: int,
 ) -> NDArray[np.int64]:
-    """The classes (S,) of probabilistic bisimulation, for the transitions that `arrivals` groups.
+    """Compute the classes (S,) of probabilistic bisimulation from `group_by_successor`.
 
-    Row s * A + a is the distribution of state s under action a, with `labels[row]`. Rows stand
-    where `refinement.refined` has edges: a cord holds the rows of one label that agree, within
-    `tol`, in their probability of each processed block, and a cord splits blocks as there.
-    A part b of a processed block splits a cord by the probability of b. The largest part
-    keeps the cord's number, so a row is in at most log2(m) + 1 cords that are processed.
+    Row s * A + a is the distribution of state s under action a, with `labels[row]`. Rows take the
+    role of the edges of `refinement.refine`: a cord holds the rows of one label that agree, within
+    `tol`, in their probability of each processed block, and a cord splits blocks as there. A part b
+    of a processed block splits a cord by the probability of b. The largest part keeps the cord's
+    number, so a row is in at most log2(m) + 1 processed cords.
     """
     num_states = len(offsets) - 1
     source = (np.arange(len(labels)) // (len(labels) // num_states)).astype(labels.dtype)
     cords = build_partition(labels, num_labels)
     blocks = build_partition(np.zeros(num_states, labels.dtype), 1)
     bundles = build_bundles(source, num_states)
-    sums = np.zeros(len(labels), np.int64)  # the probability of block b, row by row
-    spare, ends = np.empty_like(labels), np.empty_like(labels)
-    b, c = 1, 1  # block 0 and cord 0 are what the others leave
+    sums = np.zeros(len(labels), np.int64)  # the probability of block b, per row
+    scratch, ends = np.empty_like(labels), np.empty_like(labels)
+    b, c = 1, 1  # block 0 and cord 0 are the complements of the others
     while True:
         if c < cords.counts[0]:
             members = cords.order[cords.start[c] : cords.stop[c]]
@@ -94,11 +94,11 @@ def lump(
                 for i in range(offsets[t], offsets[t + 1]):
                     row = rows[i]
                     if sums[row] == 0 and weights[i] > 0:
-                        spare[found] = row
+                        scratch[found] = row
                         found += 1
                     sums[row] += weights[i]
-            mark(cords, spare[:found])
-            split_by_sums(cords, sums, tol, spare, ends)
+            mark(cords, scratch[:found])
+            split_by_sums(cords, sums, tol, scratch, ends)
             b += 1
         else:
             return number_blocks(blocks)
@@ -112,12 +112,12 @@ def split_by_sums(
     scratch: NDArray[Any],
     ends: NDArray[Any],
 ) -> None:
-    """Part the rows of each cord by their sums, where these lie more than `tol` apart.
+    """Split each cord by the sums of its rows, where these differ by more than `tol`.
 
-    Rows that are not marked have the sum 0. The largest part keeps the number of the cord; each of
-    the others gets a number of its own. All sums are 0 afterwards.
+    Unmarked rows have the sum 0. The largest part keeps the number of the cord, the others get new
+    ones. All sums are reset to 0.
     """
-    order, place, _, start, stop, marked, touched, counts = cords
+    order, position, _, start, stop, marked, touched, counts = cords
     for c in touched[: counts[1]]:
         first, middle, last = start[c], start[c] + marked[c], stop[c]
         marked[c] = 0
@@ -129,7 +129,7 @@ def split_by_sums(
         if high - low > tol:
             found = order_by_sums(members, sums, tol, scratch, ends)
             for i in range(first, middle):
-                place[order[i]] = i
+                position[order[i]] = i
         sums[members] = 0
         if low > tol and middle < last:
             ends[found] = middle - first
@@ -158,11 +158,11 @@ def order_by_sums(
     scratch: NDArray[Any],
     ends: NDArray[Any],
 ) -> int:
-    """Arrange rows by falling sums and note in `ends` where a gap above `tol` follows; how many.
+    """Sort rows by decreasing sum, store in `ends` where gaps above `tol` are; return how many.
 
-    A sum that most rows have is found by a vote (Boyer & Moore 1991), and only the others are
-    sorted: these end up in parts of at most half the size, so that sorting costs no more
-    than the rest. Rows within `tol` of that sum belong together in any order.
+    A majority sum is found by voting (Boyer & Moore 1991), and only the other rows are sorted:
+    these end up in parts of at most half the size, so that sorting does not dominate. Rows within
+    `tol` of the majority sum stay together in any order.
     """
     common, votes = np.int64(0), 0
     for row in members:
@@ -184,7 +184,7 @@ def order_by_sums(
             above += value > common
     rest = scratch[:others]
     rest[:] = rest[np.argsort(-sums[rest])]
-    for i in range(min(above, near)):  # make room in front
+    for i in range(min(above, near)):  # free the front for the larger sums
         members[max(above, near) + i] = members[i]
     members[:above] = rest[:above]
     members[above + near :] = rest[above:]

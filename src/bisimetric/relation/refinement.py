@@ -1,9 +1,7 @@
-"""A partition of numbers into blocks, held in flat arrays and refined in place.
+"""Partition refinement in place, and strong bisimulation of a labelled graph with it.
 
-Numba's cache watches only the file that a kernel stands in: after a change here, remove the
-`__pycache__` beside it.
-
-The deterministic kernel: strong bisimulation of a labelled graph, by the smaller half.
+Numba's cache tracks only the file of a kernel: after a change here, remove `__pycache__`, because
+the kernels of `lumping.py` call these.
 
 Paige & Tarjan (1987), Three partition refinement algorithms, SIAM J. Comput. 16(6);
 Valmari (2009), Bisimilarity minimization in O(m log n) time, Petri Nets 2009.
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 class Partition(NamedTuple):
     """A partition of 0..n-1 into blocks, which are split by marking elements.
 
-    Block b is `order[start[b]:stop[b]]`, its marked elements first; `place` inverts `order`.
+    Block b is `order[start[b]:stop[b]]`, its marked elements first; `position` inverts `order`.
     """
 
     order: NDArray[Any]
@@ -29,14 +27,14 @@ class Partition(NamedTuple):
     block: NDArray[Any]
     start: NDArray[Any]
     stop: NDArray[Any]
-    marked: NDArray[Any]  # how many elements of a block are marked
+    marked: NDArray[Any]  # the number of marked elements per block
     touched: NDArray[Any]  # the blocks with marked elements; `counts[1]` of them
     counts: NDArray[Any]  # blocks, touched blocks
 
 
 @njit(cache=True)
 def sort_by_key(keys: NDArray[Any], num_keys: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Positions sorted by key, and where each key starts: a counting sort, stable."""
+    """Sort positions by key, stably (counting sort); return them and the start of each key."""
     starts = np.zeros(num_keys + 1, keys.dtype)
     for key in keys:
         starts[key + 1] += 1
@@ -52,33 +50,33 @@ def sort_by_key(keys: NDArray[Any], num_keys: int) -> tuple[NDArray[Any], NDArra
 
 @njit(cache=True)
 def build_partition(keys: NDArray[Any], num_keys: int) -> Partition:
-    """The partition of positions by key; every key from 0 to `num_keys` - 1 occurs."""
+    """Partition positions by key; every key from 0 to `num_keys` - 1 must occur."""
     order, starts = sort_by_key(keys, num_keys)
-    place = np.empty_like(keys)
+    position = np.empty_like(keys)
     for i in range(len(order)):
-        place[order[i]] = i
+        position[order[i]] = i
     start, stop = np.empty_like(keys), np.empty_like(keys)
     start[:num_keys], stop[:num_keys] = starts[:-1], starts[1:]
     counts = np.array([num_keys, 0])
     marked, touched = np.zeros_like(keys), np.empty_like(keys)
-    return Partition(order, place, keys.copy(), start, stop, marked, touched, counts)
+    return Partition(order, position, keys.copy(), start, stop, marked, touched, counts)
 
 
 @njit(cache=True)
 def mark(partition: Partition, elements: NDArray[Any]) -> None:
-    """Mark some elements, perhaps again: they move to the front of their blocks.
+    """Mark elements: they move to the front of their blocks. Marking twice has no effect.
 
-    They come as an array, since a call for each would spend most of its time on reference counts.
+    The argument is an array, since a call per element would mostly count references.
     """
-    order, place, block, start, _, marked, touched, counts = partition
+    order, position, block, start, _, marked, touched, counts = partition
     for x in elements:
         b = block[x]
-        here, there = place[x], start[b] + marked[b]
-        if here < there:
+        old, new = position[x], start[b] + marked[b]
+        if old < new:
             continue
-        y = order[there]
-        order[here], place[y] = y, here
-        order[there], place[x] = x, there
+        y = order[new]
+        order[old], position[y] = y, old
+        order[new], position[x] = x, new
         if marked[b] == 0:
             touched[counts[1]] = b
             counts[1] += 1
@@ -87,7 +85,7 @@ def mark(partition: Partition, elements: NDArray[Any]) -> None:
 
 @njit(cache=True)
 def split_marked(partition: Partition) -> None:
-    """Part marked from unmarked elements in each block; the smaller half gets the next number."""
+    """Split marked from unmarked elements in each block; the smaller half gets the next number."""
     start, stop = partition.start, partition.stop
     for b in partition.touched[: partition.counts[1]]:
         middle = start[b] + partition.marked[b]
@@ -104,7 +102,7 @@ def split_marked(partition: Partition) -> None:
 
 @njit(cache=True)
 def create_block(partition: Partition, low: int, high: int) -> None:
-    """Make a block, with the next number, of the elements at `low` to `high` - 1 of `order`."""
+    """Create a block, with the next number, of the elements at `low` to `high` - 1 of `order`."""
     b = partition.counts[0]
     partition.counts[0] += 1
     partition.start[b], partition.stop[b] = low, high
@@ -114,7 +112,7 @@ def create_block(partition: Partition, low: int, high: int) -> None:
 
 @njit(cache=True)
 def number_blocks(partition: Partition) -> NDArray[np.int64]:
-    """The block of each element; blocks are numbered by first appearance."""
+    """Return the block of each element, with blocks numbered by first appearance."""
     number = np.full(partition.counts[0], -1)
     classes = np.empty(len(partition.block), np.int64)
     found = 0
@@ -132,19 +130,19 @@ class Bundles(NamedTuple):
 
     bundle: NDArray[Any]  # of each edge
     size: NDArray[Any]  # of each bundle
-    num_in_cord: NDArray[Any]  # how many edges a state has in the cord that is processed
+    num_in_cord: NDArray[Any]  # the edges of each state in the cord being processed
     current: NDArray[Any]  # the bundle of these edges
-    num_bundles: NDArray[Any]  # how many bundles there are
+    num_bundles: NDArray[Any]  # (1,)
 
 
 @njit(cache=True)
 def build_bundles(source: NDArray[Any], num_states: int) -> Bundles:
-    """One bundle a state, of all its edges; every state has equally many."""
+    """Build one bundle per state, of all its edges; every state has equally many."""
     size = np.empty_like(source)
     size[:num_states] = len(source) // num_states
-    inside = np.zeros(num_states, source.dtype)
-    home = np.empty(num_states, source.dtype)
-    return Bundles(source.copy(), size, inside, home, np.array([num_states]))
+    num_in_cord = np.zeros(num_states, source.dtype)
+    current = np.empty(num_states, source.dtype)
+    return Bundles(source.copy(), size, num_in_cord, current, np.array([num_states]))
 
 
 @njit(cache=True)
@@ -155,35 +153,35 @@ def split_by_cord(
     match_freely: bool,
     bundles: Bundles,
 ) -> None:
-    """Part the states of each block by how their edges lie in a cord, part of a processed one.
+    """Split the states of each block by a cord that is part of a processed one.
 
-    All edges of a state in the processed cord may lie in this part of it, or none; or only some,
-    if actions are matched freely (`free`), since then a cord has several edges from one state.
+    All edges of a state in the processed cord may lie in this part of it, or none; or only some, if
+    `match_freely`, since then a cord has several edges from one state.
     """
     states = source[edges]
     mark(blocks, states)
     split_marked(blocks)
     if not match_freely:
         return
-    bundle, size, inside, home, known = bundles
+    bundle, size, num_in_cord, current, num_bundles = bundles
     for s in states:
-        inside[s] += 1
-    partly = 0
+        num_in_cord[s] += 1
+    num_partial = 0
     for i in range(len(edges)):
         e, s = edges[i], states[i]
-        if inside[s] > 0:
-            if inside[s] == size[bundle[e]]:
-                home[s] = bundle[e]
+        if num_in_cord[s] > 0:
+            if num_in_cord[s] == size[bundle[e]]:
+                current[s] = bundle[e]
             else:
-                size[bundle[e]] -= inside[s]
-                size[known[0]] = inside[s]
-                home[s] = known[0]
-                known[0] += 1
-                states[partly] = s
-                partly += 1
-            inside[s] = 0
-        bundle[e] = home[s]
-    mark(blocks, states[:partly])
+                size[bundle[e]] -= num_in_cord[s]
+                size[num_bundles[0]] = num_in_cord[s]
+                current[s] = num_bundles[0]
+                num_bundles[0] += 1
+                states[num_partial] = s
+                num_partial += 1
+            num_in_cord[s] = 0
+        bundle[e] = current[s]
+    mark(blocks, states[:num_partial])
     split_marked(blocks)
 
 
@@ -191,28 +189,28 @@ def split_by_cord(
 def refine(
     targets: NDArray[Any], labels: NDArray[Any], num_labels: int, match_freely: bool
 ) -> NDArray[np.int64]:
-    """The classes (S,) of strong bisimulation, for edges s -`labels[s, a]`-> `targets[s, a]`.
+    """Compute the classes (S,) of strong bisimulation: edges s -`labels[s, a]`-> `targets[s, a]`.
 
-    Edges of different actions have different labels, unless actions are matched freely (`free`).
-    Edges are parted into cords: those of one label into one block of states. A cord that has
-    been processed splits no block: all states of a block have an edge in it, or none has. A part c
-    of a processed cord K splits a block three ways: states whose edges in K lie all in c, partly,
-    or not at all. All edges together count as the first processed cord (or, if not `free`, all
-    edges of each action), as every state has one.
+    Edges of different actions have different labels, unless `match_freely`. Edges are partitioned
+    into cords: those of one label into one block of states. A processed cord splits no block: all
+    states of a block have an edge in it, or none has. A part c of a processed cord K splits a block
+    three ways: states whose edges in K lie all in c, partly, or not at all. All edges together are
+    the first processed cord (or, unless `match_freely`, all edges of each action), as every state
+    has one.
 
-    A half that is parted off is the smaller one, so an edge is in at most log2(m) + 1 cords that
-    are processed, and a state in at most log2(S) blocks whose incoming edges part the cords.
-    Cords go first, as a block that is split before its turn need not be searched as a whole.
+    The smaller half is split off, so an edge is in at most log2(m) + 1 processed cords, and a state
+    in at most log2(S) blocks whose incoming edges split cords. Cords are processed first, as a
+    block that is split before its turn need not be searched as a whole.
     """
     num_states, num_actions = targets.shape
-    # Edges are numbered by target: those into state s are into[s] to into[s + 1] - 1.
-    by_target, into = sort_by_key(targets.ravel(), num_states)
+    # Edges are numbered by target: those into state s are offsets[s] to offsets[s + 1] - 1.
+    by_target, offsets = sort_by_key(targets.ravel(), num_states)
     source = (by_target // num_actions).astype(targets.dtype)
     cords = build_partition(labels.ravel()[by_target], num_labels)
     blocks = build_partition(np.zeros(num_states, targets.dtype), 1)
     bundles = build_bundles(source, num_states)
     entering = np.empty_like(source)
-    b, c = 1, 1  # block 0 and cord 0 are what the others leave
+    b, c = 1, 1  # block 0 and cord 0 are the complements of the others
     while True:
         if c < cords.counts[0]:
             edges = cords.order[cords.start[c] : cords.stop[c]]
@@ -221,7 +219,7 @@ def refine(
         elif b < blocks.counts[0]:
             found = 0
             for s in blocks.order[blocks.start[b] : blocks.stop[b]]:
-                for e in range(into[s], into[s + 1]):
+                for e in range(offsets[s], offsets[s + 1]):
                     entering[found] = e
                     found += 1
             mark(cords, entering[:found])

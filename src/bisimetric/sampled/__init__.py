@@ -1,4 +1,4 @@
-"""Distances from experience, one pair of transitions at a time (Castro 2020, equation 3)."""
+"""Distances from sampled pairs of transitions (Castro 2020, equation 3)."""
 
 from bisimetric.sampled.api import bisimulation, on_policy
 from bisimetric.sampled.run import SampledRun

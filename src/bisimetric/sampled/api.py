@@ -1,9 +1,4 @@
-"""What both sampled distances share: a source, a run on it, and when it stops.
-
-d~ from pairs of transitions: equation 3 of Castro (2020).
-
-d^pi from pairs of transitions: equation 3 of Castro (2020), actions taken from the policy.
-"""
+"""d~ and d^pi from sampled pairs of transitions: equation 3 of Castro (2020)."""
 
 from __future__ import annotations
 
@@ -33,23 +28,18 @@ def compute_distance(
     seed: int,
     criteria: StoppingCriteria,
 ) -> Distance:
-    """A sampled distance of either kind."""
-    given: dict[str, Any] = {
-        "policy": policy,
-        "discount": discount,
-        "sampler": sampler,
-        "key": seed,
-    }
+    """Compute a sampled distance of either kind."""
+    options: dict[str, Any] = {"policy": policy, "discount": discount, "sampler": sampler}
     stream: Iterator[Transitions] = iter(())
     arrived = 0
     if isinstance(source, MDP | Transitions) or not isinstance(source, Iterable):
         criteria = criteria.validate(kind, streaming=False)
-        run = SampledRun(kind, source, **given)
+        run = SampledRun(kind, source, seed=seed, **options)
         criteria.require_termination(kind, run.sampler)
     else:
         criteria = criteria.validate(kind, streaming=True)
         stream = _validate_stream(kind, source)
-        first, arrived = _open_stream(kind, stream, criteria.resume, **given)
+        first, arrived = _open_stream(kind, stream, criteria.resume, **options)
         run = SampledRun(kind, first, sampler=sampler, seed=seed)
     if criteria.resume is not None:
         run.resume(criteria.resume)
@@ -57,13 +47,13 @@ def compute_distance(
 
 
 def _validate_stream(kind: Kind, stream: Iterable[Any]) -> Iterator[Transitions]:
-    for number, each in enumerate(stream):
-        if not isinstance(each, Transitions):
+    for number, chunk in enumerate(stream):
+        if not isinstance(chunk, Transitions):
             raise InputError(
-                f"sampled.{kind}: part {number} of the stream is {type(each).__name__} and must be "
-                "Transitions; datasets.stream makes such a stream."
+                f"sampled.{kind}: item {number} of the stream is {type(chunk).__name__} and must "
+                "be Transitions; datasets.stream yields them."
             )
-        yield each
+        yield chunk
 
 
 def _open_stream(
@@ -73,28 +63,28 @@ def _open_stream(
     policy: ArrayLike | None,
     discount: float | None,
     sampler: Sampler | None,
-    seed: int,
 ) -> tuple[sources.SampledSource, int]:
-    """The source that a stream starts as, and how many transitions it brought."""
+    """Return the initial source of a stream, and the number of transitions it consumed."""
     chosen = samplers.validate_sampler(kind, sampler)
     if getattr(chosen, "weights", None) is not None:
         raise InputError(
-            f"sampled.{kind}: a stream draws all that is different alike; leave the weights out."
+            f"sampled.{kind}: a stream samples distinct transitions uniformly; omit the sampler's "
+            "weights."
         )
     if resume is not None:
-        experience = files.read_data(resume)
-        rate = DEFAULT_DISCOUNT if discount is None else validate_discount(discount)
-        followed = None if policy is None else np.asarray(policy)
-        member = np.arange(len(experience.state))
-        source = sources.source_from_data(kind, experience, followed, rate, member, streaming=True)
+        data = files.read_data(resume)
+        discount = DEFAULT_DISCOUNT if discount is None else validate_discount(discount)
+        actions = None if policy is None else np.asarray(policy)
+        member = np.arange(len(data.state))
+        source = sources.source_from_data(kind, data, actions, discount, member, streaming=True)
         return source, 0
     for first in stream:
         source = sources.open_source(kind, first, policy, discount, chosen, streaming=True)
         if len(source.table.rows.state):
             return source, len(first)
     raise InputError(
-        f"sampled.{kind}: the stream is empty, or none of it follows the policy; give one with "
-        "transitions."
+        f"sampled.{kind}: the stream is empty, or none of its transitions follows the policy; pass "
+        "a stream with transitions."
     )
 
 
@@ -112,45 +102,53 @@ def bisimulation(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> Distance:
-    """The bisimulation metric d~ of a deterministic MDP, from samples of what it does.
+    """Compute the bisimulation metric d~ of a deterministic MDP from sampled transitions.
 
-    Starts at d = 0. A step takes two transitions with the same action, (s, a, r, s') and
+    Starts at d = 0. A step samples two transitions with the same action, (s, a, r, s') and
     (t, a, r', t'), and sets
 
     d(s, t) = max(d(s, t), |r - r'| + discount * d(s', t'))
 
-    so that d never exceeds d~, and, if all pairs are drawn for ever, reaches it almost surely
-    (Castro 2020, section 5). Where the transitions determine a distance its error is proven;
-    `coverage` says where, and `bounds(s, t)` how well. The other entries are lower bounds.
+    so that d never exceeds d~, and converges to it almost surely if all pairs are sampled
+    infinitely often (Castro 2020, section 5). Where the transitions determine a distance, its error
+    is proven: see `Distance.coverage` and `Distance.bounds`. The other entries are lower bounds.
 
     Args:
-        source: an MDP; or transitions with ids of states, kept as a replay memory that pairs are
-            drawn from; or an iterable of such, that keep coming.
-        discount: default: that of the MDP, and for data 0.99.
-        sampler: which pairs: `Uniform` (the paper's, the default), `Trajectories`, `AllActions`
-            or `Prioritised`.
-        key: of the random numbers; the same key gives the same run.
-        steps: stop after so many pairs, those before `resume` included.
-        seconds: stop after so long.
-        tol: stop when no known pair could still change any distance by more:
-            max(|r - r'| + discount * d(s', t') - d(s, t)) / (1 - discount) <= tol, looked at every
-            so often. The default, 1e-3, where there is no limit at all. `NotConverged` where
-            another limit comes first. A stream has no default limit, and reaches `tol` only once
-            it has shown all actions of all states that it lived in.
-        updates: of a stream, how many pairs are drawn for each transition that arrives.
-        truth: the exact distance, where it is known, for the progress bar to show the error.
-        checkpoint: a file to keep the run in, each minute and at the end, also after Ctrl-C.
-        resume: such a file to go on from.
+        source: an MDP; or `Transitions` with state ids, used as a replay buffer; or an iterable of
+            them, a stream.
+        discount: discount factor; default: the MDP's, or 0.99 for data.
+        sampler: which pairs to sample: `Uniform` (the paper's, the default), `Trajectories`,
+            `AllActions` or `Prioritised`.
+        seed: seed of the random numbers.
+        steps: stop after this many pairs, including those before `resume`.
+        seconds: stop after this time.
+        tol: stop when no known pair could change any distance by more:
+            max(|r - r'| + discount * d(s', t') - d(s, t)) / (1 - discount) <= tol, evaluated
+            periodically. Default: 1e-3 if no limit is given at all. A stream has no default limit,
+            and reaches `tol` only once it contains all actions of all states that it visits.
+        updates_per_transition: for a stream, pairs to sample per arriving transition.
+        reference: the exact distance, if known; the progress bar then shows the error.
+        checkpoint: file to write the run to, every minute and at the end, also after Ctrl-C.
+        resume: checkpoint file to resume from.
+
+    Returns:
+        The distance with its `coverage`; `metadata` has the sampler, seed and number of steps.
+
+    Raises:
+        InputError: if an argument is invalid, the MDP or the data are stochastic, no two states
+            share an action, or no limit would stop the run.
+        NotConverged: if another limit is reached before `tol`; it holds the partial distance.
+        InsufficientMemory: if the distance matrix does not fit into memory.
 
     >>> from bisimetric import worlds
-    >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.9), key=0)
+    >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.9), seed=0)
     >>> round(d("1,5", "5,5"), 2), d.error <= 1e-3
     (11.55, True)
     """
-    limits = StoppingCriteria(
+    criteria = StoppingCriteria(
         steps, seconds, tol, updates_per_transition, reference, checkpoint, resume
     )
-    return compute_distance("bisimulation", source, None, discount, sampler, seed, limits)
+    return compute_distance("bisimulation", source, None, discount, sampler, seed, criteria)
 
 
 def on_policy(
@@ -168,29 +166,49 @@ def on_policy(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> Distance:
-    """The on-policy metric d^pi of a deterministic MDP and policy, from samples.
+    """Compute the on-policy metric d^pi of a deterministic MDP and policy from sampled transitions.
 
-    Like `sampled.bisimulation`, but that a step takes any two transitions of the policy, whatever
-    their actions, (s, r, s') and (t, r', t'):
+    Starts at d = 0. A step samples any two transitions of the policy, (s, r, s') and (t, r', t'),
+    whatever their actions, and sets
 
     d(s, t) = max(d(s, t), |r - r'| + discount * d(s', t'))
 
-    Since each state has one successor, the maximum is always the newer value. Two different
-    outcomes in one state are refused: a policy that draws its actions needs `exact.on_policy`.
+    Each state has one successor, so the maximum is always the newer value. See
+    `sampled.bisimulation` for convergence and proven errors.
 
     Args:
-        policy: (S,) actions. For an MDP the default is its own, or the only one there is. For
-            data without one, all of it follows the policy; with one, steps that take another
-            action are left out.
+        source: an MDP; or `Transitions` with state ids, used as a replay buffer; or an iterable of
+            them, a stream.
+        policy: (S,) actions. Default for an MDP: its own policy, or the only one if there is one
+            action. For data, only steps that take the policy's action are used; default: all.
+        discount: discount factor; default: the MDP's, or 0.99 for data.
+        sampler: which pairs to sample: `Uniform` (the paper's, the default), `Trajectories`,
+            `AllActions` or `Prioritised`.
+        seed: seed of the random numbers.
+        steps: stop after this many pairs, including those before `resume`.
+        seconds: stop after this time.
+        tol: stop when no known pair could change any distance by more; default: 1e-3 if no limit is
+            given at all, and none for a stream.
+        updates_per_transition: for a stream, pairs to sample per arriving transition.
+        reference: the exact distance, if known; the progress bar then shows the error.
+        checkpoint: file to write the run to, every minute and at the end, also after Ctrl-C.
+        resume: checkpoint file to resume from.
 
-    The other arguments are those of `sampled.bisimulation`.
+    Returns:
+        The distance with its `coverage`; `metadata` has the sampler, seed and number of steps.
+
+    Raises:
+        InputError: if an argument is invalid, the policy is stochastic, a state has two different
+            outcomes in the data (use `exact.on_policy`), or no limit would stop the run.
+        NotConverged: if another limit is reached before `tol`; it holds the partial distance.
+        InsufficientMemory: if the distance matrix does not fit into memory.
 
     >>> from bisimetric import worlds
     >>> d = on_policy(worlds.load("pessimism"), [0, 1, 0])
     >>> round(d("s", "t"), 2), round(d("s", "u"), 2)
     (0.0, 10.0)
     """
-    limits = StoppingCriteria(
+    criteria = StoppingCriteria(
         steps, seconds, tol, updates_per_transition, reference, checkpoint, resume
     )
-    return compute_distance("on_policy", source, policy, discount, sampler, seed, limits)
+    return compute_distance("on_policy", source, policy, discount, sampler, seed, criteria)

@@ -1,4 +1,4 @@
-"""A run in one .npz file: the table, what was drawn together, the sampler's memory, its source."""
+"""Checkpoints of sampled runs: one .npz with the values, the sampler's state and the data."""
 
 from __future__ import annotations
 
@@ -30,135 +30,143 @@ if TYPE_CHECKING:
 
 FORMAT = "bisimetric sampled run, version 1"
 
-IDENTITY_FIELDS = ("kind", "discount", "sampler", "key", "states", "policy")
+IDENTITY_FIELDS = ("kind", "discount", "sampler", "seed", "states", "policy")
 
 
 def write_run(path: str | os.PathLike[str], run: SampledRun) -> None:
-    """Writes one `.npz`; the file appears whole or not at all."""
-    arrays: dict[str, Any] = {"values": run.values, "met": run.paired}
-    arrays |= {f"memory_{name}": array for name, array in run.sampler_state.items()}
-    experience = run.source.data
-    if experience is not None:
-        arrays |= {f"seen_{name}": getattr(experience, name) for name in COLUMNS}
-        called = {name: each for name, each in experience.annotations.items() if each is not None}
-        arrays |= {f"called_{name}": np.asarray(each) for name, each in called.items()}
-    about = {
-        "format": FORMAT,
-        **_describe_identity(run),
-        "source": run.source.fingerprint,
-        "steps": run.steps,
-        "data": experience and [experience.num_steps, experience.num_states, experience.num_groups],
-        "bisimetric": bisimetric.__version__,
-    }
-    told = json.dumps(about)
+    """Write a checkpoint to one `.npz`, atomically."""
+    arrays: dict[str, Any] = {"values": run.values, "paired": run.paired}
+    arrays |= {f"state_{name}": array for name, array in run.sampler_state.items()}
+    data = run.source.data
+    if data is not None:
+        arrays |= {f"data_{name}": getattr(data, name) for name in COLUMNS}
+        present = {name: value for name, value in data.annotations.items() if value is not None}
+        arrays |= {f"mdp_{name}": np.asarray(value) for name, value in present.items()}
+    header = json.dumps(
+        {
+            "format": FORMAT,
+            **_describe_identity(run),
+            "source": run.source.fingerprint,
+            "steps": run.steps,
+            "data": data and [data.num_steps, data.num_states, data.num_groups],
+            "bisimetric": bisimetric.__version__,
+        }
+    )
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    seal = np.array(compute_checksum(told, arrays))
-    with write_atomically(path) as beside, open(beside, "wb") as file:
-        np.savez(file, allow_pickle=False, about=np.array(told), seal=seal, **arrays)
+    checksum = np.array(compute_checksum(header, arrays))
+    with write_atomically(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, about=np.array(header), checksum=checksum, **arrays)
 
 
 def read_run(path: str | os.PathLike[str], run: SampledRun) -> tuple[int, dict[str, NDArray[Any]]]:
-    """The steps and the arrays of a file, if it is of the same kind and source as a run."""
-    about, arrays = _read_archive(path)
+    """Read the steps and arrays of a checkpoint that has the identity and source of `run`."""
+    header, arrays = _read_archive(path)
     try:
-        for name, here in _describe_identity(run).items():
-            if about[name] != here:
+        for name, expected in _describe_identity(run).items():
+            if header[name] != expected:
                 raise InputError(
-                    f"{path} is of another run: its {name} is {about[name]} and here it is {here}; "
-                    f"resume it with the same {name}, or start anew."
+                    f"{path} is of another run: its {name} is {header[name]} and must be "
+                    f"{expected}; resume it with the same {name}, or omit resume."
                 )
-        if about["source"] != run.source.fingerprint:
+        if header["source"] != run.source.fingerprint:
             raise InputError(
-                f"{path} is of another run: its transitions or their weights differ from those "
-                "here; resume it with the same, or start anew."
+                f"{path} is of another run: its transitions or their weights differ; resume it "
+                "with the same, or omit resume."
             )
-        wanted: dict[str, NDArray[Any]] = {"values": run.values, "met": run.paired}
-        wanted |= {f"memory_{name}": array for name, array in run.sampler_state.items()}
-        for name, here in wanted.items():
+        current: dict[str, NDArray[Any]] = {"values": run.values, "paired": run.paired}
+        current |= {f"state_{name}": array for name, array in run.sampler_state.items()}
+        for name, like in current.items():
             found = arrays[name]
-            if (found.shape, found.dtype) != (here.shape, here.dtype):
+            if (found.shape, found.dtype) != (like.shape, like.dtype):
                 raise ValueError(f"its {name} has shape {found.shape}")
         if not (np.isfinite(arrays["values"]).all() and (arrays["values"] >= 0).all()):
-            raise ValueError("its table holds something else than finite numbers, at least 0")
-        _check_memory(arrays, run.source.table)
-        steps = operator.index(about["steps"])
+            raise ValueError("its values are not all finite and at least 0")
+        _validate_state(arrays, run.source.table)
+        steps = operator.index(header["steps"])
         if not 0 <= steps < 2**62:
             raise ValueError(f"its steps are {steps}")
         return steps, arrays
     except InputError:
         raise
     except METADATA_ERRORS as error:
-        raise _malformed_run(path, error) from None
+        raise _build_error(path, error) from None
 
 
 def read_data(path: str | os.PathLike[str]) -> DistinctTransitions:
-    """What a run on data had seen, for a stream to go on with."""
-    about, arrays = _read_archive(path)
+    """Read the transitions that a run on data has seen, to resume a stream."""
+    header, arrays = _read_archive(path)
     try:
-        if about["data"] is None:
-            raise InputError(f"{path} is of a run on a model, and no stream can go on with it.")
-        steps, living, groups = (require_integer(str(path), "data", each) for each in about["data"])
-        columns = {name: arrays[f"seen_{name}"] for name in COLUMNS}
-        _check_columns(columns, living, groups)
-        names: dict[str, Any] = {"positions": arrays.get("called_positions")}
+        if header["data"] is None:
+            raise InputError(f"{path} is of a run on an MDP, which a stream cannot resume.")
+        num_steps, num_states, num_groups = (
+            require_integer(str(path), "data", number) for number in header["data"]
+        )
+        columns = {name: arrays[f"data_{name}"] for name in COLUMNS}
+        _validate_columns(columns, num_states, num_groups)
+        annotations: dict[str, Any] = {"positions": arrays.get("mdp_positions")}
         for name in ("names", "actions"):
-            found = arrays.get(f"called_{name}")
-            names[name] = None if found is None else tuple(found.tolist())
+            found = arrays.get(f"mdp_{name}")
+            annotations[name] = None if found is None else tuple(found.tolist())
         return DistinctTransitions(
-            **columns, num_steps=steps, num_states=living, num_groups=groups, annotations=names
+            **columns,
+            num_steps=num_steps,
+            num_states=num_states,
+            num_groups=num_groups,
+            annotations=annotations,
         )
     except InputError:
         raise
     except METADATA_ERRORS as error:
-        raise _malformed_run(path, error) from None
+        raise _build_error(path, error) from None
 
 
-def _check_columns(columns: dict[str, NDArray[Any]], living: int, groups: int) -> None:
-    """Refuses transitions whose ids lead outside of the tables: kernels look nothing up twice."""
-    lengths = {len(each) if each.ndim == 1 else -1 for each in columns.values()}
+def _validate_columns(columns: dict[str, NDArray[Any]], num_states: int, num_groups: int) -> None:
+    """Raise ValueError for ids out of range, which the kernels do not check."""
+    lengths = {len(column) if column.ndim == 1 else -1 for column in columns.values()}
     if len(lengths) != 1 or lengths == {-1}:
         raise ValueError("its transitions have columns of different lengths")
     for name, lowest, end in (
-        ("group", 0, groups),
+        ("group", 0, num_groups),
         ("action", 0, 2**62),
-        ("state", 0, living),
-        ("successor", TERMINAL, living),
+        ("state", 0, num_states),
+        ("successor", TERMINAL, num_states),
         ("step", 0, 2**62),
     ):
-        found = columns[name]
-        inside = found.dtype == np.int64 and ((found >= lowest) & (found < end)).all()
-        if not inside:
-            raise ValueError(f"its {name} holds ids that are none")
+        ids = columns[name]
+        valid = ids.dtype == np.int64 and ((ids >= lowest) & (ids < end)).all()
+        if not valid:
+            raise ValueError(f"its {name} holds ids that are out of range")
     for name in ("reward", "weight"):
         if columns[name].dtype != np.float64 or not np.isfinite(columns[name]).all():
-            raise ValueError(f"its {name} holds something else than finite numbers")
+            raise ValueError(f"its {name} holds values that are not finite floats")
     if (columns["weight"] < 0).any():
         raise ValueError("its weight holds numbers below 0")
 
 
-def _check_memory(arrays: dict[str, NDArray[Any]], known: TransitionTable) -> None:
-    """Refuses the memory of a sampler that leads outside of the tables."""
-    states, none = known.num_states, np.zeros(0, np.int64)
-    seen, count = arrays.get("memory_seen", none), arrays.get("memory_count", none)
-    at, position = arrays.get("memory_at", none), arrays.get("memory_position", none)
-    wrong = (seen < 0).any() or (seen >= states).any() or (count < 0).any()
-    wrong |= (count > states).any() or (at < -1).any() or (position < 0).any()
+def _validate_state(arrays: dict[str, NDArray[Any]], table: TransitionTable) -> None:
+    """Raise ValueError for a sampler's state with ids out of range."""
+    states, missing = table.num_states, np.zeros(0, np.int64)
+    seen, num_seen, current, position = (
+        arrays.get(f"state_{name}", missing) for name in ("seen", "num_seen", "current", "position")
+    )
+    invalid = (seen < 0).any() or (seen >= states).any() or (num_seen < 0).any()
+    invalid |= (num_seen > states).any() or (current < -1).any() or (position < 0).any()
     if seen.size:
         # Its two halves are permutations of the states, each the inverse of the other.
-        there = np.take_along_axis(seen[1], seen[0], axis=-1) if not wrong else seen[0]
-        wrong |= (there != np.arange(states)).any()
-    if at.size and known.mdp is not None:
-        wrong |= (at >= states).any()
+        identity = np.take_along_axis(seen[1], seen[0], axis=-1) if not invalid else seen[0]
+        invalid |= (identity != np.arange(states)).any()
+    if current.size and table.mdp is not None:
+        invalid |= (current >= states).any()
     if position.size:
-        wrong |= position[1] >= known.num_groups
-    if wrong:
-        raise ValueError("the memory of its sampler is damaged")
+        invalid |= position[1] >= table.num_groups
+    if invalid:
+        raise ValueError("the state of its sampler is damaged")
 
 
 def _describe_identity(run: SampledRun) -> dict[str, Any]:
-    """What must be the same for a run to go on, in words."""
+    """Return what must be equal for a run to be resumed."""
     policy = run.source.policy
-    found = (
+    values = (
         run.kind,
         run.discount,
         describe_sampler(run.sampler),
@@ -166,27 +174,27 @@ def _describe_identity(run: SampledRun) -> dict[str, Any]:
         run.source.table.num_states,
         None if policy is None else hashlib.sha256(policy.tobytes()).hexdigest()[:8],
     )
-    return dict(zip(IDENTITY_FIELDS, found, strict=True))
+    return dict(zip(IDENTITY_FIELDS, values, strict=True))
 
 
 def _read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
-        with open_archive(path) as opened:
-            arrays = {name: opened[name] for name in opened.files}
-        told, seal = str(arrays.pop("about")), str(arrays.pop("seal"))
-        about = parse_object(told)
-        if about["format"] != FORMAT:
-            raise ValueError(f"its format is {about['format']!r}")
-        # Kernels trust the numbers of a run without looking.
-        if seal != compute_checksum(told, arrays):
-            raise ValueError("it was changed after it was saved")
+        with open_archive(path) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        text, checksum = str(arrays.pop("about")), str(arrays.pop("checksum"))
+        header = parse_object(text)
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']!r}")
+        # Kernels do not check the numbers of a run.
+        if checksum != compute_checksum(text, arrays):
+            raise ValueError("its checksum does not match its contents")
     except (*ARCHIVE_ERRORS, *METADATA_ERRORS) as error:
-        raise _malformed_run(path, error) from None
-    return about, arrays
+        raise _build_error(path, error) from None
+    return header, arrays
 
 
-def _malformed_run(path: str | os.PathLike[str], error: Exception) -> InputError:
-    what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+def _build_error(path: str | os.PathLike[str], error: Exception) -> InputError:
+    reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
     return InputError(
-        f"{path} is cut short or no saved run of bisimetric ({what}); make one with checkpoint=."
+        f"{path} is cut short or no saved run of bisimetric ({reason}); make one with checkpoint=."
     )

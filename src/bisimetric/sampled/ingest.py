@@ -1,6 +1,6 @@
-"""What data says of a deterministic MDP: each state and action once.
+"""Ingest recorded transitions of a deterministic MDP: each state and action once.
 
-Reading data: the steps that count, joined to what was seen before, contradictions refused.
+Streams are merged with what was seen before; contradicting transitions raise InputError.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bisimetric.transitions import Transitions
 from bisimetric.transitions.empirical_mdp import describe_states
 
 TERMINAL = -1
-"""The end of an episode, until the number of states is known."""
+"""The id of the terminal state until the number of states is known."""
 
 COLUMNS = ("group", "action", "state", "successor", "reward", "weight", "step")
-"""The fields with one row a transition."""
+"""The fields with one entry per transition."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,14 +36,15 @@ class DistinctTransitions:
     Attributes:
         group: (n,), the action; for d^pi 0.
         action: (n,), the action that was taken; 0 where actions are continuous.
-        state, successor: (n,) ids, END for the end.
-        reward: (n,)
-        weight: (n,), how often each is drawn, relative to the others.
-        step: (n,), when it was first seen.
-        steps: how many transitions there were.
-        living: how many ids of states there are, without the end.
-        groups: how many groups there are.
-        names: of the states, by name of a field: `names`, `actions` and `positions` of an MDP.
+        state: (n,) ids.
+        successor: (n,) ids, TERMINAL for the terminal state.
+        reward: (n,).
+        weight: (n,), relative sampling frequencies.
+        step: (n,), the step at which each was first seen.
+        num_steps: the number of recorded transitions.
+        num_states: the number of state ids, without the terminal state.
+        num_groups: the number of groups.
+        annotations: `names`, `actions` and `positions` of an MDP, by field.
     """
 
     group: NDArray[np.int64]
@@ -64,63 +65,69 @@ class DistinctTransitions:
 
     @property
     def visited(self) -> NDArray[np.bool_]:
-        """(states,), whether a state was left, or entered other than by ending; the end is."""
-        lived = np.zeros(self.num_states + self.has_terminal, dtype=np.bool_)
-        lived[self.state] = True
-        lived[self.successor[self.successor != TERMINAL]] = True
-        lived[self.num_states :] = True
-        return lived
+        """(states,), whether a state was exited, or entered without terminating, or is terminal."""
+        visited = np.zeros(self.num_states + self.has_terminal, dtype=np.bool_)
+        visited[self.state] = True
+        visited[self.successor[self.successor != TERMINAL]] = True
+        visited[self.num_states :] = True
+        return visited
 
 
 def require_table_memory(kind: str, num_states: int, num_groups: int) -> None:
-    """Refuses, before anything is allocated, what the free memory cannot hold."""
+    """Raise InsufficientMemory, before anything is allocated, if the matrix does not fit."""
     require_memory(
         f"sampled.{kind}: {num_states:,} states need",
         (2 * 8 + 1 + -(-num_groups // 8)) * float(num_states) ** 2 + 40.0 * num_states * num_groups,
-        "number the states from 0 without gaps, or take fewer, such as bisimetric.relation's "
-        "classes",
+        "number the states from 0 without gaps, or use fewer, such as the classes of "
+        "bisimetric.relation",
     )
 
 
 def table_from_data(kind: str, data: DistinctTransitions, *, streaming: bool) -> TransitionTable:
-    """Experience as the kernels read it, the end with a step on the spot in each group.
+    """Build the table of recorded transitions; the terminal state gets a self-loop per group.
 
-    A data set in which no two states can be compared is refused; a stream may bring more.
+    Raises InputError if no two states can be compared, except for a stream, which may bring more.
     """
-    living, groups, ends = data.num_states, data.num_groups, data.has_terminal
+    terminal, groups = data.num_states, data.num_groups
     group, state = data.group, data.state
     shared = streaming or np.bincount(group).max() > 1
     if kind == "bisimulation" and not shared and len(np.unique(state)) > 1:
         raise InputError(
-            "sampled.bisimulation: no two states took the same action, so that no pair can be "
-            "compared; collect more, or use sampled.on_policy."
+            "sampled.bisimulation: no two states took the same action, so no pair can be compared; "
+            "collect more, or use sampled.on_policy."
         )
-    successor = np.where(data.successor == TERMINAL, living, data.successor)
+    successor = np.where(data.successor == TERMINAL, terminal, data.successor)
     reward, weight = data.reward, data.weight
-    if ends:
-        # Nobody records the steps of an end: each is drawn as often as others of its action.
+    if data.has_terminal:
+        # Self-loops are not recorded: each gets the mean weight of its group.
         total = np.bincount(group, weights=weight, minlength=groups)
         mean = total / np.maximum(np.bincount(group, minlength=groups), 1)
         group = np.concatenate([group, np.arange(groups)])
         state, successor, reward, weight = (
             np.concatenate([column, np.broadcast_to(filler, groups)])
             for column, filler in (
-                (state, living),
-                (successor, living),
+                (state, terminal),
+                (successor, terminal),
                 (reward, 0),
                 (weight, mean),
             )
         )
-    end = living if ends else None
     return table_from_columns(
-        group, state, successor, reward, weight, living + ends, groups, end=end
+        group,
+        state,
+        successor,
+        reward,
+        weight,
+        data.num_states + data.has_terminal,
+        groups,
+        terminal=terminal if data.has_terminal else None,
     )
 
 
 def mdp_from_data(data: DistinctTransitions, table: TransitionTable, discount: float) -> MDP:
-    """What is known as an MDP: actions that were not seen are lacking; see `MDP.available`.
+    """Build the known part of the MDP: unseen actions are unavailable (see `MDP.available`).
 
-    A state that was never left stays on the spot, for nothing.
+    A state that was never exited gets self-loops with reward 0.
     """
     states, rows = table.num_states, table.rows
     next_state = np.tile(np.arange(states)[:, None], table.num_groups)
@@ -130,15 +137,16 @@ def mdp_from_data(data: DistinctTransitions, table: TransitionTable, discount: f
     rewards[rows.state, rows.group] = rows.reward
     available[rows.state, rows.group] = True
     available[~available.any(axis=1)] = True
-    names = data.annotations
-    about = describe_states(names["names"], names["positions"], table.terminal)
+    annotations = data.annotations
+    fields = describe_states(annotations["names"], annotations["positions"], table.terminal)
+    actions = annotations["actions"]
     return MDP.deterministic(
         next_state,
         rewards,
         discount=discount,
         available=available,
-        actions=names["actions"] if table.num_groups == len(names["actions"] or ()) else None,
-        **about,
+        actions=actions if table.num_groups == len(actions or ()) else None,
+        **fields,
     )
 
 
@@ -151,15 +159,15 @@ def ingest_transitions(
     *,
     streaming: bool = False,
 ) -> tuple[DistinctTransitions, NDArray[np.int64]]:
-    """What is known after some transitions, and which of it each of them is, (n,) in order.
+    """Merge transitions with the previous ones, and return which distinct one each of them is.
 
-    For d^pi, `policy` (S,) leaves out the steps that take another action; there may be none. That
-    of a stream may know of states that are still to come.
+    For d^pi, steps that do not take the action of `policy` (S,) are left out; none may remain. The
+    policy of a stream may include states that are not seen yet.
     """
     if transitions.states is None:
         raise InputError(
-            f"sampled.{kind}: these transitions have observations and no ids of states; give "
-            "Transitions states= and next_states=, or collect them with state_of=."
+            f"sampled.{kind}: these transitions have observations and no state ids; pass states= "
+            "and next_states= to Transitions, or collect them with state_of=."
         )
     new = _read_columns(kind, transitions, weights)
     require_table_memory(kind, new.num_states + 1, new.num_groups)
@@ -180,16 +188,16 @@ def ingest_transitions(
 def _read_columns(
     kind: str, transitions: Transitions, weights: ArrayLike | None
 ) -> DistinctTransitions:
-    """All steps, as they came."""
-    numbered = transitions.actions.ndim == 1
-    if kind == "bisimulation" and not numbered:
+    """Return all steps in their order, duplicates included."""
+    discrete = transitions.actions.ndim == 1
+    if kind == "bisimulation" and not discrete:
         raise InputError(
-            "sampled.bisimulation: actions are not numbered, so that no two are the same; use "
+            "sampled.bisimulation: actions are continuous and must be discrete; use "
             "sampled.on_policy."
         )
     n = len(transitions)
-    action = transitions.actions if numbered else np.zeros(n, np.int64)
-    compared = kind == "bisimulation"
+    action = transitions.actions if discrete else np.zeros(n, np.int64)
+    by_action = kind == "bisimulation"
     weight = np.ones(n)
     if weights is not None:
         try:
@@ -199,11 +207,11 @@ def _read_columns(
         if weight.shape != (n,):
             raise InputError(
                 f"sampled.{kind}: weights have shape {weight.shape} and must be ({n},) numbers, "
-                "one a transition."
+                "one per transition."
             )
         require_valid_weights(kind, weight)
     return DistinctTransitions(
-        group=action if compared else np.zeros(n, np.int64),
+        group=action if by_action else np.zeros(n, np.int64),
         action=action,
         state=np.asarray(transitions.states),
         successor=np.where(transitions.terminated, TERMINAL, np.asarray(transitions.next_states)),
@@ -212,7 +220,7 @@ def _read_columns(
         step=np.arange(n),
         num_steps=n,
         num_states=int(transitions.num_states or 0),
-        num_groups=int(transitions.num_actions or 1) if compared else 1,
+        num_groups=int(transitions.num_actions or 1) if by_action else 1,
         annotations={
             "names": transitions.names,
             "actions": transitions.action_names,
@@ -224,26 +232,26 @@ def _read_columns(
 def _select_policy_steps(
     new: DistinctTransitions, policy: NDArray[Any] | None, transitions: Transitions, streaming: bool
 ) -> DistinctTransitions:
-    """The steps that follow the policy."""
+    """Return the steps that follow the policy."""
     if policy is None:
         return new
     if transitions.actions.ndim > 1:
         raise InputError(
-            "sampled.on_policy: a policy picks steps by their action, and these are not numbered; "
-            "leave it out where one policy made the data."
+            "sampled.on_policy: policy selects steps by their action, and these actions are "
+            "continuous; omit it if all data follow one policy."
         )
     spare = len(policy) - new.num_states if policy.ndim == 1 else -1
     if policy.dtype.kind not in "iu" or not (spare == 0 or (streaming and spare > 0)):
         raise InputError(
             f"sampled.on_policy: policy is {policy.dtype} of shape {policy.shape} and must be "
-            f"({new.num_states},) actions, one a state."
+            f"({new.num_states},) actions, one per state."
         )
-    kept = new.action == policy[new.state]
-    return dataclasses.replace(new, **{name: getattr(new, name)[kept] for name in COLUMNS})
+    selected = new.action == policy[new.state]
+    return dataclasses.replace(new, **{name: getattr(new, name)[selected] for name in COLUMNS})
 
 
 def _concatenate(previous: DistinctTransitions, new: DistinctTransitions) -> DistinctTransitions:
-    """Both, one after the other, not yet merged."""
+    """Concatenate the columns of both, duplicates included."""
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(previous, name), getattr(new, name)]) for name in COLUMNS
     }
@@ -260,49 +268,48 @@ def _concatenate(previous: DistinctTransitions, new: DistinctTransitions) -> Dis
 def _renumber_states(
     kind: str, new: DistinctTransitions, previous: DistinctTransitions
 ) -> DistinctTransitions:
-    """New experience by the ids of what was known before, where both have names."""
-    theirs, ours = new.annotations["names"], previous.annotations["names"]
+    """Renumber the states of `new` by the ids of `previous`, if both have names."""
+    new_names, names = new.annotations["names"], previous.annotations["names"]
     actions = new.annotations["actions"], previous.annotations["actions"]
     if None not in actions and actions[0] != actions[1]:
         raise InputError(
             f"sampled.{kind}: actions are named {', '.join(actions[1])} and then "
-            f"{', '.join(actions[0])}; name them alike in all parts."
+            f"{', '.join(actions[0])}; use the same names in the whole stream."
         )
-    named = {**new.annotations, "actions": actions[0] or actions[1]}
-    if (theirs is None) != (ours is None):
-        with_names, without = (new, previous) if ours is None else (previous, new)
-        if without.num_states > with_names.num_states:
+    annotations = {**new.annotations, "actions": actions[0] or actions[1]}
+    if (new_names is None) != (names is None):
+        named, unnamed = (new, previous) if names is None else (previous, new)
+        if unnamed.num_states > named.num_states:
             raise InputError(
-                f"sampled.{kind}: {with_names.num_states} states have names and "
-                f"{without.num_states - with_names.num_states} more came without; name all of them, or "
+                f"sampled.{kind}: {named.num_states} states have names and "
+                f"{unnamed.num_states - named.num_states} more have none; name all of them, or "
                 "none."
             )
-        called = with_names.annotations
-        named |= {"names": called["names"], "positions": called["positions"]}
-        return dataclasses.replace(new, num_states=with_names.num_states, annotations=named)
-    if theirs is None or ours is None or theirs[: len(ours)] == ours:
+        annotations |= {name: named.annotations[name] for name in ("names", "positions")}
+        return dataclasses.replace(new, num_states=named.num_states, annotations=annotations)
+    if new_names is None or names is None or new_names[: len(names)] == names:
         if new.num_states < previous.num_states:
-            named |= {name: previous.annotations[name] for name in ("names", "positions")}
-        return dataclasses.replace(new, annotations=named)
-    names = list(dict.fromkeys([*ours, *theirs]))
-    index = {name: at for at, name in enumerate(names)}
-    to = np.array([index[name] for name in theirs])
-    places = None
+            annotations |= {name: previous.annotations[name] for name in ("names", "positions")}
+        return dataclasses.replace(new, annotations=annotations)
+    union = list(dict.fromkeys([*names, *new_names]))
+    index = {name: i for i, name in enumerate(union)}
+    ids = np.array([index[name] for name in new_names])
+    positions = None
     if new.annotations["positions"] is not None and previous.annotations["positions"] is not None:
-        places = np.zeros((len(names), 2))
-        places[to] = new.annotations["positions"]
-        places[: len(ours)] = previous.annotations["positions"]
+        positions = np.zeros((len(union), 2))
+        positions[ids] = new.annotations["positions"]
+        positions[: len(names)] = previous.annotations["positions"]
     return dataclasses.replace(
         new,
-        state=to[new.state],
-        successor=np.where(new.successor == TERMINAL, TERMINAL, to[new.successor]),
-        num_states=len(names),
-        annotations={**named, "names": tuple(names), "positions": places},
+        state=ids[new.state],
+        successor=np.where(new.successor == TERMINAL, TERMINAL, ids[new.successor]),
+        num_states=len(union),
+        annotations={**annotations, "names": tuple(union), "positions": positions},
     )
 
 
 def _find_first_rows(new: DistinctTransitions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each group and state, in the order of rows, and which one each row is of."""
+    """Return the first row of each group and state, in order, and the one that each row repeats."""
     code = new.group * max(new.num_states, 1) + new.state
     _, first, member = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -314,44 +321,44 @@ def _find_first_rows(new: DistinctTransitions) -> tuple[NDArray[np.int64], NDArr
 def _reject_contradictions(
     kind: str, new: DistinctTransitions, first_rows: NDArray[np.int64]
 ) -> None:
-    """Refuses data in which one state and action have two outcomes; `first` (n,) is the other."""
-    elsewhere = new.successor != new.successor[first_rows]
-    wrong = np.flatnonzero(elsewhere | (new.reward != new.reward[first_rows]))
-    if not len(wrong):
+    """Raise InputError if a row differs from the first row of its state and action."""
+    differs = new.successor != new.successor[first_rows]
+    contradictions = np.flatnonzero(differs | (new.reward != new.reward[first_rows]))
+    if not len(contradictions):
         return
-    later = int(wrong[0])
+    later = int(contradictions[0])
     earlier = int(first_rows[later])
-    where = _state_name(new, int(new.state[later]))
+    state = _describe_state(new, int(new.state[later]))
     action = _action_name(new, later)
-    model = f"use exact.{kind}(transitions.to_mdp()), which counts how often each happens"
+    model = f"use exact.{kind}(transitions.to_mdp()), which estimates probabilities"
     if kind == "on_policy":
         model = "use exact.on_policy(transitions.to_mdp(), policy) with its probabilities (S, A)"
     if kind == "on_policy" and new.action[later] != new.action[earlier]:
         raise InputError(
-            f"sampled.on_policy: state {where} takes action {_action_name(new, earlier)} (step "
-            f"{new.step[earlier]}) and action {action} (step {new.step[later]}), and "
-            f"sampled pairs need one that takes one; pass policy= to pick its steps, or {model}."
+            f"sampled.on_policy: {state} takes action {_action_name(new, earlier)} (step "
+            f"{new.step[earlier]}) and action {action} (step {new.step[later]}), and sampling "
+            f"needs a deterministic policy; pass policy= to select its steps, or {model}."
         )
-    if elsewhere[later]:
-        what = "led to " + " and to ".join(
-            f"state {_state_name(new, int(new.successor[row]))} (step {new.step[row]})"
+    if differs[later]:
+        outcomes = "led to " + " and to ".join(
+            f"{_describe_state(new, int(new.successor[row]))} (step {new.step[row]})"
             for row in (earlier, later)
         )
     else:
-        what = " and ".join(
+        outcomes = " and ".join(
             f"paid {float(new.reward[row])!r} (step {new.step[row]})" for row in (earlier, later)
         )
     raise InputError(
-        f"sampled.{kind}: state {where} and action {action} {what}, and sampled pairs "
-        f"need a deterministic MDP; {model}."
+        f"sampled.{kind}: {state} and action {action} {outcomes}, and sampling needs a "
+        f"deterministic MDP; {model}."
     )
 
 
-def _state_name(new: DistinctTransitions, state: int) -> str:
+def _describe_state(new: DistinctTransitions, state: int) -> str:
     if state == TERMINAL:
-        return "end"
+        return "the terminal state"
     names = new.annotations["names"]
-    return str(state) if names is None else names[state]
+    return f"state {state if names is None else names[state]}"
 
 
 def _action_name(new: DistinctTransitions, row: int) -> str:

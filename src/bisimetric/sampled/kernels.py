@@ -1,6 +1,6 @@
-"""Which pairs of transitions are drawn: random numbers by count, weights by alias, and walks.
+"""Kernels of sampled distances: random pairs of transitions, and updates by equation 3.
 
-Equation 3 of Castro (2020) on many pairs of transitions, in place; and what it has reached.
+Random numbers are a function of the seed and a counter, weighted samples use alias tables.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ UNIT_SCALE = 1.0 / 2**53
 
 
 class AliasTable(NamedTuple):
-    """Weights as alias tables (Walker 1977): one draw costs one random number.
+    """Weights as alias tables (Walker 1977): one sample costs one random number.
 
-    A draw lands on `low + k` for one of n equal parts k, and stays with probability
-    `keep[low + k]`, else goes to `other[low + k]`.
+    A sample selects one of n equal parts k; it is `low + k` with probability `threshold[low + k]`,
+    otherwise `alias[low + k]`.
     """
 
     threshold: NDArray[np.float64]
@@ -29,15 +29,15 @@ class AliasTable(NamedTuple):
 
 
 def derive_seed(seed: int) -> np.uint64:
-    """The seed of the random numbers of a key."""
+    """Derive the 64-bit seed of the kernels."""
     return np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
 
 
 @numba.njit(cache=True, inline="always")
 def uniform(seed, count):
-    """The random number with a given count, in [0, 1): SplitMix64 (Steele et al. 2014).
+    """Return the random number with a given counter, in [0, 1): SplitMix64 (Steele et al. 2014).
 
-    It is a function of seed and count alone, so that a run can go on from anywhere.
+    It is a function of seed and counter alone, so that a run can be resumed anywhere.
     """
     z = seed + (uint64(count) + uint64(1)) * uint64(SPLITMIX_INCREMENT)
     z = (z ^ (z >> uint64(30))) * uint64(SPLITMIX_FIRST)
@@ -48,7 +48,7 @@ def uniform(seed, count):
 
 @numba.njit(cache=True, inline="always")
 def draw_alias(u, low, size, threshold, alias):
-    """The entry, from `low` to `low + size`, that a random number u stands for."""
+    """Map a random number u to an entry from `low` to `low + size` - 1."""
     x = u * size
     k = min(int(x), size - 1)
     return low + k if x - k < threshold[low + k] else alias[low + k]
@@ -56,9 +56,9 @@ def draw_alias(u, low, size, threshold, alias):
 
 @numba.njit(cache=True)
 def build_alias_table(weight, offsets):
-    """The alias tables of the weights between each two entries of `start` (Vose 1991)."""
-    keep = np.ones(len(weight))
-    other = np.arange(len(weight)).astype(np.int32)
+    """Build the alias tables of the weights between consecutive `offsets` (Vose 1991)."""
+    threshold = np.ones(len(weight))
+    alias = np.arange(len(weight)).astype(np.int32)
     small = np.empty(len(weight), np.int32)
     large = np.empty(len(weight), np.int32)
     for part in range(len(offsets) - 1):
@@ -66,8 +66,8 @@ def build_alias_table(weight, offsets):
         total = weight[low:high].sum()
         smalls = larges = 0
         for i in range(low, high):
-            keep[i] = weight[i] / total * (high - low) if total > 0 else 1.0
-            if keep[i] < 1:
+            threshold[i] = weight[i] / total * (high - low) if total > 0 else 1.0
+            if threshold[i] < 1:
                 small[smalls] = i
                 smalls += 1
             else:
@@ -76,53 +76,52 @@ def build_alias_table(weight, offsets):
         while smalls and larges:
             smalls -= 1
             i, j = small[smalls], large[larges - 1]
-            other[i] = j
-            keep[j] -= 1 - keep[i]
-            if keep[j] < 1:
+            alias[i] = j
+            threshold[j] -= 1 - threshold[i]
+            if threshold[j] < 1:
                 larges -= 1
                 small[smalls] = j
                 smalls += 1
-        # What rounding left over keeps its place, unless it has no weight at all.
+        # Entries left over by rounding keep their own index, unless their weight is 0.
         for k in range(smalls):
             if weight[small[k]] > 0:
-                keep[small[k]] = 1.0
+                threshold[small[k]] = 1.0
             else:
-                other[small[k]] = low + np.argmax(weight[low:high])
-                keep[small[k]] = 0.0
+                alias[small[k]] = low + np.argmax(weight[low:high])
+                threshold[small[k]] = 0.0
         for k in range(larges):
-            keep[large[k]] = 1.0
-    return keep, other
+            threshold[large[k]] = 1.0
+    return threshold, alias
 
 
 @numba.njit(nogil=True, cache=True)
 def sample_weighted_pairs(rows, row_alias, group_alias, seed, first_step, i, j):
-    """Fills i and j: a row by its weight, and another of its group by its weight."""
+    """Fill i and j with a row by its weight, and another of its group by its weight."""
     for k in range(len(i)):
-        one = draw_alias(
-            uniform(seed, 2 * (first_step + k)), 0, len(rows.state), row_alias.keep, row_alias.other
-        )
-        low = rows.start[rows.group[one]]
-        size = rows.start[rows.group[one] + 1] - low
-        i[k] = one
-        j[k] = draw_alias(
-            uniform(seed, 2 * (first_step + k) + 1), low, size, group_alias.keep, group_alias.other
-        )
+        u = uniform(seed, 2 * (first_step + k))
+        first = draw_alias(u, 0, len(rows.state), row_alias.threshold, row_alias.alias)
+        low = rows.start[rows.group[first]]
+        size = rows.start[rows.group[first] + 1] - low
+        i[k] = first
+        u = uniform(seed, 2 * (first_step + k) + 1)
+        j[k] = draw_alias(u, low, size, group_alias.threshold, group_alias.alias)
 
 
 @numba.njit(nogil=True, cache=True)
 def sample_state_pairs(rows, row_index, row_alias, seed, position, i, j):
-    """Fills i and j with all groups of one pair of states after the other.
+    """Fill i and j with all groups of one pair of states after the other.
 
-    `position` is (2,): how many pairs of states were drawn, and the next group of the last one.
+    `position` is (2,): the number of pairs of states so far, and the next group of the last one.
     """
     filled = 0
     groups = len(rows.start) - 1
     while filled < len(i):
         n, g = position
         size = len(rows.state)
-        one = draw_alias(uniform(seed, 2 * n), 0, size, row_alias.keep, row_alias.other)
-        two = draw_alias(uniform(seed, 2 * n + 1), 0, size, row_alias.keep, row_alias.other)
-        a, b = row_index[g, rows.state[one]], row_index[g, rows.state[two]]
+        threshold, alias = row_alias.threshold, row_alias.alias
+        first = draw_alias(uniform(seed, 2 * n), 0, size, threshold, alias)
+        second = draw_alias(uniform(seed, 2 * n + 1), 0, size, threshold, alias)
+        a, b = row_index[g, rows.state[first]], row_index[g, rows.state[second]]
         if a >= 0 and b >= 0:
             i[filled], j[filled] = a, b
             filled += 1
@@ -144,10 +143,11 @@ def sample_walk_pairs(
     i,
     j,
 ):
-    """Fills i and j: the steps of a walk, each with one of its group that was seen before.
+    """Fill i and j with the steps of a random walk, each with an earlier one of its group.
 
-    `choices` (S, G) are the probabilities of the actions, added up; `at` (1,) is where the walk
-    stands, -1 where it starts anew. `seen[g, :count[g]]` are the states that group g was seen in.
+    `cumulative_policy` (S, G) are cumulative action probabilities; `current_state` (1,) is that of
+    the walk, -1 to restart it; `seen[0, g, :num_seen[g]]` are the states in which group g was seen,
+    and `seen[1]` is the inverse of the permutation `seen[0]`.
     """
     states = len(cumulative_policy)
     for k in range(len(i)):
@@ -166,9 +166,9 @@ def sample_walk_pairs(
 def sample_recorded_pairs(
     rows, row_index, order, seed, first_step, start_step, seen, num_seen, i, j
 ):
-    """Fills i and j: the rows of a record in its order, round and round, as in a walk.
+    """Fill i and j with the rows of recorded data, cyclically, each with an earlier one.
 
-    `at` (1,) is the number of the step that its first row was, -1 where it was not yet read.
+    `start_step` (1,) is the step of the first row, -1 if it was not read yet.
     """
     if start_step[0] < 0:
         start_step[0] = first_step
@@ -181,77 +181,77 @@ def sample_recorded_pairs(
 
 @numba.njit(nogil=True, cache=True)
 def sample_earlier_row(rows, row_index, seen, num_seen, row, u):
-    """A row of the same group that was seen until here; remembers this one."""
+    """Add a row to those seen, and sample one of them of the same group."""
     g, s = rows.group[row], rows.state[row]
-    # States beyond the first count[g] are those that were not seen, in any order.
-    where = seen[1, g, s]
-    if where >= num_seen[g]:
+    # States beyond the first num_seen[g] are the unseen ones, in any order.
+    position = seen[1, g, s]
+    if position >= num_seen[g]:
         swapped = seen[0, g, num_seen[g]]
-        seen[0, g, where], seen[1, g, swapped] = swapped, where
+        seen[0, g, position], seen[1, g, swapped] = swapped, position
         seen[0, g, num_seen[g]], seen[1, g, s] = s, num_seen[g]
         num_seen[g] += 1
     return row_index[g, seen[0, g, int(u * num_seen[g])]]
 
 
 PREFETCHED_PAIRS = 256
-"""Pairs whose entries the processor may fetch at once."""
+"""Pairs whose entries the processor may prefetch."""
 
 
 @numba.njit(nogil=True, cache=True)
 def apply_updates(values, paired, rows, discount, i, j):
-    """d(s, t) = max(d(s, t), |r - r'| + discount * d(s', t')) for rows i and j, one by one.
+    """Set d(s, t) = max(d(s, t), |r - r'| + discount * d(s', t')) for rows i and j, in order.
 
-    `values` (S, S) stays symmetric, and bit g of `met[s, t]`, s < t, remembers that their rows of
-    group g were drawn together. Returns the largest rise.
+    `values` (S, S) stays symmetric, and bit g of `paired[s, t]`, s < t, is set where their rows of
+    group g are sampled together. Returns the largest increase.
     """
     states = len(values)
-    table, seen = values.ravel(), paired.reshape(-1, paired.shape[2])
-    rise = 0.0
-    here, there = np.empty(PREFETCHED_PAIRS, np.int64), np.empty(PREFETCHED_PAIRS, np.int64)
+    flat, bits = values.ravel(), paired.reshape(-1, paired.shape[2])
+    increase = 0.0
+    entry, successor = np.empty(PREFETCHED_PAIRS, np.int64), np.empty(PREFETCHED_PAIRS, np.int64)
     gap = np.empty(PREFETCHED_PAIRS)
     for first in range(0, len(i), PREFETCHED_PAIRS):
         size = min(PREFETCHED_PAIRS, len(i) - first)
-        # Two loops: the processor fetches the entries of many pairs at once in the second.
+        # Two loops, so that the processor prefetches the entries of many pairs in the second.
         for k in range(size):
             a, b = i[first + k], j[first + k]
             s, t = rows.state[a], rows.state[b]
-            here[k] = min(s, t) * states + max(s, t)
+            entry[k] = min(s, t) * states + max(s, t)
             s, t = rows.successor[a], rows.successor[b]
-            there[k] = min(s, t) * states + max(s, t)
+            successor[k] = min(s, t) * states + max(s, t)
             gap[k] = abs(rows.reward[a] - rows.reward[b])
         for k in range(size):
-            at, g = here[k], rows.group[i[first + k]]
-            seen[at, g >> 3] |= np.uint8(1 << (g & 7))
-            value = gap[k] + discount * table[there[k]]
-            if value > table[at]:
-                rise = max(rise, value - table[at])
-                table[at] = value
-                table[(at % states) * states + at // states] = value
-    return rise
+            index, g = entry[k], rows.group[i[first + k]]
+            bits[index, g >> 3] |= np.uint8(1 << (g & 7))
+            value = gap[k] + discount * flat[successor[k]]
+            if value > flat[index]:
+                increase = max(increase, value - flat[index])
+                flat[index] = value
+                flat[(index % states) * states + index // states] = value
+    return increase
 
 
 @numba.njit(nogil=True, cache=True)
 def compute_residual(values, rows, discount, mask, low, high):
-    """The largest rise that rows low to high could still make, and the largest |r - r'| + ... .
+    """Return the largest increase that rows low to high could make, and the largest F(d).
 
-    Only pairs with `counts[s, t]` are looked at; an empty `counts` (0, 0) means all.
+    Only pairs with `mask[s, t]` are examined; an empty `mask` (0, 0) selects all.
     """
-    rise, largest = 0.0, 0.0
-    everyone = mask.shape[0] == 0
+    increase, largest = 0.0, 0.0
+    unmasked = mask.shape[0] == 0
     for a in range(low, high):
         s, next_s = rows.state[a], rows.successor[a]
         for b in range(rows.start[rows.group[a]], a):
-            if everyone or mask[s, rows.state[b]]:
+            if unmasked or mask[s, rows.state[b]]:
                 gap = abs(rows.reward[a] - rows.reward[b])
                 value = gap + discount * values[next_s, rows.successor[b]]
-                rise = max(rise, value - values[s, rows.state[b]])
+                increase = max(increase, value - values[s, rows.state[b]])
                 largest = max(largest, value)
-    return rise, largest
+    return increase, largest
 
 
 @numba.njit(nogil=True, cache=True)
 def count_paired(paired, low, high):
-    """How many pairs of rows were drawn together, for the states from low to high."""
+    """Count the pairs of rows that were sampled together, for states low to high."""
     count = 0
     for s in range(low, high):
         for t in range(s + 1, paired.shape[1]):
@@ -264,29 +264,29 @@ def count_paired(paired, low, high):
 
 @numba.njit(nogil=True, cache=True)
 def remove_undetermined(determined, rows, predecessors, predecessor_offsets):
-    """Takes from `together` (S, S) the pairs that lead to a pair outside of it, in place.
+    """Remove from `determined` (S, S), in place, the pairs that reach a pair outside of it.
 
     A state and itself are always at distance 0. Rows of group g that lead to state s are
-    `backwards[back_start[g, s] : back_start[g, s + 1]]`.
+    `predecessors[predecessor_offsets[g, s] : predecessor_offsets[g, s + 1]]`.
     """
     states = len(determined)
     groups = len(rows.start) - 1
-    waiting = np.empty((states * (states - 1) // 2, 2), np.int32)
+    worklist = np.empty((states * (states - 1) // 2, 2), np.int32)
     size = 0
     for s in range(states):
         determined[s, s] = True
         for t in range(s):
             if not determined[s, t]:
-                waiting[size] = s, t
+                worklist[size] = s, t
                 size += 1
     while size:
         size -= 1
-        s, t = waiting[size]
+        s, t = worklist[size]
         for g in range(groups):
             for a in predecessors[predecessor_offsets[g, s] : predecessor_offsets[g, s + 1]]:
                 for b in predecessors[predecessor_offsets[g, t] : predecessor_offsets[g, t + 1]]:
                     u, v = rows.state[a], rows.state[b]
                     if u != v and determined[u, v]:
                         determined[u, v] = determined[v, u] = False
-                        waiting[size] = u, v
+                        worklist[size] = u, v
                         size += 1

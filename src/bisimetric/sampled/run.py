@@ -1,4 +1,4 @@
-"""Run: a sampled distance while it is being computed, step by step, to be kept and gone on with."""
+"""SampledRun: a sampled distance in progress, which can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from bisimetric.sampled.transition_table import TransitionTable, table_from_mdp
 from bisimetric.transitions import Transitions
 
 STEPS_PER_BLOCK = 1 << 16
-"""Steps that an interrupt waits for, at most."""
+"""Steps between two checks for an interrupt."""
 
 POLL_SECONDS = 0.1
-"""Seconds after which a waiting thread looks for an interrupt, where no signal wakes it."""
+"""Seconds between checks for an interrupt where no signal wakes the waiting thread."""
 
 MIN_PARALLEL_ROWS = 500
-"""Transitions from which on looking at all pairs of them is worth many threads."""
+"""Transitions above which their pairs are examined by several threads."""
 
 
 KINDS = ("bisimulation", "on_policy")
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class ResidualBound(NamedTuple):
-    """The largest rise that is left, the error that it proves, and what rounding may have added."""
+    """The largest remaining increase, the error that it proves, and the rounding bound."""
 
     residual: float
     error: float
@@ -56,24 +56,41 @@ class ResidualBound(NamedTuple):
 
 
 class SampledRun:
-    """A table of distances that rises, pair by pair, to what the transitions determine.
+    """Monotone iteration from below on sampled pairs of transitions.
 
-    Starts at 0 and applies equation 3 of Castro (2020) to one pair of transitions a step. After
-    any number of steps the table is a lower bound. The same source, sampler and key give the same
-    run, however it is cut into calls, also through `save` and `load`.
+    Starts at 0 and applies equation 3 of Castro (2020) to one pair of transitions per step:
+
+    d(s, t) = max(d(s, t), |r - r'| + discount * d(s', t'))
+
+    After any number of steps the values are lower bounds. The same source, sampler and seed give
+    the same run, however its steps are split into calls, also across `save` and `resume`.
+
+    Args:
+        kind: "bisimulation" or "on_policy".
+        source: an MDP, or `Transitions` with state ids.
+        policy: (S,) actions, for "on_policy"; default: the MDP's own, or all steps of the data.
+        discount: discount factor; default: the MDP's, or 0.99 for data.
+        sampler: `Uniform` (default), `Trajectories`, `AllActions` or `Prioritised`.
+        seed: seed of the random numbers.
 
     Attributes:
         kind: "bisimulation" or "on_policy".
-        discount, sampler, key: as given.
-        steps: how many pairs of transitions were used.
-        source: what is known, and where it comes from.
-        values: (S, S), the table as it is: read-only, it changes with the run.
-        met: (S, S, bytes), the actions that two states s < t were drawn together with, one a bit.
+        discount: the discount factor.
+        sampler: the sampler.
+        seed: the seed.
+        steps: the number of pairs of transitions that were used.
+        source: the known transitions and their origin.
+        values: (S, S), the current distances, a read-only view.
+        paired: (S, S, bytes), one bit per action with which states s < t were sampled together.
+
+    Raises:
+        InputError: if an argument is invalid, or the MDP, the policy or the data are stochastic.
+        InsufficientMemory: if the distance matrix does not fit into memory.
 
     >>> from bisimetric import worlds
-    >>> run = Run("bisimulation", worlds.load("pessimism", discount=0.9), key=1)
+    >>> run = SampledRun("bisimulation", worlds.load("pessimism", discount=0.9), seed=1)
     >>> _ = run.advance(1000)
-    >>> round(run.distance()("s", "t"), 3)
+    >>> round(run.to_distance()("s", "t"), 3)
     10.0
     """
 
@@ -91,18 +108,18 @@ class SampledRun:
             raise InputError(f"sampled: kind is {kind!r} and must be {' or '.join(KINDS)}.")
         self.kind: Kind = kind
         self.sampler = samplers.validate_sampler(kind, sampler)
-        self.seed = require_integer(f"sampled.{kind}", "key", seed)
+        self.seed = require_integer(f"sampled.{kind}", "seed", seed)
         self.steps = 0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="bisimetric sampled")
         if not isinstance(source, SampledSource):
             source = open_source(kind, source, policy, discount, self.sampler)
         self.source = source
         self.discount = source.discount
-        known = source.table
+        table = source.table
         compile_kernels(samplers.get_sampler_name(self.sampler))
-        self._values = known.initial_values()
+        self._values = table.initial_values()
         self._paired = np.zeros(
-            (known.num_states, known.num_states, known.group_bytes), dtype=np.uint8
+            (table.num_states, table.num_states, table.group_bytes), dtype=np.uint8
         )
         self._updater = self._build_updater(source, None)
 
@@ -113,141 +130,178 @@ class SampledRun:
 
     @property
     def values(self) -> NDArray[np.float64]:
+        """(S, S), the current distances, a read-only view."""
         return _read_only_view(self._values)
 
     @property
     def paired(self) -> NDArray[np.uint8]:
+        """(S, S, bytes), one bit per action with which states s < t were sampled together."""
         return _read_only_view(self._paired)
 
     @property
     def sampler_state(self) -> SamplerState:
-        """What the sampler remembers besides the number of steps."""
+        """The state of the sampler besides the number of steps."""
         return self._updater.state
 
     def advance(self, steps: int) -> float:
-        """Applies equation 3 to so many pairs of transitions; returns the largest rise."""
+        """Apply equation 3 to pairs of transitions.
+
+        Args:
+            steps: how many pairs to sample.
+
+        Returns:
+            The largest increase of any distance.
+
+        Raises:
+            InputError: if `steps` is negative.
+        """
         if steps < 0:
-            raise InputError(f"Run.advance: steps is {steps} and must be at least 0.")
+            raise InputError(f"SampledRun.advance: steps is {steps} and must be at least 0.")
         return self._run_uninterrupted(self._advance, int(steps))
 
     def _run_uninterrupted(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Does some work in a thread of its own, where no interrupt can leave it half done."""
+        """Run `work` in another thread, where an interrupt cannot leave the state inconsistent."""
         self._halted = False
-        done = self._worker.submit(work, *arguments)
+        future = self._worker.submit(work, *arguments)
         interrupt = None
-        while not done.done():
+        while not future.done():
             try:
-                wait([done], timeout=POLL_SECONDS)
-            except KeyboardInterrupt as stop:
-                self._halted, interrupt = True, stop
+                wait([future], timeout=POLL_SECONDS)
+            except KeyboardInterrupt as error:
+                self._halted, interrupt = True, error
         if interrupt is not None:
             raise interrupt
-        return done.result()
+        return future.result()
 
     def _advance(self, steps: int) -> float:
-        rise, last = 0.0, self.steps + steps
+        increase, last = 0.0, self.steps + steps
         while self.steps < last and not self._halted:
             size = min(STEPS_PER_BLOCK, last - self.steps)
-            rise = max(rise, self._updater.advance(self._values, self._paired, self.steps, size))
+            largest = self._updater.advance(self._values, self._paired, self.steps, size)
+            increase = max(increase, largest)
             self.steps += size
-        return rise
+        return increase
 
     def add_transitions(self, transitions: Transitions) -> None:
-        """Learns of more transitions; the table keeps what it has. New ids make it larger."""
+        """Add transitions to the known ones; new state ids enlarge the matrix.
+
+        Args:
+            transitions: more data, with state ids.
+
+        Raises:
+            InputError: if the run is on an MDP, or the data contradict the known transitions.
+            InsufficientMemory: if the larger matrix does not fit into memory.
+        """
         self._run_uninterrupted(self._add_transitions, transitions)
 
     def _add_transitions(self, transitions: Transitions) -> None:
         source, before = self.source.extend(transitions), self.source.table
-        known, table, met = source.table, self._values, self._paired
-        if (known.num_states, known.terminal, known.group_bytes) != (
+        after, values, paired = source.table, self._values, self._paired
+        if (after.num_states, after.terminal, after.group_bytes) != (
             before.num_states,
             before.terminal,
             before.group_bytes,
         ):
-            table, met = self._enlarge(before, known)
-        engine = self._build_updater(source, enlarge_state(self.sampler_state, before, known))
-        self.source, self._values, self._paired, self._updater = source, table, met, engine
+            values, paired = self._enlarge(before, after)
+        updater = self._build_updater(source, enlarge_state(self.sampler_state, before, after))
+        self.source, self._values, self._paired, self._updater = source, values, paired, updater
 
     def _enlarge(
         self, before: TransitionTable, after: TransitionTable
     ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-        """The table, and what was drawn together, for more states."""
+        """Return values and pairing bits for more states; the terminal state stays last."""
         require_table_memory(self.kind, after.num_states, after.num_groups)
-        kept = np.arange(before.num_states)
+        indices = np.arange(before.num_states)
         if before.terminal is not None:
-            kept[before.terminal] = after.num_states - 1
-        table = np.zeros((after.num_states, after.num_states))
-        table[np.ix_(kept, kept)] = self._values
-        met = np.zeros((after.num_states, after.num_states, after.group_bytes), dtype=np.uint8)
-        met[np.ix_(kept, kept, np.arange(before.group_bytes))] = self._paired
-        return table, met
+            indices[before.terminal] = after.num_states - 1
+        values = np.zeros((after.num_states, after.num_states))
+        values[np.ix_(indices, indices)] = self._values
+        paired = np.zeros((after.num_states, after.num_states, after.group_bytes), dtype=np.uint8)
+        paired[np.ix_(indices, indices, np.arange(before.group_bytes))] = self._paired
+        return values, paired
 
     def compute_bound(self) -> float:
-        """How far the table is, at most, from what the known transitions determine.
+        """Bound how far the values are from what the known transitions determine.
 
-        d <= F(d) for the operator F of the known transitions, a contraction, so that its fixed
-        point is at most max(F(d) - d) / (1 - discount) away (Banach). Looks at every pair of known
-        transitions once, and includes rounding.
+        d <= F(d) for the operator F of the known transitions, a contraction, so its fixed point is
+        at most max(F(d) - d) / (1 - discount) away (Banach). Examines every pair of known
+        transitions once.
+
+        Returns:
+            The bound, rounding included.
         """
         return self._compute_bound(np.empty((0, 0), dtype=np.bool_)).error
 
     @property
     def converged(self) -> bool:
-        """Whether no pair of known transitions would change the table any more."""
+        """Whether no pair of known transitions would change any value."""
         return self._compute_bound(np.empty((0, 0), dtype=np.bool_)).residual == 0
 
     def _compute_bound(self, mask: NDArray[np.bool_]) -> ResidualBound:
-        """What is left to rise for the pairs of states that count, and what that proves."""
-        rows, table = self.source.table.rows, self._values
-        seen = map_chunks(
-            lambda low, high: kernels.compute_residual(table, rows, self.discount, mask, low, high),
+        """Compute the residual of the pairs of states in `mask`, and the error that it proves."""
+        rows, values = self.source.table.rows, self._values
+        chunks = map_chunks(
+            lambda low, high: kernels.compute_residual(
+                values, rows, self.discount, mask, low, high
+            ),
             len(rows.state),
             MIN_PARALLEL_ROWS,
         )
-        rise = max((float(rise) for rise, _ in seen), default=0.0)
-        largest = max([float(table.max()), *(float(each) for _, each in seen)])
+        residual = max((float(increase) for increase, _ in chunks), default=0.0)
+        largest = max([float(values.max()), *(float(value) for _, value in chunks)])
         if not math.isfinite(largest):
             raise InputError(
                 f"sampled.{self.kind}: rewards and discount make distances that float64 cannot "
                 "hold; scale the rewards down."
             )
-        # Two rewards differ in each step, and each may be off.
-        off = 2 * self.source.table.reward_error
-        error = bound_error(rise + off, largest, self.discount)
-        return ResidualBound(rise, error, bound_error(off, largest, self.discount))
+        # A reward gap has the errors of two rewards.
+        gap_error = 2 * self.source.table.reward_error
+        error = bound_error(residual + gap_error, largest, self.discount)
+        return ResidualBound(residual, error, bound_error(gap_error, largest, self.discount))
 
     def compute_coverage(self) -> Coverage:
-        """What was seen, and what the table can mean."""
-        known = self.source.table
-        determined = np.ones((known.num_states, known.num_states), dtype=np.bool_)
-        if known.mdp is None:
-            determined = known.jointly_observed
-            kernels.remove_undetermined(determined, known.rows, *known.predecessors)
+        """Compute what was observed and which distances that determines.
+
+        Returns:
+            The coverage of the known transitions.
+        """
+        table = self.source.table
+        determined = np.ones((table.num_states, table.num_states), dtype=np.bool_)
+        if table.mdp is None:
+            determined = table.jointly_observed
+            kernels.remove_undetermined(determined, table.rows, *table.predecessors)
         everything = bool(determined.all())
         _, error, rounding = self._compute_bound(determined[:0, :0] if everything else determined)
-        if known.mdp is not None:
-            # No distance is larger than the largest possible, and none below 0.
+        if table.mdp is not None:
+            # Distances lie between 0 and the diameter bound.
             error = min(error, self.source.to_mdp().diameter_bound * (1 + 4 * UNIT) + rounding)
-        met = map_chunks(
+        num_paired = map_chunks(
             lambda low, high: kernels.count_paired(self._paired, low, high),
-            known.num_states,
+            table.num_states,
             MIN_PARALLEL_ROWS,
         )
-        lived = np.ones(known.num_states, np.bool_)
+        visited = np.ones(table.num_states, np.bool_)
         if self.source.data is not None:
-            lived = self.source.data.visited
+            visited = self.source.data.visited
         return Coverage(
-            known.observed, determined, error, rounding, sum(met), known.num_pairs, lived
+            table.observed, determined, error, rounding, sum(num_paired), table.num_pairs, visited
         )
 
     def to_distance(self, **metadata: Any) -> Distance:
-        """The table so far, with what is proven of it; `made` says more of how it was made."""
-        coverage, model = self.compute_coverage(), self.source.to_mdp()
-        sure = coverage.complete
-        how = {
+        """Return the current values as a distance, with what is proven for them.
+
+        Args:
+            **metadata: further entries of `Distance.metadata`.
+
+        Returns:
+            The distance, with its coverage.
+        """
+        coverage, mdp = self.compute_coverage(), self.source.to_mdp()
+        complete = coverage.complete
+        metadata = {
             "method": "sampled",
             "sampler": samplers.get_sampler_name(self.sampler),
-            "key": self.seed,
+            "seed": self.seed,
             "steps": self.steps,
             **metadata,
             "bisimetric": bisimetric.__version__,
@@ -255,28 +309,43 @@ class SampledRun:
         }
         return Distance(
             self._values.copy(),
-            coverage.error if sure else math.inf,
+            coverage.error if complete else math.inf,
             self.kind,
-            model,
+            mdp,
             self.source.model_policy,
-            how,
-            None if sure else self.compute_bound(),
+            metadata,
+            None if complete else self.compute_bound(),
             coverage=coverage,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all that it takes to go on; the file appears whole or not at all."""
+        """Write a checkpoint, atomically.
+
+        Args:
+            path: the `.npz` file to write or replace.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
         files.write_run(path, self)
 
     def resume(self, path: str | os.PathLike[str]) -> SampledRun:
-        """Goes on from where a run was saved; returns itself.
+        """Resume from a checkpoint.
 
-        Refuses a file of another kind, source, discount, sampler or key.
+        Args:
+            path: a file that `save` wrote.
+
+        Returns:
+            This run.
+
+        Raises:
+            InputError: if the file is damaged, or of a run with another kind, source, discount,
+                sampler or seed.
         """
-        self.steps, found = files.read_run(path, self)
-        self._values, self._paired = found["values"], found["met"]
-        memory = {name: found[f"memory_{name}"] for name in self.sampler_state}
-        self._updater = self._build_updater(self.source, memory)
+        self.steps, arrays = files.read_run(path, self)
+        self._values, self._paired = arrays["values"], arrays["paired"]
+        state = {name: arrays[f"state_{name}"] for name in self.sampler_state}
+        self._updater = self._build_updater(self.source, state)
         return self
 
 
@@ -288,14 +357,15 @@ def _read_only_view(array: NDArray[Any]) -> NDArray[Any]:
 
 @functools.cache
 def compile_kernels(name: samplers.SamplerName) -> None:
-    """Runs the kernels on a toy, so that they are compiled before any clock starts."""
+    """Run the kernels on a small MDP, so that they are compiled before a time limit starts."""
     toy = table_from_mdp(
         MDP.deterministic([[1], [1]], [[0.0], [1.0]], discount=0.5), "bisimulation"
     )
-    table, met = np.zeros((2, 2)), np.zeros((2, 2, 1), np.uint8)
+    values, paired = np.zeros((2, 2)), np.zeros((2, 2, 1), np.uint8)
     with announce_compilation("the kernels"):
         for order in (None, np.zeros(1, np.int64)):
-            build_updater(samplers.SAMPLERS[name](), toy, 0.5, 0, order).advance(table, met, 0, 1)
-        kernels.compute_residual(table, toy.rows, 0.5, np.ones((2, 2), np.bool_), 0, 2)
+            updater = build_updater(samplers.SAMPLERS[name](), toy, 0.5, 0, order)
+            updater.advance(values, paired, 0, 1)
+        kernels.compute_residual(values, toy.rows, 0.5, np.ones((2, 2), np.bool_), 0, 2)
         kernels.remove_undetermined(np.ones((2, 2), np.bool_), toy.rows, *toy.predecessors)
-        kernels.count_paired(met, 0, 2)
+        kernels.count_paired(paired, 0, 2)

@@ -1,6 +1,7 @@
-"""How pairs of transitions are chosen. All of them reach the same table, some of them sooner.
+"""Samplers of pairs of transitions, and the updates of a distance matrix that they drive.
 
-What turns a sampler into updates of a table: the same key gives the same run, from anywhere.
+All samplers converge to the same matrix, at different speeds. A run is a function of the seed and
+the number of the step, so that it can be resumed anywhere.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ SamplerName = Literal["uniform", "trajectories", "all-actions", "prioritised"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Uniform:
-    """The paper's: any transition, and any other with the same action.
+    """Sample any transition, and any other with the same action (Castro 2020).
 
-    `weights` say how often each is drawn: (S, A) for an MDP, (n,) for n transitions, where equal
-    ones add up. Without them, all different ones are drawn alike, however often they were seen.
-    The theorem asks that all weights are above 0.
+    Args:
+        weights: relative sampling frequencies, (S, A) for an MDP, (n,) for n transitions, where
+            those of equal ones are summed; default: all distinct transitions alike. Convergence
+            needs positive weights.
+
+    >>> from bisimetric import sampled, worlds
+    >>> mdp = worlds.load("pessimism", discount=0.9)
+    >>> sampled.bisimulation(mdp, sampler=Uniform()).metadata["sampler"]
+    'uniform'
     """
 
     weights: ArrayLike | None = None
@@ -36,11 +43,16 @@ class Uniform:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trajectories:
-    """What an agent meets, in its order, each step with an earlier one of the same action.
+    """Sample the steps of a trajectory, each with an earlier one of the same action.
 
-    In an MDP a walk follows `policy`, (S,) actions or (S, A) probabilities, by default any
-    action; it starts anew in any state with probability `restart` a step. A data set is read in
-    its own order, again and again.
+    In an MDP the trajectory is a random walk. A data set is read in its own order, cyclically.
+
+    Args:
+        policy: the policy of the walk, (S,) actions or (S, A) probabilities; default: uniform.
+        restart: probability per step that the walk restarts in a random state.
+
+    >>> Trajectories(restart=0.1).restart
+    0.1
     """
 
     policy: ArrayLike | None = None
@@ -49,9 +61,16 @@ class Trajectories:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AllActions:
-    """Any two states, all of their actions at once (Comanici, Panangaden & Precup 2012).
+    """Sample two states, and all of their actions (Comanici, Panangaden & Precup 2012).
 
-    Each action counts as one step. `weights` as in `Uniform`; a state has those of its actions.
+    Each action counts as one step.
+
+    Args:
+        weights: relative sampling frequencies, (S, A) for an MDP, (n,) for n transitions; a state
+            has the sum of those of its actions; default: all distinct transitions alike.
+
+    >>> AllActions().weights is None
+    True
     """
 
     weights: ArrayLike | None = None
@@ -59,11 +78,17 @@ class AllActions:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prioritised:
-    """The pairs that would rise, in proportion to how much they would.
+    """Sample pairs in proportion to the increase that they would make.
 
-    After an entry has changed, all pairs that lead to it are ranked anew by the change that it
-    brings to them (prioritised sweeping, Moore & Atkeson 1993). A share `explore` of the draws
-    takes any pair, so that all are drawn for ever.
+    After an entry increases, the priorities of its predecessor pairs are updated (prioritised
+    sweeping, Moore & Atkeson 1993).
+
+    Args:
+        explore: fraction of the samples that are uniform, so that every pair is sampled infinitely
+            often.
+
+    >>> Prioritised(explore=0.2).explore
+    0.2
     """
 
     explore: float = 0.1
@@ -79,18 +104,18 @@ SAMPLERS: dict[SamplerName, type[Any]] = {
 
 
 def get_sampler_name(sampler: Sampler) -> SamplerName:
-    """What a sampler is called, also on the command line.
+    """Return the name of a sampler, as on the command line.
 
-    >>> name_of(AllActions())
+    >>> get_sampler_name(AllActions())
     'all-actions'
     """
-    return next(name for name, each in SAMPLERS.items() if isinstance(sampler, each))
+    return next(name for name, cls in SAMPLERS.items() if isinstance(sampler, cls))
 
 
 def describe_sampler(sampler: Sampler) -> str:
-    """A sampler in words, its options included; arrays by a fingerprint.
+    """Describe a sampler and its options in one line; arrays by a hash.
 
-    >>> described(Trajectories(restart=0.1))
+    >>> describe_sampler(Trajectories(restart=0.1))
     'trajectories(restart=0.1)'
     """
     options = []
@@ -104,32 +129,33 @@ def describe_sampler(sampler: Sampler) -> str:
 
 
 def validate_sampler(kind: str, sampler: Sampler | None) -> Sampler:
-    """The sampler, `Uniform()` where there is none, or a clear error."""
+    """Return a valid sampler, `Uniform()` for None, or raise InputError."""
     if sampler is None:
         return Uniform()
     if not isinstance(sampler, Sampler):
         raise InputError(
-            f"sampled.{kind}: sampler is {sampler!r} and must be one such as sampled.Uniform()."
+            f"sampled.{kind}: sampler is {sampler!r} and must be a sampler such as "
+            "sampled.Uniform()."
         )
     for name in ("restart", "explore"):
-        share = getattr(sampler, name, 1.0)
-        if not (isinstance(share, numbers.Real) and 0 < float(share) <= 1):
+        fraction = getattr(sampler, name, 1.0)
+        if not (isinstance(fraction, numbers.Real) and 0 < float(fraction) <= 1):
             raise InputError(
-                f"sampled.{kind}: {name} is {share!r} and must be above 0 and at most 1."
+                f"sampled.{kind}: {name} is {fraction!r} and must be above 0 and at most 1."
             )
     return sampler
 
 
 PAIRS_PER_BLOCK = 1 << 14
-"""Pairs that are drawn before they are applied."""
+"""Pairs that are sampled before they are applied."""
 
 SamplerState = dict[str, NDArray[Any]]
 
 
 class PairUpdater(Protocol):
-    """Applies equation 3 to n pairs of transitions, the first of which has the number `first`.
+    """Samples pairs of transitions and applies equation 3 to them, in place.
 
-    `memory` is all that it remembers besides the number of steps: arrays, changed in place.
+    `state` is everything that a run needs besides the number of steps: arrays, changed in place.
     """
 
     state: SamplerState
@@ -140,7 +166,8 @@ class PairUpdater(Protocol):
         paired: NDArray[np.uint8],
         first_step: int,
         num_steps: int,
-    ) -> float: ...
+    ) -> float:
+        """Apply `num_steps` updates, the first with number `first_step`; return the largest."""
 
 
 def build_updater(
@@ -151,7 +178,7 @@ def build_updater(
     order: NDArray[np.int64] | None,
     state: SamplerState | None = None,
 ) -> PairUpdater:
-    """The engine of a sampler; `order` are the rows of a data set as they came, else None."""
+    """Build the updater of a sampler; `order` are the rows of a data set in their order."""
     if isinstance(sampler, Prioritised):
         return PrioritisedUpdater(table, discount, seed, sampler.explore)
     if isinstance(sampler, Trajectories):
@@ -162,13 +189,13 @@ def build_updater(
 
 
 class WeightedUpdater:
-    """Pairs drawn by weight."""
+    """Samples pairs by weight."""
 
     def __init__(self, table: TransitionTable, discount: float, seed: int) -> None:
         self.state: SamplerState = {}
         self.table, self.discount, self.kernel_seed = table, discount, kernels.derive_seed(seed)
-        whole = np.array([0, len(table.weight)])
-        self.row_alias = kernels.AliasTable(*kernels.build_alias_table(table.weight, whole))
+        all_rows = np.array([0, len(table.weight)])
+        self.row_alias = kernels.AliasTable(*kernels.build_alias_table(table.weight, all_rows))
         self.group_alias = kernels.AliasTable(
             *kernels.build_alias_table(table.weight, table.rows.start)
         )
@@ -181,14 +208,14 @@ class WeightedUpdater:
         first_step: int,
         num_steps: int,
     ) -> float:
-        rise = 0.0
-        for done in range(0, num_steps, PAIRS_PER_BLOCK):
-            size = min(PAIRS_PER_BLOCK, num_steps - done)
+        increase = 0.0
+        for offset in range(0, num_steps, PAIRS_PER_BLOCK):
+            size = min(PAIRS_PER_BLOCK, num_steps - offset)
             i, j = self.i[:size], self.j[:size]
-            self.sample_pairs(first_step + done, i, j)
-            found = kernels.apply_updates(values, paired, self.table.rows, self.discount, i, j)
-            rise = max(rise, found)
-        return rise
+            self.sample_pairs(first_step + offset, i, j)
+            largest = kernels.apply_updates(values, paired, self.table.rows, self.discount, i, j)
+            increase = max(increase, largest)
+        return increase
 
     def sample_pairs(self, first_step: int, i: NDArray[np.int32], j: NDArray[np.int32]) -> None:
         kernels.sample_weighted_pairs(
@@ -197,7 +224,7 @@ class WeightedUpdater:
 
 
 class AllActionsUpdater(WeightedUpdater):
-    """Pairs of states, all their actions one after the other."""
+    """Samples pairs of states, and all their actions in turn."""
 
     def __init__(
         self, table: TransitionTable, discount: float, seed: int, state: SamplerState | None
@@ -206,14 +233,14 @@ class AllActionsUpdater(WeightedUpdater):
         self.state = state or {"position": np.zeros(2, np.int64)}
 
     def sample_pairs(self, first_step: int, i: NDArray[np.int32], j: NDArray[np.int32]) -> None:
-        known, position = self.table, self.state["position"]
+        table, position = self.table, self.state["position"]
         kernels.sample_state_pairs(
-            known.rows, known.row_index, self.row_alias, self.kernel_seed, position, i, j
+            table.rows, table.row_index, self.row_alias, self.kernel_seed, position, i, j
         )
 
 
 class TrajectoryUpdater(WeightedUpdater):
-    """The steps of a walk or of a record, each with one that was seen before."""
+    """Samples the steps of a random walk or of recorded data, each with an earlier one."""
 
     def __init__(
         self,
@@ -231,30 +258,21 @@ class TrajectoryUpdater(WeightedUpdater):
             self.cumulative_policy = _cumulate_policy(table, sampler)
 
     def sample_pairs(self, first_step: int, i: NDArray[np.int32], j: NDArray[np.int32]) -> None:
-        rows, place = self.table.rows, self.table.row_index
-        seen, count, at = (self.state[name] for name in ("seen", "count", "at"))
+        rows, index, seed = self.table.rows, self.table.row_index, self.kernel_seed
+        current, seen, num_seen = (self.state[name] for name in ("current", "seen", "num_seen"))
         if self.order is not None:
             kernels.sample_recorded_pairs(
-                rows, place, self.order, self.kernel_seed, first_step, at, seen, count, i, j
+                rows, index, self.order, seed, first_step, current, seen, num_seen, i, j
             )
         else:
+            policy, restart = self.cumulative_policy, self.restart
             kernels.sample_walk_pairs(
-                rows,
-                place,
-                self.cumulative_policy,
-                self.restart,
-                self.kernel_seed,
-                first_step,
-                at,
-                seen,
-                count,
-                i,
-                j,
+                rows, index, policy, restart, seed, first_step, current, seen, num_seen, i, j
             )
 
 
 class PrioritisedUpdater:
-    """Pairs drawn by the rise that they would make."""
+    """Samples pairs in proportion to the increase that they would make."""
 
     def __init__(self, table: TransitionTable, discount: float, seed: int, explore: float) -> None:
         self.state: SamplerState = {}
@@ -264,7 +282,7 @@ class PrioritisedUpdater:
         self.group_offsets = np.concatenate([[0], np.cumsum(size * (size - 1) // 2)])
         self.tree: NDArray[np.float64] | None = None
         require_memory(
-            f"sampled: ranking {table.num_pairs:,} pairs of transitions needs",
+            f"sampled: the priorities of {table.num_pairs:,} pairs of transitions need",
             32 * table.num_pairs,
             "use another sampler, such as Uniform",
         )
@@ -276,70 +294,69 @@ class PrioritisedUpdater:
         first_step: int,
         num_steps: int,
     ) -> float:
-        known, rows = self.table, self.table.rows
-        if not known.num_pairs:
+        table, rows = self.table, self.table.rows
+        if not table.num_pairs:
             return 0.0
         if self.tree is None:
             self.tree = sum_tree.build_tree(values, rows, self.discount, self.group_offsets)
-        rise: float = sum_tree.apply_prioritised_updates(
+        increase: float = sum_tree.apply_prioritised_updates(
             values,
             paired,
             rows,
-            known.row_index,
+            table.row_index,
             self.discount,
             self.tree,
             self.group_offsets,
-            *known.predecessors,
+            *table.predecessors,
             self.explore,
             self.kernel_seed,
             first_step,
             num_steps,
         )
-        return rise
+        return increase
 
 
 def enlarge_state(
     state: SamplerState, before: TransitionTable, after: TransitionTable
 ) -> SamplerState:
-    """The memory of an engine once more is known: ids stay, but for the end, which is the last."""
+    """Return the sampler's state for more states; ids stay, but the terminal state is the last."""
     if "seen" not in state:
         return state
-    fresh = _initial_state(after)
+    enlarged = _initial_state(after)
     states = after.num_states
-    for g, count in enumerate(state["count"]):
-        was = state["seen"][0, g, :count]
-        first = fresh["seen"][0, g, : fresh["count"][g]]
-        met = np.unique(np.concatenate([first, was[was != before.terminal]]))
-        rest = np.setdiff1d(np.arange(states), met)
-        order = np.concatenate([met, rest])
-        fresh["seen"][0, g] = order
-        fresh["seen"][1, g, order] = np.arange(states)
-        fresh["count"][g] = len(met)
-    return fresh
+    for g, num_seen in enumerate(state["num_seen"]):
+        earlier = state["seen"][0, g, :num_seen]
+        initial = enlarged["seen"][0, g, : enlarged["num_seen"][g]]
+        seen = np.unique(np.concatenate([initial, earlier[earlier != before.terminal]]))
+        unseen = np.setdiff1d(np.arange(states), seen)
+        order = np.concatenate([seen, unseen])
+        enlarged["seen"][0, g] = order
+        enlarged["seen"][1, g, order] = np.arange(states)
+        enlarged["num_seen"][g] = len(seen)
+    return enlarged
 
 
 def _initial_state(table: TransitionTable) -> SamplerState:
-    """No state was seen, but for the end, which everyone knows."""
+    """Return a state in which no state but the terminal one was seen."""
     states = np.arange(table.num_states, dtype=np.int32)
     seen = np.tile(states, (2, table.num_groups, 1))
-    count = np.zeros(table.num_groups, np.int64)
+    num_seen = np.zeros(table.num_groups, np.int64)
     if table.terminal is not None:
         seen[:, :, [0, table.terminal]] = seen[:, :, [table.terminal, 0]]
-        count[:] = 1
-    return {"seen": seen, "count": count, "at": np.full(1, -1, np.int64)}
+        num_seen[:] = 1
+    return {"seen": seen, "num_seen": num_seen, "current": np.full(1, -1, np.int64)}
 
 
 def _cumulate_policy(table: TransitionTable, sampler: Trajectories) -> NDArray[np.float64]:
-    """The probabilities (S, G) of the actions of a walk, added up."""
+    """Compute the cumulative action probabilities (S, G) of a random walk."""
     mdp = table.mdp
     if mdp is None or sampler.policy is None:
-        chosen = (table.row_index.T >= 0) * 1.0
+        weights = (table.row_index.T >= 0) * 1.0
     else:
         policy = validate_policy(mdp, sampler.policy)
-        chosen = np.eye(mdp.num_actions)[policy] if policy.ndim == 1 else policy
-    added = np.ascontiguousarray(np.cumsum(chosen, axis=1) / chosen.sum(axis=1, keepdims=True))
-    last = table.num_groups - 1 - np.argmax(chosen[:, ::-1] > 0, axis=1)
-    added[np.arange(table.num_groups) >= last[:, None]] = (
-        2.0  # rounding must not choose what is not
-    )
-    return added
+        weights = np.eye(mdp.num_actions)[policy] if policy.ndim == 1 else policy
+    sums = np.ascontiguousarray(np.cumsum(weights, axis=1) / weights.sum(axis=1, keepdims=True))
+    last = table.num_groups - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
+    # Rounding must not select an action of probability 0 after the last possible one.
+    sums[np.arange(table.num_groups) >= last[:, None]] = 2.0
+    return sums

@@ -1,4 +1,4 @@
-"""What a run is fed with: a model, a data set, or data that keeps coming."""
+"""The source of a sampled run: an MDP, a data set, or a stream of data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.exact._request import resolve_policy
 from bisimetric.mdp import MDP, induce_chain, validate_discount
+from bisimetric.mdp._validation import resolve_policy
 from bisimetric.sampled.ingest import (
     DistinctTransitions,
     ingest_transitions,
@@ -26,14 +26,17 @@ from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SampledSource:
-    """Known transitions, and where they come from.
+    """Known transitions and their origin.
 
     Attributes:
-        policy: of an on-policy distance, (S,) actions; None for data of one policy.
-        given: the MDP that was given, or None.
-        experience: the data that was given, or None.
-        order: (n,), the known transition that each step of the data is, or None.
-        streaming: whether more data may come.
+        kind: "bisimulation" or "on_policy".
+        table: the known transitions.
+        discount: the discount factor.
+        policy: (S,) actions for an on-policy distance; None for data of one policy.
+        mdp: the MDP, or None for data.
+        data: the data, or None for an MDP.
+        order: (n,), the row of the table that each step of the data is, or None.
+        streaming: whether more data may arrive.
     """
 
     kind: str
@@ -47,7 +50,7 @@ class SampledSource:
 
     @property
     def fingerprint(self) -> str:
-        """Tells it from other sources."""
+        """A hash of the transitions and their order."""
         order = () if self.order is None or self.streaming else self.order
         return hashlib.sha256(
             self.table.fingerprint.encode() + np.asarray(order).tobytes()
@@ -55,29 +58,29 @@ class SampledSource:
 
     @property
     def model_policy(self) -> NDArray[Any] | None:
-        """The policy of the distance, in terms of `model`: a chain, where it comes from data."""
+        """The policy on the MDP of `to_mdp`, which is a chain for on-policy data."""
         if self.mdp is None and self.kind == "on_policy":
             return np.zeros(self.table.num_states, np.int64)
         return self.policy
 
     def to_mdp(self) -> MDP:
-        """The MDP whose states the table is of; from data, as far as it is known."""
+        """Return the MDP, or the known part of it for data."""
         if self.mdp is not None:
             return self.mdp
         if self.data is None:
-            raise InputError(f"sampled.{self.kind}: nothing was seen yet.")
+            raise InputError(f"sampled.{self.kind}: the source has no data.")
         return mdp_from_data(self.data, self.table, self.discount)
 
     def extend(self, transitions: Transitions) -> SampledSource:
-        """The source with more data."""
+        """Return the source with more data."""
         if self.data is None:
-            raise InputError(f"sampled.{self.kind}: a model is known already; give a stream alone.")
-        experience, member = ingest_transitions(
+            raise InputError(
+                f"sampled.{self.kind}: transitions cannot be added to an MDP; start from data."
+            )
+        data, member = ingest_transitions(
             self.kind, transitions, self.policy, previous=self.data, streaming=True
         )
-        return source_from_data(
-            self.kind, experience, self.policy, self.discount, member, streaming=True
-        )
+        return source_from_data(self.kind, data, self.policy, self.discount, member, streaming=True)
 
 
 def open_source(
@@ -89,46 +92,45 @@ def open_source(
     *,
     streaming: bool = False,
 ) -> SampledSource:
-    """A model, a data set, or the first part of a stream, checked and as the kernels read it."""
+    """Validate an MDP, a data set or the first chunk of a stream, and build its source."""
     weights = getattr(sampler, "weights", None)
     if isinstance(source, Transitions):
         if isinstance(sampler, Trajectories) and sampler.policy is not None:
             raise InputError(
-                f"sampled.{kind}: data follows the policy that made it; leave out that of "
-                "Trajectories."
+                f"sampled.{kind}: data already follow a policy; omit the policy of Trajectories."
             )
-        given = DEFAULT_DISCOUNT if discount is None else validate_discount(discount)
-        chosen = None if policy is None else np.asarray(policy)
-        experience, member = ingest_transitions(kind, source, chosen, weights, streaming=streaming)
+        discount = DEFAULT_DISCOUNT if discount is None else validate_discount(discount)
+        actions = None if policy is None else np.asarray(policy)
+        data, member = ingest_transitions(kind, source, actions, weights, streaming=streaming)
         if not len(member) and not streaming:
-            raise InputError(f"sampled.{kind}: no step of the data takes the action of the policy.")
-        return source_from_data(kind, experience, chosen, given, member, streaming=streaming)
+            raise InputError(f"sampled.{kind}: no step of the data takes the action of policy.")
+        return source_from_data(kind, data, actions, discount, member, streaming=streaming)
     if not isinstance(source, MDP):
         raise InputError(
-            f"sampled.{kind}: the source is {type(source).__name__} and must be an MDP, "
+            f"sampled.{kind}: source is {type(source).__name__} and must be an MDP, "
             "Transitions, or an iterable of Transitions."
         )
     mdp = source if discount is None else source.replace(discount=discount)
     require_table_memory(kind, mdp.num_states, mdp.num_actions)
     if kind == "bisimulation":
         return SampledSource(kind, table_from_mdp(mdp, kind, weights), mdp.discount, None, mdp)
-    followed = resolve_policy("on_policy", mdp, policy, caller="sampled")
-    induced = induce_chain(mdp, followed)
+    actions = resolve_policy("on_policy", mdp, policy, caller="sampled")
+    induced = induce_chain(mdp, actions)
     chain = induced.mdp
     if isinstance(sampler, Trajectories) and sampler.policy is not None:
         raise InputError(
-            "sampled.on_policy: the walk follows the policy itself; leave out that of Trajectories."
+            "sampled.on_policy: the random walk follows policy; omit the policy of Trajectories."
         )
     if mdp.is_deterministic and not chain.is_deterministic:
         s, _ = chain.first_stochastic_action()
         raise InputError(
-            f"sampled.on_policy: the policy takes several actions in state {mdp.state_name(s)}, and "
-            "sampled pairs need one that takes one; use exact.on_policy."
+            f"sampled.on_policy: the policy takes several actions in state {mdp.state_name(s)}, "
+            "and sampling needs a deterministic policy; use exact.on_policy."
         )
-    known = dataclasses.replace(
+    table = dataclasses.replace(
         table_from_mdp(chain, kind, weights), reward_error=induced.reward_error
     )
-    return SampledSource(kind, known, mdp.discount, followed, mdp)
+    return SampledSource(kind, table, mdp.discount, actions, mdp)
 
 
 def source_from_data(
@@ -140,9 +142,9 @@ def source_from_data(
     *,
     streaming: bool,
 ) -> SampledSource:
-    """What is known from data; `member` (n,) tells which of it each step was."""
-    known = table_from_data(kind, data, streaming=streaming)
+    """Build the source of data; `member` (n,) is the distinct transition of each step."""
+    table = table_from_data(kind, data, streaming=streaming)
     if not len(member):
         member = np.arange(len(data.state))
-    order = known.row_index[data.group[member], data.state[member]].astype(np.int64)
-    return SampledSource(kind, known, discount, policy, None, data, order, streaming)
+    order = table.row_index[data.group[member], data.state[member]].astype(np.int64)
+    return SampledSource(kind, table, discount, policy, None, data, order, streaming)

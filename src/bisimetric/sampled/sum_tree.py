@@ -1,4 +1,4 @@
-"""Pairs of transitions ranked by the rise that they would make: prioritised sweeping by draws."""
+"""Sampled prioritised sweeping: a sum tree over the increases that pairs would make."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bisimetric.sampled.kernels import uniform
 
 @numba.njit(cache=True, inline="always")
 def leaf_index(rows, group_offsets, a, b):
-    """Which leaf a pair of rows of one group is; those of a group form a triangle."""
+    """Return the leaf of a pair of rows of one group; those of a group form a triangle."""
     low = rows.start[rows.group[a]]
-    one, two = max(a, b) - low, min(a, b) - low
-    return group_offsets[rows.group[a]] + one * (one - 1) // 2 + two
+    i, j = max(a, b) - low, min(a, b) - low
+    return group_offsets[rows.group[a]] + i * (i - 1) // 2 + j
 
 
 @numba.njit(cache=True, inline="always")
 def compute_increase(values, rows, discount, a, b):
-    """How much rows a and b would raise the distance of their states."""
+    """Compute the increase that rows a and b would make."""
     gap = abs(rows.reward[a] - rows.reward[b])
     value = gap + discount * values[rows.successor[a], rows.successor[b]]
     return max(0.0, value - values[rows.state[a], rows.state[b]])
@@ -26,9 +26,9 @@ def compute_increase(values, rows, discount, a, b):
 
 @numba.njit(nogil=True, cache=True)
 def build_tree(values, rows, discount, group_offsets):
-    """The tree of sums over all pairs of rows: node k is the sum of nodes 2k and 2k + 1.
+    """Build the sum tree over all pairs of rows: node k is the sum of nodes 2k and 2k + 1.
 
-    It is a function of the table alone, so that a run that goes on finds it again.
+    It is a function of the values alone, so that a resumed run builds the same one.
     """
     leaves = 1
     while leaves < group_offsets[-1]:
@@ -47,9 +47,9 @@ def build_tree(values, rows, discount, group_offsets):
 @numba.njit(cache=True, inline="always")
 def _update_priority(tree, values, rows, group_offsets, discount, a, b):
     node = len(tree) // 2 + leaf_index(rows, group_offsets, a, b)
-    rise = compute_increase(values, rows, discount, a, b)
-    if tree[node] != rise:
-        tree[node] = rise
+    increase = compute_increase(values, rows, discount, a, b)
+    if tree[node] != increase:
+        tree[node] = increase
         while node > 1:
             node //= 2
             tree[node] = tree[2 * node] + tree[2 * node + 1]
@@ -57,12 +57,12 @@ def _update_priority(tree, values, rows, group_offsets, discount, a, b):
 
 @numba.njit(cache=True, inline="always")
 def _sample_leaf(tree, u):
-    """The leaf at the share u of the sum; one with a rise, unless there is none."""
-    node, left = 1, u * tree[1]
+    """Return the leaf at the fraction u of the sum, with a positive priority if there is one."""
+    node, remainder = 1, u * tree[1]
     while node < len(tree) // 2:
         node *= 2
-        if left >= tree[node] and tree[node + 1] > 0:
-            left -= tree[node]
+        if remainder >= tree[node] and tree[node + 1] > 0:
+            remainder -= tree[node]
             node += 1
     return node - len(tree) // 2
 
@@ -83,29 +83,30 @@ def apply_prioritised_updates(
     first_step,
     num_steps,
 ):
-    """Equation 3 on n pairs of rows, drawn in proportion to the rise that they would make.
+    """Apply equation 3 to pairs of rows sampled in proportion to the increase they would make.
 
-    A share `explore` of the draws, and all where nothing would rise, take any pair alike, so that
-    every pair is drawn for ever. When an entry rises, the pairs that lead to it, and the other
-    actions of its own two states, are ranked anew. Returns the largest rise.
+    A fraction `explore` of the samples, and all of them where no pair would increase, is uniform,
+    so that every pair is sampled infinitely often. After an increase, the priorities of the
+    predecessor pairs and of the other actions of the two states are updated. Returns the largest
+    increase.
     """
     largest = 0.0
     groups = len(rows.start) - 1
     for k in range(first_step, first_step + num_steps):
         u = uniform(seed, 2 * k + 1)
         if uniform(seed, 2 * k) < explore or tree[1] == 0:
-            at = min(int(u * group_offsets[-1]), group_offsets[-1] - 1)
+            leaf = min(int(u * group_offsets[-1]), group_offsets[-1] - 1)
         else:
-            at = _sample_leaf(tree, u)
-        g = np.searchsorted(group_offsets, at, side="right") - 1
-        at -= group_offsets[g]
-        one = int((1 + np.sqrt(1 + 8 * at)) / 2)
-        while one * (one - 1) // 2 > at:
-            one -= 1
-        while one * (one + 1) // 2 <= at:
-            one += 1
-        a = rows.start[g] + one
-        b = rows.start[g] + at - one * (one - 1) // 2
+            leaf = _sample_leaf(tree, u)
+        g = np.searchsorted(group_offsets, leaf, side="right") - 1
+        leaf -= group_offsets[g]
+        i = int((1 + np.sqrt(1 + 8 * leaf)) / 2)
+        while i * (i - 1) // 2 > leaf:
+            i -= 1
+        while i * (i + 1) // 2 <= leaf:
+            i += 1
+        a = rows.start[g] + i
+        b = rows.start[g] + leaf - i * (i - 1) // 2
         s, t = rows.state[a], rows.state[b]
         paired[min(s, t), max(s, t), g >> 3] |= np.uint8(1 << (g & 7))
         gap = abs(rows.reward[a] - rows.reward[b])

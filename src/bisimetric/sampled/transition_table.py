@@ -1,4 +1,4 @@
-"""The transitions that are known, each once, as the kernels read them."""
+"""The table of known transitions, each once, in the form that the kernels read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
 
-class TransitionRows(NamedTuple):
-    """Transitions, sorted by group and state; those of group g are start[g] to start[g + 1]."""
+class GroupedTransitions(NamedTuple):
+    """Transitions sorted by group and state; group g has rows start[g] to start[g + 1] - 1."""
 
     group: NDArray[np.int32]
     state: NDArray[np.int32]
@@ -25,7 +25,7 @@ class TransitionRows(NamedTuple):
 
 
 class PredecessorIndex(NamedTuple):
-    """The rows of group g that lead to state s: row[start[g, s] : start[g, s + 1]]."""
+    """The rows of group g that lead to state s: rows[start[g, s] : start[g, s + 1]]."""
 
     rows: NDArray[np.int32]
     start: NDArray[np.int64]
@@ -33,23 +33,22 @@ class PredecessorIndex(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransitionTable:
-    """Known transitions of a deterministic MDP, at most one a state and group.
+    """Known transitions of a deterministic MDP, at most one per state and group.
 
-    A group holds what may be compared: for d~ the transitions of one action, for d^pi all.
+    A group holds the transitions that are compared: for d~ those of one action, for d^pi all.
 
     Attributes:
         rows: the transitions.
-        weight: (rows,), how often each is drawn, relative to the others.
-        states: how many states there are, the end included.
-        apart: (S,), states with different numbers lie as far apart as possible, since their
-            available actions differ; or None.
-        mdp: the MDP, where it is known as a whole.
-        end: the id of the end of episodes, where data has one.
-        reward_error: how far a reward may be from the one that it stands for: that of a stochastic
-            policy is a sum, which is rounded.
+        weight: (rows,), relative sampling frequencies.
+        num_states: the number of states, the terminal state included.
+        action_sets: (S,), the index of each state's set of available actions: states with different
+            ones are at the diameter bound; None if all actions are available.
+        mdp: the MDP, if it is fully known.
+        terminal: the id of the terminal state, if the data have one.
+        reward_error: a bound on the rounding of a reward, which is a sum for a stochastic policy.
     """
 
-    rows: TransitionRows
+    rows: GroupedTransitions
     weight: NDArray[np.float64]
     num_states: int
     action_sets: NDArray[np.int64] | None = None
@@ -63,25 +62,25 @@ class TransitionTable:
 
     @property
     def group_bytes(self) -> int:
-        """Bytes that hold one bit a group."""
+        """Bytes that hold one bit per group."""
         return -(-self.num_groups // 8)
 
     @property
     def num_pairs(self) -> int:
-        """How many pairs of transitions there are to be drawn, a state with itself left out."""
+        """The number of pairs of transitions from different states in one group."""
         size = np.diff(self.rows.start)
         return int((size * (size - 1) // 2).sum())
 
     @functools.cached_property
     def row_index(self) -> NDArray[np.int32]:
-        """The row of each group and state (G, S), -1 where it is not known."""
-        place = np.full((self.num_groups, self.num_states), -1, dtype=np.int32)
-        place[self.rows.group, self.rows.state] = np.arange(len(self.rows.state))
-        return place
+        """The row of each group and state (G, S), -1 if unknown."""
+        index = np.full((self.num_groups, self.num_states), -1, dtype=np.int32)
+        index[self.rows.group, self.rows.state] = np.arange(len(self.rows.state))
+        return index
 
     @functools.cached_property
     def predecessors(self) -> PredecessorIndex:
-        """The rows by where they lead to."""
+        """The rows by group and successor."""
         code = self.rows.group.astype(np.int64) * self.num_states + self.rows.successor
         row = np.argsort(code, kind="stable").astype(np.int32)
         count = np.bincount(code, minlength=self.num_groups * self.num_states)
@@ -93,27 +92,27 @@ class TransitionTable:
 
     @property
     def observed(self) -> NDArray[np.bool_]:
-        """(S, G), what is known; of a model everything is."""
+        """(S, G), whether each transition is known; all are for an MDP."""
         if self.mdp is not None:
             return np.ones((self.num_states, self.num_groups), np.bool_)
         return self.row_index.T >= 0
 
     @property
     def jointly_observed(self) -> NDArray[np.bool_]:
-        """(S, S), whether every group is known in both states."""
-        whole = self.observed.all(axis=1)
-        return np.outer(whole, whole)
+        """(S, S), whether all groups are known in both states."""
+        fully_observed = self.observed.all(axis=1)
+        return np.outer(fully_observed, fully_observed)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Tells one set of known transitions and weights from another."""
+        """A hash of the transitions and weights."""
         hashed = hashlib.sha256(f"{self.num_states} {self.num_groups}".encode())
         for array in (*self.rows, self.weight):
             hashed.update(np.ascontiguousarray(array).tobytes())
         return hashed.hexdigest()
 
     def initial_values(self) -> NDArray[np.float64]:
-        """Where the distances start: at 0, or as far as possible where action sets differ."""
+        """Return the initial distances: 0, or the diameter bound where action sets differ."""
         values = np.zeros((self.num_states, self.num_states))
         if self.action_sets is not None and self.mdp is not None:
             values[self.action_sets[:, None] != self.action_sets[None, :]] = self.mdp.diameter_bound
@@ -130,10 +129,10 @@ def table_from_columns(
     num_groups: int,
     **fields: Any,
 ) -> TransitionTable:
-    """Known transitions from columns, in any order."""
+    """Build a table from columns in any order; `fields` are further attributes."""
     order = np.lexsort((state, group))
     start = np.searchsorted(group[order], np.arange(num_groups + 1))
-    rows = TransitionRows(
+    rows = GroupedTransitions(
         group[order].astype(np.int32),
         state[order].astype(np.int32),
         successor[order].astype(np.int32),
@@ -144,23 +143,23 @@ def table_from_columns(
 
 
 def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
-    """Everything that a deterministic MDP does; for d^pi, that of its chain under the policy.
+    """Build the table of a deterministic MDP; for d^pi, of the chain that a policy induces.
 
-    `weights` (S, A) say how often each transition is drawn; default: all alike.
+    `weights` (S, A) are relative sampling frequencies; default: all alike.
     """
     if not mdp.is_deterministic:
         s, a = mdp.first_stochastic_action()
         raise InputError(
-            f"sampled.{kind}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have several "
-            f"successors, and sampled pairs need a deterministic MDP; use exact.{kind}."
+            f"sampled.{kind}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have "
+            f"several successors, and sampling needs a deterministic MDP; use exact.{kind}."
         )
     group, state = np.meshgrid(np.arange(mdp.num_actions), np.arange(mdp.num_states), indexing="ij")
-    has = mdp.action_mask.T.ravel()
-    group, state = group.ravel()[has], state.ravel()[has]
+    available = mdp.action_mask.T.ravel()
+    group, state = group.ravel()[available], state.ravel()[available]
     weight = np.ones(mdp.R.shape) if weights is None else validate_weights(kind, weights, mdp)
-    apart = None
+    action_sets = None
     if mdp.available is not None:
-        apart = np.unique(mdp.available, axis=0, return_inverse=True)[1].ravel()
+        action_sets = np.unique(mdp.available, axis=0, return_inverse=True)[1].ravel()
     return table_from_columns(
         group,
         state,
@@ -169,29 +168,30 @@ def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
         weight[state, group],
         mdp.num_states,
         mdp.num_actions,
-        apart=apart,
+        action_sets=action_sets,
         mdp=mdp,
     )
 
 
 def validate_weights(kind: str, weights: Any, mdp: MDP) -> NDArray[np.float64]:
-    """Weights of the transitions of an MDP, (S, A), or a clear error."""
+    """Return the weights (S, A) of an MDP's transitions, or raise InputError."""
     try:
-        given = np.asarray(weights, dtype=np.float64)
+        array = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        given = np.empty(0)
-    if given.shape == (mdp.num_states,) and mdp.num_actions == 1:
-        given = given[:, None]
-    if given.shape != mdp.R.shape:
+        array = np.empty(0)
+    if array.shape == (mdp.num_states,) and mdp.num_actions == 1:
+        array = array[:, None]
+    if array.shape != mdp.R.shape:
         raise InputError(
-            f"sampled.{kind}: weights have shape {given.shape} and must be numbers of shape "
-            f"{mdp.R.shape}, one a state and action."
+            f"sampled.{kind}: weights have shape {array.shape} and must be numbers of shape "
+            f"{mdp.R.shape}, one per state and action."
         )
-    require_valid_weights(kind, given)
-    return given
+    require_valid_weights(kind, array)
+    return array
 
 
 def require_valid_weights(kind: str, weights: NDArray[np.float64]) -> None:
+    """Raise InputError unless weights are finite, nonnegative and not all 0."""
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights > 0).any()):
         raise InputError(
             f"sampled.{kind}: weights must be finite, at least 0, and not all of them 0."

@@ -1,4 +1,4 @@
-"""Transitions: experience, step by step; checked once when it is made, frozen afterwards."""
+"""Recorded transitions, validated at construction and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._text import pluralise
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import _validation, files
-from bisimetric.transitions._validation import TERMINAL
 from bisimetric.transitions.empirical_mdp import estimate_mdp
 from bisimetric.transitions.episodes import (
     assign_episodes,
@@ -26,9 +26,6 @@ from bisimetric.transitions.episodes import (
 )
 
 __all__ = ["DEFAULT_DISCOUNT", "TERMINAL", "Transitions"]
-
-DEFAULT_DISCOUNT = 0.99
-"""The discount of data, which has none of its own."""
 
 COLUMNS = (
     "observations",
@@ -40,41 +37,45 @@ COLUMNS = (
     "states",
     "next_states",
 )
-"""The fields with one row a step."""
+"""The fields with one row per step."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Transitions:
-    """Experience of n steps: what was observed, done, paid, and observed next.
+    """Recorded experience of n steps: observation, action, reward, next observation.
 
-    The end of an episode is a state of its own, absorbing, with reward 0 for ever. Its id is
-    `num_states`, one past the others, and `successors` lead there after `terminated` steps.
-    A `truncated` step was cut there, by a limit of time or the end of a recording: it leads to
-    its next state like any other.
+    The end of an episode is an absorbing terminal state with reward 0. Its id is `num_states`, one
+    past the others, and `successors` lead there after `terminated` steps. Truncation is not
+    termination: a `truncated` step leads to its next state like any other.
 
-    Arrays are read-only. Those given are copied, unless they are read-only already.
+    Arrays are read-only. Arguments are copied unless they are read-only already.
 
-    Attributes:
-        observations: (n, ...), numbers of any type, which they keep.
-        actions: (n,) whole numbers, or (n, k) floats where actions are continuous.
+    Args:
+        observations: (n, ...), numbers of any type, which is kept.
+        actions: (n,) integers, or (n, k) floats for continuous actions.
         rewards: (n,).
         next_observations: (n, ...), of the shape and kind of `observations`.
-        terminated: (n,), whether the episode ended there, for good.
-        truncated: (n,), whether it was cut there; False everywhere where not given.
-        states: (n,) ids of states, or None. Observations of shape (n,) and an integer type
-            are the ids where none are given.
-        next_states: (n,) ids of next states, as observed, or None.
-        num_states: ids are 0 to num_states - 1; the largest found + 1 where not given.
-        num_actions: likewise; None where actions are continuous.
-        names: one distinct name an id, or None; the end is called "end".
-        action_names: one distinct name an action, or None.
+        terminated: (n,), whether the episode terminated with this step.
+        truncated: (n,), whether the episode was cut after this step, by a time limit or the end
+            of a recording; None is False everywhere.
+        states: (n,) ids of states, or None. Integer observations of shape (n,) are taken as the
+            ids where none are given.
+        next_states: (n,) ids of the observed next states, or None.
+        num_states: ids are 0 to num_states - 1; None is the largest id + 1.
+        num_actions: the number of discrete actions; None is the largest action + 1, or None where
+            actions are continuous.
+        names: one distinct name per state, or None; "end" is the terminal state's name.
+        action_names: one distinct name per action, or None.
         positions: (num_states, 2) row and column of each state on a map, or None.
-        made: how they were collected, as JSON has it: environment, key, steps, versions.
+        metadata: how the data were collected, as JSON represents it: environment, seed, versions.
 
-    >>> walk = Transitions([0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 2, 0], [False, True, False])
-    >>> walk
+    Raises:
+        InputError: an argument has a wrong shape or type, or a number is not finite.
+
+    >>> steps = Transitions([0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 2, 0], [False, True, False])
+    >>> steps
     Transitions(3 steps, 2 episodes, 3 states, 2 actions)
-    >>> walk.end, walk.successors.tolist()
+    >>> steps.terminal_state, steps.successors.tolist()
     (3, [1, 3, 0])
     """
 
@@ -111,28 +112,28 @@ class Transitions:
         positions: ArrayLike | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        here, there = _validation.validate_observations(observations, next_observations)
-        steps = len(here)
-        taken = _validation.validate_actions(actions, steps)
-        ended = _validation.validate_flags("terminated", terminated, steps)
-        cut = np.zeros(steps, np.bool_) if truncated is None else truncated
-        ids, next_ids = _validation.resolve_state_ids(here, there, states, next_states)
+        current, following = _validation.validate_observations(observations, next_observations)
+        n = len(current)
+        chosen = _validation.validate_actions(actions, n)
+        ended = _validation.validate_flags("terminated", terminated, n)
+        cut = np.zeros(n, np.bool_) if truncated is None else truncated
+        ids, next_ids = _validation.resolve_state_ids(current, following, states, next_states)
         if ids is not None and next_ids is not None:
             found = (("states", ids), ("next_states", next_ids))
             num_states = _validation.resolve_num_ids("states", num_states, *found)
         elif num_states is not None:
             raise InputError("Transitions: num_states needs ids of states; give states.")
-        if taken.ndim == 1:
-            num_actions = _validation.resolve_num_ids("actions", num_actions, ("actions", taken))
+        if chosen.ndim == 1:
+            num_actions = _validation.resolve_num_ids("actions", num_actions, ("actions", chosen))
         elif num_actions is not None:
             raise InputError("Transitions: num_actions needs discrete actions, of shape (steps,).")
         self._set_fields(
-            observations=here,
-            actions=taken,
-            rewards=_validation.as_float_column("rewards", rewards, steps),
-            next_observations=there,
+            observations=current,
+            actions=chosen,
+            rewards=_validation.as_float_column("rewards", rewards, n),
+            next_observations=following,
             terminated=ended,
-            truncated=_validation.validate_flags("truncated", cut, steps),
+            truncated=_validation.validate_flags("truncated", cut, n),
             states=ids,
             next_states=next_ids,
             num_states=num_states,
@@ -149,12 +150,12 @@ class Transitions:
 
     @property
     def terminal_state(self) -> int | None:
-        """The id of the end of episodes, or None where no step terminated or there are no ids."""
+        """The id of the terminal state; None where no step terminated or states have no ids."""
         return self.num_states if self.terminated.any() else None
 
     @property
     def successors(self) -> NDArray[np.int64]:
-        """Where each step leads, (n,): to its next state, or to the end."""
+        """The successor of each step, (n,): its next state, or the terminal state."""
         if self.next_states is None or self.num_states is None:
             raise InputError("Transitions: successors need ids of states; give states.")
         return freeze(np.where(self.terminated, self.num_states, self.next_states))
@@ -163,36 +164,54 @@ class Transitions:
         return len(self.rewards)
 
     def __getitem__(self, indices: slice | NDArray[Any] | Sequence[int]) -> Transitions:
-        """The steps of a slice, a mask (n,) or an array of indices; at least one."""
+        """Return a selection of steps.
+
+        Args:
+            indices: a slice, a mask (n,) or an array of indices.
+
+        Raises:
+            InputError: an index is out of range, or no step is selected.
+        """
         rows: Any = indices
         if not isinstance(indices, slice):
             rows = np.asarray(indices)
             if rows.ndim != 1 or rows.dtype.kind not in "biu":
                 raise InputError(
-                    "Transitions: steps are chosen by a slice, a mask or an array of indices; "
-                    f"{indices!r} is none."
+                    f"Transitions: {indices!r} selects no steps; give a slice, a mask or an "
+                    "array of indices."
                 )
         try:
-            taken = {name: getattr(self, name) for name in COLUMNS}
-            taken = {name: a if a is None else freeze(a[rows]) for name, a in taken.items()}
+            columns = {name: getattr(self, name) for name in COLUMNS}
+            columns = {name: a if a is None else freeze(a[rows]) for name, a in columns.items()}
         except IndexError as error:
             raise InputError(
-                f"Transitions: there are {len(self)} steps, and {error}; choose among them."
+                f"Transitions: there are {len(self)} steps, and {error}; select existing ones."
             ) from None
-        if not len(taken["rewards"]):
-            raise InputError(f"Transitions: none of the {len(self)} steps is chosen; choose one.")
+        if not len(columns["rewards"]):
+            raise InputError(
+                f"Transitions: none of the {len(self)} steps is selected; select at least one."
+            )
         part = copy.copy(self)
-        part._set_fields(**taken)
+        part._set_fields(**columns)
         return part
 
     @classmethod
     def concatenate(cls, parts: Iterable[Transitions]) -> Transitions:
-        """All steps of several, in their order.
+        """Concatenate recordings in the given order.
 
-        Their ids are the same ids. Where their `names` differ, states are matched by name and
-        numbered as their names first occur, and so are observations that are ids. A part that
-        stops in the middle of an episode is truncated there, unless the next part goes on with
-        the observation that it stopped at. `made` is that of all, or their list as "parts".
+        Equal ids are the same state. Where `names` differ, states are matched by name and numbered
+        in the order of first occurrence, and so are observations that are ids. A part that ends
+        within an episode is truncated there, unless the next part continues from its last
+        observation. `metadata` is the common one, or a list of all as "parts".
+
+        Args:
+            parts: recordings with observations and actions of one shape and kind.
+
+        Returns:
+            The concatenation.
+
+        Raises:
+            InputError: there are no parts, or they are incompatible.
 
         >>> one = Transitions([0], [0], [1.0], [1], [True], names=("a", "b"))
         >>> other = Transitions([1], [0], [1.0], [0], [False], names=("b", "c"))
@@ -203,9 +222,9 @@ class Transitions:
         return cls(**concatenate_fields(list(parts)))
 
     def episodes(self) -> Iterator[Transitions]:
-        """The episodes, in their order; each is cut after a terminated or truncated step.
+        """Yield the episodes in order; each ends with a terminated or truncated step.
 
-        They are those of the recording: steps that were drawn singly make none.
+        Consecutive steps belong together: a random sample of steps has no episodes.
 
         >>> steps = Transitions([0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 2, 0], [False, True, False])
         >>> [len(episode) for episode in steps.episodes()]
@@ -215,13 +234,24 @@ class Transitions:
             yield self[start:stop]
 
     def split(self, *fractions: float, seed: int) -> tuple[Transitions, ...]:
-        """Whole episodes dealt to parts at random, so that the parts have these shares of steps.
+        """Split the recording into random parts of whole episodes.
 
-        Shares sum to 1; whole episodes meet them nearly. Each part gets at least one, and keeps
-        the order of the recording. The nearest of some random deals is taken.
+        Of several random assignments the one closest to the fractions is taken. Every part gets at
+        least one episode and keeps the order of the recording.
+
+        Args:
+            fractions: the fraction of steps for each part; they sum to 1.
+            seed: of the random assignment.
+
+        Returns:
+            One `Transitions` per fraction.
+
+        Raises:
+            InputError: the fractions are not positive or do not sum to 1, or there are fewer
+                episodes than parts.
 
         >>> steps = Transitions(np.zeros((9, 2)), [0] * 9, [0] * 9, np.ones((9, 2)), [True] * 9)
-        >>> [len(part) for part in steps.split(2 / 3, 1 / 3, key=0)]
+        >>> [len(part) for part in steps.split(2 / 3, 1 / 3, seed=0)]
         [6, 3]
         """
         lengths = np.diff(self._episode_boundaries())
@@ -229,22 +259,39 @@ class Transitions:
         return tuple(self[owner == part] for part in range(len(fractions)))
 
     def sample(self, n: int, seed: int, *, replacement: bool = False) -> Transitions:
-        """n random steps, all equally likely; different ones unless `replacement`."""
+        """Draw n steps uniformly at random.
+
+        Args:
+            n: the number of steps.
+            seed: of the draw.
+            replacement: whether a step may be drawn twice.
+
+        Raises:
+            InputError: n is larger than the number of steps, without replacement.
+        """
         return self[sample_indices(len(self), n, seed, replacement)]
 
     def to_mdp(
-        self, *, discount: float = DEFAULT_DISCOUNT, unseen: Literal["refuse", "lacking"] = "refuse"
+        self, *, discount: float = DEFAULT_DISCOUNT, unseen: Literal["raise", "missing"] = "raise"
     ) -> MDP:
-        """The MDP that these steps tell of, with the same ids.
+        """Estimate the empirical MDP, with the same ids.
 
-        P(s, a) are the shares of the successors of (s, a), R(s, a) is the mean of its rewards:
-        exactly the common one where all agree. Where a step terminated there is one more state,
-        "end". A state that no step left, and none entered but by ending there, such as a hole of
-        FrozenLake, is kept as steps on the spot that pay 0.
+        P(s, a)(s') is the relative frequency of s' after (s, a), and R(s, a) the mean reward:
+        exactly the common one where all rewards agree. If a step terminated there is one more
+        state, the terminal state "end". A state that only terminated steps enter, such as a hole
+        of FrozenLake, becomes absorbing with reward 0.
 
-        Where some action was never taken in a state that was left or entered, `unseen` decides:
-        "refuse" raises an error that names it; "lacking" leaves the state the actions that were
-        seen (`MDP.available`), and one that was never left stays on the spot, like an end.
+        Args:
+            discount: in [0, 1).
+            unseen: what to do where an action was never taken in a visited state: "raise" an
+                error, or treat it as "missing" (`MDP.available`); a state without any recorded
+                action is then absorbing.
+
+        Returns:
+            The MDP, with `is_empirical` set.
+
+        Raises:
+            InputError: states have no ids, actions are continuous, or an action is unseen.
 
         >>> steps = Transitions([0, 0, 0], [0, 0, 1], [1, 1, 2], [0, 0, 0], [True, False, True])
         >>> mdp = steps.to_mdp(discount=0.9)
@@ -256,15 +303,30 @@ class Transitions:
         return estimate_mdp(self, discount, unseen)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one `.npz`, readable by plain NumPy; the file appears whole or not at all."""
+        """Write one `.npz` file that NumPy can read; it replaces `path` atomically.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         files.write_transitions(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, observations: bool = True) -> Transitions:
-        """Reads what `save` wrote, and checks it.
+        """Read and validate a file that `save` wrote.
 
-        Observations may be large. With `observations=False` they are not read where there are
-        ids of states, which stand in their place.
+        Args:
+            path: of the file.
+            observations: whether to read observations, which may be large. Without them, the ids
+                of states take their place where there are ids.
+
+        Returns:
+            The transitions.
+
+        Raises:
+            InputError: the file is damaged or holds something else.
         """
         fields = files.read_fields(path, observations)
         try:
@@ -276,20 +338,16 @@ class Transitions:
         return find_episode_boundaries(self.terminated | self.truncated)
 
     def __repr__(self) -> str:
-        said = [
-            _format_count(len(self), "step"),
-            _format_count(len(self._episode_boundaries()) - 1, "episode"),
+        parts = [
+            pluralise(len(self), "step"),
+            pluralise(len(self._episode_boundaries()) - 1, "episode"),
         ]
         if self.num_states is None:
-            said.append(f"observations {self.observations.shape[1:]} {self.observations.dtype}")
+            parts.append(f"observations {self.observations.shape[1:]} {self.observations.dtype}")
         else:
-            said.append(_format_count(self.num_states, "state"))
+            parts.append(pluralise(self.num_states, "state"))
         if self.num_actions is None:
-            said.append(f"actions {self.actions.shape[1:]} {self.actions.dtype}")
+            parts.append(f"actions {self.actions.shape[1:]} {self.actions.dtype}")
         else:
-            said.append(_format_count(self.num_actions, "action"))
-        return f"Transitions({', '.join(said)})"
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+            parts.append(pluralise(self.num_actions, "action"))
+        return f"Transitions({', '.join(parts)})"

@@ -1,7 +1,4 @@
-"""What transitions must be: the checks at the border, each with a clear error.
-
-What the makers of transitions share: counts that must be positive, and how they were made.
-"""
+"""Validate the fields of `Transitions`, and collect the metadata of recordings."""
 
 from __future__ import annotations
 
@@ -14,17 +11,15 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric.errors import InputError
+from bisimetric.mdp import TERMINAL
 from bisimetric.mdp._validation import freeze
 
-TERMINAL = "end"
-"""The name of the state that episodes end in."""
-
 BLOCK_ENTRIES = 2**22
-"""Entries looked at in one go, so that checking large observations needs little memory."""
+"""Entries validated at a time, which bounds the memory needed for large observations."""
 
 
 def as_number_array(name: str, values: Any) -> NDArray[Any]:
-    """A read-only array of the numbers given, of their own type: a copy where they can change."""
+    """Return numbers as a read-only array of their own type; writable arrays are copied."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError) as error:
@@ -36,6 +31,7 @@ def as_number_array(name: str, values: Any) -> NDArray[Any]:
 
 
 def require_finite(name: str, array: NDArray[Any]) -> None:
+    """Raise InputError with the first entry that is infinite or not a number."""
     if array.dtype.kind != "f" or array.size == 0:
         return
     rows = array.reshape(1) if array.ndim == 0 else array
@@ -52,33 +48,35 @@ def require_finite(name: str, array: NDArray[Any]) -> None:
 
 
 def validate_column(name: str, values: Any, num_steps: int) -> NDArray[Any]:
-    """Numbers, one a step: (n,)."""
+    """Return numbers (n,), one per step."""
     array = as_number_array(name, values)
     require_length(name, array, num_steps)
     if array.ndim != 1:
         raise InputError(
-            f"Transitions: {name} have shape {array.shape} and must be ({num_steps},), one a step."
+            f"Transitions: {name} have shape {array.shape} and must be ({num_steps},), one per "
+            "step."
         )
     return array
 
 
 def as_float_column(name: str, values: Any, num_steps: int) -> NDArray[np.float64]:
-    """Numbers as float64, one a step."""
+    """Return float64 numbers (n,), one per step."""
     return freeze(validate_column(name, values, num_steps).astype(np.float64, copy=False))
 
 
 def require_length(name: str, array: NDArray[Any], num_steps: int) -> None:
+    """Raise InputError unless an array has one row per step."""
     if array.ndim == 0 or len(array) != num_steps:
         found = "one number" if array.ndim == 0 else f"{len(array)} steps"
         raise InputError(
-            f"Transitions: {name} have {found} and observations {num_steps}; give one a step."
+            f"Transitions: {name} have {found} and observations {num_steps}; give one per step."
         )
 
 
 def validate_observations(
     observations: Any, next_observations: Any
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Observations and next observations (n, ...), alike in shape and kind."""
+    """Return observations and next observations (n, ...) of one shape and kind."""
     one, other = (
         as_number_array("observations", observations),
         as_number_array("next_observations", next_observations),
@@ -95,7 +93,7 @@ def validate_observations(
 
 
 def as_index_array(name: str, array: NDArray[Any], alternative: str = "") -> NDArray[np.int64]:
-    """Whole numbers, none negative, as int64; `otherwise` says what else could be given."""
+    """Return nonnegative integers as int64; `alternative` extends the error message."""
     if array.dtype == np.int64 and array.min() >= 0:
         return array
     if array.dtype == np.bool_:
@@ -113,7 +111,7 @@ def as_index_array(name: str, array: NDArray[Any], alternative: str = "") -> NDA
 
 
 def validate_flags(name: str, values: Any, num_steps: int) -> NDArray[np.bool_]:
-    """Truths, one a step, also as 0 and 1."""
+    """Return booleans (n,), one per step; 0 and 1 are accepted."""
     array = validate_column(name, values, num_steps)
     if array.dtype == np.bool_:
         return array
@@ -127,7 +125,7 @@ def validate_flags(name: str, values: Any, num_steps: int) -> NDArray[np.bool_]:
 
 
 def validate_actions(actions: Any, num_steps: int) -> NDArray[Any]:
-    """Actions: (n,) int64 where they are discrete, (n, k) floats where they are continuous."""
+    """Return actions: (n,) int64 if discrete, (n, k) floats if continuous."""
     array = as_number_array("actions", actions)
     require_length("actions", array, num_steps)
     if array.ndim == 1:
@@ -144,7 +142,7 @@ def validate_actions(actions: Any, num_steps: int) -> NDArray[Any]:
 def resolve_state_ids(
     observations: NDArray[Any], next_observations: NDArray[Any], states: Any, next_states: Any
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Ids of states (n,) and of next states: those given, or observations that are ids."""
+    """Return ids (n,) of states and next states: the arguments, or integer observations."""
     if (states is None) != (next_states is None):
         lacks = "states" if states is None else "next_states"
         raise InputError(f"Transitions: {lacks} are not given; give both of them, or neither.")
@@ -164,7 +162,7 @@ def resolve_state_ids(
 
 
 def resolve_num_ids(kind: str, num_ids: Any, *arrays: tuple[str, NDArray[np.int64]]) -> int:
-    """How many ids there are: as many as given, or up to the largest found."""
+    """Return the number of ids: the argument, or the largest id + 1."""
     largest = max(int(array.max()) for _, array in arrays)
     if num_ids is None:
         return largest + 1
@@ -190,7 +188,7 @@ def resolve_num_ids(kind: str, num_ids: Any, *arrays: tuple[str, NDArray[np.int6
 def validate_names(
     kind: str, names: Any, num_ids: int | None, has_terminal: bool = False
 ) -> tuple[str, ...] | None:
-    """One distinct name for each of `size` ids; `ends`: whether "end" is the name of the end."""
+    """Return one distinct name per id; "end" is reserved if there is a terminal state."""
     if names is None:
         return None
     texts = tuple(map(str, names))
@@ -207,14 +205,14 @@ def validate_names(
         raise InputError(f"Transitions: the {kind} name {twice!r} occurs twice; names must differ.")
     if has_terminal and TERMINAL in texts:
         raise InputError(
-            f"Transitions: state {texts.index(TERMINAL)} is named {TERMINAL!r}, which is the name of the end "
-            "of episodes; name it otherwise."
+            f"Transitions: state {texts.index(TERMINAL)} is named {TERMINAL!r}, the name of the "
+            "terminal state; rename it."
         )
     return texts
 
 
 def validate_positions(positions: Any, num_states: int | None) -> NDArray[np.float64] | None:
-    """Positions (num_states, 2), row and column."""
+    """Return positions (num_states, 2), row and column."""
     if positions is None:
         return None
     array = as_number_array("positions", positions)
@@ -222,27 +220,27 @@ def validate_positions(positions: Any, num_states: int | None) -> NDArray[np.flo
         raise InputError("Transitions: positions need ids of states, and there are none.")
     if array.shape != (num_states, 2):
         raise InputError(
-            f"Transitions: positions have shape {array.shape} and must be ({num_states}, 2), a row and a "
-            "column a state."
+            f"Transitions: positions have shape {array.shape} and must be ({num_states}, 2), a "
+            "row and a column per state."
         )
     return freeze(array.astype(np.float64))
 
 
 def validate_metadata(metadata: Any) -> dict[str, Any]:
-    """How they were collected, as JSON gives it back."""
+    """Return metadata as JSON represents them."""
     try:
-        kept: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
+        parsed: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"Transitions: made must be a dict of texts, numbers and lists, as JSON has them "
+            f"Transitions: metadata must be a dict of texts, numbers and lists, as in JSON "
             f"({error})."
         ) from None
-    return kept
+    return parsed
 
 
 def collect_metadata(details: dict[str, Any]) -> dict[str, Any]:
-    """How transitions were made, as JSON has it, with the versions."""
-    known = {name: value for name, value in details.items() if value is not None}
+    """Return details of a recording, without None, and the versions of the packages, as in JSON."""
+    given = {name: value for name, value in details.items() if value is not None}
     versions = {"bisimetric": bisimetric.__version__, "numpy": np.__version__}
-    spoken: dict[str, Any] = json.loads(json.dumps({**known, **versions}, default=repr))
-    return spoken
+    metadata: dict[str, Any] = json.loads(json.dumps({**given, **versions}, default=repr))
+    return metadata

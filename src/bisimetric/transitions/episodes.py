@@ -1,7 +1,4 @@
-"""Steps chosen at random: whole episodes dealt to parts, and single steps drawn.
-
-Several recordings as one: states that bear the same name are the same state.
-"""
+"""Find, split, sample and concatenate the episodes of recordings."""
 
 from __future__ import annotations
 
@@ -18,18 +15,20 @@ from bisimetric.mdp._validation import freeze
 if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
 
-
 NUM_SPLIT_TRIALS = 32
-"""Random deals of episodes to parts, of which the nearest to the shares is kept."""
+"""Random assignments of episodes to parts, of which the closest to the fractions is taken."""
 
 FRACTION_TOLERANCE = 1e-8
-"""How far shares may sum from 1."""
+"""Largest deviation from 1 of the sum of the fractions."""
 
 
 def find_episode_boundaries(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Where episodes start, and n at last, (episodes + 1,); `ended` (n,) closes them.
+    """Return the first step of each episode, then n: (episodes + 1,).
 
-    >>> boundaries(np.array([False, True, False])).tolist()
+    Args:
+        ended: (n,), whether the episode ends with this step.
+
+    >>> find_episode_boundaries(np.array([False, True, False])).tolist()
     [0, 2, 3]
     """
     stops = np.flatnonzero(ended[:-1]) + 1
@@ -39,33 +38,33 @@ def find_episode_boundaries(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
 def assign_episodes(
     lengths: NDArray[np.int64], fractions: tuple[float, ...], seed: Any
 ) -> NDArray[np.int64]:
-    """The part of each episode, (episodes,): steps in the given shares, each part with one."""
-    wanted = _validate_fractions(fractions)
+    """Return the part of each episode, (episodes,); every part gets at least one."""
+    normalised = _validate_fractions(fractions)
     episodes, parts = len(lengths), len(fractions)
     if episodes < parts:
         raise InputError(
-            f"Transitions: {episodes} episodes cannot be split into {parts} parts, which get whole "
-            "ones; collect more, or ask for fewer parts."
+            f"Transitions: {episodes} episodes cannot be split into {parts} parts of whole "
+            "episodes; collect more, or ask for fewer parts."
         )
     rng = np.random.default_rng(require_integer("Transitions.split", "seed", seed))
     total = lengths.sum()
-    targets = np.minimum(np.cumsum(wanted) * total, total)
-    nearest, least = np.zeros(episodes, np.int64), np.inf
+    targets = np.minimum(np.cumsum(normalised) * total, total)
+    closest, smallest_deviation = np.zeros(episodes, np.int64), np.inf
     for _ in range(NUM_SPLIT_TRIALS):
         order = rng.permutation(episodes)
         steps = np.concatenate([[0], np.cumsum(lengths[order])])
         cuts = _place_cuts(steps, targets[:-1])
-        miss = np.abs(np.diff(steps[cuts]) - wanted * total).sum()
-        if miss < least:
-            least = miss
-            nearest[order] = np.repeat(np.arange(parts), np.diff(cuts))
-        if miss < 1:
+        deviation = np.abs(np.diff(steps[cuts]) - normalised * total).sum()
+        if deviation < smallest_deviation:
+            smallest_deviation = deviation
+            closest[order] = np.repeat(np.arange(parts), np.diff(cuts))
+        if deviation < 1:
             break
-    return nearest
+    return closest
 
 
 def _place_cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many of the episodes come before each cut; `steps` are those before each episode."""
+    """Return the number of episodes before each cut; `steps` counts those before each episode."""
     after = np.searchsorted(steps, targets)
     cuts = np.where(steps[after] - targets < targets - steps[after - 1], after, after - 1)
     episodes, parts = len(steps) - 1, len(targets) + 1
@@ -77,18 +76,19 @@ def _place_cuts(steps: NDArray[np.int64], targets: NDArray[np.float64]) -> NDArr
 
 
 def sample_indices(num_steps: int, n: Any, seed: Any, replacement: bool) -> NDArray[np.int64]:
-    """Indices (n,) of random steps."""
+    """Draw indices (n,) of random steps."""
     size = require_integer("Transitions.sample", "n", n, 1)
     if size > num_steps and not replacement:
         raise InputError(
-            f"sample: n is {size:,} and there are {num_steps:,} steps; take at most so many, or say "
-            "replacement=True."
+            f"Transitions.sample: n is {size:,} and there are {num_steps:,} steps; draw fewer, "
+            "or pass replacement=True."
         )
     rng = np.random.default_rng(require_integer("Transitions.sample", "seed", seed))
     return rng.choice(num_steps, size, replace=replacement)
 
 
 def _validate_fractions(fractions: tuple[float, ...]) -> NDArray[np.float64]:
+    """Return positive fractions divided by their sum, which must be 1 within the tolerance."""
     try:
         wanted = np.array(fractions, dtype=np.float64)
         if wanted.ndim == 1 and (wanted > 0).all() and abs(wanted.sum() - 1) <= FRACTION_TOLERANCE:
@@ -96,24 +96,27 @@ def _validate_fractions(fractions: tuple[float, ...]) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         pass
     listed = ", ".join(map(str, fractions)) or "none"
-    raise InputError(f"split: the shares are {listed} and must be positive and sum to 1.")
+    raise InputError(
+        f"Transitions.split: the fractions are {listed} and must be positive and sum to 1."
+    )
 
 
 def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
-    """The fields of `Transitions.concatenate`."""
+    """Return the fields of the concatenation; see `Transitions.concatenate`."""
     if not parts:
         raise InputError("Transitions: there is nothing to concatenate; give at least one.")
     _require_compatible_parts(parts)
-    names, numbers = _match_state_names(parts)
-    columns = [_renumber_states(part, number) for part, number in zip(parts, numbers, strict=True)]
+    names, new_ids = _match_state_names(parts)
+    columns = [_renumber_states(part, ids) for part, ids in zip(parts, new_ids, strict=True)]
     fields: dict[str, Any] = {
         name: freeze(np.concatenate([column[name] for column in columns]))
         for name in columns[0]
         if name != "truncated"
     }
-    counted = [part.num_states for part in parts if part.num_states is not None]
-    num_states = len(names) if names is not None else max(counted, default=None)
+    counts = [part.num_states for part in parts if part.num_states is not None]
+    num_states = len(names) if names is not None else max(counts, default=None)
     metadata = [part.metadata for part in parts]
+    all_equal = all(each == metadata[0] for each in metadata)
     return {
         **fields,
         "truncated": _mark_truncations(parts, columns),
@@ -121,15 +124,13 @@ def concatenate_fields(parts: Sequence[Transitions]) -> dict[str, Any]:
         "num_actions": parts[0].num_actions,
         "names": names,
         "action_names": _merge_action_names(parts),
-        "positions": _merge_positions(parts, numbers, num_states),
-        "metadata": metadata[0]
-        if all(each == metadata[0] for each in metadata)
-        else {"parts": metadata},
+        "positions": _merge_positions(parts, new_ids, num_states),
+        "metadata": metadata[0] if all_equal else {"parts": metadata},
     }
 
 
 def observations_are_ids(transitions: Transitions) -> bool:
-    """Whether the observations are the ids of states, as they are where none were given."""
+    """Whether the observations equal the ids of states."""
     if (
         transitions.states is None
         or transitions.next_states is None
@@ -143,6 +144,7 @@ def observations_are_ids(transitions: Transitions) -> bool:
 
 
 def _require_compatible_parts(parts: Sequence[Transitions]) -> None:
+    """Raise InputError for the first part that differs from part 0 in shape, kind or fields."""
     first = parts[0]
     for number, part in enumerate(parts):
         for name in ("observations", "actions"):
@@ -150,7 +152,7 @@ def _require_compatible_parts(parts: Sequence[Transitions]) -> None:
             if one.shape[1:] != other.shape[1:] or one.dtype.kind != other.dtype.kind:
                 raise InputError(
                     f"Transitions: part {number} has {name} {other.shape[1:]} {other.dtype} and "
-                    f"part 0 has {one.shape[1:]} {one.dtype}; all must be alike."
+                    f"part 0 has {one.shape[1:]} {one.dtype}; all must agree."
                 )
         if part.num_actions != first.num_actions:
             raise InputError(
@@ -168,21 +170,21 @@ def _require_compatible_parts(parts: Sequence[Transitions]) -> None:
 def _match_state_names(
     parts: Sequence[Transitions],
 ) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64] | None]]:
-    """The names of all, and for each part the ids that its own become, None where they stay."""
+    """Return all names, and the new ids of each part, None where its ids stay."""
     if all(part.names == parts[0].names for part in parts):
         return parts[0].names, [None] * len(parts)
     known: dict[str, int] = {}
-    numbers: list[NDArray[np.int64] | None] = []
+    new_ids: list[NDArray[np.int64] | None] = []
     for part in parts:
         ids = [known.setdefault(name, len(known)) for name in part.names or ()]
-        numbers.append(np.array(ids, dtype=np.int64))
-    return tuple(known), numbers
+        new_ids.append(np.array(ids, dtype=np.int64))
+    return tuple(known), new_ids
 
 
 def _renumber_states(
     part: Transitions, new_ids: NDArray[np.int64] | None
 ) -> dict[str, NDArray[Any]]:
-    """The columns of a part, its ids replaced."""
+    """Return the columns of a part with new ids."""
     columns = {
         "observations": part.observations,
         "actions": part.actions,
@@ -204,17 +206,18 @@ def _renumber_states(
 def _mark_truncations(
     parts: Sequence[Transitions], columns: Sequence[dict[str, NDArray[Any]]]
 ) -> NDArray[np.bool_]:
-    """Truncated, also where a part stops and the next does not go on from there."""
+    """Mark steps as truncated where the next part does not continue the episode."""
     truncated = np.concatenate([part.truncated for part in parts])
     last = -1
     for one, other in itertools.pairwise(columns):
         last += len(one["rewards"])
-        goes_on = np.array_equal(one["next_observations"][-1], other["observations"][0])
-        truncated[last] |= not (goes_on or one["terminated"][-1])
+        continues = np.array_equal(one["next_observations"][-1], other["observations"][0])
+        truncated[last] |= not (continues or one["terminated"][-1])
     return freeze(truncated)
 
 
 def _merge_action_names(parts: Sequence[Transitions]) -> tuple[str, ...] | None:
+    """Return the action names that the parts agree on."""
     given = [part.action_names for part in parts if part.action_names is not None]
     for names in given:
         if names != given[0]:
@@ -230,21 +233,21 @@ def _merge_positions(
     new_ids: Sequence[NDArray[np.int64] | None],
     num_states: int | None,
 ) -> NDArray[np.float64] | None:
-    """The position of each state, or None where one has none; parts must not contradict."""
+    """Return the position of each state, or None where one is unknown; parts must agree."""
     if num_states is None:
         return None
-    found = np.full((num_states, 2), np.nan)
-    for index, (part, number) in enumerate(zip(parts, new_ids, strict=True)):
+    positions = np.full((num_states, 2), np.nan)
+    for index, (part, ids_of_part) in enumerate(zip(parts, new_ids, strict=True)):
         if part.positions is None:
             continue
-        ids = np.arange(len(part.positions)) if number is None else number
-        moved = ((found[ids] != part.positions) & ~np.isnan(found[ids])).any(axis=1)
+        ids = np.arange(len(part.positions)) if ids_of_part is None else ids_of_part
+        moved = ((positions[ids] != part.positions) & ~np.isnan(positions[ids])).any(axis=1)
         if moved.any():
             s = int(np.argmax(moved))
             raise InputError(
                 f"Transitions: part {index} puts state {part.names[s] if part.names else s} at "
-                f"{part.positions[s].tolist()} and a part before it at {found[ids[s]].tolist()}; "
-                "give all of them the same positions."
+                f"{part.positions[s].tolist()} and a part before it at "
+                f"{positions[ids[s]].tolist()}; give all of them the same positions."
             )
-        found[ids] = part.positions
-    return None if np.isnan(found).any() else freeze(found)
+        positions[ids] = part.positions
+    return None if np.isnan(positions).any() else freeze(positions)

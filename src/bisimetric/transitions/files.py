@@ -1,4 +1,4 @@
-"""Files of transitions: one .npz of plain arrays, told from others by its format."""
+"""Read and write transitions: one .npz file of plain arrays with a JSON header."""
 
 from __future__ import annotations
 
@@ -26,58 +26,58 @@ OPTIONAL_FIELDS = (*ID_FIELDS, *NAME_FIELDS, "positions")
 
 
 def write_transitions(transitions: Transitions, path: str | os.PathLike[str]) -> None:
-    """Writes one `.npz`; the file appears whole or not at all."""
-    about = {"format": FORMAT, **{name: getattr(transitions, name) for name in HEADER_FIELDS}}
-    # Observations that are the ids are not written twice.
-    left_out = ID_FIELDS if observations_are_ids(transitions) else ()
-    found = {
+    """Write one `.npz` file, which replaces `path` atomically."""
+    header = {"format": FORMAT, **{name: getattr(transitions, name) for name in HEADER_FIELDS}}
+    # Ids that equal the observations are not written twice.
+    omitted = ID_FIELDS if observations_are_ids(transitions) else ()
+    columns = {
         name: getattr(transitions, name)
         for name in (*REQUIRED_FIELDS, *OPTIONAL_FIELDS)
-        if name not in left_out
+        if name not in omitted
     }
-    arrays = {name: np.asarray(each) for name, each in found.items() if each is not None}
-    write_record(path, about, arrays)
+    arrays = {name: np.asarray(column) for name, column in columns.items() if column is not None}
+    write_record(path, header, arrays)
 
 
 def read_fields(path: str | os.PathLike[str], observations: bool) -> dict[str, Any]:
-    """What `write` wrote, by field; not checked beyond its format."""
+    """Read the fields that `write_transitions` wrote; only the format is validated."""
     try:
         with open_archive(path) as opened:
-            about = _read_header(path, opened)
-            if about["format"] != FORMAT:
-                raise wrong_format_error(path, f"its format is {about['format']!r}")
-            lacking = [name for name in REQUIRED_FIELDS if name not in opened.files]
-            if lacking:
-                raise wrong_format_error(path, f"it has no {lacking[0]!r}")
-            wanted = {*REQUIRED_FIELDS, *OPTIONAL_FIELDS} & set(opened.files)
-            if not observations and wanted.issuperset(ID_FIELDS):
-                wanted -= {*OBSERVATION_FIELDS}
-            found: dict[str, Any] = {name: freeze(opened[name]) for name in wanted}
+            header = _read_header(path, opened)
+            if header["format"] != FORMAT:
+                raise wrong_format_error(path, f"its format is {header['format']!r}")
+            missing = [name for name in REQUIRED_FIELDS if name not in opened.files]
+            if missing:
+                raise wrong_format_error(path, f"it has no {missing[0]!r}")
+            names = {*REQUIRED_FIELDS, *OPTIONAL_FIELDS} & set(opened.files)
+            if not observations and names.issuperset(ID_FIELDS):
+                names -= {*OBSERVATION_FIELDS}
+            fields: dict[str, Any] = {name: freeze(opened[name]) for name in names}
     except InputError:
         raise
     except ARCHIVE_ERRORS as error:
         raise InputError(
-            f"{path} is cut short or no file of transitions ({error}); make it again with "
+            f"{path} is cut short or no file of transitions ({error}); write it again with "
             "Transitions.save."
         ) from None
     for name, ids in zip(OBSERVATION_FIELDS, ID_FIELDS, strict=True):
-        if name not in found:
-            found[name] = found[ids]
+        if name not in fields:
+            fields[name] = fields[ids]
     for name in NAME_FIELDS:
-        if name in found:
-            found[name] = tuple(np.ravel(found[name]).tolist())
-    return {**found, **{name: about.get(name) for name in HEADER_FIELDS}}
+        if name in fields:
+            fields[name] = tuple(np.ravel(fields[name]).tolist())
+    return {**fields, **{name: header.get(name) for name in HEADER_FIELDS}}
 
 
 def wrong_format_error(path: str | os.PathLike[str], reason: str) -> InputError:
-    """What to raise of a file that holds something else."""
+    """Return the error for a file that holds something else."""
     return InputError(
-        f"{path} is no file of transitions of bisimetric ({reason}); make one with Transitions.save."
+        f"{path} is no file of transitions ({reason}); write one with Transitions.save."
     )
 
 
 def is_transitions_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file says that it is one of transitions; only its label is read."""
+    """Whether the header of a file declares transitions; nothing else is read."""
     try:
         with open_archive(path) as opened:
             return str(_read_header(path, opened)["format"]).startswith(FORMAT.partition(",")[0])
@@ -86,17 +86,17 @@ def is_transitions_file(path: str | os.PathLike[str]) -> bool:
 
 
 def _read_header(path: str | os.PathLike[str], archive: Any) -> dict[str, Any]:
-    """The label of an archive: a JSON text with the format."""
+    """Read the JSON header of an archive, which names its format."""
     try:
         text = str(archive["about"])
     except KeyError:
         raise wrong_format_error(path, "it has no 'about'") from None
     try:
-        about = parse_object(text)
+        header = parse_object(text)
     except json.JSONDecodeError:
         raise wrong_format_error(path, "it has no 'about'") from None
     except ValueError:
-        about = {}
-    if "format" not in about:
+        header = {}
+    if "format" not in header:
         raise wrong_format_error(path, "it has no 'format'")
-    return about
+    return header

@@ -1,4 +1,4 @@
-"""What a distance is good for: each use with what it promises and what it kept."""
+"""Uses of a distance: aggregation, transfer, embedding, compression, exploration; with bounds."""
 
 from bisimetric.uses._compress import Compression, compress
 from bisimetric.uses._embed import Embedding, embed

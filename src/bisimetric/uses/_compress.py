@@ -1,7 +1,4 @@
-"""The distinct states and actions of a buffer, and how far they are from each other.
-
-A replay buffer thinned to representatives, and how far each step is from one that was kept.
-"""
+"""Compress a replay buffer to a coreset: greedy k-centre over its distinct states and actions."""
 
 from __future__ import annotations
 
@@ -20,27 +17,31 @@ from bisimetric.errors import InputError, require_integer
 from bisimetric.transitions import TERMINAL, Transitions
 from bisimetric.uses.certificates import (
     ROUNDING_SLACK,
-    certified_action_values,
+    certify_action_values,
     difference_error,
+    is_network,
     validate_state_distances,
 )
 from bisimetric.uses.k_centre import k_centre
 
+CALLER = "uses.compress"
+BOUNDED_VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}
+"""What differs by at most d(s, t) between (s, a) and (t, a), by the kind of distance."""
 CHUNK_SIZE = 4096
-"""Observations that a learned distance looks at in one go."""
+"""Observations per call of a learned distance."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StateActions:
-    """Distinct states and actions, in the order in which they first occur.
+    """Distinct pairs of state and action, in order of first occurrence.
 
     Attributes:
-        first: (p,), the step that each occurs at first.
-        member: (n,), which of them each step is.
-        states: (p,), ids of the states; of a learned distance, numbers of the observations.
+        first_indices: (p,), the first transition of each pair.
+        labels: (n,), the pair of each transition.
+        states: (p,), ids of the states; for a learned distance, numbers of the observations.
         actions: (p,).
-        table: (S, S), the distances of the states by id, or None.
-        observed: (n, ...), what a learned distance is asked for, or None.
+        distances: (S, S), the distances of the states by id, or None.
+        observations: (n, ...), the inputs of a learned distance, or None.
         learned: that distance, or None.
     """
 
@@ -53,131 +54,136 @@ class StateActions:
     learned: Any = None
 
     def row(self, pair: int) -> NDArray[np.floating]:
-        """The distances (p,) from one of them to all; infinite where the actions differ."""
-        same = self.actions == self.actions[pair]
+        """Return the distances (p,) from one pair to all; infinite where the actions differ."""
+        same_action = self.actions == self.actions[pair]
         if self.distances is not None:
-            return np.where(same, self.distances[self.states[pair]][self.states], np.inf)
-        far = np.full(len(self.first_indices), np.inf)
-        far[same] = self._query_learned(pair, np.flatnonzero(same))
-        return far
+            return np.where(same_action, self.distances[self.states[pair]][self.states], np.inf)
+        distances = np.full(len(self.first_indices), np.inf)
+        distances[same_action] = self._query_network(pair, np.flatnonzero(same_action))
+        return distances
 
-    def _query_learned(self, pair: int, others: NDArray[np.int64]) -> NDArray[np.floating]:
-        """What the learned distance says of one observation and some others."""
-        one = self.observations[self.first_indices[[pair]]]
-        far = np.concatenate(
+    def _query_network(self, pair: int, others: NDArray[np.int64]) -> NDArray[np.floating]:
+        """Evaluate the learned distance from one observation to some others."""
+        observation = self.observations[self.first_indices[[pair]]]
+        distances = np.concatenate(
             [
-                np.ravel(self.learned.table(one, self.observations[self.first_indices[part]]))
-                for part in np.split(others, range(CHUNK_SIZE, len(others), CHUNK_SIZE))
+                np.ravel(
+                    self.learned.table(observation, self.observations[self.first_indices[chunk]])
+                )
+                for chunk in np.split(others, range(CHUNK_SIZE, len(others), CHUNK_SIZE))
             ]
         )
-        wrong = ~(np.isfinite(far) & (far >= 0))
-        if wrong.any():
-            there = int(np.argmax(wrong))
+        invalid = ~(np.isfinite(distances) & (distances >= 0))
+        if invalid.any():
+            worst = int(np.argmax(invalid))
             raise InputError(
-                f"uses.compress: the learned distance of steps {self.first_indices[pair]} and "
-                f"{self.first_indices[others[there]]} is {far[there]} and must be finite and at least 0."
+                f"is {distances[worst]} between transitions {self.first_indices[pair]} and "
+                f"{self.first_indices[others[worst]]} and must be finite and at least 0",
+                caller=CALLER,
+                argument="d",
             )
-        return far
+        return distances
 
     def representative_distances(
         self, representatives: NDArray[np.int64]
     ) -> NDArray[np.float64] | None:
-        """The distances (p,) from each to the one that stands for it, where there is a table."""
+        """Return the distances (p,) from each pair to its representative, if there is a matrix."""
         if self.distances is None:
             return None
         return np.asarray(self.distances[self.states, self.states[representatives]], np.float64)
 
 
 def find_state_actions(caller: str, transitions: Transitions, d: Any) -> StateActions:
-    """The distinct states and actions of steps, with the distances that d has for them."""
-    if not isinstance(d, Distance) and hasattr(d, "table"):
+    """Find the distinct pairs of state and action, with their distances by d."""
+    if is_network(d):
         states = _number_observations(transitions.observations)
         return _group_state_actions(
-            states, transitions.actions, observed=transitions.observations, learned=d
+            states, transitions.actions, observations=transitions.observations, learned=d
         )
     if transitions.states is None:
         raise InputError(
-            f"{caller}: observations {transitions.observations.shape[1:]} are no ids of states, which a "
-            "table of distances needs; give states=..., or a learned distance."
+            f"{caller}: observations of shape {transitions.observations.shape[1:]} are no ids of "
+            "states, which a distance matrix needs; give states=..., or a learned distance."
         )
-    table = validate_state_distances(caller, d)
-    _require_same_states(caller, transitions, d, len(table))
-    return _group_state_actions(transitions.states, transitions.actions, table=table)
+    distances = validate_state_distances(caller, d)
+    _require_same_states(caller, transitions, d, len(distances))
+    return _group_state_actions(transitions.states, transitions.actions, distances=distances)
 
 
 def _group_state_actions(
-    states: NDArray[np.int64], actions: NDArray[np.int64], **source: Any
+    states: NDArray[np.int64], actions: NDArray[np.int64], **distance: Any
 ) -> StateActions:
-    both = states * (int(actions.max()) + 1) + actions
-    _, first, member = np.unique(both, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    first = first[order]
-    return StateActions(first, place[member], states[first], actions[first], **source)
+    """Number the distinct pairs by first occurrence."""
+    codes = states * (int(actions.max()) + 1) + actions
+    _, first_indices, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first_indices)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    first_indices = first_indices[order]
+    return StateActions(
+        first_indices, rank[inverse], states[first_indices], actions[first_indices], **distance
+    )
 
 
 def _number_observations(observations: NDArray[Any]) -> NDArray[np.int64]:
-    """Equal observations get equal numbers; told by a hash of 16 bytes, so that few are held."""
-    seen: dict[bytes, int] = {}
-    hashed = (
-        hashlib.blake2b(np.ascontiguousarray(each).tobytes(), digest_size=16).digest()
-        for each in observations
+    """Number the distinct observations, compared by 16-byte hashes to save memory."""
+    numbers: dict[bytes, int] = {}
+    digests = (
+        hashlib.blake2b(np.ascontiguousarray(item).tobytes(), digest_size=16).digest()
+        for item in observations
     )
-    return np.array([seen.setdefault(each, len(seen)) for each in hashed], np.int64)
+    return np.array([numbers.setdefault(item, len(numbers)) for item in digests], np.int64)
 
 
 def _require_same_states(caller: str, transitions: Transitions, d: Any, num_states: int) -> None:
-    """Refuses a distance whose ids are not those of the steps; it may know their end as well."""
+    """Require a distance of the states of the transitions; it may add their terminal state."""
     names = d.mdp.names if isinstance(d, Distance) else None
-    known = transitions.num_states
-    ended = num_states == (known or 0) + 1 and (names is None or names[-1] == TERMINAL)
-    if num_states != known and not ended:
+    num_known = transitions.num_states
+    includes_terminal = num_states == (num_known or 0) + 1 and (
+        names is None or names[-1] == TERMINAL
+    )
+    if num_states != num_known and not includes_terminal:
         raise InputError(
-            f"{caller}: the data has {known:,} states and the distance {num_states:,}; give that of the "
-            "same states, such as one of Transitions.to_mdp(), or num_states to the data."
+            f"{caller}: the transitions have {num_known:,} states and d has {num_states:,}; use a "
+            "distance of the same states, such as one of Transitions.to_mdp(), or pass num_states "
+            "to the transitions."
         )
     if names is not None and transitions.names is not None:
-        for one, other in zip(transitions.names, names, strict=False):
-            if one != other:
+        for own_name, other_name in zip(transitions.names, names, strict=False):
+            if own_name != other_name:
                 raise InputError(
-                    f"{caller}: a state is called {one!r} by the data and {other!r} by the "
-                    "distance; give that of the same states."
+                    f"{caller}: a state is named {own_name!r} in the transitions and "
+                    f"{other_name!r} in d; use a distance of the same states."
                 )
     if isinstance(d, Distance) and transitions.num_actions != d.mdp.num_actions:
         raise InputError(
-            f"{caller}: the data has {transitions.num_actions} actions and the MDP of the distance "
-            f"{d.mdp.num_actions}; give that of the same actions, or num_actions to the data."
+            f"{caller}: the transitions have {transitions.num_actions} actions and d.mdp has "
+            f"{d.mdp.num_actions}; use a distance of the same actions, or pass num_actions to the "
+            "transitions."
         )
-
-
-CALLER = "uses.compress"
-BOUNDED_VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}
-"""What differs by at most d(s, t) between (s, a) and (t, a), by the kind of distance."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Compression:
-    """A thinned replay buffer: what was kept, and which kept step stands for which other.
+    """A coreset of a replay buffer, and the representative of each transition.
 
     Attributes:
-        transitions: the kept steps, in their order. They are single steps: two that follow each
-            other need not have done so in the recording.
-        kept: (m,), their indices in the buffer, rising.
-        assigned: (n,), for every step of the buffer the index, in the buffer, of the kept step
-            that stands for it: one with the same action.
-        distances: (n,), d of the states of the two.
-        radius: the largest of these distances; those of a table are looked up again at the end.
-        radii: (m',), the radius with one kept step, two, and so on, while it was above 0.
-        pairs: how many distinct states and actions the buffer has.
-        values: what `promised` is about: "Q*", or "V^pi" of an on-policy distance, "V*" of d_lax;
-            None where nothing is proven.
-        promised: |Q*(s, a) - Q*(t, a)| is at most this for every step (s, a) and the kept (t, a)
-            that stands for it: the radius and the error of d. Infinite where nothing is proven.
-        lost: the largest such difference that there really is; None where nothing is proven.
-            Both are about the values of d.mdp.
-        made: what was asked for, and the seconds.
-        lost_error: a proven bound on the error of `lost`; NaN where nothing is proven.
+        transitions: the selected transitions, in order. They are single transitions: consecutive
+            ones need not have been consecutive in the buffer.
+        indices: (m,), their indices in the buffer, increasing.
+        representatives: (n,), for every transition of the buffer the index, in the buffer, of the
+            selected one that represents it, which has the same action.
+        distances: (n,), d between the states of the two.
+        radius: the largest of these distances.
+        radii: (m',), the radius with one selected transition, two, and so on, while above 0.
+        num_state_actions: the number of distinct pairs of state and action in the buffer.
+        value_function: what `value_bound` bounds: "Q*", "V^pi" for an on-policy distance, "V*" for
+            d_lax; None where nothing is proven.
+        value_bound: a proven bound on |Q*(s, a) - Q*(t, a)| for every transition (s, a) and its
+            representative (t, a): the radius and the error of d. Infinite where nothing is proven.
+        value_gap: the largest such difference in d.mdp; None where nothing is proven.
+        metadata: the arguments, and the seconds.
+        value_gap_error: a proven bound on the error of `value_gap`; NaN where nothing is proven.
     """
 
     transitions: Transitions
@@ -195,119 +201,141 @@ class Compression:
 
     def __repr__(self) -> str:
         return (
-            f"Compressed({len(self.indices):,} of {len(self.representatives):,} steps, "
+            f"Compression({len(self.indices):,} of {len(self.representatives):,} transitions, "
             f"radius {self.radius:.4g})"
         )
 
 
 def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = False) -> Compression:
-    """Steps that stand for all: every step has a kept one with its action, at most `radius` away.
+    """Select transitions so that each has a representative with its action within `radius`.
 
-    Two steps are as far apart as their states are by d, infinitely far where their actions differ.
-    Greedy k-centre on the distinct states and actions, each kept as its first step, makes the
-    radius at most twice the least that so many steps could have, where d is a metric (Gonzalez
-    1985). Where fewer make it 0, what is left of `keep` goes to the first steps of the others, then
-    to second steps, and so on, each in the order of the buffer.
+    The distance of two transitions is that of their states by d, infinite where their actions
+    differ. Greedy k-centre on the distinct pairs of state and action, each represented by its first
+    transition, gives a radius of at most twice the optimum where d is a metric (Gonzalez 1985).
+    Where fewer give radius 0, the rest of `keep` is filled with the first transitions of the other
+    pairs, then with second transitions, and so on, each in the order of the buffer.
 
     For d~ rewards and successors are close as well, by definition: |R(s, a) - R(t, a)| +
     discount * W1(d~)(P(s, a), P(t, a)) <= d~(s, t). As |V*(s) - V*(t)| <= d~(s, t), it follows that
-    |Q*(s, a) - Q*(t, a)| <= d~(s, t) <= radius: what a step would be worth, backed up from the kept
-    one, is off by at most that. d_lax and d^pi bound values of states only, and `values` says so.
+    |Q*(s, a) - Q*(t, a)| <= d~(s, t) <= radius, which bounds the error of a backup from the
+    representative. d_lax and d^pi bound values of states only; see `Compression.value_function`.
+
+    Memory is a few numbers per transition; a learned distance is evaluated on one row per selected
+    pair.
 
     Args:
-        d: a `Distance` of the states with these ids, an array (S, S), or a learned distance of
+        transitions: the replay buffer, with discrete actions.
+        d: a `Distance` of the states with these ids, a matrix (S, S), or a learned distance of
             the observations.
-        keep: how many steps, or a share of them, such as 0.1; 1 is one step, and 1.0 all of them.
-        proof: refuse a distance of which nothing is proven.
+        keep: the number of transitions, or a fraction of them, such as 0.1; 1 is one transition,
+            1.0 all of them.
+        proof: raise InputError if d has no proven error for these transitions.
 
-    Memory is a few numbers a step; of a learned distance one row is computed for each kept step.
+    Returns:
+        A `Compression`.
+
+    Raises:
+        InputError: where actions are continuous, d is of other states, `keep` is out of range or
+            below the number of actions, or `proof` is not satisfied.
 
     >>> d = [[0, 1, 9], [1, 0, 9], [9, 9, 0]]
-    >>> steps = Transitions([0, 1, 2, 1], [0, 0, 0, 0], [0, 0, 1, 0], [1, 2, 0, 2], [False] * 4)
-    >>> found = compress(steps, d, keep=0.5)
-    >>> found, found.kept.tolist(), found.assigned.tolist()
-    (Compressed(2 of 4 steps, radius 1), [0, 2], [0, 0, 2, 0])
+    >>> buffer = Transitions([0, 1, 2, 1], [0, 0, 0, 0], [0, 0, 1, 0], [1, 2, 0, 2], [False] * 4)
+    >>> coreset = compress(buffer, d, keep=0.5)
+    >>> coreset, coreset.indices.tolist(), coreset.representatives.tolist()
+    (Compression(2 of 4 transitions, radius 1), [0, 2], [0, 0, 2, 0])
     """
-    started = time.perf_counter()
-    number = _num_kept(keep, len(transitions))
+    start_time = time.perf_counter()
+    num_kept = _coreset_size(keep, len(transitions))
     if transitions.num_actions is None:
         raise InputError(
-            f"{CALLER}: actions are continuous, {transitions.actions.shape[1:]}, and a kept step "
-            "must have the same action as those it stands for; number them from 0."
+            f"{CALLER}: actions are continuous, of shape {transitions.actions.shape[1:]}, and a "
+            "representative must have the same action; use discrete actions, numbered from 0."
         )
-    pairs = find_state_actions(CALLER, transitions, d)
-    values, error = _certify_values(d, pairs)
-    if proof and values is None:
+    state_actions = find_state_actions(CALLER, transitions, d)
+    value_function, error = _certify_values(d, state_actions)
+    if proof and value_function is None:
         raise InputError(
-            f"{CALLER}: proof was asked for, and nothing is proven of this distance for these "
-            "steps; take one that `exact` made of them, or leave proof out."
+            f"{CALLER}: proof=True requires a proven error, and d has none for these transitions; "
+            "use a distance from bisimetric.exact, or proof=False."
         )
-    taken = len(np.unique(pairs.actions))
-    if number < taken:
+    num_actions = len(np.unique(state_actions.actions))
+    if num_kept < num_actions:
         raise InputError(
-            f"{CALLER}: keep leaves {number} of {len(transitions):,} steps, and {taken} actions "
-            f"were taken, each of which needs one; keep {taken} or more."
+            f"leaves {num_kept} of {len(transitions):,} transitions, and each of the {num_actions} "
+            "actions needs one",
+            caller=CALLER,
+            argument="keep",
+            remedy=f"keep {num_actions} or more",
         )
-    cover = k_centre(pairs.row, number)
-    chosen = pairs.first_indices[cover.centres]
-    if number > len(chosen):
-        chosen = np.concatenate([chosen, _select_repeats(pairs, chosen, number - len(chosen))])
-    kept = np.sort(chosen)
-    stands = cover.centres[cover.labels]
-    again = pairs.representative_distances(stands)
-    apart = cover.distances if again is None else again
-    radius = float(apart.max())
-    thinned = dataclasses.replace(
-        transitions[kept],
-        metadata={**transitions.metadata, "thinned": {"from": len(transitions), "radius": radius}},
+    cover = k_centre(state_actions.row, num_kept)
+    chosen = state_actions.first_indices[cover.centres]
+    if num_kept > len(chosen):
+        chosen = np.concatenate(
+            [chosen, _select_repeats(state_actions, chosen, num_kept - len(chosen))]
+        )
+    indices = np.sort(chosen)
+    centres = cover.centres[cover.labels]
+    exact_distances = state_actions.representative_distances(centres)
+    distances = cover.distances if exact_distances is None else exact_distances
+    radius = float(distances.max())
+    compressed = dataclasses.replace(
+        transitions[indices],
+        metadata={
+            **transitions.metadata,
+            "compression": {"original_size": len(transitions), "radius": radius},
+        },
     )
-    # Kept steps stand for themselves, also those that repeat a state and an action.
-    assigned = pairs.first_indices[stands][pairs.labels]
-    assigned[kept] = kept
-    lost, lost_error = (
-        (None, math.nan) if values is None else _measure_value_gap(values, d, pairs, assigned)
+    # Selected transitions represent themselves, also those that repeat a pair.
+    representatives = state_actions.first_indices[centres][state_actions.labels]
+    representatives[indices] = indices
+    value_gap, value_gap_error = (
+        (None, math.nan)
+        if value_function is None
+        else _measure_value_gap(value_function, d, state_actions, representatives)
     )
     return Compression(
-        thinned,
-        kept,
-        assigned,
-        apart[pairs.labels],
+        compressed,
+        indices,
+        representatives,
+        distances[state_actions.labels],
         radius,
         cover.radii,
-        len(pairs.first_indices),
-        values,
-        (1 + ROUNDING_SLACK) * (radius + error) if values else math.inf,
-        lost,
-        {"keep": keep, "seconds": time.perf_counter() - started},
-        lost_error,
+        len(state_actions.first_indices),
+        value_function,
+        (1 + ROUNDING_SLACK) * (radius + error) if value_function else math.inf,
+        value_gap,
+        {"keep": keep, "seconds": time.perf_counter() - start_time},
+        value_gap_error,
     )
 
 
-def _num_kept(keep: Any, num_transitions: int) -> int:
-    """How many steps are kept."""
+def _coreset_size(keep: Any, num_transitions: int) -> int:
+    """Return the number of transitions to keep."""
     if isinstance(keep, (float, np.floating)):
         if not 0 < keep <= 1:
             raise InputError(
-                f"{CALLER}: keep is {keep} and must be a share, above 0 and at most 1.0, or a whole "
-                "number of steps."
+                f"is {keep} and must be a fraction, above 0 and at most 1.0, or a whole number",
+                caller=CALLER,
+                argument="keep",
             )
         return max(1, round(float(keep) * num_transitions))
-    number = require_integer(CALLER, "keep", keep, 1)
-    if number > num_transitions:
+    num_kept = require_integer(CALLER, "keep", keep, 1)
+    if num_kept > num_transitions:
         raise InputError(
-            f"{CALLER}: keep is {number:,} and there are {num_transitions:,} steps; keep at most so many."
+            f"is {num_kept:,} and must be at most the number of transitions, {num_transitions:,}",
+            caller=CALLER,
+            argument="keep",
         )
-    return number
+    return num_kept
 
 
 def _certify_values(d: Any, state_actions: StateActions) -> tuple[str | None, float]:
-    """What d is proven to bound, and its error; None where nothing is proven."""
+    """Return the value function that d is proven to bound, or None, and its error."""
     if not isinstance(d, Distance) or math.isinf(d.error) or d.kind not in BOUNDED_VALUES:
         return None, math.inf
-    # Of a state that the data of d never lived in, or an action that its MDP does not know there, d
-    # says nothing.
-    lived = d.coverage is None or bool(d.coverage.visited[state_actions.states].all())
-    if not lived or not d.mdp.action_mask[state_actions.states, state_actions.actions].all():
+    # d proves nothing about unvisited states and unavailable actions.
+    visited = d.coverage is None or bool(d.coverage.visited[state_actions.states].all())
+    if not visited or not d.mdp.action_mask[state_actions.states, state_actions.actions].all():
         return None, math.inf
     return BOUNDED_VALUES[d.kind], d.error
 
@@ -315,15 +343,15 @@ def _certify_values(d: Any, state_actions: StateActions) -> tuple[str | None, fl
 def _select_repeats(
     state_actions: StateActions, chosen: NDArray[np.int64], num_repeats: int
 ) -> NDArray[np.int64]:
-    """Further steps: the first ones of other states and actions, then second ones, then third."""
+    """Select further transitions: the first of each other pair, then the second, then the third."""
     order = np.argsort(state_actions.labels, kind="stable")
     starts = np.searchsorted(
         state_actions.labels[order], np.arange(len(state_actions.first_indices))
     )
-    turn = np.empty(len(order), np.int64)
-    turn[order] = np.arange(len(order)) - starts[state_actions.labels[order]]
-    turn[chosen] = len(order)
-    return np.argsort(turn, kind="stable")[:num_repeats]
+    occurrence = np.empty(len(order), np.int64)
+    occurrence[order] = np.arange(len(order)) - starts[state_actions.labels[order]]
+    occurrence[chosen] = len(order)
+    return np.argsort(occurrence, kind="stable")[:num_repeats]
 
 
 def _measure_value_gap(
@@ -332,16 +360,16 @@ def _measure_value_gap(
     state_actions: StateActions,
     representatives: NDArray[np.int64],
 ) -> tuple[float, float]:
-    """The largest real difference between a step and the one that stands for it, and its error."""
+    """Return the largest value difference to a representative, and its error."""
     mdp, states = d.mdp, state_actions.states
     if value_function == "V^pi" and d.policy is not None:
         V = planning.policy_values(mdp, d.policy, tol=math.inf)
     else:
         V = planning.optimal_values(mdp, tol=math.inf)
-    worth = V.values[states]
+    values = V.values[states]
     if value_function == "Q*":
-        V = certified_action_values(mdp, V)
-        worth = V.values[states, state_actions.actions]
-    member = state_actions.labels
-    lost = float(np.abs(worth[member] - worth[member[representatives]]).max())
-    return lost, difference_error(V, V, lost)
+        V = certify_action_values(mdp, V)
+        values = V.values[states, state_actions.actions]
+    labels = state_actions.labels
+    value_gap = float(np.abs(values[labels] - values[labels[representatives]]).max())
+    return value_gap, difference_error(V, V, value_gap)

@@ -1,13 +1,10 @@
-"""Tables of distances as every use takes them: checked at the border, entry by entry.
-
-What is proven of distances, for the uses that promise something by them.
-"""
+"""Distances as inputs of every use: validated matrices, their certified errors, upward rounding."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,58 +17,92 @@ from bisimetric.mdp import MDP
 from bisimetric.planning import ValueFunction
 
 TILE = 512
-"""Rows and columns that are looked at together, so that a check needs no second table."""
+"""Rows and columns that are validated together, so that no copy of the matrix is needed."""
+ROUNDING_SLACK = 1e-9
+"""The relative amount by which a bound is raised, far more than the rounding of its sums."""
+
+
+@runtime_checkable
+class ObservationDistance(Protocol):
+    """A distance between observations, such as a `learned.LearnedDistance`."""
+
+    def table(self, x: Any, y: Any) -> NDArray[Any]:
+        """Return the (n, m) distances between observations (n, ...) and (m, ...)."""
+
+
+@runtime_checkable
+class ListedDistance(ObservationDistance, Protocol):
+    """A distance between observations that may know the states they belong to.
+
+    Attributes:
+        points: (S, ...), the observations of the states, or None.
+        mdp: their MDP, or None.
+        names: one per state, or None.
+    """
+
+    @property
+    def points(self) -> NDArray[Any] | None: ...
+    @property
+    def mdp(self) -> MDP | None: ...
+    @property
+    def names(self) -> tuple[str, ...] | None: ...
+
+
+def is_network(d: Any) -> TypeGuard[Any]:
+    """Return whether d is evaluated on observations, as a network is, and is no matrix."""
+    return isinstance(d, ObservationDistance) and not isinstance(d, Distance)
 
 
 def validate_distance_matrix(caller: str, d: Any) -> NDArray[np.floating]:
-    """The table (n, n) of a `Distance`, of a `Learned` that knows its states, or an array.
+    """Return the (n, n) matrix of a `Distance`, a `LearnedDistance` of listed states, or an array.
 
-    Its numbers are finite and at least 0, and it is symmetric up to half of their digits, which a
-    network rounds away. What is wrong is said in the name of `where`, with the entry.
+    Its entries must be finite and at least 0, and symmetric up to half of their digits, which
+    allows for the rounding of a network. Errors name `caller` and the entry.
 
-    >>> checked_table("uses.aggregate", [[0, 1], [1, 0]])
+    >>> validate_distance_matrix("uses.aggregate", [[0, 1], [1, 0]])
     array([[0., 1.],
            [1., 0.]])
-    >>> checked_table("uses.aggregate", [[0, 1], [2, 0]])
+    >>> validate_distance_matrix("uses.aggregate", [[0, 1], [2, 0]])
     Traceback (most recent call last):
     ...
-    bisimetric.errors.InputError: uses.aggregate: the table has 1 at [0, 1] and 2 at [1, 0] and must
-    be symmetric; take np.maximum(d, d.T).
+    bisimetric.errors.InputError: uses.aggregate: the distance matrix has 1 at [0, 1] and 2 at
+    [1, 0] and must be symmetric; take np.maximum(d, d.T).
     """
-    given = getattr(d, "values", d)
-    table = np.asarray(d if callable(given) else given)
-    if table.dtype.kind in "biuf" and table.dtype not in (np.float32, np.float64):
-        table = table.astype(np.float64)
-    shape = table.shape
-    if len(shape) != 2 or shape[0] != shape[1] or 0 in shape or table.dtype.kind != "f":
+    matrix = np.asarray(d.values if isinstance(d, Distance) or is_network(d) else d)
+    if matrix.dtype.kind in "biuf" and matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    shape = matrix.shape
+    if len(shape) != 2 or shape[0] != shape[1] or 0 in shape or matrix.dtype.kind != "f":
         raise InputError(
-            f"{caller}: the table is {table.dtype} of shape {shape} and must be square, with a real "
-            "number for each two states."
+            f"the distance matrix is {matrix.dtype} of shape {shape} and must be square, with real "
+            "numbers",
+            caller=caller,
         )
-    largest = _require_finite(caller, table)
-    _require_symmetry(caller, table, largest * float(np.sqrt(np.finfo(table.dtype).eps)))
-    return table
+    largest = _require_finite(caller, matrix)
+    _require_symmetry(caller, matrix, largest * float(np.sqrt(np.finfo(matrix.dtype).eps)))
+    return matrix
 
 
 def validate_state_distances(caller: str, d: Any) -> NDArray[np.floating]:
-    """The checked table of d, with 0 from a state to itself."""
-    if not isinstance(d, Distance) and hasattr(d, "distance") and getattr(d, "kind", "") != "mico":
-        # A network does not know that a state is at distance 0 of itself.
+    """Return the validated matrix of d and require zeros on its diagonal."""
+    if is_network(d) and d.kind != "mico":
+        # A network need not output 0 for a state and itself.
         d = np.array(d.values)
         np.fill_diagonal(d, 0.0)
-    table = validate_distance_matrix(caller, d)
-    itself = table.diagonal()
-    if itself.any():
-        s = int(np.argmax(itself > 0))
+    matrix = validate_distance_matrix(caller, d)
+    diagonal = matrix.diagonal()
+    if diagonal.any():
+        s = int(np.argmax(diagonal > 0))
         raise InputError(
-            f"{caller}: the table has {itself[s]:g} at [{s}, {s}] and a point is at distance 0 of "
-            "itself; of a MICo distance U take U(s, t) - (U(s, s) + U(t, t)) / 2."
+            f"the distance matrix has {diagonal[s]:g} at [{s}, {s}] and must be 0 on the diagonal",
+            caller=caller,
+            remedy="for a MICo distance U use U(s, t) - (U(s, s) + U(t, t)) / 2",
         )
-    return table
+    return matrix
 
 
 def _require_finite(caller: str, distances: NDArray[np.floating]) -> float:
-    """Refuses what is no distance; the largest that there is."""
+    """Require finite entries of at least 0 and return the largest."""
     largest = 0.0
     for start in range(0, len(distances), TILE):
         rows = distances[start : start + TILE]
@@ -79,38 +110,37 @@ def _require_finite(caller: str, distances: NDArray[np.floating]) -> float:
         if not good.all():
             i, j = np.argwhere(~good)[0]
             raise InputError(
-                f"{caller}: the table has {rows[i, j]:g} at [{start + i}, {j}] and distances must "
-                "be finite and at least 0."
+                f"the distance matrix has {rows[i, j]:g} at [{start + i}, {j}] and must be finite "
+                "and at least 0",
+                caller=caller,
             )
         largest = max(largest, float(rows.max()))
     return largest
 
 
 def _require_symmetry(caller: str, distances: NDArray[np.floating], tolerance: float) -> None:
+    """Require entries [i, j] and [j, i] that differ by at most `tolerance`."""
     for top in range(0, len(distances), TILE):
         for left in range(0, top + 1, TILE):
-            here = distances[left : left + TILE, top : top + TILE]
-            there = distances[top : top + TILE, left : left + TILE].T
-            apart = np.abs(here - there) > tolerance
-            if apart.any():
-                i, j = np.argwhere(apart)[0]
+            upper = distances[left : left + TILE, top : top + TILE]
+            lower = distances[top : top + TILE, left : left + TILE].T
+            asymmetric = np.abs(upper - lower) > tolerance
+            if asymmetric.any():
+                i, j = np.argwhere(asymmetric)[0]
                 raise InputError(
-                    f"{caller}: the table has {here[i, j]:g} at [{left + i}, {top + j}] and "
-                    f"{there[i, j]:g} at [{top + j}, {left + i}] and must be symmetric; take "
-                    "np.maximum(d, d.T)."
+                    f"the distance matrix has {upper[i, j]:g} at [{left + i}, {top + j}] and "
+                    f"{lower[i, j]:g} at [{top + j}, {left + i}] and must be symmetric",
+                    caller=caller,
+                    remedy="take np.maximum(d, d.T)",
                 )
 
 
-ROUNDING_SLACK = 1e-9
-"""The share by which a bound is raised, far more than the rounding of its sums."""
+def certify_error(d: Any) -> float:
+    """Return the proven error of all distances of d, infinite where nothing is proven.
 
+    A matrix estimated from data proves nothing about ids that were never visited.
 
-def certified_error(d: Any) -> float:
-    """The proven error of all distances of d, infinite where there is none.
-
-    A table from data proves nothing of ids that were never lived in.
-
-    >>> proven([[0.0, 1.0], [1.0, 0.0]])
+    >>> certify_error([[0.0, 1.0], [1.0, 0.0]])
     inf
     """
     if not isinstance(d, Distance) or (d.coverage is not None and not d.coverage.visited.all()):
@@ -119,23 +149,23 @@ def certified_error(d: Any) -> float:
 
 
 def add_upward(*terms: Any) -> Any:
-    """The sum of numbers or arrays, never below the exact sum; exact where nothing is rounded.
+    """Add numbers or arrays, rounding upward; exact where the sum is a float.
 
-    >>> add_up(1.0, 2.0**-60) > 1, add_up(1.0, 2.0, 0.0)
+    >>> add_upward(1.0, 2.0**-60) > 1, add_upward(1.0, 2.0, 0.0)
     (True, 3.0)
     """
     total: Any = terms[0]
     for term in terms[1:]:
         with np.errstate(invalid="ignore", over="ignore"):
-            rounded, lost = two_sum(total, term)
-            total = np.where(lost > 0, np.nextafter(rounded, np.inf), rounded)
+            rounded, remainder = two_sum(total, term)
+            total = np.where(remainder > 0, np.nextafter(rounded, np.inf), rounded)
     return total if np.ndim(total) else float(total)
 
 
 def multiply_upward(factor: float, numbers: Any) -> Any:
-    """The product of a factor and numbers, both at least 0, never below the exact one.
+    """Multiply numbers by a factor, both at least 0, rounding upward.
 
-    >>> scale_up(0.5, 2.0**-1074) == 2.0**-1074, scale_up(0.5, 0.0)
+    >>> multiply_upward(0.5, 2.0**-1074) == 2.0**-1074, multiply_upward(0.5, 0.0)
     (True, 0.0)
     """
     with np.errstate(over="ignore", under="ignore"):
@@ -145,9 +175,9 @@ def multiply_upward(factor: float, numbers: Any) -> Any:
 
 
 def round_upward(number: Fraction) -> float:
-    """The least float that is not below a number.
+    """Return the least float that is not below a number.
 
-    >>> round_up(Fraction(1, 2)), round_up(Fraction(1, 10)) > Fraction(1, 10)
+    >>> round_upward(Fraction(1, 2)), round_upward(Fraction(1, 10)) > Fraction(1, 10)
     (0.5, True)
     """
     try:
@@ -158,53 +188,56 @@ def round_upward(number: Fraction) -> float:
 
 
 def diameter_bound(mdp: MDP) -> float:
-    """The range of R / (1 - discount), rounded up: no two values differ by more.
+    """Return (max R - min R) / (1 - discount), rounded upward: no two values differ by more.
+
+    `MDP.diameter_bound` is the same number rounded to nearest.
 
     >>> diameter_bound(MDP.deterministic([[0, 0]], [[1, 3]], discount=0.5))
     4.0
     """
-    paid = mdp.R if mdp.available is None else mdp.R[mdp.available]
-    largest, least = Fraction(float(paid.max())), Fraction(float(paid.min()))
+    rewards = mdp.R if mdp.available is None else mdp.R[mdp.available]
+    largest, least = Fraction(float(rewards.max())), Fraction(float(rewards.min()))
     return round_upward((largest - least) / (1 - Fraction(mdp.discount)))
 
 
 def difference_error(one: ValueFunction, other: ValueFunction, largest: float) -> float:
-    """How far differences of two values, none above `largest`, may be from the true ones."""
+    """Bound the error of differences V1 - V2, none above `largest` in size."""
     return float(add_upward(one.error, other.error, multiply_upward(UNIT, abs(largest))))
 
 
-def certified_action_values(mdp: MDP, values: ValueFunction) -> ValueFunction:
-    """Q (S, A) of values V, to within a proven error of what the true values make.
+def certify_action_values(mdp: MDP, values: ValueFunction) -> ValueFunction:
+    """Return Q (S, A) for values V, with a proven bound on its distance from the exact Q.
 
-    With n the most entries of a row: normalising it takes n units of rounding, the sum another n,
-    and the discount and the reward a few.
+    With n the largest number of entries in a row: normalising it costs n units of rounding, the
+    sum another n, and the discount and the reward a few.
     """
-    longest = int(np.diff(mdp.P.indptr).max())
+    max_support = int(np.diff(mdp.P.indptr).max())
     largest = float(np.abs(mdp.R).max() + np.abs(values.values).max())
-    rounding = (2 * longest + 8) * (UNIT * largest + TINY)
+    rounding = (2 * max_support + 8) * (UNIT * largest + TINY)
     error = add_upward(multiply_upward(mdp.discount, values.error), rounding)
     return ValueFunction(planning.action_values(mdp, values), error)
 
 
 def describe_mismatch(mdp: MDP, other: MDP) -> str | None:
-    """How the other MDP differs from the one that a proof speaks of, by its numbers, or None.
+    """Describe how the other MDP differs in its numbers from the one of a proof, or return None.
 
     >>> mdp = MDP.deterministic([[0]], [[1]], discount=0.5)
-    >>> difference(mdp, mdp.replace(discount=0.9)), difference(mdp, mdp.replace(names="x"))
-    ('its discount is 0.9 and not 0.5', None)
+    >>> describe_mismatch(mdp, mdp.replace(discount=0.9))
+    'its discount is 0.9 and not 0.5'
+    >>> describe_mismatch(mdp, mdp.replace(names="x"))
     """
     if mdp.discount != other.discount:
         return f"its discount is {other.discount:g} and not {mdp.discount:g}"
-    for what, here, there in zip(("states", "actions"), mdp.R.shape, other.R.shape, strict=True):
-        if here != there:
-            return f"it has {there:,} {what} and not {here:,}"
+    for what, own, others in zip(("states", "actions"), mdp.R.shape, other.R.shape, strict=True):
+        if own != others:
+            return f"it has {others:,} {what} and not {own:,}"
     if (mdp.R != other.R).any():
         return "its rewards differ"
     if (mdp.action_mask != other.action_mask).any():
         return "its available actions differ"
-    if not all(
-        np.array_equal(getattr(mdp.P, part), getattr(other.P, part))
-        for part in ("indptr", "indices", "data")
-    ):
-        return "its transitions differ"
-    return None
+    same = (
+        np.array_equal(mdp.P.indptr, other.P.indptr)
+        and np.array_equal(mdp.P.indices, other.P.indices)
+        and np.array_equal(mdp.P.data, other.P.data)
+    )
+    return None if same else "its transitions differ"

@@ -1,4 +1,4 @@
-"""What a thinned buffer still teaches: the model that its steps make, with the gaps filled by d."""
+"""The policy of an empirical MDP whose gaps are filled by nearest neighbours, and its regret."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from bisimetric.uses._compress import StateActions, find_state_actions
 from bisimetric.uses.certificates import (
     ROUNDING_SLACK,
     add_upward,
-    certified_action_values,
+    certify_action_values,
     difference_error,
 )
 
-CALLER = "uses.compression.models"
+CALLER = "uses.replay_policy"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReplayPolicy:
-    """The policy that some steps teach, what it is promised to lose, and what it loses.
+    """The policy learned from transitions, its regret and a proven bound on it.
 
     Attributes:
-        model: the MDP in which (s, a) does what the nearest state with a step of action a did.
-        borrowed: (S, A), how far that state is from s; 0 where s has one itself, infinite where no
-            step has the action.
+        model: the MDP in which (s, a) behaves as in the nearest state with a transition of a.
+        nearest_distances: (S, A), the distance to that state; 0 where it is s itself, infinite
+            where no transition has the action.
         policy: (S,), optimal in the model.
-        promised: (S,), at least as large as V*(s) - V^pi(s) in d.mdp; infinite where nothing is
+        regret_bound: (S,), a proven bound on V*(s) - V^pi(s) in d.mdp; infinite where nothing is
             proven.
-        lost: (S,), V*(s) - V^pi(s) in d.mdp, as it is.
-        lost_error: a proven bound on the error of `lost`.
+        regret: (S,), V*(s) - V^pi(s) in d.mdp.
+        regret_error: a proven bound on the error of `regret`.
     """
 
     model: MDP
@@ -51,82 +51,93 @@ class ReplayPolicy:
 
 
 def solve_replay(transitions: Transitions, d: Distance) -> ReplayPolicy:
-    """Solves the model that steps make, where (s, a) is that of the nearest state in d that has it.
+    """Solve the empirical MDP, where an unseen (s, a) is that of the nearest state with a.
 
-    With t the state that (s, a) borrows from, delta(s, a) = d(s, t) + error, and to that is added
-    what the steps miss of (t, a) itself: |R'(t, a) - R(t, a)| + discount * |P'(t, a) - P(t, a)|_1
-    * (range of V*) / 2. By Bellman's equation at (t, a), |Q'(s, a) - Q*(s, a)| <= E(s, a), the
-    largest action value of the model with rewards delta. So the action a that is greedy for Q' has
-    a regret of at most max_b Q'(s, b) + E(s, b) - Q'(s, a) + E(s, a) over the others b, and what a
-    policy loses is the discounted sum of its regrets, solved as a chain in d.mdp.
+    With t the state that (s, a) is copied from, delta(s, a) = d(s, t) + error, plus the error of
+    the model at (t, a) itself: |R'(t, a) - R(t, a)| + discount * |P'(t, a) - P(t, a)|_1
+    * (range of V*) / 2. By the Bellman equation at (t, a), |Q'(s, a) - Q*(s, a)| <= E(s, a), the
+    optimal action value of the model with rewards delta. So the greedy action a for Q' has a
+    one-step regret of at most max_b Q'(s, b) + E(s, b) - Q'(s, a) + E(s, a) over the others b, and
+    the regret of a policy is the discounted sum of these, evaluated as a chain in d.mdp.
 
     Args:
-        steps: with ids of states, such as a thinned buffer or a random part of one.
-        d: the distance of their states, of kind "bisimulation" for a promise.
+        transitions: with ids of states, such as a compressed buffer or a random part of one.
+        d: the `Distance` of their states, of kind "bisimulation" for a regret bound.
+
+    Returns:
+        A `ReplayPolicy`.
+
+    Raises:
+        InputError: where d is no `Distance` or is of other states.
     """
     if not isinstance(d, Distance):
-        raise InputError(f"{CALLER}: d is {type(d).__name__} and must be a Distance.")
-    truth = d.mdp
-    pairs = find_state_actions(CALLER, transitions, d)
-    model, borrowed, source = _complete_model(transitions, pairs, d)
+        raise InputError(
+            f"is {type(d).__name__} and must be a Distance", caller=CALLER, argument="d"
+        )
+    reference = d.mdp
+    state_actions = find_state_actions(CALLER, transitions, d)
+    model, nearest_distances, nearest_states = _complete_model(transitions, state_actions, d)
     policy = planning.greedy_policy(model, tol=math.inf)
-    best = planning.optimal_values(truth, tol=math.inf)
-    followed = planning.policy_values(truth, policy, tol=math.inf)
-    lost = np.maximum(best.values - followed.values, 0.0)
-    promised = np.full(truth.num_states, np.inf)
-    known = (
-        truth.action_mask[pairs.states, pairs.actions].all()
-        and np.isfinite(borrowed[truth.action_mask]).all()
+    V = planning.optimal_values(reference, tol=math.inf)
+    V_policy = planning.policy_values(reference, policy, tol=math.inf)
+    regret = np.maximum(V.values - V_policy.values, 0.0)
+    regret_bound = np.full(reference.num_states, np.inf)
+    is_known = (
+        reference.action_mask[state_actions.states, state_actions.actions].all()
+        and np.isfinite(nearest_distances[reference.action_mask]).all()
     )
-    if known and d.kind == "bisimulation" and math.isfinite(d.error):
-        off = _model_error(model, truth, source, best)
-        promised = _bound_regret(model, borrowed + d.error + off, policy, truth)
-    lost_error = difference_error(best, followed, float(lost.max()))
-    return ReplayPolicy(model, borrowed, policy, promised, lost, lost_error)
+    if is_known and d.kind == "bisimulation" and math.isfinite(d.error):
+        model_error = _model_error(model, reference, nearest_states, V)
+        regret_bound = _bound_regret(
+            model, nearest_distances + d.error + model_error, policy, reference
+        )
+    regret_error = difference_error(V, V_policy, float(regret.max()))
+    return ReplayPolicy(model, nearest_distances, policy, regret_bound, regret, regret_error)
 
 
 def _complete_model(
     transitions: Transitions, state_actions: StateActions, d: Distance
 ) -> tuple[MDP, NDArray[np.float64], NDArray[np.int64]]:
-    """The model, how far it borrows, and from which state, (S, A) each."""
-    truth = d.mdp
-    size, actions = truth.R.shape
-    if transitions.terminal_state is not None and transitions.terminal_state >= size:
+    """Return the model, and (S, A) the distance to and the id of the state copied from."""
+    reference = d.mdp
+    num_states, num_actions = reference.R.shape
+    if transitions.terminal_state is not None and transitions.terminal_state >= num_states:
         raise InputError(
-            f"{CALLER}: steps end episodes, and the distance does not know their end; take that of "
+            f"{CALLER}: the transitions have a terminal state and d does not; use a distance of "
             "Transitions.to_mdp()."
         )
-    table = np.asarray(d.values, np.float64)
-    borrowed = np.full((size, actions), np.inf)
-    source = np.tile(np.arange(size)[:, None], (1, actions))
+    distances = np.asarray(d.values, np.float64)
+    nearest_distances = np.full((num_states, num_actions), np.inf)
+    nearest_states = np.tile(np.arange(num_states)[:, None], (1, num_actions))
     for action in np.unique(state_actions.actions):
-        having = np.unique(state_actions.states[state_actions.actions == action])
-        nearest = table[:, having].argmin(axis=1)
-        source[:, action] = having[nearest]
-        borrowed[:, action] = table[np.arange(size), having[nearest]]
-        borrowed[having, action], source[having, action] = 0.0, having
-    row = transitions.states * actions + transitions.actions
+        observed = np.unique(state_actions.states[state_actions.actions == action])
+        nearest = distances[:, observed].argmin(axis=1)
+        nearest_states[:, action] = observed[nearest]
+        nearest_distances[:, action] = distances[np.arange(num_states), observed[nearest]]
+        nearest_distances[observed, action], nearest_states[observed, action] = 0.0, observed
+    rows = transitions.states * num_actions + transitions.actions
     counts = sparse.csr_array(
-        (np.ones(len(transitions)), (row, transitions.successors)), (size * actions, size)
+        (np.ones(len(transitions)), (rows, transitions.successors)),
+        (num_states * num_actions, num_states),
     )
-    totals = np.bincount(row, minlength=size * actions)
+    totals = np.bincount(rows, minlength=num_states * num_actions)
     counts.data /= np.repeat(totals, np.diff(counts.indptr))
-    rewards = mean_rewards(row, transitions.rewards, size * actions)[0]
-    # What no step shows, and the end of episodes, stays on the spot and pays 0.
-    still = np.isinf(borrowed)
-    if truth.names is not None and truth.names[-1] == TERMINAL:
-        still[-1], borrowed[-1], source[-1] = True, 0.0, size - 1
-    takes = (source * actions + np.arange(actions)).ravel()
-    spot = np.repeat(np.arange(size), actions)
-    mask = still.ravel()
-    P = sparse.diags_array((~mask).astype(float)) @ counts[takes] + sparse.csr_array(
-        (np.ones(mask.sum()), (np.flatnonzero(mask), spot[mask])), counts.shape
+    rewards = mean_rewards(rows, transitions.rewards, num_states * num_actions)[0]
+    # Actions without a transition, and the terminal state, are self-loops with reward 0.
+    absorbing = np.isinf(nearest_distances)
+    if reference.names is not None and reference.names[-1] == TERMINAL:
+        absorbing[-1], nearest_distances[-1], nearest_states[-1] = True, 0.0, num_states - 1
+    copied_rows = (nearest_states * num_actions + np.arange(num_actions)).ravel()
+    own_state = np.repeat(np.arange(num_states), num_actions)
+    mask = absorbing.ravel()
+    P = sparse.diags_array((~mask).astype(float)) @ counts[copied_rows] + sparse.csr_array(
+        (np.ones(mask.sum()), (np.flatnonzero(mask), own_state[mask])), counts.shape
     )
-    R = np.where(still, 0.0, rewards[takes].reshape(size, actions))
-    has = truth.action_mask & np.isfinite(borrowed)
-    has = np.where(has.any(axis=1)[:, None], has, truth.action_mask)
-    model = truth.replace(P=sparse.csr_array(P), R=R, available=has, policy=None)
-    return model, borrowed, source
+    R = np.where(absorbing, 0.0, rewards[copied_rows].reshape(num_states, num_actions))
+    available = reference.action_mask & np.isfinite(nearest_distances)
+    available = np.where(available.any(axis=1)[:, None], available, reference.action_mask)
+    model = reference.replace(P=sparse.csr_array(P), R=R, available=available, policy=None)
+    return model, nearest_distances, nearest_states
 
 
 def _model_error(
@@ -135,45 +146,51 @@ def _model_error(
     nearest_states: NDArray[np.int64],
     optimal_values: planning.ValueFunction,
 ) -> NDArray[np.float64]:
-    """How far the model of (t, a) is from the truth there, in values, (S, A).
+    """Return the error of the model at (t, a) in units of value, (S, A).
 
-    With n the most entries of a row, normalising both rows takes n + 1 units of rounding each, and
-    their difference and its sum n more.
+    With n the largest number of entries in a row, normalising both rows costs n + 1 units of
+    rounding each, and their difference and its sum n more.
     """
-    size, actions = reference.R.shape
-    takes = (nearest_states * actions + np.arange(actions)).ravel()
+    num_states, num_actions = reference.R.shape
+    copied_rows = (nearest_states * num_actions + np.arange(num_actions)).ravel()
     span = float(np.ptp(optimal_values.values)) + 2 * optimal_values.error
-    moved = (
-        abs(model.normalised_probabilities - reference.normalised_probabilities[takes])
+    total_variation = (
+        abs(model.normalised_probabilities - reference.normalised_probabilities[copied_rows])
         .sum(axis=1)
-        .reshape(size, actions)
+        .reshape(num_states, num_actions)
         / 2
     )
-    longest = max(int(np.diff(mdp.P.indptr).max()) for mdp in (model, reference))
-    if longest > 1:
-        moved += (3 * longest + 8) * UNIT
-    paid = np.abs(model.R - reference.R.ravel()[takes].reshape(size, actions))
-    return np.where(model.action_mask, paid + reference.discount * span * moved, 0.0)
+    max_support = max(int(np.diff(mdp.P.indptr).max()) for mdp in (model, reference))
+    if max_support > 1:
+        total_variation += (3 * max_support + 8) * UNIT
+    reward_error = np.abs(
+        model.R - reference.R.ravel()[copied_rows].reshape(num_states, num_actions)
+    )
+    return np.where(
+        model.action_mask, reward_error + reference.discount * span * total_variation, 0.0
+    )
 
 
 def _bound_regret(
     model: MDP, delta: NDArray[np.float64], policy: NDArray[np.int64], reference: MDP
 ) -> NDArray[np.float64]:
-    """A bound on what the policy loses in the truth, state by state.
+    """Bound the regret of the policy in the reference MDP, (S,).
 
-    delta and E are sums of numbers at least 0, whose rounding `ROUNDING` exceeds.
+    delta and E are sums of nonnegative numbers, whose rounding is below `ROUNDING_SLACK`.
     """
-    ahead = planning.optimal_values(model, tol=math.inf)
+    V = planning.optimal_values(model, tol=math.inf)
     delta = np.where(model.action_mask, (1 + ROUNDING_SLACK) * delta, 0.0)
-    unsure = model.replace(R=delta)
-    drift = planning.optimal_values(unsure, tol=math.inf)
-    Q = certified_action_values(model, ahead)
-    E = (1 + ROUNDING_SLACK) * planning.action_values(unsure, drift.values + drift.error) + Q.error
-    everyone = np.arange(len(policy))
-    high = np.where(model.action_mask, add_upward(Q.values, E), -np.inf)
-    high[everyone, policy] = -np.inf
-    low = -add_upward(-Q.values, E)[everyone, policy]
-    regret = np.maximum(add_upward(high.max(axis=1), -low), 0.0)
+    error_mdp = model.replace(R=delta)
+    errors = planning.optimal_values(error_mdp, tol=math.inf)
+    Q = certify_action_values(model, V)
+    E = (1 + ROUNDING_SLACK) * planning.action_values(
+        error_mdp, errors.values + errors.error
+    ) + Q.error
+    states = np.arange(len(policy))
+    others = np.where(model.action_mask, add_upward(Q.values, E), -np.inf)
+    others[states, policy] = -np.inf
+    chosen = -add_upward(-Q.values, E)[states, policy]
+    regret = np.maximum(add_upward(others.max(axis=1), -chosen), 0.0)
     chain = reference.apply_policy(policy).replace(R=regret[:, None])
     total = planning.policy_values(chain, np.zeros(len(policy), np.int64), tol=math.inf)
     return np.asarray((1 + ROUNDING_SLACK) * (total.values + total.error))

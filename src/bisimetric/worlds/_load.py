@@ -173,7 +173,7 @@ def _read_transitions(
     path: str,
     *,
     discount: float = DEFAULT_DISCOUNT,
-    unseen: Literal["refuse", "lacking"] = "refuse",
+    unseen: Literal["raise", "missing"] = "raise",
 ) -> MDP:
     """Estimate the MDP of a file of recorded transitions."""
     steps = Transitions.load(path, observations=False)

@@ -55,7 +55,8 @@ def read_matrices(
     P is (A, S, S) or (S, A, S). R is (S,), (S, A), or in the order of P, one reward per transition.
     Instead of P there may be `data`, `indices` and `indptr` of a sparse matrix (CSR) with S * A
     rows, row s * A + a for action a in state s; with `first_axis="actions"` it is row a * S + s.
-    The file may also hold `discount`, `names`, `actions`, `positions`, `features`, `policy` and `available`.
+    The file may also hold `discount`, `names`, `actions`, `positions`, `features`, `policy` and
+    `available`.
 
     Args:
         path: of the file.
@@ -139,8 +140,8 @@ def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array
         or getattr(matrices_or_array, "ndim", 1) == 0
     ):
         raise InputError(
-            f"matrices: {name} is one {type(matrices_or_array).__name__} and must hold a matrix per "
-            "action."
+            f"matrices: {name} is one {type(matrices_or_array).__name__} and must hold a matrix "
+            "per action."
         )
     if not len(matrices_or_array):
         raise InputError(f"matrices: {name} holds no matrix and must hold one per action.")
@@ -216,7 +217,7 @@ def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
     try:
         with open_archive(path) as archive:
             names = set(archive.files)
-            if {"values", "met", "about"} <= names:
+            if {"values", "paired", "about"} <= names:
                 raise InputError(
                     f"{path}: is a saved run, not an MDP; give its MDP or data, and this "
                     "with --resume."

@@ -1,4 +1,4 @@
-"""Sharded tables in several processes on this machine: memory, a killed process, disagreement."""
+"""Sharded distances in several processes: memory, a killed process, disagreement."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.together import BLOCK, WIDE_TOL, deep, turning, wide
 
 TESTS = Path(__file__).parents[2]
 PORTS = 2**16 - 2**12
-"""The first port that JAX takes where SLURM starts it."""
+"""The first port that JAX uses under SLURM."""
 
 
 def start(processes: int, part: str, folder: Path, devices: int = 1) -> subprocess.Popen[str]:
-    """A part of `together.py` in some processes, each with so many devices."""
+    """Start a part of `together.py` in several processes."""
     program = ("python", str(TESTS / "together.py"), part, str(folder), str(devices))
-    return started("spread", "-n", str(processes), "--", *program, folder=folder)
+    return started("launch", "-n", str(processes), "--", *program, folder=folder)
 
 
 def finished(run: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
@@ -46,7 +46,7 @@ def finished(run: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str
 
 @dataclasses.dataclass(frozen=True)
 class Killed:
-    """Four processes of which one was killed in their last run, and what was left of it."""
+    """Four processes of which one was killed in their last run, and its output."""
 
     folder: Path
     code: int
@@ -80,7 +80,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
 
 @pytest.mark.slow
-def test_processes_that_disagree_all_say_so(killed: Killed) -> None:
+def test_processes_that_disagree_all_raise(killed: Killed) -> None:
     said = [killed.of(index)["said"] for index in range(4)]
     assert said == [said[0]] * 4
     mdp, version, asked, place, elsewhere, room, disk, fine = said[0]
@@ -90,26 +90,26 @@ def test_processes_that_disagree_all_say_so(killed: Killed) -> None:
     assert "OSError: cannot write" in place
     assert "no first (process 1 of 4)." in place
     assert "another output than process 0 (" in elsewhere
-    assert "TableTooLarge: exact.sharded.bisimulation: 81 states need" in room
+    assert "InsufficientMemory: exact.sharded.bisimulation: 81 states need" in room
     assert "on each of 4 devices" in room
-    assert "of them would do" in room
+    assert "; use " in room
     full = killed.folder / "full"
     assert (
-        disk == f"OSError: cannot write {full / 'table-000001'}: File too large (process 1 of 4)."
+        disk == f"OSError: cannot write {full / 'matrix-000001'}: File too large (process 1 of 4)."
     )
     assert list(full.iterdir()) == []
     assert fine == "no error"
 
 
-def test_four_processes_hold_a_table_that_none_of_them_could(killed: Killed) -> None:
+def test_four_processes_hold_a_matrix_that_none_of_them_could(killed: Killed) -> None:
     for index in range(4):
         large = killed.of(index)["large"]
-        assert large["took"] <= large["promised"]
+        assert large["took"] <= large["bound"]
         assert large["free"] < large["table"]
     together = Distance.load(killed.folder / "wide.zarr")
     alone = sharded.bisimulation(wide(), tol=WIDE_TOL, block_bytes=BLOCK)
     assert together.metadata["processes"] == 4
-    assert together.metadata["received"] > 0
+    assert together.metadata["received_rows"] > 0
     assert together.error == alone.error
     assert np.array_equal(np.asarray(together.values), alone.values)
 
@@ -120,14 +120,14 @@ def test_a_killed_process_stops_the_others(killed: Killed) -> None:
     assert killed.code == 128 + signal.SIGKILL
     assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in killed.said
     assert "process 0 of 4 lost another one" in killed.said
-    assert "start it again to go on from" in killed.said
+    assert "start it again to resume from" in killed.said
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_another_number_to_the_same_answer(killed: Killed) -> None:
+def test_a_killed_run_resumes_with_another_number_of_processes(killed: Killed) -> None:
     assert killed.manifest["processes"] == 4
     # As if it had been killed while it wrote the next one.
-    (killed.folder / "run" / "table-000999").mkdir(exist_ok=True)
+    (killed.folder / "run" / "matrix-000999").mkdir(exist_ok=True)
     code, said = finished(start(2, "second", killed.folder, devices=2))
     assert code == 0, said
     mdp = deep()
@@ -163,7 +163,7 @@ def test_a_scheduler_starts_the_same_program(tmp_path: Path) -> None:
     text = (
         "from bisimetric import worlds; from bisimetric.exact import sharded\n"
         "d = sharded.bisimulation(worlds.load('mirrored-rooms'), output='d.npz')\n"
-        "assert d.made['processes'] == 2"
+        "assert d.metadata['processes'] == 2"
     )
     runs = [
         subprocess.Popen(
@@ -185,7 +185,7 @@ def test_a_scheduler_starts_the_same_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_is_passed_on(tmp_path: Path, which: signal.Signals) -> None:
     text = "import os, time; open(f'{os.getpid()}.pid', 'w'); time.sleep(60)"
-    run = started("spread", "-n", "2", "--", "python", "-c", text, folder=tmp_path)
+    run = started("launch", "-n", "2", "--", "python", "-c", text, folder=tmp_path)
     end = time.monotonic() + 30
     while len(list(tmp_path.glob("*.pid"))) < 2 and time.monotonic() < end:
         time.sleep(0.05)
@@ -201,7 +201,7 @@ def test_an_interrupt_is_passed_on(tmp_path: Path, which: signal.Signals) -> Non
 def test_a_command_that_fails_stops_the_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bisimetric.exact.sharded.launcher.GRACE", 0.5)
+    monkeypatch.setattr("bisimetric.exact.sharded.launcher.GRACE_SECONDS", 0.5)
     text = (
         "import os, sys, time\n"
         "if os.environ['BISIMETRIC_PROCESS'] == '1': sys.exit('no such thing')\n"
@@ -217,7 +217,7 @@ def test_a_command_that_fails_stops_the_others(
 def test_what_cannot_be_started() -> None:
     with pytest.raises(InputError, match="-n is 0 and must be a whole number, at least 1"):
         launch(["python"], 0)
-    with pytest.raises(InputError, match="no command was given; write it behind --"):
+    with pytest.raises(InputError, match="there is no command; write it after --"):
         launch([], 2)
     with pytest.raises(InputError, match="cannot start 'no-such-program'"):
         launch(["no-such-program"], 2)

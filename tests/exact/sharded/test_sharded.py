@@ -25,7 +25,7 @@ STILL = np.zeros(ROOMS.num_states, int)
 
 
 def image(mdp: MDP, d: np.ndarray[Any, Any]) -> Any:
-    """F(d) of d~, written down as it stands."""
+    """Compute F(d) of d~ by its definition."""
     ahead = mdp.next_state
     gaps = np.abs(mdp.R[:, None] - mdp.R[None])
     return (gaps + mdp.discount * d[ahead[:, None], ahead[None]]).max(axis=2)
@@ -69,25 +69,27 @@ def test_the_answer_is_that_of_exact_with_either_dtype(dtype: str) -> None:
 def test_many_random_states_and_actions() -> None:
     mdp = worlds.load("random", states=120, actions=5, discount=0.97)
     d, e = sharded.bisimulation(mdp, dtype="float32"), exact.bisimulation(mdp)
-    assert d.metadata["leaps"] > 0
+    assert d.metadata["cycle_evaluations"] > 0
     assert np.abs(d.values - e.values).max() <= d.error + e.error
     # The error is that of the residual: float32 and the last sweep leave no more than it says.
     table = d.values.astype(np.float64)
     assert 0 < np.abs(image(mdp, table) - table).max() <= d.error * (1 - mdp.discount)
 
 
-def test_leaps_make_lower_bounds() -> None:
+def test_cycle_evaluation_gives_lower_bounds() -> None:
     mdp = worlds.load("random", states=120, actions=5, discount=0.97)
     rough, e = sharded.bisimulation(mdp, tol=10.0), exact.bisimulation(mdp)
-    assert rough.metadata["leaps"] > 0
+    assert rough.metadata["cycle_evaluations"] > 0
     assert 0.01 < np.abs(rough.values - e.values).max() <= rough.error + e.error
     assert (rough.values <= e.values + e.error).all()
 
 
-def test_rows_in_batches_as_accelerators_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_rows_give_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = sharded.bisimulation(ROOMS), sharded.on_policy(ROOMS, STILL)
     monkeypatch.setattr(
-        driver, "laid_out", lambda *given, **more: build_layout(*given, **{**more, "batch": 8})
+        driver,
+        "build_layout",
+        lambda *arguments, **options: build_layout(*arguments, **{**options, "batch_rows": 8}),
     )
     batches = sharded.bisimulation(ROOMS), sharded.on_policy(ROOMS, STILL)
     for d, e in zip(one_by_one, batches, strict=True):
@@ -97,7 +99,7 @@ def test_rows_in_batches_as_accelerators_take_them(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("devices", [1, 2, 5])
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_plan_brings_every_row_once(devices: int, batch: int) -> None:
-    """The plan is played with plain arrays: every (s, a) is made of the row of its successor."""
+    """Simulate the plan with plain arrays: every (s, a) uses the row of its successor."""
     successor = np.random.default_rng(devices).integers(0, 41, (3, 41))
     split = build_layout(
         41, devices, np.dtype("float64"), block_bytes=3 * 41 * 8 * 4, batch_rows=batch
@@ -175,13 +177,13 @@ def test_what_a_run_will_cost(devices: int) -> None:
         sharded.estimate_cost(300_000, 4, devices, received_rows=10).exchange_seconds
         < one.exchange_seconds
     )
-    with pytest.raises(InputError, match=r"devices is 0 and must be a whole number, at least 1"):
+    with pytest.raises(InputError, match=r"num_devices is 0 and must be a whole number"):
         sharded.estimate_cost(300_000, 4, 0)
-    with pytest.raises(InputError, match="rows is 301 and must be from 0 to states, 300"):
+    with pytest.raises(InputError, match="received_rows is 301 and must be from 0 to"):
         sharded.estimate_cost(300, 4, 2, received_rows=301)
 
 
-def test_a_stored_table_reads_rows_and_nothing_else(
+def test_a_matrix_on_disk_reads_only_the_rows_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "d.zarr"
@@ -199,7 +201,10 @@ def test_a_stored_table_reads_rows_and_nothing_else(
     assert np.array_equal(again(s, t), whole(s, t))
     assert np.array_equal(again.values[2:4], whole.values[2:4])
     assert np.array_equal(again.values[[1, 3]][:, 2], whole.values[[1, 3], 2])
-    assert np.array_equal(np.asarray(again.values), whole.values)
+    assert np.array_equal(np.asarray(again), whole.values)
+    assert np.array_equal(again.table([1, 2], [3]), whole.table([1, 2], [3]))
+    with pytest.raises(ValueError, match="without a copy"):
+        np.asarray(again, copy=False)
     assert np.argmax(again.values) == np.argmax(whole.values)
     assert np.array_equal(again.values > 20, whole.values > 20)
     assert again.values.min() == whole.values.min()
@@ -210,12 +215,12 @@ def test_a_stored_table_reads_rows_and_nothing_else(
     assert np.array_equal(Distance.load(tmp_path / "d.npz").values, whole.values)
     rows = Distance.load(path).values
     read: list[int] = []
-    monkeypatch.setattr(rows, "_read", lambda place: read.append(place) or np.zeros(len(rows)))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(rows, "_read_cached", lambda row: read.append(row) or np.zeros(len(rows)))  # type: ignore[func-returns-value]
     assert rows[3, 4] == 0
     assert len(read) == 1
 
 
-def test_states_that_are_alike_share_their_rows_on_the_disk(tmp_path: Path) -> None:
+def test_bisimilar_states_share_their_rows_on_disk(tmp_path: Path) -> None:
     twice = MDP.deterministic([[1], [0], [3], [2]], [[0.0], [1.0], [0.0], [1.0]], discount=0.5)
     d = sharded.bisimulation(twice, output=tmp_path / "d.zarr")
     assert json.loads((tmp_path / "d.zarr/values/zarr.json").read_text())["shape"] == [2, 2]
@@ -223,32 +228,32 @@ def test_states_that_are_alike_share_their_rows_on_the_disk(tmp_path: Path) -> N
     assert d(0, 1) == d(2, 3) == pytest.approx(2.0, abs=d.error)
 
 
-def test_a_damaged_store_is_named(tmp_path: Path) -> None:
+def test_a_damaged_matrix_is_named(tmp_path: Path) -> None:
     path = tmp_path / "d.zarr"
     sharded.bisimulation(ROOMS, output=path)
     for piece in (path / "values/c").rglob("*"):
         if piece.is_file():
             piece.unlink()
-    with pytest.raises(InputError, match="hold no finite numbers"):
+    with pytest.raises(InputError, match="missing or not finite"):
         Distance.load(path)(0, 1)
     (path / "values/zarr.json").unlink()
-    with pytest.raises(InputError, match=r"values is no table of rows"):
+    with pytest.raises(InputError, match=r"values is not a distance matrix"):
         Distance.load(path)
 
 
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     rough = sharded.bisimulation(ROOMS, tol=20.0, checkpoint=run, checkpoint_every=1e-9)
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["progress"]["sweeps"] == rough.metadata["sweeps"] - 1
-    assert [each.name for each in run.glob("table-*")] == [manifest["table"]]
+    assert [each.name for each in run.glob("matrix-*")] == [manifest["matrix"]]
     fine = sharded.bisimulation(ROOMS, checkpoint=run, output=tmp_path / "d.npz")
     assert fine.metadata["sweeps"] > rough.metadata["sweeps"]
     assert np.array_equal(fine.values, sharded.bisimulation(ROOMS).values)
     assert list(run.iterdir()) == []
 
 
-def test_a_policys_run_goes_on_too(tmp_path: Path) -> None:
+def test_a_run_on_policy_resumes_too(tmp_path: Path) -> None:
     run = tmp_path / "run"
     straight = sharded.on_policy(ROOMS, STILL)
     sharded.on_policy(ROOMS, STILL, tol=0.1, checkpoint=run, checkpoint_every=1e-9)
@@ -256,7 +261,7 @@ def test_a_policys_run_goes_on_too(tmp_path: Path) -> None:
     assert np.array_equal(d.values, straight.values)
 
 
-def test_a_checkpoint_of_another_run_is_refused(
+def test_a_checkpoint_of_another_run_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
@@ -268,10 +273,10 @@ def test_a_checkpoint_of_another_run_is_refused(
     with pytest.raises(InputError, match="another distance"):
         sharded.on_policy(ROOMS, STILL, checkpoint=run)
     monkeypatch.setattr(bisimetric, "__version__", "9.9.9")
-    with pytest.raises(InputError, match=r"another version of bisimetric .*this is 9\.9\.9"):
+    with pytest.raises(InputError, match=r"another version of bisimetric .*this one has 9\.9\.9"):
         sharded.bisimulation(ROOMS, checkpoint=run)
     (run / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="no manifest of a run"):
+    with pytest.raises(InputError, match="not a manifest of a run"):
         sharded.bisimulation(ROOMS, checkpoint=run)
 
 
@@ -282,7 +287,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"cannot write .*/table-0.*keeps table-0"):
+        with pytest.raises(OSError, match=r"cannot write .*/matrix-0.*still holds matrix-0"):
             sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
         with pytest.raises(OSError, match="too large"):
             sharded.bisimulation(ROOMS, output=tmp_path / "d.zarr")
@@ -294,35 +299,35 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert np.array_equal(d.values, sharded.bisimulation(ROOMS).values)
 
 
-def test_what_cannot_be_sharded_is_refused(tmp_path: Path) -> None:
-    lake = MDP.from_matrices([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
-    with pytest.raises(InputError, match="has several successors, and rows are moved along single"):
+def test_invalid_arguments_raise(tmp_path: Path) -> None:
+    lake = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    with pytest.raises(InputError, match="has several successors, and sharding needs"):
         sharded.bisimulation(lake)
     steep = MDP.deterministic([[0], [1]], [[0.0], [1e38]], discount=0.9)
     with pytest.raises(InputError, match="distances that float32 cannot hold; scale"):
         sharded.bisimulation(steep, dtype="float32")
-    with pytest.raises(InputError, match="there is no device 'gpu9' here; found: "):
+    with pytest.raises(InputError, match="device is 'gpu9' and must be one that JAX finds: "):
         sharded.bisimulation(ROOMS, device="gpu9")
-    with pytest.raises(InputError, match="every is 0 and must be above 0"):
+    with pytest.raises(InputError, match="checkpoint_every is 0 and must be above 0"):
         sharded.bisimulation(ROOMS, checkpoint_every=0)
-    with pytest.raises(InputError, match="is a folder, and no stored table"):
+    with pytest.raises(InputError, match="is a folder without a sharded distance"):
         sharded.bisimulation(ROOMS, output=tmp_path)
     with pytest.raises(OSError, match="make the folder"):
         sharded.bisimulation(ROOMS, output=tmp_path / "no" / "d.zarr")
 
 
-def test_a_table_that_does_not_fit_is_refused_with_how_many_would_do() -> None:
+def test_a_matrix_that_does_not_fit_raises_with_the_number_of_devices() -> None:
     mdp = worlds.load("random", states=2000, actions=2, discount=0.9)
     block, limit = 2**16, 2**23
     with pytest.raises(
         InsufficientMemory, match=r"2,000 states need 61\..* MiB on the one"
     ) as refused:
         sharded.bisimulation(mdp, block_bytes=block, memory_limit=limit)
-    enough = int(str(refused.value).split("; ")[1].split(" ")[0])
+    enough = int(str(refused.value).split("; use ")[1].split(" ")[0])
     fits = [
         build_layout(2000, n, np.dtype("float64"), block_bytes=block).device_bytes <= limit
         for n in (enough - 1, enough)
     ]
     assert fits == [False, True]
-    with pytest.raises(InsufficientMemory, match="a smaller block may do"):
+    with pytest.raises(InsufficientMemory, match="a smaller block_bytes"):
         sharded.bisimulation(mdp, block_bytes=block, memory_limit=2**12)

@@ -1,4 +1,4 @@
-"""Rainbow: agents that we train ourselves, as Dopamine defines them (C51, 3 steps, priorities)."""
+"""Rainbow as in Dopamine: C51, 3-step returns and prioritised replay, trained on many games."""
 
 from __future__ import annotations
 

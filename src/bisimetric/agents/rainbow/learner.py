@@ -1,11 +1,10 @@
-"""How Rainbow learns: Dopamine's settings, for many games at once.
+"""Configuration and update of Rainbow: C51 with n-step returns and prioritised replay.
 
-One update of Rainbow: the distribution of returns moves towards that of what came next.
+    target = projection of sum_{k<n} discount^k r_k + discount^n * support, at the greedy action of
+             the target network
+    loss   = weight * cross-entropy(target, predicted distribution)
 
-    target = reward + discount^n * support, by the target network's best action, put on the support
-    loss   = weight * cross-entropy(target, what the network says)
-
-Priorities are the square root of the loss. As in Dopamine: 3 steps, Adam, no double learning.
+Priorities are the square roots of the losses. As in Dopamine: n = 3, Adam, no double Q-learning.
 """
 
 from __future__ import annotations
@@ -30,21 +29,32 @@ from bisimetric.errors import InputError, require_integer
 
 @dataclasses.dataclass(frozen=True)
 class RainbowConfig:
-    """Steps are those of the agent, four frames each, of all games together.
+    """Hyperparameters of Rainbow for many parallel games.
 
-    Dopamine takes a batch of 32 every 4 steps of one game: each step is learned from 8 times. So it
-    is here, with larger batches: `count * reuse / batch` of them after each step of all games.
+    Steps are agent steps (four frames), summed over all games. Dopamine samples a batch of 32 every
+    4 steps, so each transition is sampled 8 times on average. Here `num_games * samples_per_insert
+    / batch` batches follow each step of all games.
 
     Attributes:
-        count: games at once.
-        batch: steps that an update learns from.
-        reuse: how often a step is learned from, in the mean.
-        learning_rate, epsilon: of Adam.
-        ahead: steps of a return before the network's word is taken.
-        capacity: steps that are kept.
-        start: steps before the first update.
-        period: steps between two updates of the target network.
-        explore, settle: the share of random actions falls from 1 to `explore` in `settle` steps.
+        num_games: parallel games.
+        batch: transitions per update.
+        samples_per_insert: mean number of times that a transition is sampled.
+        learning_rate: of Adam.
+        adam_epsilon: epsilon of Adam.
+        discount: per agent step.
+        lookahead: n of the n-step returns.
+        capacity: transitions in the replay buffer.
+        min_replay_size: transitions before the first update.
+        target_update_period: steps between two synchronisations of the target network.
+        final_epsilon: exploration rate after its linear decay from 1.
+        epsilon_decay_steps: steps of that decay, counted from `min_replay_size`.
+
+    Raises:
+        InputError: if a value is out of range or the batches per step are no whole number.
+
+    >>> config = RainbowConfig()
+    >>> config.updates_per_step, config.compute_epsilon(0)
+    (4, 1.0)
     """
 
     num_games: int = 128
@@ -71,42 +81,51 @@ class RainbowConfig:
             "target_update_period",
             "epsilon_decay_steps",
         ):
-            require_integer("Settings", name, getattr(self, name), 1)
+            require_integer("RainbowConfig", name, getattr(self, name), 1)
         for name in ("learning_rate", "adam_epsilon", "discount", "final_epsilon"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(
-                    f"Settings: {name} is {getattr(self, name)!r} and must be between 0 and 1."
+                    f"is {getattr(self, name)!r} and must be between 0 and 1",
+                    caller="RainbowConfig",
+                    argument=name,
                 )
         if self.capacity < self.min_replay_size:
             raise InputError(
-                f"Settings: capacity is {self.capacity:,} and start {self.min_replay_size:,}; keep at least "
-                "what learning starts with."
+                f"RainbowConfig: capacity is {self.capacity:,} and must be at least "
+                f"min_replay_size, {self.min_replay_size:,}."
             )
-        if (self.num_games * self.samples_per_insert) % self.batch:
+        samples = self.num_games * self.samples_per_insert
+        if samples % self.batch:
             raise InputError(
-                f"Settings: {self.num_games} games, each step learned from {self.samples_per_insert} times, are no "
-                f"whole number of batches of {self.batch}; choose a batch that divides "
-                f"{self.num_games * self.samples_per_insert}."
+                f"RainbowConfig: num_games * samples_per_insert is {samples} and no multiple of "
+                f"batch, {self.batch}; choose a batch that divides {samples}."
             )
 
     @property
     def updates_per_step(self) -> int:
-        """Batches after each step of all games."""
+        """Updates after each step of all games."""
         return self.num_games * self.samples_per_insert // self.batch
 
     @property
     def num_rows(self) -> int:
-        """The rows of the replay."""
+        """Rows of the replay buffer, one step of all games each."""
         return -(-self.capacity // self.num_games)
 
     def compute_epsilon(self, step: int) -> float:
-        """The share of random actions after so many steps; `settle` counts from `start`."""
-        done = min(max(step - self.min_replay_size, 0) / self.epsilon_decay_steps, 1.0)
-        return 1.0 + done * (self.final_epsilon - 1.0)
+        """Compute the exploration rate.
+
+        Args:
+            step: agent steps so far.
+
+        Returns:
+            The probability of a uniformly random action.
+        """
+        progress = min(max(step - self.min_replay_size, 0) / self.epsilon_decay_steps, 1.0)
+        return 1.0 + progress * (self.final_epsilon - 1.0)
 
 
 class RainbowState(NamedTuple):
-    """What learns: the network, the target network, and Adam's memory."""
+    """Parameters of the online and the target network, and the state of Adam."""
 
     parameters: Parameters
     target_parameters: Parameters
@@ -114,10 +133,10 @@ class RainbowState(NamedTuple):
 
 
 def init_state(network: RainbowNetwork, config: RainbowConfig, key: Array) -> RainbowState:
-    """A learner that knows nothing."""
+    """Initialise the parameters, their target copy and the optimiser."""
     parameters = network.init(key)
-    kept = jax.tree.map(jnp.copy, parameters)
-    return RainbowState(parameters, kept, build_optimiser(config).init(parameters))
+    target = jax.tree.map(jnp.copy, parameters)
+    return RainbowState(parameters, target, build_optimiser(config).init(parameters))
 
 
 def build_optimiser(config: RainbowConfig) -> Any:
@@ -131,47 +150,50 @@ def update(
     replay: ReplayBuffer,
     key: Array,
 ) -> tuple[RainbowState, ReplayBuffer, Array]:
-    """After one batch; with its mean loss."""
-    draw = sample_batch(replay, key, config.batch, config.lookahead, config.discount)
-    goal = compute_target_distribution(network, state.target_parameters, draw)
+    """Take one gradient step on a sampled batch; return its mean loss too."""
+    batch = sample_batch(replay, key, config.batch, config.lookahead, config.discount)
+    target = compute_target_distribution(network, state.target_parameters, batch)
 
     def loss(parameters: Parameters) -> tuple[Array, Array]:
-        logits, _ = network.apply(parameters, draw.observation)
-        said = jax.nn.log_softmax(_select_action(logits, draw.action))
-        losses = -(goal * said).sum(axis=1)
-        return (draw.weight * losses).mean(), losses
+        logits, _ = network.apply(parameters, batch.observation)
+        log_probabilities = jax.nn.log_softmax(_select_action(logits, batch.action))
+        losses = -(target * log_probabilities).sum(axis=1)
+        return (batch.weight * losses).mean(), losses
 
-    (mean, losses), slope = jax.value_and_grad(loss, has_aux=True)(state.parameters)
-    moves, optimiser = build_optimiser(config).update(slope, state.optimiser_state)
-    parameters = optax.apply_updates(state.parameters, moves)
-    replay = update_priorities(replay, draw, jnp.sqrt(losses + 1e-10))
-    return state._replace(parameters=parameters, optimiser_state=optimiser), replay, mean
+    (mean, losses), gradient = jax.value_and_grad(loss, has_aux=True)(state.parameters)
+    changes, optimiser_state = build_optimiser(config).update(gradient, state.optimiser_state)
+    parameters = optax.apply_updates(state.parameters, changes)
+    replay = update_priorities(replay, batch, jnp.sqrt(losses + 1e-10))
+    return state._replace(parameters=parameters, optimiser_state=optimiser_state), replay, mean
 
 
 def compute_target_distribution(
     network: RainbowNetwork, target_parameters: Parameters, batch: ReplayBatch
 ) -> Array:
-    """The distributions (b, atoms) of what was earned and what the target network expects next."""
+    """Compute the projected distributions (b, num_atoms) of the n-step bootstrapped returns."""
     logits, _ = network.apply(target_parameters, batch.next_observation)
     best = network.q_values(logits).argmax(axis=1)
-    chances = jax.nn.softmax(_select_action(logits, best))
+    probabilities = jax.nn.softmax(_select_action(logits, best))
     returns = batch.reward[:, None] + batch.discount[:, None] * network.support
-    return project_distribution(network, returns, chances)
+    return project_distribution(network, returns, probabilities)
 
 
 def project_distribution(network: RainbowNetwork, returns: Array, probabilities: Array) -> Array:
-    """Distributions (b, atoms) at any returns (b, k), shared between the two nearest atoms.
+    """Project distributions on returns (b, k) onto the support: (b, num_atoms).
 
-    >>> network = Network(actions=2, atoms=3, reach=1.0)
-    >>> projected(network, jnp.array([[0.5, 7.0]]), jnp.array([[0.5, 0.5]])).tolist()
+    Each probability is split linearly between the two nearest atoms.
+
+    >>> network = RainbowNetwork(num_actions=2, num_atoms=3, max_return=1.0)
+    >>> returns, probabilities = jnp.array([[0.5, 7.0]]), jnp.array([[0.5, 0.5]])
+    >>> project_distribution(network, returns, probabilities).tolist()
     [[0.0, 0.25, 0.75]]
     """
-    gap = 2 * network.max_return / (network.num_atoms - 1)
-    kept = jnp.clip(returns, -network.max_return, network.max_return)
-    near = 1 - jnp.abs(kept[:, None, :] - network.support[None, :, None]) / gap
-    return (jnp.clip(near, 0, 1) * probabilities[:, None, :]).sum(axis=2)
+    spacing = 2 * network.max_return / (network.num_atoms - 1)
+    clipped = jnp.clip(returns, -network.max_return, network.max_return)
+    shares = 1 - jnp.abs(clipped[:, None, :] - network.support[None, :, None]) / spacing
+    return (jnp.clip(shares, 0, 1) * probabilities[:, None, :]).sum(axis=2)
 
 
 def _select_action(logits: Array, action: Array) -> Array:
-    """The logits (b, atoms) of one action each."""
+    """Return the logits (b, num_atoms) of one action per row."""
     return jnp.take_along_axis(logits, action[:, None, None], axis=1)[:, 0]

@@ -1,9 +1,8 @@
-"""Rainbow's network: three convolutions, 512 features, and how likely each return is.
+"""Rainbow's network and the greedy agent of it.
 
-The return of an action is a distribution over `atoms` numbers from -reach to reach (C51); its mean
-is the value of the action. As in Dopamine's Rainbow there are no double, duelling or noisy parts.
-
-A Rainbow network as an agent: greedy actions, its 512 features, and its largest value.
+Three convolutions, a dense layer of 512 features, and per action a categorical distribution on
+`num_atoms` returns from -max_return to max_return (C51), whose mean is Q(s, a). As in Dopamine's
+Rainbow there are no double, duelling or noisy parts.
 """
 
 from __future__ import annotations
@@ -23,27 +22,32 @@ from bisimetric._progress import jit
 from bisimetric.games.agent import AgentOutput
 
 NUM_FRAMES, FRAME_SIZE = 4, 84
-"""An observation is (FRAMES, SIDE, SIDE), the newest frame last."""
+"""An observation is (NUM_FRAMES, FRAME_SIZE, FRAME_SIZE), the newest frame last."""
 
 NUM_FEATURES = 512
 CONVOLUTIONS = {"conv1": (8, 4, 32), "conv2": (4, 2, 64), "conv3": (3, 1, 64)}
-"""The width of the window, its stride, and the channels that come out."""
+"""Kernel width, stride and output channels."""
 
 NUM_FLAT = 11 * 11 * 64
-"""The numbers after the last convolution: 84 / 4 = 21, 21 / 2 = 11, rounded up."""
+"""Outputs of the last convolution: 84 / 4 = 21, 21 / 2 = 11, rounded up."""
 
 Parameters = dict[str, dict[str, Array]]
-"""The kernel and the bias of each layer."""
+"""Kernel and bias of each layer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RainbowNetwork:
-    """The network for a game with so many actions.
+    """The convolutional C51 network.
 
-    >>> network = Network(actions=6)
+    Attributes:
+        num_actions: actions of the game.
+        num_atoms: atoms of the distribution of returns.
+        max_return: the atoms are equally spaced from -max_return to max_return.
+
+    >>> network = RainbowNetwork(num_actions=6)
     >>> parameters = network.init(jax.random.key(0))
     >>> logits, features = network.apply(parameters, jnp.zeros((2, 4, 84, 84), jnp.uint8))
-    >>> logits.shape, features.shape, network.values(logits).shape
+    >>> logits.shape, features.shape, network.q_values(logits).shape
     ((2, 6, 51), (2, 512), (2, 6))
     """
 
@@ -53,23 +57,31 @@ class RainbowNetwork:
 
     @property
     def support(self) -> Array:
-        """The returns (atoms,) that are told apart."""
+        """The atoms (num_atoms,)."""
         return jnp.linspace(-self.max_return, self.max_return, self.num_atoms)
 
     def kernel_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of the kernel of each layer; a bias is as long as its last number."""
-        found: dict[str, tuple[int, ...]] = {}
+        """Return the kernel shapes.
+
+        Returns:
+            The shape of the kernel of each layer; a bias has the length of its last axis.
+        """
+        shapes: dict[str, tuple[int, ...]] = {}
         channels = NUM_FRAMES
         for name, (width, _, out) in CONVOLUTIONS.items():
-            found[name] = (width, width, channels, out)
+            shapes[name] = (width, width, channels, out)
             channels = out
-        return found | {
+        return shapes | {
             "dense": (NUM_FLAT, NUM_FEATURES),
             "head": (NUM_FEATURES, self.num_actions * self.num_atoms),
         }
 
     def count_activations(self) -> int:
-        """How many numbers all layers give for one observation."""
+        """Count the activations of all layers.
+
+        Returns:
+            Their number per observation.
+        """
         side, total = FRAME_SIZE, 0
         for _, stride, channels in CONVOLUTIONS.values():
             side = -(-side // stride)
@@ -77,17 +89,32 @@ class RainbowNetwork:
         return total + NUM_FEATURES + self.num_actions * self.num_atoms
 
     def init(self, key: Array) -> Parameters:
-        """Uniform weights of variance 1 / (3 fan-in), and biases of 0."""
-        scaled = jax.nn.initializers.variance_scaling(3**-0.5, "fan_in", "uniform")
+        """Initialise the parameters.
+
+        Args:
+            key: a JAX random key.
+
+        Returns:
+            Uniform weights of variance 1 / (sqrt(3) fan-in), and zero biases.
+        """
+        initialise = jax.nn.initializers.variance_scaling(3**-0.5, "fan_in", "uniform")
         shapes = self.kernel_shapes()
         keys = jax.random.split(key, len(shapes))
         return {
-            name: {"kernel": scaled(each, shape), "bias": jnp.zeros(shape[-1])}
-            for each, (name, shape) in zip(keys, shapes.items(), strict=True)
+            name: {"kernel": initialise(layer_key, shape), "bias": jnp.zeros(shape[-1])}
+            for layer_key, (name, shape) in zip(keys, shapes.items(), strict=True)
         }
 
     def apply(self, parameters: Parameters, observations: Array) -> tuple[Array, Array]:
-        """Logits (n, actions, atoms) and features (n, 512) of observations (n, 4, 84, 84)."""
+        """Compute logits and features.
+
+        Args:
+            parameters: of the layers.
+            observations: (n, 4, 84, 84) uint8.
+
+        Returns:
+            Logits (n, num_actions, num_atoms) and features (n, 512).
+        """
         x = jnp.moveaxis(observations, 1, -1).astype(jnp.float32) / 255
         for name, (_, stride, _) in CONVOLUTIONS.items():
             layer = parameters[name]
@@ -104,7 +131,14 @@ class RainbowNetwork:
         return logits.reshape(len(x), self.num_actions, self.num_atoms), features
 
     def q_values(self, logits: Array) -> Array:
-        """The mean return (n, actions) of each action."""
+        """Compute the expected returns.
+
+        Args:
+            logits: (n, num_actions, num_atoms).
+
+        Returns:
+            Q (n, num_actions).
+        """
         return jax.nn.softmax(logits) @ self.support
 
 
@@ -113,14 +147,19 @@ def _dense(layer: dict[str, Array], x: Array) -> Any:
 
 
 class RainbowAgent:
-    """Plays by the largest mean return; it has no memory of its own.
+    """The greedy agent of a Rainbow network; it has no recurrent state.
 
-    `made` says how it was trained and how it was evaluated, `history` how its training went.
+    Args:
+        name: in messages and metadata.
+        network: the network.
+        parameters: its parameters.
+        metadata: how it was trained and evaluated.
+        history: the training curves, (records,) by name.
 
-    >>> network = Network(actions=3)
+    >>> network = RainbowNetwork(num_actions=3)
     >>> agent = RainbowAgent("untrained", network, network.init(jax.random.key(0)))
-    >>> seen, _ = agent.see(np.zeros((2, 4, 84, 84), np.uint8), agent.start(2), np.ones(2, bool))
-    >>> seen.action.shape, seen.features.shape, seen.value.shape
+    >>> output, _ = agent.act(np.zeros((2, 4, 84, 84), np.uint8), None, np.ones(2, bool))
+    >>> output.action.shape, output.features.shape, output.value.shape
     ((2,), (2, 512), (2,))
     """
 
@@ -141,24 +180,38 @@ class RainbowAgent:
         self.metadata, self.history = dict(metadata or {}), dict(history or {})
 
     def initial_state(self, num_games: int) -> None:
-        """It remembers nothing."""
+        """Return no state.
+
+        Args:
+            num_games: ignored.
+        """
 
     def act(
         self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]
     ) -> tuple[AgentOutput, Any]:
-        found = np.asarray(compute_outputs(self.network, self.parameters, observations))
-        return AgentOutput(found[:, 0].astype(np.int64), found[:, 2:], found[:, 1]), state
+        """Compute greedy actions, features and max Q.
+
+        Args:
+            observations: (n, 4, 84, 84) uint8.
+            state: ignored.
+            is_first: ignored.
+
+        Returns:
+            The outputs and the unchanged state.
+        """
+        outputs = np.asarray(compute_outputs(self.network, self.parameters, observations))
+        return AgentOutput(outputs[:, 0].astype(np.int64), outputs[:, 2:], outputs[:, 1]), state
 
 
 @functools.partial(jit, static_argnames="network")
 def compute_outputs(
     network: RainbowNetwork, parameters: Parameters, observations: NDArray[np.uint8]
 ) -> jax.Array:
-    """(n, 2 + k): the greedy actions, the largest values, and the features.
+    """Compute greedy actions, max Q and features as one array (n, 2 + k).
 
-    In one array, since each one that is fetched from an accelerator takes its time.
+    One array, since each transfer from an accelerator has a fixed cost.
     """
     logits, features = network.apply(parameters, jnp.asarray(observations))
     values = network.q_values(logits)
-    chosen = jnp.stack([values.argmax(axis=1).astype(features.dtype), values.max(axis=1)], axis=1)
-    return jnp.concatenate([chosen, features], axis=1)
+    greedy = jnp.stack([values.argmax(axis=1).astype(features.dtype), values.max(axis=1)], axis=1)
+    return jnp.concatenate([greedy, features], axis=1)

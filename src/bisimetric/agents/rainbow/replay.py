@@ -1,8 +1,8 @@
-"""Replay on the device: single frames, one row a step of all games, drawn by priority.
+"""Prioritised replay on the device: each frame is stored once, one row per step of all games.
 
-A row holds one step of each of `count` games: the newest frame, the action, the reward, and whether
-the game began there, ended with it, or had ended before: it then rested. Stacks of frames and
-returns over n steps are put together when they are drawn, so that a frame is stored once.
+A row holds one step of each game: the newest frame, action, reward, and whether the observation is
+the first of an episode (`is_first`), the step the last of it (`is_last`), or no step but the reset
+after it (`is_reset`). Frame stacks and n-step returns are assembled when a batch is sampled.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ from jax.typing import ArrayLike
 from bisimetric.agents.rainbow.network import FRAME_SIZE, NUM_FRAMES
 
 FRAME_BYTES = FRAME_SIZE * FRAME_SIZE
-"""The bytes of a frame."""
+"""Bytes per frame."""
 
 
 class ReplayBuffer(NamedTuple):
-    """The last `length` rows; a priority is 0 where no return of n steps is known.
+    """Ring buffer of rows; the priority is 0 where no n-step return is known.
 
     Attributes:
-        frames: (length, count, 84, 84), the newest frame of what was seen.
-        action, reward, began, ended, rested: (length, count).
-        priority: (length, count).
-        largest: the largest priority so far, which a step starts with.
-        time: the rows so far.
+        frames: (num_rows, num_games, 84, 84), the newest frame of each observation.
+        action: (num_rows, num_games).
+        reward: (num_rows, num_games).
+        is_first: (num_rows, num_games).
+        is_last: (num_rows, num_games).
+        is_reset: (num_rows, num_games).
+        priority: (num_rows, num_games).
+        max_priority: the largest priority so far, that of new steps.
+        num_added: rows added so far.
     """
 
     frames: Array
@@ -43,7 +47,7 @@ class ReplayBuffer(NamedTuple):
 
 
 class ReplayRow(NamedTuple):
-    """One step of all games; each (count, ...)."""
+    """One step of all games; each (num_games, ...)."""
 
     frames: ArrayLike
     action: ArrayLike
@@ -54,14 +58,17 @@ class ReplayRow(NamedTuple):
 
 
 class ReplayBatch(NamedTuple):
-    """Steps that were drawn: what was seen, done and earned, and what was seen n steps later.
+    """A batch of b sampled transitions with n-step returns.
 
     Attributes:
-        here, there: (b, 4, 84, 84).
+        observation: (b, 4, 84, 84).
+        action: (b,).
         reward: (b,), the discounted sum of n rewards.
-        discount: (b,), discount^n, or 0 where the game ended before.
-        weight: (b,), at most 1; larger for what is drawn rarely.
-        row, game: (b,), where they stand.
+        next_observation: (b, 4, 84, 84), n steps later.
+        discount: (b,), discount^n, or 0 where the episode ended before.
+        weight: (b,), importance weights 1 / sqrt(priority), divided by the largest.
+        row: (b,), row in the buffer.
+        game: (b,), game in the row.
     """
 
     observation: Array
@@ -75,7 +82,7 @@ class ReplayBatch(NamedTuple):
 
 
 def create_buffer(num_rows: int, num_games: int) -> ReplayBuffer:
-    """Room for so many rows of so many games."""
+    """Create an empty buffer."""
     flags = jnp.zeros((num_rows, num_games), bool)
     return ReplayBuffer(
         frames=jnp.zeros((num_rows, num_games, FRAME_SIZE, FRAME_SIZE), jnp.uint8),
@@ -91,24 +98,24 @@ def create_buffer(num_rows: int, num_games: int) -> ReplayBuffer:
 
 
 def append_row(replay: ReplayBuffer, row: ReplayRow, lookahead: int) -> ReplayBuffer:
-    """With one more row. The step `ahead` rows back can be drawn from here on.
+    """Append a row; the step `lookahead` rows back becomes available for sampling.
 
-    The oldest rows after it lose part of their stack of frames, and cannot be drawn any more.
+    The oldest rows that would lose part of their frame stack become unavailable.
     """
     length = len(replay.reward)
-    place = replay.num_added % length
-    ready = (replay.num_added - lookahead) % length
-    lost = (place + jnp.arange(NUM_FRAMES)) % length
-    priority = replay.priority.at[lost].set(0.0)
-    known = (replay.num_added >= lookahead) & ~replay.is_reset[ready]
+    position = replay.num_added % length
+    complete = (replay.num_added - lookahead) % length
+    overwritten = (position + jnp.arange(NUM_FRAMES)) % length
+    priority = replay.priority.at[overwritten].set(0.0)
+    available = (replay.num_added >= lookahead) & ~replay.is_reset[complete]
     return replay._replace(
-        frames=replay.frames.at[place].set(row.frames),
-        action=replay.action.at[place].set(row.action),
-        reward=replay.reward.at[place].set(row.reward),
-        is_first=replay.is_first.at[place].set(row.is_first),
-        is_last=replay.is_last.at[place].set(row.is_last),
-        is_reset=replay.is_reset.at[place].set(row.is_reset),
-        priority=priority.at[ready].set(jnp.where(known, replay.max_priority, 0.0)),
+        frames=replay.frames.at[position].set(row.frames),
+        action=replay.action.at[position].set(row.action),
+        reward=replay.reward.at[position].set(row.reward),
+        is_first=replay.is_first.at[position].set(row.is_first),
+        is_last=replay.is_last.at[position].set(row.is_last),
+        is_reset=replay.is_reset.at[position].set(row.is_reset),
+        priority=priority.at[complete].set(jnp.where(available, replay.max_priority, 0.0)),
         num_added=replay.num_added + 1,
     )
 
@@ -116,23 +123,22 @@ def append_row(replay: ReplayBuffer, row: ReplayRow, lookahead: int) -> ReplayBu
 def sample_batch(
     replay: ReplayBuffer, key: Array, batch_size: int, lookahead: int, discount: float
 ) -> ReplayBatch:
-    """`size` steps, each as likely as its priority: one from each of as many equal parts."""
+    """Sample transitions in proportion to their priorities, stratified into equal parts."""
     rows = replay.priority.sum(axis=1)
-    upto = jnp.cumsum(rows)
-    spots = (
-        (jnp.arange(batch_size) + jax.random.uniform(key, (batch_size,))) / batch_size * upto[-1]
-    )
-    row = jnp.minimum((upto <= spots[:, None]).sum(axis=1), len(rows) - 1)
+    cumulative = jnp.cumsum(rows)
+    strata = jnp.arange(batch_size) + jax.random.uniform(key, (batch_size,))
+    points = strata / batch_size * cumulative[-1]
+    row = jnp.minimum((cumulative <= points[:, None]).sum(axis=1), len(rows) - 1)
     within = jnp.cumsum(replay.priority[row], axis=1)
-    rest = spots - (upto[row] - rows[row])
+    rest = points - (cumulative[row] - rows[row])
     game = jnp.minimum((within <= rest[:, None]).sum(axis=1), within.shape[1] - 1)
-    chance = replay.priority[row, game]
-    # Rounding may draw a step of priority 0, whose return is not known.
-    weight = jnp.where(chance > 0, 1 / jnp.sqrt(jnp.where(chance > 0, chance, 1.0)), 0.0)
+    priority = replay.priority[row, game]
+    # Rounding may select a step of priority 0, whose return is unknown.
+    weight = jnp.where(priority > 0, 1 / jnp.sqrt(jnp.where(priority > 0, priority, 1.0)), 0.0)
     reward, alive = jnp.zeros(batch_size), jnp.ones(batch_size)
-    for each in range(lookahead):
-        at = (row + each) % len(rows)
-        reward += discount**each * alive * replay.reward[at, game]
+    for k in range(lookahead):
+        at = (row + k) % len(rows)
+        reward += discount**k * alive * replay.reward[at, game]
         alive *= 1.0 - replay.is_last[at, game]
     return ReplayBatch(
         observation=_stack_frames(replay, row, game),
@@ -147,7 +153,7 @@ def sample_batch(
 
 
 def update_priorities(replay: ReplayBuffer, batch: ReplayBatch, priority: Array) -> ReplayBuffer:
-    """With the priorities (b,) of what was drawn; a step that cannot be drawn stays so."""
+    """Set the priorities (b,) of a batch; unavailable steps stay unavailable."""
     before = replay.priority[batch.row, batch.game]
     after = jnp.where(before > 0, priority, 0.0)
     return replay._replace(
@@ -157,11 +163,11 @@ def update_priorities(replay: ReplayBuffer, batch: ReplayBatch, priority: Array)
 
 
 def _stack_frames(replay: ReplayBuffer, row: Array, game: Array) -> Array:
-    """The stacks (b, 4, 84, 84) that were seen; frames from before the game began are black."""
-    seen = jnp.ones(row.shape, bool)
+    """Assemble observations (b, 4, 84, 84); frames before the start of an episode are 0."""
+    inside = jnp.ones(row.shape, bool)
     frames = []
     for back in range(NUM_FRAMES):
         at = (row - back) % len(replay.reward)
-        frames.append(jnp.where(seen[:, None, None], replay.frames[at, game], 0))
-        seen &= ~replay.is_first[at, game]
+        frames.append(jnp.where(inside[:, None, None], replay.frames[at, game], 0))
+        inside &= ~replay.is_first[at, game]
     return jnp.stack(frames[::-1], axis=1)

@@ -1,8 +1,7 @@
-"""Training Rainbow: many games on the processor's cores, replay and learning on the device.
+"""Train Rainbow: many games on the CPU cores, replay buffer and updates on the device.
 
-While the games take a step the device learns from what came before it: whichever is slower sets
-the pace. A run goes on from its checkpoint. Its replay, gigabytes of it, is not kept there: a run
-that goes on first fills it anew by playing as it does.
+The device updates while the games take a step. A checkpoint does not hold the replay buffer, which
+takes gigabytes: a resumed run first fills it again with its own exploration rate.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from bisimetric.agents.rainbow.replay import (
     create_buffer,
 )
 from bisimetric.errors import InputError, require_integer
-from bisimetric.games.environments import AtariGames, find_game
+from bisimetric.games.environments import AtariGames, Game, find_game
 from bisimetric.learned.training import get_free_device_memory
 
 History = dict[str, NDArray[np.float64]]
@@ -44,15 +43,22 @@ CHECKPOINT_SECONDS = 60.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RainbowRun:
-    """A run: what it has learned, and how it went.
+    """A training run: its state, configuration and history.
 
     Attributes:
-        game, network, settings, key: what is learned and how.
-        learner: the networks, and Adam's memory.
-        steps: how many it has taken.
-        seconds: how long they took.
-        history: what was measured, (records,) by name: `step`, `score` (the mean of the games that
-            ended, NaN where none did), `games`, `loss`, `random` and `seconds`.
+        game: name of the game.
+        network: the network.
+        config: the hyperparameters.
+        seed: of weights, games, exploration and batches.
+        state: parameters of both networks, and the state of Adam.
+        steps: agent steps so far.
+        seconds: duration of these steps.
+        history: training curves, (records,) by name: `step`, `score` (mean return of the episodes
+            that ended, NaN without any), `games` (their number), `loss`, `random` (the exploration
+            rate) and `seconds`.
+
+    >>> [field.name for field in dataclasses.fields(RainbowRun)][:3]
+    ['game', 'network', 'config']
     """
 
     game: str
@@ -66,19 +72,19 @@ class RainbowRun:
 
     @property
     def agent(self) -> RainbowAgent:
-        """The agent as it plays after these steps."""
+        """The greedy agent of the current parameters."""
         return RainbowAgent(f"rainbow of {self.game}", self.network, self.state.parameters)
 
 
 class _Metrics(NamedTuple):
-    """What has happened since the last record."""
+    """Scores and losses since the last record."""
 
     scores: list[float]
     losses: list[Array]
 
 
 def train(
-    name: str,
+    game: str | Game,
     *,
     steps: int = 10_000_000,
     seed: int = 0,
@@ -88,74 +94,79 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> RainbowRun:
-    """Trains an agent for a game, `steps` in all, those before `resume` included.
+    """Train a Rainbow agent.
 
     Args:
-        every: steps between two records of the history.
-        minutes: stop earlier, when these have passed.
-        checkpoint: a file to keep the run in, each minute and at the end, also at an early one.
-        resume: such a file to go on from.
+        game: the game or its name.
+        steps: agent steps in all, those before `resume` included.
+        seed: of weights, games, exploration and batches.
+        config: hyperparameters; default: `RainbowConfig()`.
+        log_every: agent steps between two records of the history.
+        max_minutes: stop after this duration.
+        checkpoint: file for a checkpoint every minute, and at the end, interrupted or not.
+        resume: checkpoint to continue from.
+
+    Returns:
+        The run at its last record.
+
+    Raises:
+        InputError: if an argument is out of range, or `resume` is of another run or has all steps.
+        InsufficientMemory: if replay buffer, games or a batch do not fit into memory.
+
+    >>> config = RainbowConfig(num_games=2, batch=2, samples_per_insert=1, capacity=40,
+    ...                        min_replay_size=8)
+    >>> train("Pong", steps=4, log_every=4, config=config).steps
+    4
     """
     config = config or RainbowConfig()
-    where = "rainbow.train"
-    steps, log_every = (
-        require_integer(where, "steps", steps, 1),
-        require_integer(where, "every", log_every, 1),
-    )
-    played = find_game(name)
+    caller = "rainbow.train"
+    steps = require_integer(caller, "steps", steps, 1)
+    log_every = require_integer(caller, "log_every", log_every, 1)
+    game = find_game(game)
     if checkpoint is not None:
         require_writable(checkpoint)
-    network = RainbowNetwork(len(played.actions))
+    network = RainbowNetwork(len(game.actions))
     _require_memory(network, config)
-    begun, kept = jax.random.split(jax.random.key(seed))
-    reached = RainbowRun(
-        played.name,
-        network,
-        config,
-        seed,
-        learner.init_state(network, config, begun),
-        0,
-        0.0,
-        {},
-    )
+    init_key, run_key = jax.random.split(jax.random.key(seed))
+    state = learner.init_state(network, config, init_key)
+    run = RainbowRun(game.name, network, config, seed, state, 0, 0.0, {})
     if resume is not None:
-        reached = files.load_checkpoint(resume, reached)
-    if reached.steps >= steps:
+        run = files.load_checkpoint(resume, run)
+    if run.steps >= steps:
         raise InputError(
-            f"{where}: {resume} holds {reached.steps:,} steps and {steps:,} are asked for, those "
-            "included; ask for more."
+            f"{caller}: {resume} has {run.steps:,} steps and steps is {steps:,}, those included; "
+            "give more steps."
         )
-    first = reached
+    initial = run
     saved = time.perf_counter()
-    run = _RainbowTrainer(
-        first, AtariGames(played, config.num_games, seed=seed + first.steps), kept
-    )
+    games = AtariGames(game, config.num_games, seed=seed + initial.steps)
+    trainer = _RainbowTrainer(initial, games, run_key)
     try:
-        with show_progress(1.0, f"training on {played.name}") as progress:
-            while reached.steps < steps:
-                run.advance(min(log_every, steps - reached.steps))
-                # In one piece, so that an interrupt leaves a state with its own history.
-                reached = run.take_snapshot()
-                progress.set_position(reached.steps / steps, _format_progress(reached))
+        with show_progress(1.0, f"training on {game.name}") as progress:
+            while run.steps < steps:
+                trainer.advance(min(log_every, steps - run.steps))
+                # One assignment: after an interrupt, state and history are of the same step.
+                run = trainer.take_snapshot()
+                progress.set_position(run.steps / steps, _format_progress(run))
                 if checkpoint is not None and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                     saved = time.perf_counter()
-                    files.save_checkpoint(checkpoint, reached)
-                if max_minutes is not None and reached.seconds - first.seconds > 60 * max_minutes:
+                    files.save_checkpoint(checkpoint, run)
+                if max_minutes is not None and run.seconds - initial.seconds > 60 * max_minutes:
                     break
     finally:
-        if checkpoint is not None and reached is not first:
-            files.save_checkpoint(checkpoint, reached)
-    return reached
+        if checkpoint is not None and run is not initial:
+            files.save_checkpoint(checkpoint, run)
+    return run
 
 
 class _RainbowTrainer:
-    """Games, replay and learner as they move; `reached` takes a picture of them."""
+    """Games, replay buffer and learner state of a run; `take_snapshot` copies them."""
 
     def __init__(self, initial: RainbowRun, games: AtariGames, key: Array) -> None:
         self.initial, self.games, self.key = initial, games, key
         self.start_time = time.perf_counter()
         self.config, self.network = initial.config, initial.network
-        # Its memory is given away at each update, and the start must stay what it is.
+        # Updates donate the buffers of the state; those of `initial` must survive.
         self.state = jax.tree.map(jnp.copy, initial.state)
         self.replay = create_buffer(self.config.num_rows, self.config.num_games)
         self.steps, self.history = initial.steps, initial.history
@@ -165,24 +176,25 @@ class _RainbowTrainer:
         self.pending_row: ReplayRow | None = None
 
     def advance(self, num_steps: int) -> None:
-        """Plays and learns for at least so many steps, and makes a record of them."""
-        record = _Metrics([], [])
-        goal = self.steps + num_steps
-        while self.steps < goal:
-            self._step(record)
+        """Play and update for at least this many steps, and append a record."""
+        metrics = _Metrics([], [])
+        last = self.steps + num_steps
+        while self.steps < last:
+            self._step(metrics)
         self.history = append_record(
             self.history,
             {
                 "step": self.steps,
-                "score": float(np.mean(record.scores)) if record.scores else np.nan,
-                "games": len(record.scores),
-                "loss": float(jnp.stack(record.losses).mean()) if record.losses else np.nan,
+                "score": float(np.mean(metrics.scores)) if metrics.scores else np.nan,
+                "games": len(metrics.scores),
+                "loss": float(jnp.stack(metrics.losses).mean()) if metrics.losses else np.nan,
                 "random": self._epsilon(),
                 "seconds": self.initial.seconds + time.perf_counter() - self.start_time,
             },
         )
 
     def take_snapshot(self) -> RainbowRun:
+        """Copy the state at the last record."""
         return dataclasses.replace(
             self.initial,
             state=jax.tree.map(jnp.copy, self.state),
@@ -195,32 +207,32 @@ class _RainbowTrainer:
         return self.config.compute_epsilon(self.steps)
 
     def _step(self, metrics: _Metrics) -> None:
-        seen, began = self.last_step.observations, self.last_step.is_first
-        rested = self.last_step.terminated | self.last_step.truncated
+        """Take one step of all games while the device updates on the row before."""
+        observations, is_first = self.last_step.observations, self.last_step.is_first
+        is_reset = self.last_step.terminated | self.last_step.truncated
+        epsilon, parameters = self._epsilon(), self.state.parameters
         action = np.asarray(
-            select_actions(
-                self.network, self.state.parameters, seen, self.key, self.steps, self._epsilon()
-            )
+            select_actions(self.network, parameters, observations, self.key, self.steps, epsilon)
         )
         self.games.send(action)
         if self.pending_row is not None:
             self._learn(self.pending_row, metrics)
-        self.last_step = moves = self.games.receive()
-        over = moves.terminated | moves.truncated
-        paid = np.clip(moves.rewards, -1, 1).astype(np.float32)
-        self.pending_row = ReplayRow(seen[:, -1], action, paid, began, over, rested)
-        self.returns += moves.rewards
-        metrics.scores.extend(self.returns[over].tolist())
-        self.returns[over] = 0
+        self.last_step = step = self.games.receive()
+        is_last = step.terminated | step.truncated
+        rewards = np.clip(step.rewards, -1, 1).astype(np.float32)
+        frames = observations[:, -1]
+        self.pending_row = ReplayRow(frames, action, rewards, is_first, is_last, is_reset)
+        self.returns += step.rewards
+        metrics.scores.extend(self.returns[is_last].tolist())
+        self.returns[is_last] = 0
         before, self.steps = self.steps, self.steps + self.config.num_games
-        if (
-            self.steps // self.config.target_update_period
-            > before // self.config.target_update_period
-        ):
-            self.state = self.state._replace(target=jax.tree.map(jnp.copy, self.state.parameters))
+        period = self.config.target_update_period
+        if self.steps // period > before // period:
+            target = jax.tree.map(jnp.copy, self.state.parameters)
+            self.state = self.state._replace(target_parameters=target)
 
     def _learn(self, row: ReplayRow, metrics: _Metrics) -> None:
-        """Stores a row, and learns where there is enough to learn from."""
+        """Store a row; update once the replay buffer has its minimum size."""
         self.num_stored += self.config.num_games
         if self.num_stored < self.config.min_replay_size:
             self.replay = store_row(self.config, self.replay, row)
@@ -240,16 +252,16 @@ def select_actions(
     step: int,
     epsilon: float,
 ) -> Array:
-    """The actions (n,): the best, but for a share of random ones."""
-    best = network.q_values(network.apply(parameters, observations)[0]).argmax(axis=1)
-    one, two, _ = _split_key(key, step)
-    anything = jax.random.randint(one, best.shape, 0, network.num_actions)
-    return jnp.where(jax.random.uniform(two, best.shape) < epsilon, anything, best)
+    """Select epsilon-greedy actions (n,)."""
+    greedy = network.q_values(network.apply(parameters, observations)[0]).argmax(axis=1)
+    action_key, explore_key, _ = _split_key(key, step)
+    random = jax.random.randint(action_key, greedy.shape, 0, network.num_actions)
+    return jnp.where(jax.random.uniform(explore_key, greedy.shape) < epsilon, random, greedy)
 
 
 @functools.partial(jit, static_argnames="config", donate_argnames="replay")
 def store_row(config: RainbowConfig, replay: ReplayBuffer, row: ReplayRow) -> ReplayBuffer:
-    """The replay with one more row."""
+    """Append a row to the replay buffer."""
     return append_row(replay, row, config.lookahead)
 
 
@@ -263,46 +275,46 @@ def store_and_update(
     key: Array,
     step: int,
 ) -> tuple[RainbowState, ReplayBuffer, Array]:
-    """After one more row, and the updates that follow it; with their mean loss."""
+    """Append a row and take the updates of this step; return their mean loss too."""
     replay = append_row(replay, row, config.lookahead)
     losses = []
-    for each in jax.random.split(_split_key(key, step)[2], config.updates_per_step):
-        state, replay, loss = learner.update(network, config, state, replay, each)
+    for update_key in jax.random.split(_split_key(key, step)[2], config.updates_per_step):
+        state, replay, loss = learner.update(network, config, state, replay, update_key)
         losses.append(loss)
     return state, replay, jnp.stack(losses).mean()
 
 
 def _split_key(key: Array, step: int) -> Array:
-    """Three keys of a step: two to act by, one to learn by."""
+    """Return the keys of a step: random actions, exploration, updates."""
     return jax.random.split(jax.random.fold_in(key, step), 3)
 
 
 def append_record(history: History, record: dict[str, float]) -> History:
-    """A history with one more number by each name."""
+    """Append one value to each curve."""
     return {name: np.append(history.get(name, []), value) for name, value in record.items()}
 
 
 def _require_memory(network: RainbowNetwork, config: RainbowConfig) -> None:
-    """Raise TableTooLarge where the replay, the games or a batch cannot fit."""
+    """Raise InsufficientMemory if games, a batch or the replay buffer do not fit."""
     steps = config.num_rows * config.num_games
     free = get_free_device_memory()
     require_memory(
-        f"rainbow.train: {config.num_games:,} games at once need",
+        f"rainbow.train: {config.num_games:,} parallel games need",
         float(config.num_games * NUM_FRAMES * FRAME_BYTES),
-        "lower the count of the Settings",
+        "lower num_games of the config",
     )
-    # What is seen and what is seen later as bytes; the first as floats, through all layers.
-    each = (2 + 4) * NUM_FRAMES * FRAME_BYTES + 4 * network.count_activations()
+    # Both observations as bytes; the first also as floats, and its activations in all layers.
+    per_transition = (2 + 4) * NUM_FRAMES * FRAME_BYTES + 4 * network.count_activations()
     require_memory(
-        f"rainbow.train: a batch of {config.batch:,} steps needs",
-        float(config.batch * each),
-        "lower the batch of the Settings",
+        f"rainbow.train: a batch of {config.batch:,} transitions needs",
+        float(config.batch * per_transition),
+        "lower batch of the config",
         free,
     )
     require_memory(
-        f"rainbow.train: a replay of {steps:,} steps needs",
+        f"rainbow.train: a replay buffer of {steps:,} steps needs",
         float(steps * (FRAME_BYTES + 16)),
-        "lower the capacity of the Settings",
+        "lower capacity of the config",
         free,
     )
 

@@ -1,5 +1,5 @@
-"""The commands, a file a group: parse, call, save. Each docstring is also what `--help` says.
+"""The commands, one module per group: parse, call, print. Docstrings are the text of `--help`.
 
 NumPy, SciPy, Numba and Matplotlib are imported only inside the functions that compute, so that
-`--help` and mistakes in the command line are answered at once.
+`--help` and parse errors are answered at once.
 """

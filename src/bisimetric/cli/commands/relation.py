@@ -1,13 +1,19 @@
-"""`bisimetric relation`: the classes of states that behave exactly alike."""
+"""`bisimetric relation`: classes of states with exactly the same behaviour."""
 
 from __future__ import annotations
 
-from bisimetric.cli.options import OutputArg, PolicyArg, WorldArg, load_world, resolve_policy
+from bisimetric.cli.options import (
+    OutputArg,
+    PolicyArg,
+    WorldOptions,
+    load_world,
+    resolve_policy,
+)
 from bisimetric.cli.output import write_relation
 
 
-def bisimulation(world: WorldArg, output: OutputArg = None) -> None:
-    """The classes of states that behave alike under every action.
+def bisimulation(world: WorldOptions, output: OutputArg = None) -> None:
+    """Classes of states with the same behaviour under every action.
 
     Args:
         output: save the class of every state as a .npy file
@@ -22,11 +28,11 @@ def bisimulation(world: WorldArg, output: OutputArg = None) -> None:
     write_relation(mdp, relation.bisimulation(mdp), world, output)
 
 
-def on_policy(world: WorldArg, policy: PolicyArg = None, output: OutputArg = None) -> None:
-    """The classes of states that behave alike under a policy.
+def on_policy(world: WorldOptions, policy: PolicyArg = None, output: OutputArg = None) -> None:
+    """Classes of states with the same behaviour under a policy.
 
     Args:
-        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action a state
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action per state
         output: save the class of every state as a .npy file
 
     Examples:
@@ -34,14 +40,14 @@ def on_policy(world: WorldArg, policy: PolicyArg = None, output: OutputArg = Non
         bisimetric relation on-policy mirrored-rooms --policy optimal -o labels.npy
     """
     mdp = load_world(world, output)
-    actions, called = resolve_policy(mdp, policy)
+    actions, name = resolve_policy(mdp, policy)
     from bisimetric import relation
 
-    write_relation(mdp, relation.on_policy(mdp, actions), world, output, policy=called)
+    write_relation(mdp, relation.on_policy(mdp, actions), world, output, policy=name)
 
 
-def lax(world: WorldArg, output: OutputArg = None) -> None:
-    """The classes of states that behave alike when actions may be renamed state by state.
+def lax(world: WorldOptions, output: OutputArg = None) -> None:
+    """Classes of states with the same behaviour up to a renaming of actions per state.
 
     Args:
         output: save the class of every state as a .npy file

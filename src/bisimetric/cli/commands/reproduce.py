@@ -1,7 +1,4 @@
-"""`bisimetric reproduce`: the figures and experiments of the paper, made anew.
-
-`bisimetric demo`: the main job on the built-in default.
-"""
+"""`bisimetric reproduce` and `bisimetric demo`: figures and experiments of the paper."""
 
 from __future__ import annotations
 
@@ -9,69 +6,76 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from tyro.conf import FlagCreatePairsOff, arg
+from tyro.conf import arg
 
-from bisimetric.cli.options import parse_count, program_name
+from bisimetric.cli.options import (
+    DiscountArg,
+    NumSeedsArg,
+    parse_count,
+    parse_optional_count,
+    program_name,
+)
+from bisimetric.errors import InputError
 
+FolderArg = Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")]
 Part = Literal["no-noise", "noise", "policy", "policy-noise"]
 WorldName = Literal[
     "rooms", "rooms-noise", "policy", "policy-noise", "obstacles", "minigrid", "walls", "lava"
 ]
 WORLDS: tuple[WorldName, ...] = get_args(WorldName)
 PARTS: tuple[Part, ...] = get_args(Part)
-Flag = FlagCreatePairsOff[bool]
 
 
 def convergence(
-    output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("convergence"),
-    seeds: Annotated[int, arg(metavar="N")] = 10,
+    output: FolderArg = Path("convergence"),
+    seeds: NumSeedsArg = 10,
     steps: Annotated[str, arg(metavar="N")] = "10M",
     target_error: Annotated[float, arg(metavar="T")] = 1e-3,
-    discount: Annotated[float, arg(metavar="G")] = 0.99,
+    discount: DiscountArg = 0.99,
 ) -> int:
-    """How many samples d~ and d^pi take on the paper's 31 states, by sampler.
+    """Measure the samples that d~ and d^pi take on the paper's 31 states, per sampler.
 
     Args:
-        output: where the figure and its numbers go; it is made where it is missing
-        keys: how many runs of each sampler
-        steps: where a run ends at the latest, in pairs of transitions
-        goal: the error that the table of samples is for
-        discount: of the paper's world
+        output: the folder of the figure and its data; created where it is missing
+        seeds: the number of runs per sampler
+        steps: the largest number of transition pairs per run
+        target_error: the error whose sample complexity is tabulated
+        discount: discount factor of the paper's world
 
     Examples:
         bisimetric reproduce convergence
-        bisimetric reproduce convergence -o figures --keys 20 --goal 1e-2
+        bisimetric reproduce convergence -o figures --seeds 20 --target-error 1e-2
     """
-    most = parse_count("--steps", steps, minimum=1)
+    num_steps = parse_count("--steps", steps, minimum=1)
     from bisimetric.cli import report
     from bisimetric.paper import convergence as library
 
+    flags = {
+        "--seeds": seeds,
+        "--steps": num_steps,
+        "--target-error": target_error,
+        "--discount": discount,
+    }
     words = ["bisimetric", "reproduce", "convergence", "-o", str(output)]
-    for name, value in (
-        ("keys", seeds),
-        ("steps", most),
-        ("goal", target_error),
-        ("discount", discount),
-    ):
-        words += [f"--{name}", str(value)]
+    words += [str(word) for item in flags.items() for word in item]
     results = library.reproduce(
         output,
         num_seeds=seeds,
-        steps=most,
+        steps=num_steps,
         target_error=target_error,
         discount=discount,
         command=shlex.join(words),
     )
-    print(*library.format_table(results), sep="\n")
-    print(
-        *report.describe_saved([output / "convergence.png", output / "convergence.json"]), sep="\n"
-    )
-    return 0 if results.bisimulation.lemma_holds and results.on_policy.lemma_holds else 1
+    saved = [output / "convergence.png", output / "convergence.json"]
+    report.emit(library.format_table(results), report.describe_saved(saved))
+    holds = results.bisimulation.lemma_holds and results.on_policy.lemma_holds
+    report.emit_values(lemma_holds=holds, table=list(library.format_table(results)))
+    return 0 if holds else 1
 
 
 def algorithms(
-    output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("recipes"),
-    quick: Flag = False,
+    output: FolderArg = Path("algorithms"),
+    quick: bool = False,
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 24k; quick: 4k)")
     ] = None,
@@ -79,39 +83,42 @@ def algorithms(
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 2)")
     ] = None,
     worlds: tuple[WorldName, ...] = WORLDS,
-    ablation: Flag = False,
+    ablation: bool = False,
 ) -> int:
-    """The paper's way to learn a distance beside that of `bisimetric learned`, on eight worlds.
+    """Compare the paper's learning algorithm with that of `bisimetric learned` on eight worlds.
 
-    Errors against the exact metric, step by step. For a GPU; on a processor name one of the trials
-    without noise. What the folder holds already is kept.
+    Errors against the exact metric over the updates. For a GPU; on a CPU select one of the worlds
+    without noise. Results that the folder already holds are not computed again.
 
     Args:
-        output: where figures and curves go; it is made where it is missing
-        quick: fewer steps and seeds
-        steps: how many each network learns for
-        seeds: how many networks of each kind
-        trials: the worlds
-        ablation: also with one thing changed at a time
+        output: the folder of figures and curves; created where it is missing
+        quick: fewer updates and seeds
+        updates: gradient updates per network
+        seeds: the number of networks per algorithm
+        worlds: the worlds
+        ablation: also change one component at a time
 
     Examples:
-        bisimetric reproduce recipes --quick --trials rooms
-        bisimetric reproduce recipes --trials rooms --ablation -o figures
+        bisimetric reproduce algorithms --quick --worlds rooms
+        bisimetric reproduce algorithms --worlds rooms --ablation -o figures
     """
-    most = None if updates is None else parse_count("--steps", updates, minimum=1)
+    num_updates = parse_optional_count("--updates", updates)
     from bisimetric.cli import report
     from bisimetric.paper import algorithms as library
 
     names = [*library.ALGORITHMS, *(library.ABLATIONS if ablation else ())]
-    found = library.measure(output, worlds, names, updates=most, num_seeds=seeds, quick=quick)
-    print(*library.format_table(found), sep="\n")
-    print(*report.describe_saved(library.draw_figures(output)), sep="\n")
+    curves = library.measure(
+        output, worlds, names, updates=num_updates, num_seeds=seeds, quick=quick
+    )
+    table = list(library.format_table(curves))
+    report.emit(table, report.describe_saved(library.draw_figures(output)))
+    report.emit_values(table=table)
     return 0
 
 
 def gridworld(
-    output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("gridworld"),
-    quick: Flag = False,
+    output: FolderArg = Path("gridworld"),
+    quick: bool = False,
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 240k; quick: fewer)")
     ] = None,
@@ -119,53 +126,57 @@ def gridworld(
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 3)")
     ] = None,
     parts: tuple[Part, ...] = PARTS,
-    resume: Flag = False,
+    resume: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None,
 ) -> int:
-    """Networks learn d~ and d^pi of the paper's 31 states, with noise and without.
+    """Learn d~ and d^pi of the paper's 31 states, with noise and without.
 
-    Their errors over steps, the learned tables, and samples of the noisy world aggregated by the
-    learned distance. The whole experiment is for a GPU; on a processor use --quick.
+    Errors over the updates, the learned distances, and samples of the noisy world aggregated by
+    the learned distance. The whole experiment is for a GPU; on a CPU use --quick.
 
     Args:
-        output: where figures, curves and networks go; it is made where it is missing
-        quick: some minutes on two processor cores: fewer steps and seeds, small batches with noise
-        steps: how many each network learns for
-        seeds: how many networks of each part
+        output: the folder of figures, curves and networks; created where it is missing
+        quick: minutes on two CPU cores: fewer updates and seeds, small batches with noise
+        updates: gradient updates per network
+        seeds: the number of networks per part
         parts: d~ and, under a policy, d^pi; without noise and with it
-        resume: keep the parts that the folder holds, and go on with one that was broken off
+        resume: continue in this folder: keep its complete parts and resume an interrupted one
 
     Examples:
         bisimetric reproduce gridworld --quick
-        bisimetric reproduce gridworld --parts noise -o figures --resume
+        bisimetric reproduce gridworld --parts noise --resume figures
     """
-    most = None if updates is None else parse_count("--steps", updates, minimum=1)
+    num_updates = parse_optional_count("--updates", updates)
+    if resume is not None and output not in (resume, Path("gridworld")):
+        raise InputError(f"--resume {resume} writes to that folder; leave out -o {output}.")
+    folder = output if resume is None else resume
     from bisimetric.cli import report
     from bisimetric.paper import gridworld as library
 
-    words = ["bisimetric", "reproduce", "gridworld", "-o", str(output)]
+    words = ["bisimetric", "reproduce", "gridworld", "-o", str(folder)]
     words += ["--quick"] if quick else []
-    for name, value in (("steps", most), ("seeds", seeds)):
-        words += [] if value is None else [f"--{name}", str(value)]
+    for flag, value in (("--updates", num_updates), ("--seeds", seeds)):
+        words += [] if value is None else [flag, str(value)]
     words += ["--parts", *parts]
     results = library.measure(
-        output,
+        folder,
         parts,
-        updates=most,
+        updates=num_updates,
         num_seeds=seeds,
         quick=quick,
-        resume=resume,
+        resume=resume is not None,
         command=shlex.join(words),
     )
-    print(*library.format_table(results), sep="\n")
-    print(*report.describe_saved(library.draw_figures(output)), sep="\n")
+    table = list(library.format_table(results))
+    report.emit(table, report.describe_saved(library.draw_figures(folder)))
+    report.emit_values(table=table)
     return 0
 
 
-def demo(output: Annotated[Path, arg(aliases=["-o"], metavar="FOLDER")] = Path("demo")) -> int:
-    """The three distances on the paper's 31 states: checked, shown, drawn and saved.
+def demo(output: FolderArg = Path("demo")) -> int:
+    """Compute three distances of the paper's 31 states: check, show, draw and save them.
 
     Args:
-        output: where the tables and pictures go; it is made where it is missing
+        output: the folder of distances and figures; created where it is missing
 
     Examples:
         bisimetric demo

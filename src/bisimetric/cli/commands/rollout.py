@@ -1,4 +1,4 @@
-"""`bisimetric rollout`: what happens in an environment, kept in a file."""
+"""`bisimetric rollout`: collect transitions in an environment."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from bisimetric.cli.options import (
+    SeedArg,
     SetArg,
     parse_count,
     parse_options,
     program_name,
     read_policy,
-    validate_outputs,
+    validate_files,
 )
 from bisimetric.errors import InputError
 
-_ROLLOUT_FLAGS = ("steps", "episodes", "key", "policy", "max_episode_steps")
-_RESERVED_OPTIONS = {flag: f"use --{flag.replace('_', '-')} instead" for flag in _ROLLOUT_FLAGS} | {
+_FLAGS = ("steps", "episodes", "seed", "policy", "max_episode_steps")
+_RESERVED_OPTIONS = {flag: f"use --{flag.replace('_', '-')} instead" for flag in _FLAGS} | {
     "environment": "name it as the first word",
     "state_of": "that is a function; use it in Python",
 }
-"""What datasets.rollout takes that is no option, and how it is told."""
+"""Arguments of datasets.rollout that --set cannot give, and what to do."""
 
 
 def rollout(
@@ -34,9 +35,9 @@ def rollout(
     episodes: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: no limit)")
     ] = None,
-    seed: Annotated[int, arg(metavar="K")] = 0,
+    seed: SeedArg = 0,
     policy: Annotated[
-        Path | None, arg(metavar="FILE", help_behavior_hint="(default: any action, at random)")
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: uniformly random)")
     ] = None,
     max_episode_steps: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: the environment's own)")
@@ -47,23 +48,22 @@ def rollout(
 
     Args:
         environment: the id of an environment, such as FrozenLake-v1
-        output: where the transitions go
-        steps: how many to take; 10000, 10_000, 1e4 or 10k
-        episodes: how many to take, if that is reached first
-        key: of the random numbers; the same key gives the same steps
-        policy: a .npy or .txt file with an action, or the probabilities of all actions, a state
-        max_episode_steps: cut an episode after so many
-        options: options of the environment, and `seed` and `same_start` of datasets.rollout
+        output: where the transitions are saved
+        steps: the number of steps; 10000, 10_000, 1e4 or 10k
+        episodes: the number of episodes, if that is reached first
+        seed: seed of environment and policy; the same seed gives the same steps
+        policy: a .npy or .txt file with an action, or the probabilities of all actions, per state
+        max_episode_steps: truncate episodes after so many steps
+        options: options of the environment, and `environment_seed` and `same_start` of
+            datasets.rollout
 
     Examples:
         bisimetric rollout FrozenLake-v1 --set is_slippery=False -o data.npz
-        bisimetric rollout CliffWalking-v1 --steps 100k --key 3 -o data.npz
-        bisimetric rollout MiniGrid-Empty-5x5-v0 --set seed=3 --episodes 500 -o data.npz
+        bisimetric rollout CliffWalking-v1 --steps 100k --seed 3 -o data.npz
+        bisimetric rollout MiniGrid-Empty-5x5-v0 --set environment_seed=3 --episodes 500 -o data.npz
         bisimetric rollout Taxi-v4 --policy actions.txt --max-episode-steps 50 -o data.npz
     """
-    validate_outputs(output)
-    if output.suffix != ".npz":
-        raise InputError(f"cannot save transitions as {output}; the name must end in .npz.")
+    validate_files(output, content="transitions", suffix=".npz")
     given = parse_options(options)
     for name, remedy in _RESERVED_OPTIONS.items():
         if name in given:
@@ -73,26 +73,26 @@ def rollout(
         limits["steps"] = parse_count("--steps", "10k" if steps is None else steps, minimum=1)
     if episodes is not None:
         limits["episodes"] = parse_count("--episodes", episodes, minimum=1)
-    table = None if policy is None else read_policy(policy)
+    actions = None if policy is None else read_policy(policy)
     from bisimetric import datasets
     from bisimetric.cli import data_report, report
     from bisimetric.worlds import _load
 
     if environment in _load.list_names():
         raise InputError(
-            f"{environment} is a built-in world, and rollouts need an environment of Gymnasium; "
-            f"`bisimetric sampled bisimulation {environment}` draws from the world itself."
+            f"{environment} is a built-in world, and rollouts need a Gymnasium environment; "
+            f"`bisimetric sampled bisimulation {environment}` samples from the world itself."
         )
     data = datasets.rollout(
         environment,
-        table,
+        actions,
         **limits,
         seed=seed,
         max_episode_steps=max_episode_steps,
         **{name: _load.parse_option(text) for name, text in given.items()},
     )
     data.save(output)
-    report.print_lines(
+    report.emit(
         data_report.describe_rollout(data, output, str(policy or "random")),
         report.describe_saved([output]),
         data_report.suggest_for_rollout(data, output, program_name()),

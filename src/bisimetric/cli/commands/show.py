@@ -1,9 +1,4 @@
-"""`bisimetric worlds`: what the other commands can work on.
-
-`bisimetric explain` and `bisimetric show`: what is in a saved table, and why.
-
-`bisimetric explore`: one page on which states can be picked, compared and merged.
-"""
+"""Inspect worlds and saved distances: `bisimetric worlds`, `explain`, `show` and `view`."""
 
 from __future__ import annotations
 
@@ -14,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from bisimetric.cli.learned_options import read_label
 from bisimetric.cli.options import (
     DistanceArg,
     FigureArg,
     FigureOptions,
     OutputArg,
     StateArg,
-    reject_overwriting,
-    validate_outputs,
+    validate_files,
 )
-from bisimetric.cli.output import reject_networks
+from bisimetric.cli.output import read_label, reject_networks
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
+    from bisimetric.cli.report import Fact
+    from bisimetric.distance.explanation import Explanation
     from bisimetric.explorer import Page
 
 
@@ -37,62 +32,88 @@ def worlds() -> None:
     Examples:
         bisimetric worlds
     """
-    from bisimetric.cli.report import describe_worlds
+    from bisimetric.cli.report import describe_worlds, emit
 
-    print(*describe_worlds(), sep="\n")
-
-
-FigurePathArg = Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")]
+    emit(describe_worlds())
 
 
 def explain(path: DistanceArg, first: StateArg, second: StateArg) -> None:
-    """Why two states are as far apart as they are: the steps that add up to their distance.
+    """Explain the distance of two states: the steps whose reward gaps add up to it.
 
     Args:
-        table: a table saved with -o: a file, or the folder of a sharded one
+        path: distances saved with -o: a file, or the folder of a sharded matrix
         first: a state, by name or id
-        second: another one
+        second: another state
 
     Examples:
         bisimetric explain d.npz 1,5 5,5
-        bisimetric explain d.npz 0 30
+        bisimetric explain d.npz 0 30 --json
     """
-    if read_label(path) is not None:
-        raise InputError(
-            f"{path} is a network, not a table, and has no steps to explain; `bisimetric learned "
-            "... --table d.npz` makes the table of a world."
-        )
+    reject_networks(path)
+    from bisimetric.cli import report
     from bisimetric.distance import Distance
 
-    print(Distance.load(path).explain(first, second))
+    explanation = Distance.load(path).explain(first, second)
+    report.emit([str(explanation)])
+    report.emit_values(**_to_values(explanation))
+
+
+def _to_values(explanation: Explanation) -> dict[str, Any]:
+    """Return the numbers of an explanation."""
+    mdp = explanation.mdp
+
+    def name_pair(states: Sequence[int]) -> list[str]:
+        return [mdp.state_name(state) for state in states]
+
+    steps = [
+        {
+            "states": name_pair(step.states),
+            "actions": step.actions and [mdp.action_name(action) for action in step.actions],
+            "reward_gap": step.reward_gap,
+            "contribution": step.contribution,
+            "next_states": name_pair(step.next_states),
+        }
+        for step in explanation.steps
+    ]
+    return {
+        "kind": explanation.kind,
+        "states": name_pair(explanation.states),
+        "distance": explanation.distance,
+        "error": explanation.proof.error,
+        "value_gap": explanation.value_gap,
+        "total": explanation.total,
+        "steps": steps,
+    }
 
 
 def show(
     path: DistanceArg,
-    figures: FigureArg,
+    figures: FigureOptions,
     nearest: Annotated[int, arg(metavar="K")] = 5,
-    plot_training: FigurePathArg = None,
+    plot_training: FigureArg = None,
 ) -> None:
-    """What is in a saved table: how it was made, a map, the nearest states, and pictures.
+    """Show saved distances: their metadata, a map, the nearest states, and figures.
 
     Args:
-        table: a table saved with -o, a file or a folder; or a network that `learned` saved
-        nearest: how many of the nearest states to list
-        curve: of a network, save a picture of its loss over the steps
+        path: distances saved with -o, a file or a folder; or a network saved by `learned`
+        nearest: the number of nearest states to list
+        plot_training: for a network, save a figure of its loss over the updates
 
     Examples:
         bisimetric show d.npz --from 4,3 --nearest 10
-        bisimetric show d.npz --from 4,3 --plot map.png --heatmap table.png --all-maps all.png
-        bisimetric show d.safetensors --curve curve.png
+        bisimetric show d.npz --from 4,3 --plot-map map.png --plot-heatmap heatmap.png
+        bisimetric show d.npz --plot-all-maps maps.pdf
+        bisimetric show d.safetensors --plot-training curve.png
     """
-    figures.validate()
-    FigureOptions(plot_map=plot_training).validate()
+    validate_files(None, [*figures.paths, plot_training], inputs=[path])
     label = read_label(path)
     if label is not None:
         _show_network(path, label, figures, plot_training)
         return
     if plot_training is not None:
-        raise InputError(f"--curve is for a network that `learned` saved, and {path} is none.")
+        raise InputError(
+            f"--plot-training is for a network saved by `learned`, and {path} is none."
+        )
     from bisimetric import views
     from bisimetric.cli import report
     from bisimetric.distance import Distance
@@ -100,95 +121,98 @@ def show(
     distance = Distance.load(path)
     figures.validate_states(distance.mdp)
     origin = distance.mdp.state(figures.origin)
-    near = report.describe_nearest(distance, origin, nearest)
-    drawn = [views.format_terminal_map(distance, origin)]
     learned = distance.metadata.get("method") == "learned"
-    said = ["learned    by a network: an approximation, nothing is proven"] if learned else []
-    made = report.describe_metadata(distance)
-    report.print_lines(report.describe_distance(distance), said, made, [""], near, [""], drawn)
+    note = [report.Fact("learned", "by a network: an approximation, nothing is proven", True)]
+    report.emit(
+        report.describe_distance(distance),
+        note if learned else [],
+        report.describe_metadata(distance),
+        [""],
+        report.describe_nearest(distance, origin, nearest),
+        [""],
+        [views.format_terminal_map(distance, origin)],
+    )
     figures.draw(distance)
-    report.print_lines(report.describe_saved(figures.paths))
+    report.emit(report.describe_saved(figures.paths))
 
 
 def _show_network(
     path: Path, label: dict[str, Any], figures: FigureOptions, plot_training: Path | None
 ) -> None:
-    """What a file of `learned` holds, and its training as a picture."""
+    """Show a file written by `learned`, and its training as a figure."""
     if figures.paths:
         raise InputError(
-            f"cannot draw {figures.paths[0]}: {path} is a network, not a table; `bisimetric "
-            "learned ... --table d.npz` makes the table of a world, and --curve draws its training."
+            f"cannot draw {figures.paths[0]}: {path} is a network, not a distance matrix; "
+            "`bisimetric learned ... --matrix d.npz` saves the matrix of a world, and "
+            "--plot-training draws its training."
         )
     from bisimetric.cli import learned_report, report
 
-    found = learned_report.read_learned_file(path, label)
+    file = learned_report.read_learned_file(path, label)
     try:
-        lines, title = list(learned_report.describe_file(found)), found.title
+        lines, title = list(learned_report.describe_file(file)), file.title
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{path} does not say how it was learned ({what}); Learned.load reads its network."
+            f"{path} lacks metadata of its training ({reason}); LearnedDistance.load reads its "
+            "network."
         ) from None
-    report.print_lines(lines)
+    report.emit(lines)
     if plot_training is not None:
         from bisimetric import views
 
-        views.save_figure(views.plot_training_curve(found.history, title=title), plot_training)
-    report.print_lines(report.describe_saved([plot_training]))
-
-
-OtherDistancesArg = Annotated[tuple[Path, ...], arg(metavar="TABLE ...", help_behavior_hint="")]
+        views.save_figure(views.plot_training_curve(file.history, title=title), plot_training)
+    report.emit(report.describe_saved([plot_training]))
 
 
 def view(
-    distance_path: DistanceArg, against: OtherDistancesArg = (), output: OutputArg = None
+    path: DistanceArg,
+    against: Annotated[tuple[Path, ...], arg(metavar="DISTANCE ...", help_behavior_hint="")] = (),
+    output: OutputArg = None,
 ) -> None:
-    """A page of a table: pick states, see why they differ, compare tables, merge states.
+    """Explore distances on an interactive page: pick, explain, compare and merge states.
 
-    The page is one file that needs no server and no network. Without -o it is put where temporary
-    files are, and opened in the browser.
+    The page is one file that needs no server and no network. Without -o it is a temporary file,
+    opened in the browser.
 
     Args:
-        table: a table saved with -o; or a .npy file of plain distances
-        against: other tables of the same world, to compare with
+        path: distances saved with -o; or a .npy file of a plain matrix
+        against: other distances of the same world, to compare with
         output: save the page as an .html file in place of opening it
 
     Examples:
-        bisimetric explore d.npz
-        bisimetric explore d.npz -o page.html
-        bisimetric explore exact.npz --against sampled.npz learned.npz -o page.html
+        bisimetric view d.npz
+        bisimetric view d.npz -o page.html
+        bisimetric view exact.npz --against sampled.npz learned.npz -o page.html
     """
-    validate_outputs(output)
-    reject_overwriting([output], distance_path, *against)
-    if output is not None and output.suffix != ".html":
-        raise InputError(f"cannot save a page as {output}; the name must end in .html.")
-    paths = [distance_path, *against]
+    paths = [path, *against]
+    validate_files(output, content="a page", suffix=".html", inputs=paths)
     reject_networks(*paths)
     from bisimetric import explorer
     from bisimetric.cli import report
 
-    read = dict(zip(_label_paths(paths), map(_read_distance, paths), strict=True))
-    world = getattr(next(iter(read.values())), "made", {}).get("world")
-    page = explorer.build_page(read, title=str(world or distance_path.stem))
-    path = output if output is not None else _create_temporary_path(distance_path)
-    explorer.save_page(page.html, path)
-    report.print_lines(_describe_page(page), report.describe_saved([path]))
-    if output is None and not webbrowser.open(path.resolve().as_uri()):
-        print("next: open that file in a browser; none was found here")
+    distances = dict(zip(_label_paths(paths), map(_read_distance, paths), strict=True))
+    world = getattr(next(iter(distances.values())), "metadata", {}).get("world")
+    page = explorer.build_page(distances, title=str(world or path.stem))
+    target = output if output is not None else _create_temporary_path(path)
+    explorer.save_page(page.html, target)
+    report.emit(_describe_page(page), report.describe_saved([target]))
+    if output is None and not webbrowser.open(target.resolve().as_uri()):
+        report.emit([report.Fact("next", "open that file in a browser; none was found here")])
 
 
 def _label_paths(paths: Sequence[Path]) -> list[str]:
-    """What to call the tables: the names of their files, or with their folders."""
+    """Return distinct labels: the stems of the paths, or the whole paths."""
     stems = [path.stem for path in paths]
     labels = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
-        raise InputError(f"{twice} is given twice; compare a table with another one.")
+        raise InputError(f"{twice} is given twice; compare distances with other ones.")
     return labels
 
 
 def _read_distance(path: Path) -> Any:
-    """A distance, or a plain table."""
+    """Read a distance, or a plain matrix."""
     if path.suffix != ".npy":
         from bisimetric.distance import Distance
 
@@ -201,18 +225,17 @@ def _read_distance(path: Path) -> Any:
         raise InputError(f"{path} is no .npy file of numbers ({error}).") from None
 
 
-def _create_temporary_path(table: Path) -> Path:
-    """Where a page goes that is only opened."""
+def _create_temporary_path(path: Path) -> Path:
+    """Return where to write a page that is only opened."""
     import tempfile
 
-    return Path(tempfile.mkdtemp(prefix="bisimetric-")) / f"{table.stem}.html"
+    return Path(tempfile.mkdtemp(prefix="bisimetric-")) / f"{path.stem}.html"
 
 
-def _describe_page(page: Page) -> Iterator[str]:
-    from bisimetric.cli import report
+def _describe_page(page: Page) -> Iterator[Fact]:
+    from bisimetric.cli.report import Fact, format_count
 
-    some = f"{page.num_shown:,} of " if page.num_shown < page.num_states else ""
-    yield f"states     {some}{report.format_count(page.num_states, 'state')}"
-    for note in page.notes:
-        yield f"note       {note}"
-    yield f"size       {len(page.html.encode()) / 1e6:.1f} MB"
+    shown = f"{page.num_shown:,} of " if page.num_shown < page.num_states else ""
+    yield Fact("states", f"{shown}{format_count(page.num_states, 'state')}")
+    yield from (Fact("note", note) for note in page.notes)
+    yield Fact("size", f"{len(page.html.encode()) / 1e6:.1f} MB")

@@ -1,1 +1,1 @@
-"""Solvers and kernels for deterministic MDPs: every pair and action lead to one pair."""
+"""Solvers and kernels for deterministic MDPs: every pair and action has one successor pair."""

@@ -1,7 +1,7 @@
 """Compiled kernels that follow single pairs through the pair graph, forwards and backwards.
 
-Pairs are numbers s * S + t with t < s; only that half of the table is read and written, so
-`sweeps.mirror` must follow before the next sweep.
+Pairs are encoded as s * S + t with t < s; only that half of the matrix is read and written, so
+`table_kernels.mirror` must follow before the next sweep.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from bisimetric.exact._threads import map_chunks
 
 MIN_PARALLEL_PREDECESSORS = 2**14
-"""Predecessors that are worth many threads: most reads of their distances miss the cache."""
+"""Predecessors that are worth several threads: most reads of their distances miss the cache."""
 BATCH_SIZE = 256
 NUM_PARTITIONS = 4
 NUM_CHUNKS = 32
-"""Parts of a work list that are searched side by side; fixed, so that the order is too."""
+"""Chunks of a work list that are searched in parallel; fixed, so that the order is too."""
 
 
 @njit(inline="always")
@@ -29,20 +29,20 @@ def read_lower(d, s, t):
 
 @njit(cache=True)
 def one_minus_power(discount, steps):
-    """1 - discount^steps to a few roundings, also where the power is nearly 1."""
+    """Return 1 - discount^steps to a few roundings, also where the power is nearly 1."""
     return 1.0 if discount == 0.0 else -np.expm1(steps * np.log(discount))
 
 
 @njit(cache=True)
 def decode_choice(choice, actions):
-    """The actions of s and t in a choice (side * A + action) * A + answer; s acts on side 0."""
-    action, answer = np.int64(choice) // actions % actions, np.int64(choice) % actions
-    return (action, answer) if choice < actions * actions else (answer, action)
+    """Return the actions of s and t of a choice (side * A + action) * A + response."""
+    action, response = np.int64(choice) // actions % actions, np.int64(choice) % actions
+    return (action, response) if choice < actions * actions else (response, action)
 
 
 @njit(cache=True)
 def find_best_action(d, successor, reward, discount, s, t):
-    """The action that attains F(d)(s, t), and its value."""
+    """Return the action that attains F(d)(s, t), and its value."""
     best, action = -1.0, 0
     for a in range(successor.shape[0]):
         value = abs(reward[a, s] - reward[a, t]) + discount * read_lower(
@@ -55,14 +55,14 @@ def find_best_action(d, successor, reward, discount, s, t):
 
 @njit(cache=True)
 def evaluate_path(
-    d, s, t, stamp, marks, path, successor, reward, discount, least, queue, marked, n
+    d, s, t, stamp, marks, path, successor, reward, discount, tolerance, queue, marked, n
 ):
-    """Follows the best actions from a pair to the cycle that they end in, and raises both.
+    """Follow the greedy actions from a pair into a cycle, and raise cycle and path to their value.
 
-    Going round a cycle for ever is a policy, and its value a lower bound: the cycle is lifted to
-    it at once, which value iteration would approach by discount^k, and the path behind it after
-    it. Pairs visited under the same `stamp` are not followed again. Pairs that rise by more than
-    `least` are marked and join the queue. Returns its new length, the steps, and the lift.
+    Repeating a cycle is a policy, and its infinite-horizon value a lower bound, which value
+    iteration would approach as discount^k. Pairs visited under the same `stamp` are not followed
+    again. Pairs that increase by more than `tolerance` are marked and queued. Returns the new
+    length of the queue, the steps, and the increase at the cycle.
     """
     states = d.shape[0]
     length, cycle, lift = 0, -1, 0.0
@@ -76,7 +76,7 @@ def evaluate_path(
             while path[cycle] != s * states + t:
                 cycle -= 1
             break
-        # After the marks: a cycle through all pairs fills the path before it is seen to close.
+        # After the marks: a cycle through all pairs fills the path before it is detected.
         if length == path.shape[0]:
             break
         marks[s, t] = stamp + 1
@@ -92,96 +92,103 @@ def evaluate_path(
             value = abs(reward[action, x] - reward[action, y]) + discount * value
         value /= one_minus_power(discount, length - cycle)
         lift = value - d[s, t]
-        n = raise_value(d, s, t, value, least, -1.0, queue, marked, n)
+        n = raise_value(d, s, t, value, tolerance, -1.0, queue, marked, n)
     for k in range(length - 1, -1, -1):
         x, y = path[k] // states, path[k] % states
         _, value = find_best_action(d, successor, reward, discount, x, y)
-        n = raise_value(d, x, y, value, least, -1.0, queue, marked, n)
+        n = raise_value(d, x, y, value, tolerance, -1.0, queue, marked, n)
         marks[x, y] = stamp
     return n, length, lift
 
 
 @njit(cache=True)
 def evaluate_cycles(
-    d, starts, count, stamp, marks, path, successor, reward, discount, least, queue, marked, n
-):
-    """Follows the best actions from some pairs. Returns the new length of the queue, how many
-    pairs were not on the path of another, how many of their cycles were lifted, and the steps."""
+    d, starts, num_pairs, stamp, marks, path, successor, reward, discount, tolerance, queue, marked,
+    n,
+):  # fmt: skip
+    """Evaluate the cycles that greedy actions lead to from some pairs. Returns the new length of
+    the queue, the number of paths, how many of them increased a cycle, and the steps."""
     states = d.shape[0]
-    alone, lifted, steps = 0, 0, 0
-    for k in range(count):
+    num_paths, num_lifted, steps = 0, 0, 0
+    for k in range(num_pairs):
         s, t = starts[k] // states, starts[k] % states
         n, length, lift = evaluate_path(
-            d, s, t, stamp, marks, path, successor, reward, discount, least, queue, marked, n
+            d, s, t, stamp, marks, path, successor, reward, discount, tolerance, queue, marked, n
         )
-        alone += length > 0
-        lifted += lift > least
+        num_paths += length > 0
+        num_lifted += lift > tolerance
         steps += length
-    return n, alone, lifted, steps
+    return n, num_paths, num_lifted, steps
 
 
 @njit(cache=True)
 def evaluate_marked_cycles(
-    d, stride, stamp, marks, path, successor, reward, discount, least, queue, marked
+    d, stride, stamp, marks, path, successor, reward, discount, tolerance, queue, marked
 ):
-    """`leap` from every `stride`-th marked pair, with a queue of what rises."""
-    n, alone, lifted, steps, seen = 0, 0, 0, 0, 0
+    """Evaluate the cycles from every `stride`-th marked pair, into an empty queue."""
+    n, num_paths, num_lifted, steps, num_marked = 0, 0, 0, 0, 0
     for s in range(d.shape[0]):
         for t in range(s):
             if marked[s, t]:
-                seen += 1
-                if seen % stride == 0:
+                num_marked += 1
+                if num_marked % stride == 0:
                     n, length, lift = evaluate_path(
-                        d, s, t, stamp, marks, path, successor, reward, discount, least, queue,
+                        d, s, t, stamp, marks, path, successor, reward, discount, tolerance, queue,
                         marked, n,
                     )  # fmt: skip
-                    alone += length > 0
-                    lifted += lift > least
+                    num_paths += length > 0
+                    num_lifted += lift > tolerance
                     steps += length
-    return n, alone, lifted, steps
+    return n, num_paths, num_lifted, steps
 
 
 @njit(inline="always")
-def raise_value(d, s, t, value, least, floor, queue, marked, n):
-    if value > d[s, t] + least and d.dtype.type(value) > d[s, t]:
-        before = marked[s, t] and d[s, t] >= floor
+def raise_value(d, s, t, value, tolerance, floor, queue, marked, n):
+    if value > d[s, t] + tolerance and d.dtype.type(value) > d[s, t]:
+        is_queued = marked[s, t] and d[s, t] >= floor
         d[s, t] = value
         marked[s, t] = True
-        if value >= floor and not before and n < queue.shape[0]:
+        if value >= floor and not is_queued and n < queue.shape[0]:
             queue[n] = s * d.shape[0] + t
             n += 1
     return n
 
 
-def count_predecessors(queue: NDArray[Any], count: int, states: int, first: NDArray[Any]) -> int:
-    """How many predecessors the pairs of a queue have."""
+def count_predecessors(
+    queue: NDArray[Any], num_pairs: int, states: int, predecessor_starts: NDArray[Any]
+) -> int:
+    """Count the predecessors of the pairs of a queue."""
     return sum(
         map_chunks(
-            lambda low, high: _count_predecessors(queue, states, first, low, high),
-            count,
+            lambda low, high: _count_predecessors(queue, states, predecessor_starts, low, high),
+            num_pairs,
             MIN_PARALLEL_PREDECESSORS,
         )
     )
 
 
 @njit(cache=True, nogil=True)
-def _count_predecessors(queue, states, first, low, high):
+def _count_predecessors(queue, states, predecessor_starts, low, high):
     total = 0
     for k in range(low, high):
         s, t = queue[k] // states, queue[k] % states
-        for a in range(first.shape[0]):
-            total += (first[a, s + 1] - first[a, s]) * (first[a, t + 1] - first[a, t])
+        for a in range(predecessor_starts.shape[0]):
+            total += (predecessor_starts[a, s + 1] - predecessor_starts[a, s]) * (
+                predecessor_starts[a, t + 1] - predecessor_starts[a, t]
+            )
     return total
 
 
 @njit(cache=True)
-def filter_candidates(flat, pair, value, count, least, spill, spilled, at, end):
-    """Keeps the candidates that would rise. A loop of its own, so that many reads are under way
-    at once: they go all over the table, and waiting for them is most of the work."""
-    for k in range(count):
-        if value[k] > flat[pair[k]] + least and at < end:
-            spill[at] = pair[k]
-            spilled[at] = value[k]
+def filter_candidates(
+    flat, pair, value, num_pairs, tolerance, candidate_pairs, candidate_values, at, end
+):
+    """Keep the candidates that increase. A separate loop, so that many reads are in flight at once:
+    they are scattered over the matrix, and memory latency is most of the work."""
+    for k in range(num_pairs):
+        if value[k] > flat[pair[k]] + tolerance and at < end:
+            candidate_pairs[at] = pair[k]
+            candidate_values[at] = value[k]
             at += 1
     return at
 
@@ -202,116 +209,120 @@ def propagate(
     floor: float,
     num_predecessors: int,
 ) -> int:
-    """Hands the values of a queue on to its predecessors: d(x, y) >= gap + discount * d(s, t).
+    """Propagate the values of a queue to the predecessors: d(x, y) >= gap + discount * d(s, t).
 
-    Pairs that rise are marked until they are handed on themselves; those of at least `floor` are
-    `following`. Returns how many. `wide` is the number of predecessors.
+    Pairs that increase are marked until they are propagated themselves; those of at least `floor`
+    are written to `next_queue`. Returns how many.
     """
     ends, counts = np.zeros(NUM_CHUNKS, np.int64), np.zeros(NUM_PARTITIONS, np.int64)
 
-    def search(low: int, high: int) -> None:
+    def search_chunk(low: int, high: int) -> None:
         _search_predecessors(
-            d, queue, queue_length, marked, candidate_pairs, candidate_values, predecessor_starts, predecessors, reward, discount, tolerance, ends,
-            low, high,
+            d, queue, queue_length, marked, candidate_pairs, candidate_values, predecessor_starts,
+            predecessors, reward, discount, tolerance, ends, low, high,
         )  # fmt: skip
 
-    def take(low: int, high: int) -> None:
+    def apply_chunk(low: int, high: int) -> None:
         _apply_candidates(
-            d,
-            next_queue,
-            marked,
-            candidate_pairs,
-            candidate_values,
-            tolerance,
-            floor,
-            ends,
-            counts,
-            low,
-            high,
-        )
+            d, next_queue, marked, candidate_pairs, candidate_values, tolerance, floor, ends,
+            counts, low, high,
+        )  # fmt: skip
 
     map_chunks(
-        search, NUM_CHUNKS, -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors))
+        search_chunk,
+        NUM_CHUNKS,
+        -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors)),
     )
-    found = int((ends - np.arange(NUM_CHUNKS) * (len(candidate_pairs) // NUM_CHUNKS)).sum())
+    num_candidates = int(
+        (ends - np.arange(NUM_CHUNKS) * (len(candidate_pairs) // NUM_CHUNKS)).sum()
+    )
     map_chunks(
-        take, NUM_PARTITIONS, -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, found))
+        apply_chunk,
+        NUM_PARTITIONS,
+        -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, num_candidates)),
     )
     return int(_concatenate_partitions(next_queue, counts))
 
 
 @njit(cache=True, nogil=True)
 def _search_predecessors(
-    d, queue, count, marked, spill, spilled, first, before, reward, discount, least, ends, low,
-    high,
+    d, queue, num_pairs, marked, candidate_pairs, candidate_values, predecessor_starts,
+    predecessors, reward, discount, tolerance, ends, low, high,
 ):  # fmt: skip
-    """The predecessors of some chunks of a queue that would rise: those of a chunk begin at its
-    place in `spill`, and end at its `ends`."""
+    """Find the predecessors of some chunks of a queue that increase: those of a chunk start at its
+    offset in `candidate_pairs`, and end at its `ends`."""
     states = d.shape[0]
     flat = d.reshape(-1)
-    room = spill.shape[0] // NUM_CHUNKS
+    capacity = candidate_pairs.shape[0] // NUM_CHUNKS
     pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
     for chunk in range(low, high):
-        at, end = chunk * room, (chunk + 1) * room
+        at, end = chunk * capacity, (chunk + 1) * capacity
         n = 0
-        for k in range(count * chunk // NUM_CHUNKS, count * (chunk + 1) // NUM_CHUNKS):
+        for k in range(num_pairs * chunk // NUM_CHUNKS, num_pairs * (chunk + 1) // NUM_CHUNKS):
             s, t = queue[k] // states, queue[k] % states
             marked[s, t] = False
-            ahead = discount * d[s, t]
-            for a in range(first.shape[0]):
-                for i in range(first[a, s], first[a, s + 1]):
-                    x = np.int64(before[a, i])
+            future = discount * d[s, t]
+            for a in range(predecessor_starts.shape[0]):
+                for i in range(predecessor_starts[a, s], predecessor_starts[a, s + 1]):
+                    x = np.int64(predecessors[a, i])
                     own = reward[a, x]
-                    for j in range(first[a, t], first[a, t + 1]):
-                        y = np.int64(before[a, j])
+                    for j in range(predecessor_starts[a, t], predecessor_starts[a, t + 1]):
+                        y = np.int64(predecessors[a, j])
                         pair[n] = max(x, y) * states + min(x, y)
-                        value[n] = abs(own - reward[a, y]) + ahead
+                        value[n] = abs(own - reward[a, y]) + future
                         n += 1
                         if n == BATCH_SIZE:
                             at = filter_candidates(
-                                flat, pair, value, n, least, spill, spilled, at, end
-                            )
+                                flat, pair, value, n, tolerance, candidate_pairs, candidate_values,
+                                at, end,
+                            )  # fmt: skip
                             n = 0
-        ends[chunk] = filter_candidates(flat, pair, value, n, least, spill, spilled, at, end)
+        ends[chunk] = filter_candidates(
+            flat, pair, value, n, tolerance, candidate_pairs, candidate_values, at, end
+        )
 
 
 @njit(cache=True, nogil=True)
-def _apply_candidates(d, following, marked, spill, spilled, least, floor, ends, counts, low, high):
-    """Raises what was found. Each part of the rows takes its candidates in the same order, on
-    however many threads."""
+def _apply_candidates(
+    d, next_queue, marked, candidate_pairs, candidate_values, tolerance, floor, ends, counts, low,
+    high,
+):  # fmt: skip
+    """Apply the candidates. Each partition of the rows takes its candidates in the same order,
+    whatever the number of threads."""
     states = d.shape[0]
-    room, share = spill.shape[0] // NUM_CHUNKS, following.shape[0] // NUM_PARTITIONS
-    for part in range(low, high):
-        own = following[part * share : (part + 1) * share]
+    chunk_size = candidate_pairs.shape[0] // NUM_CHUNKS
+    queue_size = next_queue.shape[0] // NUM_PARTITIONS
+    for partition in range(low, high):
+        own = next_queue[partition * queue_size : (partition + 1) * queue_size]
         n = 0
         for chunk in range(NUM_CHUNKS):
-            for k in range(chunk * room, ends[chunk]):
-                s = spill[k] // states
-                if s % NUM_PARTITIONS == part:
-                    t = spill[k] % states
-                    n = raise_value(d, s, t, spilled[k], least, floor, own, marked, n)
-        counts[part] = n
+            for k in range(chunk * chunk_size, ends[chunk]):
+                s = candidate_pairs[k] // states
+                if s % NUM_PARTITIONS == partition:
+                    t = candidate_pairs[k] % states
+                    n = raise_value(d, s, t, candidate_values[k], tolerance, floor, own, marked, n)
+        counts[partition] = n
 
 
 @njit(cache=True)
-def _concatenate_partitions(following, counts):
-    """Moves what the parts have found together; returns how many pairs that is."""
-    share = following.shape[0] // NUM_PARTITIONS
+def _concatenate_partitions(next_queue, counts):
+    """Concatenate the queues of the partitions; return the number of pairs."""
+    queue_size = next_queue.shape[0] // NUM_PARTITIONS
     total = counts[0]
     for part in range(1, NUM_PARTITIONS):
-        for k in range(part * share, part * share + counts[part]):
-            following[total] = following[k]
+        for k in range(part * queue_size, part * queue_size + counts[part]):
+            next_queue[total] = next_queue[k]
             total += 1
     return total
 
 
 @njit(cache=True)
 def evaluate_policy(d, choice, marks, path, successor, reward, discount):
-    """Sets d to the value of a fixed choice: d(s, t) = gap + discount * d(where it leads).
+    """Set d to the value of a fixed policy: d(s, t) = gap + discount * d(its successor pair).
 
-    `choice[s, t]` sends (s, t) to (n(s, a), n(t, b)), see `moves`. Every pair has one successor, so
-    each lies on a path into a cycle, whose value is a geometric series: exact, and each pair
-    is visited once. A path longer than `path` is cut at a pair that keeps its old value.
+    `choice[s, t]` sends (s, t) to (n(s, a), n(t, b)), see `decode_choice`. Every pair has one
+    successor, so each lies on a path into a cycle, whose value is a geometric series: exact, with
+    one visit per pair. A path longer than `path` is cut at a pair that keeps its old value.
     """
     states, actions = d.shape[0], successor.shape[0]
     marks[:] = 0
@@ -343,39 +354,39 @@ def evaluate_policy(d, choice, marks, path, successor, reward, discount):
                     a, b = decode_choice(choice[x, y], actions)
                     value = abs(reward[a, x] - reward[b, y]) + discount * value
                 d[s, t] = value / one_minus_power(discount, length - cycle)
-            ahead = 0.0 if s == t else np.float64(d[s, t])
+            future = 0.0 if s == t else np.float64(d[s, t])
             for k in range(length - 1, -1, -1):
                 x, y = path[k] // states, path[k] % states
                 a, b = decode_choice(choice[x, y], actions)
-                ahead = abs(reward[a, x] - reward[b, y]) + discount * ahead
-                d[x, y] = ahead
+                future = abs(reward[a, x] - reward[b, y]) + discount * future
+                d[x, y] = future
                 marks[x, y] = 2
 
 
 @njit(cache=True)
 def solve_by_policy_iteration(
-    d, choice, marks, path, successor, reward, discount, least, max_rounds
+    d, choice, marks, path, successor, reward, discount, tolerance, max_rounds
 ):
-    """Howard's policy iteration for d~ on one core, for tables too small for anything else.
+    """Run Howard's policy iteration for d~ on one core, for small problems.
 
-    In exact arithmetic no policy comes back. With roundings one may, so that rounds are limited;
-    the residual is that of the table in any case. Returns the largest |F(d) - d|, the largest F(d)
-    and the number of rounds.
+    In exact arithmetic no policy recurs. With rounding one may, so that rounds are limited; the
+    residual is that of d in any case. Returns the largest |F(d) - d|, the largest F(d) and the
+    number of rounds.
     """
     states, actions = d.shape[0], successor.shape[0]
     rounds = 0
     while True:
         rounds += 1
-        rose, residual, largest = False, 0.0, 0.0
+        any_increased, residual, largest = False, 0.0, 0.0
         for s in range(states):
             for t in range(s):
                 action, value = find_best_action(d, successor, reward, discount, s, t)
                 old = d[s, t]
                 residual = max(residual, abs(value - old))
                 largest = max(largest, value)
-                if rounds == 1 or value > old + least or (old == 0.0 and value > 0.0):
-                    rose = rose or d.dtype.type(value) > old
+                if rounds == 1 or value > old + tolerance or (old == 0.0 and value > 0.0):
+                    any_increased = any_increased or d.dtype.type(value) > old
                     choice[s, t] = action * actions + action
-        if not rose or rounds == max_rounds:
+        if not any_increased or rounds == max_rounds:
             return residual, largest, rounds
         evaluate_policy(d, choice, marks, path, successor, reward, discount)

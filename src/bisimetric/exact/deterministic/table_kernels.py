@@ -1,11 +1,11 @@
-"""Compiled kernels that go over the whole table, row by row, on all cores.
+"""Compiled kernels over the whole distance matrix, row by row, on all cores.
 
-Each is a kernel of some rows, `low` to `high`, and a function that runs it on parts of them.
+Each consists of a kernel for the rows `low` to `high`, and a function that runs it on chunks.
 
 Successors and rewards come transposed, (A, S), and unsigned: the row d[next(s, a)] is then read
-in one piece, and its gathers stay in the cache. Rows of a block read the table as it was before
+contiguously, and its gathers stay in the cache. Rows of a block read the matrix as it was before
 the block, so that the result does not depend on the number of threads. Only t < s is computed;
-the other half is its mirror. Sums are taken in float64 whatever the table holds.
+the other half is its mirror. Sums are taken in float64 whatever the dtype of the matrix.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from numpy.typing import NDArray
 from bisimetric.exact._threads import map_chunks
 
 MIN_PARALLEL_ENTRIES = 2**18
-"""Entries that are worth many threads: a quarter of a millisecond of work."""
+"""Entries that are worth several threads: a quarter of a millisecond of work."""
 Array = NDArray[Any]
 T = TypeVar("T")
 
 NO_NANS = {"nnan", "nsz"}
-"""Leave to vectorise a maximum; no sum or product is changed by it."""
+"""Allows vectorised maxima; changes no sum or product."""
 MIN_BLOCK_ROWS = 64
-"""The least number of rows that are computed together, from the same table."""
+"""The least number of rows that are computed together, from the same matrix."""
 
 
 @njit(inline="always")
 def balance_row(i, states):
-    """The i-th row to compute: long and short rows in turn, so that threads get equal shares."""
+    """Return the i-th row to compute: long and short rows alternate, to balance the threads."""
     return i // 2 if i % 2 == 0 else states - 1 - i // 2
 
 
 def map_rows(kernel: Callable[[int, int], T], rows: int, entries: int) -> list[T]:
-    """What `kernel(low, high)` returns for parts of `range(rows)`, each row of so many entries."""
+    """Return `kernel(low, high)` for chunks of `range(rows)`, each row of so many entries."""
     return map_chunks(kernel, rows, -(-MIN_PARALLEL_ENTRIES // max(1, entries)))
 
 
 def choose_block_size(states: int) -> int:
-    """Rows a block: few, large blocks keep the threads busy; sixteen let news travel in a sweep."""
+    """Return the rows per block: large ones keep threads busy, 16 spread changes in a sweep."""
     return max(MIN_BLOCK_ROWS, -(-states // 16))
 
 
@@ -59,17 +59,19 @@ def sweep_bisimulation_block(
     row_stats: Array,
     find_steepest: bool,
 ) -> None:
-    """Rows low..high of F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)).
+    """Compute rows low..high of the Bellman operator,
 
-    Entries of `fresh` that are higher by more than `least`, or than 0, are marked in `changed`.
-    `tally[s]` receives: how many, the largest |F(d) - d|, the largest F(d) and, for who seeks it,
-    the t of the largest |F(d) - d|.
+        F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)).
+
+    Entries of `backup` that are higher by more than `tolerance`, or than 0, are marked in
+    `changed`. `row_stats[s]` receives: how many, the largest |F(d) - d|, the largest F(d) and, with
+    `find_steepest`, the t of the largest |F(d) - d|.
     """
 
     def rows(i: int, j: int) -> None:
         _sweep_bisimulation_rows(
-            d, backup, low, successor, reward, discount, tolerance, changed, row_stats, find_steepest, low + i,
-            low + j,
+            d, backup, low, successor, reward, discount, tolerance, changed, row_stats,
+            find_steepest, low + i, low + j,
         )  # fmt: skip
 
     map_rows(rows, high - low, high * len(successor))
@@ -77,60 +79,66 @@ def sweep_bisimulation_block(
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
 def _sweep_bisimulation_rows(
-    d, fresh, start, successor, reward, discount, least, changed, tally, seek, low, high
-):
+    d, backup, start, successor, reward, discount, tolerance, changed, row_stats, find_steepest,
+    low, high,
+):  # fmt: skip
     actions = successor.shape[0]
     for s in range(low, high):
-        row = fresh[s - start]
+        row = backup[s - start]
         for a in range(actions):
-            ahead = d[successor[a, s]]
+            successor_row = d[successor[a, s]]
             own = reward[a, s]
             if a == 0:
                 for t in range(s):
-                    row[t] = abs(own - reward[a, t]) + discount * ahead[successor[a, t]]
+                    row[t] = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
             else:
                 for t in range(s):
-                    value = abs(own - reward[a, t]) + discount * ahead[successor[a, t]]
+                    value = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
                     row[t] = max(row[t], value)
-        old, marks = d[s], changed[s]
-        rose, residual, largest = 0, 0.0, 0.0
+        old, row_changed = d[s], changed[s]
+        num_increased, residual, largest = 0, 0.0, 0.0
         for t in range(s):
-            rise = row[t] - old[t]
-            up = (rise > least) | ((old[t] == 0.0) & (rise > 0.0))
-            up &= d.dtype.type(row[t]) > old[t]
-            marks[t] = up
-            rose += up
-            residual = max(residual, abs(rise))
+            increase = row[t] - old[t]
+            is_increase = (increase > tolerance) | ((old[t] == 0.0) & (increase > 0.0))
+            is_increase &= d.dtype.type(row[t]) > old[t]
+            row_changed[t] = is_increase
+            num_increased += is_increase
+            residual = max(residual, abs(increase))
             largest = max(largest, row[t])
         steepest = 0
-        if rose > 0 and seek:
+        if num_increased > 0 and find_steepest:
             while steepest < s - 1 and row[steepest] - old[steepest] != residual:
                 steepest += 1
-        tally[s, 0], tally[s, 1], tally[s, 2], tally[s, 3] = rose, residual, largest, steepest
+        row_stats[s, 0], row_stats[s, 1], row_stats[s, 2], row_stats[s, 3] = (
+            num_increased,
+            residual,
+            largest,
+            steepest,
+        )
 
 
 def write_block(d: Array, backup: Array, low: int, high: int) -> None:
-    """Puts the rows low..high, t < s, into the table and into its mirror."""
+    """Write the rows low..high, t < s, into both halves of the matrix."""
     map_rows(lambda i, j: _write_rows(d, backup, low, low + i, low + j), high - low, high)
     map_rows(lambda i, j: _write_columns(d, backup, low, high, i, j), high, high - low)
 
 
 @njit(cache=True, nogil=True)
-def _write_rows(d, fresh, start, low, high):
+def _write_rows(d, backup, start, low, high):
     for s in range(low, high):
         for t in range(s):
-            d[s, t] = fresh[s - start, t]
+            d[s, t] = backup[s - start, t]
 
 
 @njit(cache=True, nogil=True)
-def _write_columns(d, fresh, start, end, low, high):
+def _write_columns(d, backup, start, end, low, high):
     for t in range(low, high):
         for s in range(max(start, t + 1), end):
-            d[t, s] = fresh[s - start, t]
+            d[t, s] = backup[s - start, t]
 
 
 def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array, many: bool) -> None:
-    """`write_block` for the marked entries only; the mirror as a whole if they are many."""
+    """Write the marked entries of a block; all of the other half if they are many."""
 
     def rows(i: int, j: int) -> None:
         _write_changed_rows(d, backup, low, changed, many, low + i, low + j)
@@ -141,13 +149,13 @@ def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array, 
 
 
 @njit(cache=True, nogil=True)
-def _write_changed_rows(d, fresh, start, changed, many, low, high):
+def _write_changed_rows(d, backup, start, changed, many, low, high):
     for s in range(low, high):
         for t in range(s):
             if changed[s, t]:
-                d[s, t] = fresh[s - start, t]
+                d[s, t] = backup[s - start, t]
                 if not many:
-                    d[t, s] = fresh[s - start, t]
+                    d[t, s] = backup[s - start, t]
 
 
 @njit(cache=True, nogil=True)
@@ -158,7 +166,7 @@ def _write_mirror(d, start, end, low, high):
 
 
 def mirror(d: Array) -> None:
-    """Copies the half t < s onto the half t > s, tile by tile."""
+    """Copy the half t < s onto the half t > s, tile by tile."""
     tiles = -(-len(d) // MIN_BLOCK_ROWS)
     map_rows(
         lambda low, high: _mirror_tiles(d, tiles, low, high), tiles, MIN_BLOCK_ROWS * len(d) // 2
@@ -178,33 +186,39 @@ def _mirror_tiles(d, tiles, low, high):
                     d[s, t] = d[t, s]
 
 
-def collect_changed(d: Array, changed: Array, floor: float, starts: Array, found: Array) -> int:
-    """Lists the changed pairs (s, t) with d >= floor as s * S + t.
+def collect_changed(d: Array, changed: Array, floor: float, starts: Array, pairs: Array) -> int:
+    """List the changed pairs (s, t) with d >= floor as s * S + t.
 
-    The rows of `changed` are a multiple of 8 bytes long, so that 8 marks are looked at together.
-    Returns how many there are; -1 where `found` has no room for them.
+    The rows of `changed` are a multiple of 8 bytes long, so that 8 marks are read together.
+    Returns how many there are; -1 where they do not fit into `pairs`.
     """
-    states, eighth = len(d), len(d) // 8
-    map_rows(lambda low, high: _count_changed(d, changed, floor, starts, low, high), states, eighth)
+    states, words_per_row = len(d), len(d) // 8
+    map_rows(
+        lambda low, high: _count_changed(d, changed, floor, starts, low, high),
+        states,
+        words_per_row,
+    )
     starts[0] = 0
     np.cumsum(starts, out=starts)
-    if starts[states] > len(found):
+    if starts[states] > len(pairs):
         return -1
     map_rows(
-        lambda low, high: _list_changed(d, changed, floor, starts, found, low, high), states, eighth
+        lambda low, high: _list_changed(d, changed, floor, starts, pairs, low, high),
+        states,
+        words_per_row,
     )
     return int(starts[states])
 
 
 @njit(cache=True, nogil=True)
 def _count_changed(d, changed, floor, starts, low, high):
-    """How many there are in the row s: starts[s + 1]."""
-    eights = changed.view(np.uint64)
+    """Set starts[s + 1] to the number of changed pairs in row s."""
+    words = changed.view(np.uint64)
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
         count = 0
         for k in range((s + 7) // 8):
-            if eights[s, k] != 0:
+            if words[s, k] != 0:
                 for t in range(8 * k, min(8 * k + 8, s)):
                     if changed[s, t]:
                         count += d[s, t] >= floor
@@ -212,42 +226,42 @@ def _count_changed(d, changed, floor, starts, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _list_changed(d, changed, floor, starts, found, low, high):
+def _list_changed(d, changed, floor, starts, pairs, low, high):
     states = d.shape[0]
-    eights = changed.view(np.uint64)
+    words = changed.view(np.uint64)
     for i in range(low, high):
         s = balance_row(i, states)
         at = starts[s]
         if starts[s + 1] > at:
             for k in range((s + 7) // 8):
-                if eights[s, k] != 0:
+                if words[s, k] != 0:
                     for t in range(8 * k, min(8 * k + 8, s)):
                         if changed[s, t] and d[s, t] >= floor:
-                            found[at] = s * states + t
+                            pairs[at] = s * states + t
                             at += 1
 
 
-def double_horizon(d: Array, out: Array, ahead: Array, weight: float) -> None:
-    """out(s, t) = d(s, t) + weight * d(ahead(s), ahead(t)), for t < s."""
+def double_horizon(d: Array, out: Array, successor: Array, weight: float) -> None:
+    """Set out(s, t) = d(s, t) + weight * d(successor(s), successor(t)), for t < s."""
     map_rows(
-        lambda low, high: _double_horizon_rows(d, out, ahead, weight, low, high),
+        lambda low, high: _double_horizon_rows(d, out, successor, weight, low, high),
         len(d),
         len(d) // 2,
     )
 
 
 @njit(cache=True, nogil=True)
-def _double_horizon_rows(d, out, ahead, weight, low, high):
+def _double_horizon_rows(d, out, successor, weight, low, high):
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
-        row = d[ahead[s]]
+        row = d[successor[s]]
         for t in range(s):
-            out[s, t] = d[s, t] + weight * row[ahead[t]]
+            out[s, t] = d[s, t] + weight * row[successor[t]]
         out[s, s] = 0.0
 
 
 def compute_reward_gaps(reward: Array, out: Array) -> None:
-    """out(s, t) = |reward(s) - reward(t)|."""
+    """Set out(s, t) = |reward(s) - reward(t)|."""
     map_rows(
         lambda low, high: _compute_reward_gaps_rows(reward, out, low, high), len(out), len(out)
     )
@@ -261,28 +275,28 @@ def _compute_reward_gaps_rows(reward, out, low, high):
 
 
 def compute_chain_residual(
-    d: Array, ahead: Array, reward: Array, discount: float, tally: Array
+    d: Array, successor: Array, reward: Array, discount: float, row_stats: Array
 ) -> None:
-    """For each row of F(d)(s, t) = |R(s) - R(t)| + discount * d(ahead(s), ahead(t)), the largest
-    |F(d) - d| and the largest F(d)."""
+    """Compute the largest |F(d) - d| and the largest F(d) of each row of a chain,
+    F(d)(s, t) = |R(s) - R(t)| + discount * d(successor(s), successor(t))."""
 
     def rows(low: int, high: int) -> None:
-        _compute_chain_residual_rows(d, ahead, reward, discount, tally, low, high)
+        _compute_chain_residual_rows(d, successor, reward, discount, row_stats, low, high)
 
     map_rows(rows, len(d), len(d) // 2)
 
 
 @njit(cache=True, nogil=True)
-def _compute_chain_residual_rows(d, ahead, reward, discount, tally, low, high):
+def _compute_chain_residual_rows(d, successor, reward, discount, row_stats, low, high):
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
-        row = d[ahead[s]]
+        row = d[successor[s]]
         residual, largest = 0.0, 0.0
         for t in range(s):
-            value = abs(reward[s] - reward[t]) + discount * row[ahead[t]]
+            value = abs(reward[s] - reward[t]) + discount * row[successor[t]]
             residual = max(residual, abs(value - d[s, t]))
             largest = max(largest, value)
-        tally[s, 0], tally[s, 1] = residual, largest
+        row_stats[s, 0], row_stats[s, 1] = residual, largest
 
 
 def sweep_lax_block(
@@ -295,10 +309,10 @@ def sweep_lax_block(
     discount: float,
     row_stats: Array,
 ) -> None:
-    """Rows low..high of the Hausdorff operator F(d)(s, t), into `fresh`.
+    """Compute rows low..high of the Hausdorff operator F(d)(s, t), into `backup`.
 
     With delta(a, b) = |R(s,a) - R(t,b)| + discount * d(n(s,a), n(t,b)) it is the larger of
-    max_a min_b delta(a, b) and max_b min_a delta(a, b). `tally[s]` receives the largest
+    max_a min_b delta(a, b) and max_b min_a delta(a, b). `row_stats[s]` receives the largest
     |F(d) - d| and the largest F(d).
     """
 
@@ -309,23 +323,23 @@ def sweep_lax_block(
 
 
 @njit(cache=True, nogil=True)
-def _sweep_lax_rows(d, fresh, start, successor, reward, discount, tally, low, high):
+def _sweep_lax_rows(d, backup, start, successor, reward, discount, row_stats, low, high):
     actions = successor.shape[0]
     for s in range(low, high):
-        row = fresh[s - start]
+        row = backup[s - start]
         worst = np.empty((actions, s))
-        answer = np.empty(s)
+        response = np.empty(s)
         for a in range(actions):
-            ahead = d[successor[a, s]]
+            successor_row = d[successor[a, s]]
             own = reward[a, s]
             for b in range(actions):
                 other = worst[b]
                 for t in range(s):
-                    delta = abs(own - reward[b, t]) + discount * ahead[successor[b, t]]
-                    answer[t] = delta if b == 0 else min(answer[t], delta)
+                    delta = abs(own - reward[b, t]) + discount * successor_row[successor[b, t]]
+                    response[t] = delta if b == 0 else min(response[t], delta)
                     other[t] = delta if a == 0 else min(other[t], delta)
             for t in range(s):
-                row[t] = answer[t] if a == 0 else max(row[t], answer[t])
+                row[t] = response[t] if a == 0 else max(row[t], response[t])
         residual, largest = 0.0, 0.0
         for b in range(actions):
             for t in range(s):
@@ -333,14 +347,14 @@ def _sweep_lax_rows(d, fresh, start, successor, reward, discount, tally, low, hi
         for t in range(s):
             residual = max(residual, abs(row[t] - d[s, t]))
             largest = max(largest, row[t])
-        tally[s, 0], tally[s, 1] = residual, largest
+        row_stats[s, 0], row_stats[s, 1] = residual, largest
 
 
 def select_lax_choices(
     d: Array, successor: Array, reward: Array, discount: float, choice: Array
 ) -> None:
-    """The choices that attain `lax_block`'s F(d)(s, t), for t < s: (side * A + action) * A +
-    answer, with s to act on side 0 and t on side 1."""
+    """Select the choices that attain F(d)(s, t) of `sweep_lax_block`, for t < s: (side * A +
+    action) * A + response, where s acts on side 0 and t on side 1."""
 
     def rows(low: int, high: int) -> None:
         _select_lax_choices_rows(d, successor, reward, discount, choice, low, high)
@@ -353,62 +367,64 @@ def _select_lax_choices_rows(d, successor, reward, discount, choice, low, high):
     states, actions = d.shape[0], successor.shape[0]
     for i in range(low, high):
         s = balance_row(i, states)
-        least_a = np.empty(actions)
-        answer_a = np.empty(actions, np.int64)
+        lowest_a = np.empty(actions)
+        response_a = np.empty(actions, np.int64)
         for t in range(s):
-            best, pick = -1.0, 0
+            best, best_choice = -1.0, 0
             for b in range(actions):
-                least_a[b] = np.inf
+                lowest_a[b] = np.inf
             for a in range(actions):
-                ahead = d[successor[a, s]]
-                least_b, answer_b = np.inf, 0
+                successor_row = d[successor[a, s]]
+                lowest_b, response_b = np.inf, 0
                 for b in range(actions):
-                    delta = abs(reward[a, s] - reward[b, t]) + discount * ahead[successor[b, t]]
-                    if delta < least_b:
-                        least_b, answer_b = delta, b
-                    if delta < least_a[b]:
-                        least_a[b], answer_a[b] = delta, a
-                if least_b > best:
-                    best, pick = least_b, a * actions + answer_b
+                    delta = (
+                        abs(reward[a, s] - reward[b, t]) + discount * successor_row[successor[b, t]]
+                    )
+                    if delta < lowest_b:
+                        lowest_b, response_b = delta, b
+                    if delta < lowest_a[b]:
+                        lowest_a[b], response_a[b] = delta, a
+                if lowest_b > best:
+                    best, best_choice = lowest_b, a * actions + response_b
             for b in range(actions):
-                if least_a[b] > best:
-                    best, pick = least_a[b], (actions + b) * actions + answer_a[b]
-            choice[s, t] = pick
+                if lowest_a[b] > best:
+                    best, best_choice = lowest_a[b], (actions + b) * actions + response_a[b]
+            choice[s, t] = best_choice
 
 
 def improve_lax_responses(
     d: Array, successor: Array, reward: Array, discount: float, choice: Array, tolerance: float
 ) -> int:
-    """Changes answers that another betters by more than `least`, for t < s; returns how many."""
+    """Change responses that another improves by more than `tolerance`; return how many."""
 
     def rows(low: int, high: int) -> int:
-        found = _improve_lax_responses_rows(
+        num_changed = _improve_lax_responses_rows(
             d, successor, reward, discount, choice, tolerance, low, high
         )
-        return int(found)
+        return int(num_changed)
 
     return sum(map_rows(rows, len(d), len(d) * len(successor) // 2))
 
 
 @njit(cache=True, nogil=True)
-def _improve_lax_responses_rows(d, successor, reward, discount, choice, least, low, high):
+def _improve_lax_responses_rows(d, successor, reward, discount, choice, tolerance, low, high):
     states, actions = d.shape[0], successor.shape[0]
     changed = 0
     for i in range(low, high):
         s = balance_row(i, states)
         for t in range(s):
-            turn, answer = divmod(np.int64(choice[s, t]), actions)
+            turn, response = divmod(np.int64(choice[s, t]), actions)
             x, y = (s, t) if turn < actions else (t, s)
             action = turn % actions
-            own, ahead = reward[action, x], d[successor[action, x]]
-            best, pick = np.inf, answer
+            own, successor_row = reward[action, x], d[successor[action, x]]
+            best, best_choice = np.inf, response
             for other in range(actions):
-                delta = abs(own - reward[other, y]) + discount * ahead[successor[other, y]]
-                if other == answer:
-                    delta -= least
-                if delta < best or (delta == best and other == answer):
-                    best, pick = delta, other
-            if pick != answer:
-                choice[s, t] = turn * actions + pick
+                delta = abs(own - reward[other, y]) + discount * successor_row[successor[other, y]]
+                if other == response:
+                    delta -= tolerance
+                if delta < best or (delta == best and other == response):
+                    best, best_choice = delta, other
+            if best_choice != response:
+                choice[s, t] = turn * actions + best_choice
                 changed += 1
     return changed

@@ -1,1 +1,1 @@
-"""Exact tables of deterministic MDPs on one GPU, with the same proof as on the processor."""
+"""Exact distances of deterministic MDPs on one GPU, with the same proof as on the CPU."""

@@ -1,10 +1,9 @@
-"""d~ on a GPU: lower bounds that rise by sweeps, and by the value of the best actions for ever.
+"""d~ on a GPU: monotone iteration from below, by Bellman sweeps and policy evaluation.
 
-A sweep gives every pair its best action once, from the table before it. Every few sweeps those best
-actions, a policy of the pair graph, are followed for ever: the first steps of all pairs are doubled
-until what is left out counts for nothing (policy iteration by pointer doubling). What comes out
-does not depend on the order in which the GPU does its work. The proof is a pass of its own, in
-float64.
+A sweep is one Bellman update per pair, from the matrix before it. Every few sweeps the greedy
+actions, a policy of the pair graph, are evaluated: the number of steps of all pairs doubles until
+the truncation error is negligible (policy iteration by pointer doubling). The result does not
+depend on the order in which the GPU runs its threads. A separate pass in float64 proves the error.
 """
 
 from __future__ import annotations
@@ -22,122 +21,132 @@ from bisimetric.exact.gpu.cuda import GpuDevice
 from bisimetric.exact.gpu.workspace import GpuWorkspace, count_cached_columns, require_device_memory
 
 SWEEPS_PER_EVALUATION = 8
-"""Sweeps between policies."""
+"""Sweeps between policy evaluations."""
 MAX_ROUNDING_STEPS = 2
-"""A rise of at most so many is worth a proof."""
+"""The residual is computed once increases are at most this many units of rounding."""
 
 
 def solve(problem: DeterministicProblem, device: GpuDevice | None = None) -> SolverResult:
-    """The table of d~."""
+    """Compute d~."""
     device = cuda.find_device() if device is None else device
     if problem.num_actions == 1:
         return on_policy.solve(problem, device)
     require_device_memory(device, problem)
-    rising = BisimulationIteration(
+    iteration = BisimulationIteration(
         GpuWorkspace(device, problem, order_by_predecessors(device, problem))
     )
-    residual, largest = rising.run()
-    how = {
-        "method": "policy iteration, sweep" if rising.num_evaluations else "sweep",
-        "sweeps": rising.num_sweeps,
-        "policies": rising.num_evaluations,
+    residual, largest = iteration.run()
+    evaluated = iteration.num_evaluations > 0
+    details = {
+        "method": "value iteration, policy evaluation" if evaluated else "value iteration",
+        "sweeps": iteration.num_sweeps,
+        "evaluations": iteration.num_evaluations,
         "device": device.name,
     }
-    return SolverResult(
-        rising.workspace.fetch_matrix(rising.d, rising.backup), residual, largest, how
-    )
+    values = iteration.workspace.fetch_matrix(iteration.d, iteration.backup)
+    return SolverResult(values, residual, largest, details)
 
 
 class BisimulationIteration:
-    """The table that rises, and the one that it becomes."""
+    """The lower bounds d, and the matrix of the next ones."""
 
-    def __init__(self, tables: GpuWorkspace) -> None:
-        self.workspace, self.problem = tables, tables.problem
-        self.d, self.backup = tables.allocate_matrix(), tables.allocate_matrix()
+    def __init__(self, workspace: GpuWorkspace) -> None:
+        self.workspace, self.problem = workspace, workspace.problem
+        self.d, self.backup = workspace.allocate_matrix(), workspace.allocate_matrix()
         if self.problem.discount > 0:
-            # Rows are one state a class: different ones are not at distance 0, however small it is.
+            # States of different classes are not at distance 0, however small it is.
             self.d += np.finfo(self.problem.dtype).tiny
-            self.d.reshape(-1)[:: tables.pitch + 1] = 0
-        arrays = tables.device.arrays
-        self.row_increase = arrays.zeros(tables.num_states, self.problem.dtype)
+            self.d.reshape(-1)[:: workspace.pitch + 1] = 0
+        arrays = workspace.device.arrays
+        self.row_increase = arrays.zeros(workspace.num_states, self.problem.dtype)
         self.num_sweeps = self.num_evaluations = 0
 
     def run(self) -> tuple[float, float]:
-        """The largest |F(d) - d| and F(d) of the table, once they are small enough."""
-        p, top = self.problem, max(float(np.ptp(self.problem.reward)), 1e-300)
-        with show_progress(1.0, "d~: digits of the error") as shown:
+        """Iterate until the error is small enough; return the largest |F(d) - d| and F(d)."""
+        p, largest_increase = self.problem, max(float(np.ptp(self.problem.reward)), 1e-300)
+        with show_progress(1.0, "d~: digits of the error") as progress:
             while True:
-                rise = self.sweep()
-                top = max(top, rise)
-                shown.set_position(
-                    convergence_fraction(rise, max(p.residual_tolerance, UNIT), top),
+                increase = self.sweep()
+                largest_increase = max(largest_increase, increase)
+                progress.set_position(
+                    convergence_fraction(
+                        increase, max(p.residual_tolerance, UNIT), largest_increase
+                    ),
                     f"sweep {self.num_sweeps}",
                 )
-                due = self.num_sweeps % SWEEPS_PER_EVALUATION == 0
-                if due and rise > p.residual_tolerance and self.can_evaluate_policy:
+                is_due = self.num_sweeps % SWEEPS_PER_EVALUATION == 0
+                if is_due and increase > p.residual_tolerance and self.can_evaluate_policy:
                     self.evaluate_policy()
-                # Where a table rises by single roundings, it may do so for long.
-                if rise <= p.residual_tolerance or (
-                    due and rise <= MAX_ROUNDING_STEPS * self._rounding_unit(top / (1 - p.discount))
+                # Increases by single units of rounding may take long to end.
+                if increase <= p.residual_tolerance or (
+                    is_due
+                    and increase
+                    <= MAX_ROUNDING_STEPS * self._rounding_unit(largest_increase / (1 - p.discount))
                 ):
                     residual, largest = self.workspace.compute_residual(self.d)
                     error = bound_error(residual, largest, p.discount)
-                    if rise == 0 or error <= self._target_error(largest):
+                    if increase == 0 or error <= self._target_error(largest):
                         return residual, largest
 
     def _target_error(self, largest: float) -> float:
-        """The error to reach: what is allowed, or all that the table's numbers can be held to."""
+        """Return the error to reach: the allowed one, or the precision floor of the dtype."""
         allowed = 2 * self.problem.residual_tolerance / (1 - self.problem.discount)
         unavoidable = self._rounding_unit(largest) / (1 - self.problem.discount)
         return allowed if allowed >= unavoidable else 2 * unavoidable
 
     def _rounding_unit(self, largest: float) -> float:
-        """The rounding of such a number in the table."""
+        """Return the unit of rounding of a number in the matrix."""
         return float(np.spacing(self.problem.dtype.type(largest)))
 
     def sweep(self) -> float:
-        """max(d, F(d)); the largest rise."""
+        """Set d to max(d, F(d)); return the largest increase."""
         t = self.workspace
         t.launch(
-            "sweep", (t.device.processors,), t.sweep_threads, self.d, self.backup, t.successor, t.reward,
-            *t.discounts, t.num_states, t.kernel_pitch, self.problem.num_actions, t.padded_length, t.cached_columns, self.row_increase,
-            shared=t.shared_bytes,
+            "sweep", (t.device.num_multiprocessors,), t.sweep_threads, self.d, self.backup,
+            t.successor, t.reward, *t.discounts, t.num_states, t.kernel_pitch,
+            self.problem.num_actions, t.padded_length, t.cached_columns, self.row_increase,
+            shared_bytes=t.shared_bytes,
         )  # fmt: skip
         t.mirror(self.backup)
         self.d, self.backup = self.backup, self.d
         self.num_sweeps += 1
-        rise = np.empty(1, self.problem.dtype)
-        t.device.fetch(self.row_increase.max(keepdims=True), rise)
-        return float(rise[0])
+        increase = t.device.fetch(
+            self.row_increase.max(keepdims=True), np.empty(1, self.problem.dtype)
+        )
+        return float(increase[0])
 
     @property
     def can_evaluate_policy(self) -> bool:
-        """Whether the memory holds the steps of all pairs, twice."""
-        return self.num_evaluations > 0 or 2.0 * self._steps_bytes <= self.workspace.device.free
+        """Whether the steps of all pairs fit into memory, twice."""
+        return (
+            self.num_evaluations > 0 or 2.0 * self._steps_bytes <= self.workspace.device.free_bytes
+        )
 
     def evaluate_policy(self) -> None:
-        """Raises the table to what its best actions are worth for ever."""
+        """Raise d to the infinite-horizon value of its greedy actions."""
         t, p = self.workspace, self.problem
         discount = weight = np.float64(p.discount)
-        steps, further = (t.device.arrays.empty(self._steps_bytes, np.uint8) for _ in range(2))
+        steps, composed = (t.device.arrays.empty(self._steps_bytes, np.uint8) for _ in range(2))
         t.launch_rows(
-            "chosen", t.num_states, self.d, steps, t.successor, t.reward64, discount, t.num_states, t.kernel_pitch,
-            p.num_actions, t.padded_length,
+            "select_actions", t.num_states, self.d, steps, t.successor, t.reward64, discount,
+            t.num_states, t.kernel_pitch, p.num_actions, t.padded_length,
         )  # fmt: skip
         for _ in range(count_doublings(p.reward, p.discount, p.residual_tolerance)):
-            blocks = (32 * t.device.processors,)
-            t.launch("jumped", blocks, t.block_threads, steps, further, weight, t.num_states)
-            steps, further = further, steps
+            blocks = (32 * t.device.num_multiprocessors,)
+            t.launch(
+                "compose_steps", blocks, t.block_threads, steps, composed, weight, t.num_states
+            )
+            steps, composed = composed, steps
             weight = weight * weight
-        safe = np.float64(1 - 64 * UNIT)
+        rounding_factor = np.float64(1 - 64 * UNIT)
         t.launch_rows(
-            "settled",
+            "apply_policy_value",
             t.num_states,
             self.d,
             self.backup,
             steps,
             weight,
-            safe,
+            rounding_factor,
             t.num_states,
             t.kernel_pitch,
         )
@@ -147,18 +156,18 @@ class BisimulationIteration:
 
     @property
     def _steps_bytes(self) -> int:
-        """Bytes of the steps of all pairs."""
+        """The size of the steps of all pairs."""
         return 16 * self.workspace.num_states * (self.workspace.num_states // 2 + 1)
 
 
 def order_by_predecessors(
     device: GpuDevice, problem: DeterministicProblem
 ) -> NDArray[np.int64] | None:
-    """States with the fewest predecessors last, where shared memory does not hold a whole row."""
-    beyond = problem.num_states - count_cached_columns(device, problem)
-    if beyond <= 0:
+    """Order states with the fewest predecessors last, where a row exceeds the shared memory."""
+    num_uncached = problem.num_states - count_cached_columns(device, problem)
+    if num_uncached <= 0:
         return None
-    count = np.bincount(problem.successor.ravel(), minlength=problem.num_states)
-    last = np.zeros(problem.num_states, np.bool_)
-    last[np.argsort(count, kind="stable")[:beyond]] = True
-    return np.argsort(last, kind="stable")
+    num_predecessors = np.bincount(problem.successor.ravel(), minlength=problem.num_states)
+    is_uncached = np.zeros(problem.num_states, np.bool_)
+    is_uncached[np.argsort(num_predecessors, kind="stable")[:num_uncached]] = True
+    return np.argsort(is_uncached, kind="stable")

@@ -1,4 +1,4 @@
-"""The GPU, by CuPy: its memory, and the kernels of this folder compiled for a table."""
+"""The GPU through CuPy: its memory, and the kernels of this package compiled for a problem."""
 
 from __future__ import annotations
 
@@ -16,74 +16,74 @@ from bisimetric.errors import InputError
 
 KERNEL_SOURCE = Path(__file__).with_name("kernels.cu")
 TRANSFER_BYTES, TRANSFER_THREADS = 2**26, 8
-"""Bytes that are fetched at a time, and how many threads do so."""
+"""Bytes per transfer to the host, and the number of threads that transfer."""
 MIN_COMPUTE_CAPABILITY = 80
-"""The compute capability, times ten, of the first GPUs that copy into shared memory by the way."""
+"""Times ten: the first compute capability with asynchronous copies into shared memory."""
 KERNEL_NAMES = (
     "sweep",
     "mirror",
-    "chosen",
-    "jumped",
-    "settled",
-    "level",
-    "doubled",
-    "placed",
-    "prove",
+    "select_actions",
+    "compose_steps",
+    "apply_policy_value",
+    "fill_level",
+    "double_horizon",
+    "reorder",
+    "compute_residual",
 )
 
 
 class KernelModule(Protocol):
-    """The kernels, compiled for one kind of table."""
+    """The kernels, compiled for one problem."""
 
     def launch(
-        self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
+        self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, shared_bytes: int = 0
     ) -> None:
-        """Starts a kernel on a grid of blocks; numbers are given as NumPy's, of the right type."""
+        """Launch a kernel on a grid of blocks; numbers are NumPy scalars of the right type."""
 
 
 class GpuDevice(Protocol):
-    """What the solvers ask of a GPU.
+    """What the solvers need of a GPU.
 
     Attributes:
         arrays: the module of its arrays, with NumPy's functions.
-        name: what it calls itself.
-        processors: how many blocks it works on side by side, at least.
-        threads: the most threads of a block, a power of 2, at least 32.
-        shared: bytes of shared memory that a block may have.
+        name: of the device.
+        num_multiprocessors: the number of blocks that run in parallel, at least.
+        max_threads: the largest number of threads per block, a power of 2, at least 32.
+        shared_bytes: the shared memory available to a block.
     """
 
     arrays: Any
     name: str
-    processors: int
-    threads: int
-    shared: int
+    num_multiprocessors: int
+    max_threads: int
+    shared_bytes: int
 
     @property
-    def free(self) -> float:
-        """Bytes of its memory that are free."""
+    def free_bytes(self) -> float:
+        """The free memory of the device."""
 
-    def fetch(self, array: Any, to: NDArray[Any]) -> None:
-        """Copies an array into one of NumPy's, whose rows may be shorter."""
+    def fetch(self, array: Any, out: NDArray[Any]) -> NDArray[Any]:
+        """Copy an array to a NumPy array, whose rows may be shorter, and return that."""
 
-    def program(self, **defined: int | str) -> KernelModule:
-        """The kernels with such macros."""
+    def compile(self, **macros: int | str) -> KernelModule:
+        """Compile the kernels with these macros."""
 
 
 class CudaKernelModule:
-    """The kernels, compiled by NVRTC; CuPy keeps what it has compiled on the disk."""
+    """The kernels, compiled by NVRTC; CuPy caches them on the disk."""
 
-    def __init__(self, cupy: Any, defined: dict[str, int | str]) -> None:
-        options = ("-std=c++17", *(f"-D{name}={value}" for name, value in defined.items()))
+    def __init__(self, cupy: Any, macros: dict[str, int | str]) -> None:
+        options = ("-std=c++17", *(f"-D{name}={value}" for name, value in macros.items()))
         module = cupy.RawModule(code=KERNEL_SOURCE.read_text(), options=options)
         self._kernels = {name: module.get_function(name) for name in KERNEL_NAMES}
 
     def launch(
-        self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
+        self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, shared_bytes: int = 0
     ) -> None:
         kernel = self._kernels[name]
-        if shared > kernel.max_dynamic_shared_size_bytes:
-            kernel.max_dynamic_shared_size_bytes = shared
-        kernel(grid, (threads,), given, shared_mem=shared)
+        if shared_bytes > kernel.max_dynamic_shared_size_bytes:
+            kernel.max_dynamic_shared_size_bytes = shared_bytes
+        kernel(grid, (threads,), arguments, shared_mem=shared_bytes)
 
 
 class CudaDevice:
@@ -91,52 +91,53 @@ class CudaDevice:
 
     def __init__(self, cupy: Any) -> None:
         self.arrays = cupy
-        found = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-        self.name = found["name"].decode()
-        self.processors = int(found["multiProcessorCount"])
-        self.threads = int(found["maxThreadsPerBlock"])
-        self.shared = int(found["sharedMemPerBlockOptin"])
-        self._programs: dict[Any, CudaKernelModule] = {}
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.name = properties["name"].decode()
+        self.num_multiprocessors = int(properties["multiProcessorCount"])
+        self.max_threads = int(properties["maxThreadsPerBlock"])
+        self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
+        self._compiled: dict[Any, CudaKernelModule] = {}
 
     @property
-    def free(self) -> float:
+    def free_bytes(self) -> float:
         pool = self.arrays.get_default_memory_pool()
         return float(self.arrays.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
 
-    def fetch(self, array: Any, to: NDArray[Any]) -> None:
-        if to.nbytes <= TRANSFER_BYTES:
-            to[...] = array[..., : to.shape[-1]].get()
-            return
+    def fetch(self, array: Any, out: NDArray[Any]) -> NDArray[Any]:
+        if out.nbytes <= TRANSFER_BYTES:
+            out[...] = array[..., : out.shape[-1]].get()
+            return out
         self.arrays.cuda.Device().synchronize()
-        rows = max(1, TRANSFER_BYTES // to[0].nbytes)
-        # Several at a time: the memory of a new array is slow to come by.
-        with ThreadPoolExecutor(TRANSFER_THREADS) as carriers:
-            pieces = range(0, len(to), rows)
-            for done in [carriers.submit(self._copy_rows, array, to, at, rows) for at in pieces]:
-                done.result()
+        rows = max(1, TRANSFER_BYTES // out[0].nbytes)
+        # In parallel, because the page faults of a new array are slow.
+        with ThreadPoolExecutor(TRANSFER_THREADS) as pool:
+            starts = range(0, len(out), rows)
+            for transfer in [pool.submit(self._copy_rows, array, out, low, rows) for low in starts]:
+                transfer.result()
+        return out
 
-    def _copy_rows(self, array: Any, to: NDArray[Any], low: int, rows: int) -> None:
-        """Copies some rows, by way of memory that the GPU reaches directly."""
+    def _copy_rows(self, array: Any, out: NDArray[Any], low: int, rows: int) -> None:
+        """Copy some rows through pinned memory."""
         import cupyx
 
-        there = to[low : low + rows]
-        between = cupyx.empty_pinned(there.shape, there.dtype)
+        target = out[low : low + rows]
+        pinned = cupyx.empty_pinned(target.shape, target.dtype)
         with self.arrays.cuda.Stream(non_blocking=True):
-            some = array[low : low + rows, : to.shape[1]]
-            self.arrays.ascontiguousarray(some).get(out=between)
-        there[...] = between
+            source = array[low : low + rows, : out.shape[1]]
+            self.arrays.ascontiguousarray(source).get(out=pinned)
+        target[...] = pinned
 
-    def program(self, **defined: int | str) -> CudaKernelModule:
-        key = tuple(sorted(defined.items()))
-        if key not in self._programs:
+    def compile(self, **macros: int | str) -> CudaKernelModule:
+        key = tuple(sorted(macros.items()))
+        if key not in self._compiled:
             with announce_compilation("the kernels"):
-                self._programs[key] = CudaKernelModule(self.arrays, defined)
-        return self._programs[key]
+                self._compiled[key] = CudaKernelModule(self.arrays, macros)
+        return self._compiled[key]
 
 
 @functools.cache
 def find_device() -> GpuDevice:
-    """The GPU of this machine, or one sentence that says what is missing."""
+    """Return the GPU of this machine, or raise InputError with what is missing."""
     cupy = import_optional("cupy", "exact, device='gpu'", "gpu")
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -156,9 +157,9 @@ def find_device() -> GpuDevice:
 
 
 def format_c_type(dtype: np.dtype[Any]) -> str:
-    """What C calls the numbers of a table.
+    """Return the name of a float dtype in C.
 
-    >>> number(np.dtype("float32")), number(np.dtype("float64"))
+    >>> format_c_type(np.dtype("float32")), format_c_type(np.dtype("float64"))
     ('float', 'double')
     """
     return "float" if dtype == np.float32 else "double"

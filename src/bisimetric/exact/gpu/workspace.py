@@ -1,4 +1,4 @@
-"""A problem and its tables in the memory of a GPU."""
+"""A problem and its distance matrices in the memory of a GPU."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu.cuda import GpuDevice, format_c_type
 
 SWEEP_THREADS, BLOCK_THREADS = 1024, 256
-"""Of a block that sweeps a row, and of one that does anything else."""
+"""Threads per block of the sweep kernel, and of all others."""
 PAIR_REGISTERS = 32
-"""Words of 4 bytes that a thread may keep for its pairs."""
+"""Registers (4 bytes) that a thread may use for its pairs."""
 MAX_UINT16_STATES = 2**16
-"""States whose numbers have 16 bits."""
+"""The largest number of states whose ids fit into 16 bits."""
 TILE_SIZE, LEVEL_TILE_ROWS = 64, 32
-"""Of tiles in which tables are turned over; those of a level are lower."""
+"""The side of the tiles in which matrices are transposed; the rows of those of a level."""
 RESERVED_BYTES = 2.0**29
-"""Bytes that are needed beside tables."""
+"""Bytes that are needed besides distance matrices."""
 ROW_ALIGNMENT = 32
-"""Rows are a multiple of so many numbers apart."""
+"""The pitch of a matrix is a multiple of this many numbers."""
 
 
 class GpuWorkspace:
-    """A problem on a GPU, and what all solvers do with its tables.
+    """A problem on a GPU, and the operations that all solvers share.
 
     Attributes:
-        problem: with its states in the order that was asked for, if any.
-        pitch: numbers from one row of a table to the next.
-        next, reward: (A, reach), which go round once more at their end.
-        reward64: the rewards as they are; `reward` is in the table's type, and centred in float32.
-        discounts: two numbers of the table's type whose sum is the discount, as nearly as may be.
-        held: numbers of a row that shared memory holds.
+        problem: with its states in the given order, if any.
+        pitch: numbers from one row of a matrix to the next.
+        successor, reward: (A, padded_length), columns repeated cyclically.
+        reward64: the rewards in float64; `reward` has the dtype of the matrix, centred in float32.
+        discounts: two numbers of the matrix's dtype whose sum approximates the discount.
+        cached_columns: numbers of a row that fit into shared memory.
     """
 
     def __init__(
@@ -45,137 +45,139 @@ class GpuWorkspace:
         problem: DeterministicProblem,
         order: NDArray[np.int64] | None = None,
     ) -> None:
-        states, kind = problem.num_states, problem.dtype
-        self._place = None if order is None else np.argsort(order)
-        if order is not None and self._place is not None:
+        states, dtype = problem.num_states, problem.dtype
+        self._position = None if order is None else np.argsort(order)
+        if order is not None and self._position is not None:
             problem = dataclasses.replace(
                 problem,
-                successor=self._place[problem.successor[:, order]].astype(np.uint32),
+                successor=self._position[problem.successor[:, order]].astype(np.uint32),
                 reward=problem.reward[:, order],
             )
-        threads, self.block_threads = (
-            min(SWEEP_THREADS, device.threads),
-            min(BLOCK_THREADS, device.threads),
-        )
+        threads = min(SWEEP_THREADS, device.max_threads)
+        self.block_threads = min(BLOCK_THREADS, device.max_threads)
         self.device, self.problem, self.num_states = device, problem, states
         self.pitch = _round_up(states, ROW_ALIGNMENT)
-        fours = math.ceil((states / 2 + 4) / (4 * threads))
-        fours = max(1, min(fours, PAIR_REGISTERS // kind.itemsize))
+        quads = math.ceil((states / 2 + 4) / (4 * threads))
+        quads = max(1, min(quads, PAIR_REGISTERS // dtype.itemsize))
         self.sweep_threads = threads
-        self.padded_length = _round_up(2 * states + 4 * fours * threads, ROW_ALIGNMENT)
+        self.padded_length = _round_up(2 * states + 4 * quads * threads, ROW_ALIGNMENT)
         self.cached_columns = count_cached_columns(device, problem)
-        self.shared_bytes = max(self.cached_columns * kind.itemsize, threads * kind.itemsize)
-        word = 16 if states <= MAX_UINT16_STATES else 32
-        self.program = device.program(
-            NUMBER=format_c_type(kind),
-            WORD=word,
-            THREADS=threads,
-            FOURS=fours,
-            SIDE=TILE_SIZE,
-            LOW=LEVEL_TILE_ROWS,
+        self.shared_bytes = max(self.cached_columns * dtype.itemsize, threads * dtype.itemsize)
+        state_bits = 16 if states <= MAX_UINT16_STATES else 32
+        self.kernels = device.compile(
+            VALUE_TYPE=format_c_type(dtype),
+            STATE_BITS=state_bits,
+            SWEEP_THREADS=threads,
+            QUADS=quads,
+            TILE_SIZE=TILE_SIZE,
+            LEVEL_TILE_ROWS=LEVEL_TILE_ROWS,
         )
-        self.state_dtype = np.uint16 if word == 16 else np.uint32
+        self.state_dtype = np.uint16 if state_bits == 16 else np.uint32
         self.successor = self.upload(
             _wrap_columns(problem.successor, self.padded_length), self.state_dtype
         )
         self.reward64 = self.upload(_wrap_columns(problem.reward, self.padded_length), np.float64)
         self.reward = self.upload(
-            _wrap_columns(_centre_rewards(problem.reward, kind), self.padded_length), kind
+            _wrap_columns(_centre_rewards(problem.reward, dtype), self.padded_length), dtype
         )
-        first = kind.type(problem.discount)
-        self.discounts = first, kind.type(problem.discount - float(first))
+        first = dtype.type(problem.discount)
+        self.discounts = first, dtype.type(problem.discount - float(first))
 
     def upload(self, array: NDArray[Any], dtype: Any) -> Any:
-        """An array on the device."""
+        """Copy an array to the device."""
         return self.device.arrays.asarray(np.ascontiguousarray(array, dtype=dtype))
 
     def allocate_matrix(self) -> Any:
-        """A table that holds nothing yet."""
+        """Allocate a distance matrix of zeros."""
         return self.device.arrays.zeros((self.num_states, self.pitch), self.problem.dtype)
 
     def launch(
-        self, name: str, grid: tuple[int, ...], threads: int, *given: Any, shared: int = 0
+        self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, shared_bytes: int = 0
     ) -> None:
-        """Starts a kernel; whole numbers are passed as C's int, other numbers as they are."""
-        passed = (np.int32(each) if type(each) is int else each for each in given)
-        self.program.launch(name, grid, threads, *passed, shared=shared)
+        """Launch a kernel; Python integers are passed as C's int, other arguments unchanged."""
+        converted = (np.int32(each) if type(each) is int else each for each in arguments)
+        self.kernels.launch(name, grid, threads, *converted, shared_bytes=shared_bytes)
 
     @property
     def kernel_pitch(self) -> np.int64:
-        """The pitch, as kernels take it."""
+        """The pitch as a 64-bit integer, the type of the kernels' argument."""
         return np.int64(self.pitch)
 
-    def mirror(self, table: Any) -> None:
-        """Copies the pairs that rows have in hand across the diagonal."""
+    def mirror(self, matrix: Any) -> None:
+        """Copy the computed pairs of each row across the diagonal."""
         tiles = math.ceil(self.num_states / TILE_SIZE)
         self.launch(
-            "mirror", (tiles, tiles), self.block_threads, table, self.num_states, self.kernel_pitch
+            "mirror", (tiles, tiles), self.block_threads, matrix, self.num_states, self.kernel_pitch
         )
 
-    def compute_residual(self, table: Any) -> tuple[float, float]:
-        """The largest |F(d) - d| and F(d), in float64."""
-        found = self.device.arrays.zeros(2, np.float64)
+    def compute_residual(self, matrix: Any) -> tuple[float, float]:
+        """Return the largest |F(d) - d| and F(d), in float64."""
+        maxima = self.device.arrays.zeros(2, np.float64)
         self.launch(
-            "prove", (8 * self.device.processors,), self.block_threads, table, self.successor, self.reward64,
-            np.float64(self.problem.discount), self.num_states, self.kernel_pitch, self.problem.num_actions,
-            self.padded_length, found[:1], found[1:],
+            "compute_residual", (8 * self.device.num_multiprocessors,), self.block_threads, matrix,
+            self.successor, self.reward64, np.float64(self.problem.discount), self.num_states,
+            self.kernel_pitch, self.problem.num_actions, self.padded_length, maxima[:1], maxima[1:],
         )  # fmt: skip
-        told = np.empty(2)
-        self.device.fetch(found, told)
-        return float(told[0]), float(told[1])
+        residual, largest = self.device.fetch(maxima, np.empty(2))
+        return float(residual), float(largest)
 
-    def fetch_matrix(self, table: Any, spare: Any) -> NDArray[np.floating]:
-        """A table in the memory of this process, by the numbers that its states came with."""
-        if self._place is not None:
-            place = self.upload(self._place, self.state_dtype)
+    def fetch_matrix(self, matrix: Any, scratch: Any) -> NDArray[np.floating]:
+        """Copy a matrix to the host, in the original order of states."""
+        if self._position is not None:
+            position = self.upload(self._position, self.state_dtype)
             self.launch_rows(
-                "placed", self.num_states, table, spare, place, self.kernel_pitch, self.num_states
+                "reorder",
+                self.num_states,
+                matrix,
+                scratch,
+                position,
+                self.kernel_pitch,
+                self.num_states,
             )
-            table = spare
+            matrix = scratch
         values = np.empty((self.num_states, self.num_states), self.problem.dtype)
-        self.device.fetch(table, values)
-        return values
+        return self.device.fetch(matrix, values)
 
-    def launch_rows(self, name: str, rows: int, *given: Any) -> None:
-        """Starts a kernel whose blocks go through some rows, each through a part of them."""
+    def launch_rows(self, name: str, rows: int, *arguments: Any) -> None:
+        """Launch a kernel whose blocks iterate over rows, each over a part of their columns."""
         grid = math.ceil(rows / 256), min(rows, 2**15)
-        self.launch(name, grid, self.block_threads, *given)
+        self.launch(name, grid, self.block_threads, *arguments)
 
 
 def count_cached_columns(device: GpuDevice, problem: DeterministicProblem) -> int:
-    """How many numbers of a row shared memory holds."""
+    """Return how many numbers of a row fit into shared memory."""
     pitch, size = _round_up(problem.num_states, ROW_ALIGNMENT), problem.dtype.itemsize
-    return min(pitch, device.shared // 16 * 16 // size)
+    return min(pitch, device.shared_bytes // 16 * 16 // size)
 
 
 def require_device_memory(device: GpuDevice, problem: DeterministicProblem) -> None:
-    """Refuses, before anything is allocated, what the GPU cannot hold."""
+    """Raise InsufficientMemory before anything is allocated that the GPU cannot hold."""
     pitch = _round_up(problem.num_states, ROW_ALIGNMENT)
     require_memory(
         f"exact: {problem.num_states:,} states need on {device.name}",
         2.0 * problem.num_states * pitch * problem.dtype.itemsize + RESERVED_BYTES,
-        "leave device out, try dtype='float32', or share the rows of several GPUs: "
+        "leave device out, try dtype='float32', or shard the rows over several GPUs: "
         "bisimetric.exact.sharded",
-        free=device.free,
+        free=device.free_bytes,
     )
 
 
 def _round_up(count: int, unit: int) -> int:
-    """The next multiple of a unit."""
+    """Return the next multiple of a unit."""
     return -(-count // unit) * unit
 
 
-def _centre_rewards(reward: NDArray[np.float64], kind: np.dtype[Any]) -> NDArray[np.float64]:
-    """Rewards (A, S) as kernels subtract them; in float32 less the middle of each action's range.
+def _centre_rewards(reward: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
+    """Return rewards (A, S) as kernels subtract them; in float32 centred per action.
 
     Only differences within an action matter, and large rewards may differ by little.
     """
-    if kind != np.float32:
+    if dtype != np.float32:
         return reward
     middle = reward.min(axis=1, keepdims=True) / 2 + reward.max(axis=1, keepdims=True) / 2
     return np.asarray(reward - middle)
 
 
-def _wrap_columns(array: NDArray[Any], reach: int) -> NDArray[Any]:
-    """Columns that start again at their end, until there are `reach` of them."""
-    return np.take(array, np.arange(reach), axis=1, mode="wrap")
+def _wrap_columns(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """Repeat the columns cyclically up to a length."""
+    return np.take(array, np.arange(length), axis=1, mode="wrap")

@@ -1,1 +1,1 @@
-"""Distances of chosen pairs, from the pairs that they reach."""
+"""On-the-fly search and solution of the pairs reachable from a query."""

@@ -1,9 +1,8 @@
-"""Distances of explored pairs where every move leads a pair to one pair: a graph, no couplings.
+"""Solve explored pairs whose moves are deterministic: a graph, without couplings.
 
-The pairs are solved where they lie, in the order in which they were reached, by two moves. A sweep
-gives every pair its best action once, in place, from the deepest pair to the first, then back. A
-leap gives every pair what the actions chosen last are worth for ever; they send each pair to one
-other, so that takes one visit a pair.
+Value iteration alternates with policy evaluation, in the order in which pairs were discovered. A
+sweep is one in-place Bellman update per pair, backwards and forwards in turn. The greedy moves send
+each pair to one other, so that evaluating them exactly takes one visit per pair.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from bisimetric.exact.queries.pair_search import (
     STATE_BITS,
     STATE_MASK,
     PairSearch,
-    TransitionRows,
+    QueryRows,
     find_slot,
     have_same_actions,
 )
 
 FIRST_EVALUATION = 4
-"""Sweeps of d_lax before the first leap; d~ leaps after every one."""
+"""Sweeps of d_lax before the first policy evaluation; d~ evaluates after every sweep."""
 PATIENCE = 8
-"""Leaps in a row that may gain nothing, before they become rarer."""
+"""Evaluations in a row without gain, before they become rarer."""
 MAX_RESPONSES = 50
-"""Rounds of policy iteration in which answers become optimal."""
+"""Rounds of policy iteration over the responses."""
 PRECISION_FLOOR = 2 * float(np.finfo(np.float64).eps)
-"""Below this share of the largest distance no sweep can help; the proven error then says so."""
+"""Below this fraction of the largest distance no sweep can help; the proven error includes it."""
 
 
 def solve(
     pair_search: PairSearch,
-    rows: TransitionRows,
+    rows: QueryRows,
     reward: NDArray[np.float64],
     discount: float,
     residual_tolerance: float,
@@ -46,222 +45,217 @@ def solve(
     lax: bool,
     frontier_value: float,
 ) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
-    """The distances of the expanded pairs, their residual, the largest one, and how.
+    """Compute the distances of the expanded pairs, their residual, the largest one, and statistics.
 
-    Pairs that were not expanded count as `beyond`, and so do those whose states differ in their
-    actions. A leap of d~ is a step of Howard's policy iteration. For d_lax, a game, it is one of
-    Newton's method (Pollatschek & Avi-Itzhak 1969) and may go astray: after the first that gained
-    nothing, the actions of the maximising player are held until the answers to them are optimal
-    (Hoffman & Karp 1966), whose values increase from leap to leap. Rounding may lead either astray.
-    After leaps that gained nothing the next are twice as far apart, and sweeps, value iteration,
-    converge in between.
+    Pairs that were not expanded count as `frontier_value`, and so do those whose available actions
+    differ. For d~ an evaluation is a step of Howard's policy iteration. For d_lax, a game, it is
+    one of Newton's method (Pollatschek & Avi-Itzhak 1969) and may diverge: after the first without
+    gain, the actions of the maximising player are held until the responses to them are optimal
+    (Hoffman & Karp 1966), whose values increase monotonically. Rounding may spoil either. After
+    evaluations without gain the interval between them doubles, and value iteration converges in
+    between.
     """
-    pairs, count = pair_search.pairs, pair_search.num_expanded
-    actions = rows.has.shape[1]
-    ahead = np.empty((count, actions**2 if lax else actions), np.int32)
-    # The last two: pairs that count as `beyond`, and a state and itself.
-    d = np.zeros(count + 2)
-    d[count] = frontier_value
-    leads_to, gap = np.full(count, count + 1, np.int32), np.zeros(count)
-    turns = np.zeros(count, np.int32)
-    _link_successors(rows, lax, pairs, count, pair_search.slots, ahead, d, gap)
-    visited, path = np.zeros(count, np.uint8), np.empty(count, np.int32)
+    pairs, num_pairs = pair_search.pairs, pair_search.num_expanded
+    num_actions = rows.available.shape[1]
+    successor = np.empty((num_pairs, num_actions**2 if lax else num_actions), np.int32)
+    # The last two entries: pairs at the frontier, and pairs of equal states.
+    d = np.zeros(num_pairs + 2)
+    d[num_pairs] = frontier_value
+    chosen, gap = np.full(num_pairs, num_pairs + 1, np.int32), np.zeros(num_pairs)
+    turns = np.zeros(num_pairs, np.int32)
+    _link_successors(rows, lax, pairs, num_pairs, pair_search.slots, successor, d, gap)
+    visited, path = np.zeros(num_pairs, np.uint8), np.empty(num_pairs, np.int32)
 
     def sweep(backward: bool, write: bool = True) -> tuple[float, float]:
         return _sweep(  # type: ignore[no-any-return]
-            rows.has, reward, discount, lax, pairs, ahead, d, leads_to, gap, turns, backward,
-            write,
+            rows.available, reward, discount, lax, pairs, successor, d, chosen, gap, turns,
+            backward, write,
         )  # fmt: skip
 
-    def evaluate(respond: bool) -> None:
-        for _ in range(MAX_RESPONSES if respond else 1):
-            _evaluate_policy(leads_to, gap, discount, d, visited, path)
-            if not respond or not _improve_responses(
-                rows.has,
-                reward,
-                discount,
-                pairs,
-                ahead,
-                d,
-                leads_to,
-                gap,
-                turns,
+    def evaluate(optimise_responses: bool) -> None:
+        for _ in range(MAX_RESPONSES if optimise_responses else 1):
+            _evaluate_policy(chosen, gap, discount, d, visited, path)
+            if not optimise_responses or not _improve_responses(
+                rows.available, reward, discount, pairs, successor, d, chosen, gap, turns,
                 residual_tolerance,
-            ):
+            ):  # fmt: skip
                 return
 
-    number, leaps, since, before, vain = 0, 0, 0, np.inf, 0
-    leaping, respond = True, False
+    num_sweeps, num_evaluations, since, previous, without_gain = 0, 0, 0, np.inf, 0
+    evaluating, optimise_responses = True, False
     interval = FIRST_EVALUATION if lax else 1
-    window = 16 * math.isqrt(2 * count)
+    window = 16 * math.isqrt(2 * num_pairs)
     limit = SweepLimit(window)
-    with show_progress(1.0, "pairs: digits of the error") as shown:
+    with show_progress(1.0, "pairs: digits of the error") as progress:
         while True:
-            residual, largest = sweep(number % 2 == 0)
-            number, since = number + 1, since + 1
-            small = max(residual_tolerance, PRECISION_FLOOR * largest)
-            if residual <= small:
-                # The sweep changed the values; this one does not, so its residual is theirs.
+            residual, largest = sweep(num_sweeps % 2 == 0)
+            num_sweeps, since = num_sweeps + 1, since + 1
+            tolerance = max(residual_tolerance, PRECISION_FLOOR * largest)
+            if residual <= tolerance:
+                # That sweep changed the values; the residual of the result needs one that does not.
                 residual, largest = sweep(False, write=False)
-                if residual <= small:
+                if residual <= tolerance:
                     break
-            elif limit.is_exceeded(number, residual, small):
-                if not leaping:
+            elif limit.is_exceeded(num_sweeps, residual, tolerance):
+                if not evaluating:
                     residual, largest = sweep(False, write=False)
                     break
-                # Leaps that go astray undo what sweeps have gained.
-                leaping, limit = False, SweepLimit(window)
-            elif leaping and since >= interval:
-                vain = vain + 1 if residual > before * discount**since else 0
-                if lax and vain and not respond:
-                    respond, interval, vain = True, 1, 0
-                elif vain == PATIENCE:
-                    interval, vain = 2 * interval, 0
-                before, since, leaps = residual, 0, leaps + 1
-                evaluate(respond)
-            shown.set_position(convergence_fraction(residual, small, largest), f"sweep {number}")
-    how = {"method": "sweep, leap", "sweeps": number, "leaps": leaps}
-    return d[:count], residual, largest, how
+                # Diverging evaluations undo what sweeps have gained.
+                evaluating, limit = False, SweepLimit(window)
+            elif evaluating and since >= interval:
+                without_gain = without_gain + 1 if residual > previous * discount**since else 0
+                if lax and without_gain and not optimise_responses:
+                    optimise_responses, interval, without_gain = True, 1, 0
+                elif without_gain == PATIENCE:
+                    interval, without_gain = 2 * interval, 0
+                previous, since, num_evaluations = residual, 0, num_evaluations + 1
+                evaluate(optimise_responses)
+            fraction = convergence_fraction(residual, tolerance, largest)
+            progress.set_position(fraction, f"sweep {num_sweeps}")
+    details = {
+        "method": "value iteration, policy evaluation",
+        "sweeps": num_sweeps,
+        "evaluations": num_evaluations,
+    }
+    return d[:num_pairs], residual, largest, details
 
 
 @njit(cache=True)
 def _link_successors(
-    ground: Any, lax: Any, found: Any, count: Any, slots: Any, ahead: Any, d: Any, gap: Any
+    rows: Any, lax: Any, pairs: Any, num_pairs: Any, slots: Any, successor: Any, d: Any, gap: Any
 ) -> None:
-    """Writes where every move of every pair leads; first -1 for a pair that has none."""
-    actions = ground.has.shape[1]
-    first, states = ground.first, ground.states
-    for i in range(count):
-        s, t = found[i] >> STATE_BITS, found[i] & STATE_MASK
-        if not lax and not have_same_actions(ground, s, t):
-            ahead[i, 0] = -1
-            d[i] = gap[i] = d[count]
+    """Write the successor of every move of every pair; -1 first where available actions differ."""
+    actions = rows.available.shape[1]
+    starts, successors = rows.starts, rows.successors
+    for i in range(num_pairs):
+        s, t = pairs[i] >> STATE_BITS, pairs[i] & STATE_MASK
+        if not lax and not have_same_actions(rows, s, t):
+            successor[i, 0] = -1
+            d[i] = gap[i] = d[num_pairs]
             continue
-        for move in range(ahead.shape[1]):
+        for move in range(successor.shape[1]):
             a, b = (move // actions, move % actions) if lax else (move, move)
-            ahead[i, move] = count + 1
-            if ground.has[s, a] and ground.has[t, b]:
-                x, y = np.int64(states[first[s, a]]), np.int64(states[first[t, b]])
+            successor[i, move] = num_pairs + 1
+            if rows.available[s, a] and rows.available[t, b]:
+                x, y = np.int64(successors[starts[s, a]]), np.int64(successors[starts[t, b]])
                 if x != y:
                     pair = (max(x, y) << STATE_BITS) | min(x, y)
-                    ahead[i, move] = min(slots[find_slot(slots, found, pair)], count)
+                    successor[i, move] = min(slots[find_slot(slots, pairs, pair)], num_pairs)
 
 
 @njit(cache=True)
 def _sweep(
-    has: Any,
+    available: Any,
     reward: Any,
     discount: Any,
     lax: Any,
-    found: Any,
-    ahead: Any,
+    pairs: Any,
+    successor: Any,
     d: Any,
-    leads_to: Any,
+    chosen: Any,
     gap: Any,
     turns: Any,
     backward: Any,
     write: Any,
 ) -> Any:
-    """F(d) in place, with the moves that attain it; the largest |F(d) - d| and F(d).
+    """Update F(d) in place with the greedy moves; return the largest |F(d) - d| and F(d).
 
     `turns` receives side * A + action of the maximising player, who acts for s on side 0.
     """
-    count, actions = len(ahead), has.shape[1]
+    num_pairs, actions = len(successor), available.shape[1]
     residual, largest = 0.0, 0.0
-    for k in range(count):
-        i = count - 1 - k if backward else k
-        if ahead[i, 0] < 0:
+    for k in range(num_pairs):
+        i = num_pairs - 1 - k if backward else k
+        if successor[i, 0] < 0:
             continue
-        s, t = found[i] >> STATE_BITS, found[i] & STATE_MASK
-        value, best, chosen, taken = -1.0, 0.0, 0, 0
+        s, t = pairs[i] >> STATE_BITS, pairs[i] & STATE_MASK
+        value, best, best_move, best_turn = -1.0, 0.0, 0, 0
         for turn in range(2 * actions if lax else actions):
             own = turn % actions
-            if not (has[s, own] if turn < actions else has[t, own]):
+            if not (available[s, own] if turn < actions else available[t, own]):
                 continue
             if not lax:
                 least = abs(reward[s, own] - reward[t, own])
-                answer, cost = own, least
-                least += discount * d[ahead[i, own]]
+                move, cost = own, least
+                least += discount * d[successor[i, own]]
             else:
-                least, answer, cost = np.inf, 0, 0.0
+                least, move, cost = np.inf, 0, 0.0
                 for other in range(actions):
                     a, b = (own, other) if turn < actions else (other, own)
-                    if not (has[s, a] and has[t, b]):
+                    if not (available[s, a] and available[t, b]):
                         continue
                     here = abs(reward[s, a] - reward[t, b])
-                    worth = here + discount * d[ahead[i, a * actions + b]]
-                    if worth < least:
-                        least, answer, cost = worth, a * actions + b, here
-                    if worth <= value:
+                    candidate = here + discount * d[successor[i, a * actions + b]]
+                    if candidate < least:
+                        least, move, cost = candidate, a * actions + b, here
+                    if candidate <= value:
                         break
             if least > value:
-                value, best, chosen, taken = least, cost, answer, turn
+                value, best, best_move, best_turn = least, cost, move, turn
         residual, largest = max(residual, abs(value - d[i])), max(largest, value)
         if write:
-            d[i], leads_to[i], gap[i], turns[i] = value, ahead[i, chosen], best, taken
+            d[i], chosen[i], gap[i], turns[i] = value, successor[i, best_move], best, best_turn
     return residual, largest
 
 
 @njit(cache=True)
 def _improve_responses(
-    has: Any,
+    available: Any,
     reward: Any,
     discount: Any,
-    found: Any,
-    ahead: Any,
+    pairs: Any,
+    successor: Any,
     d: Any,
-    leads_to: Any,
+    chosen: Any,
     gap: Any,
     turns: Any,
-    least: Any,
+    tolerance: Any,
 ) -> Any:
-    """The best answer of d_lax to the action that each pair holds; how many answers changed.
+    """Choose the best response of d_lax to each pair's action; return how many changed.
 
-    An answer changes only where that lowers the value by more than `least`.
+    A response changes only where that lowers the value by more than `tolerance`.
     """
-    actions, changed = has.shape[1], 0
-    for i in range(len(ahead)):
-        s, t = found[i] >> STATE_BITS, found[i] & STATE_MASK
+    actions, changed = available.shape[1], 0
+    for i in range(len(successor)):
+        s, t = pairs[i] >> STATE_BITS, pairs[i] & STATE_MASK
         own, first = turns[i] % actions, turns[i] < actions
-        lowest = gap[i] + discount * d[leads_to[i]] - least
+        lowest = gap[i] + discount * d[chosen[i]] - tolerance
         improved = False
         for other in range(actions):
             a, b = (own, other) if first else (other, own)
-            if has[s, a] and has[t, b]:
+            if available[s, a] and available[t, b]:
                 here = abs(reward[s, a] - reward[t, b])
-                there = ahead[i, a * actions + b]
-                worth = here + discount * d[there]
-                if worth < lowest:
-                    lowest, leads_to[i], gap[i], improved = worth, there, here, True
+                following = successor[i, a * actions + b]
+                candidate = here + discount * d[following]
+                if candidate < lowest:
+                    lowest, chosen[i], gap[i], improved = candidate, following, here, True
         changed += improved
     return changed
 
 
 @njit(cache=True)
-def _evaluate_policy(
-    leads_to: Any, gap: Any, discount: Any, d: Any, visited: Any, path: Any
-) -> None:
-    """Every pair becomes what the chosen moves are worth for ever, cycles first."""
-    count = len(leads_to)
+def _evaluate_policy(chosen: Any, gap: Any, discount: Any, d: Any, visited: Any, path: Any) -> None:
+    """Set every pair to the infinite-horizon value of the chosen moves, cycles first."""
+    num_pairs = len(chosen)
     visited[:] = 0
-    for start in range(count):
+    for start in range(num_pairs):
         length, i = 0, start
-        while i < count and visited[i] == 0:
+        while i < num_pairs and visited[i] == 0:
             visited[i] = 1
             path[length] = i
             length += 1
-            i = leads_to[i]
-        if i < count and visited[i] == 1:
-            # Once round the cycle that ends this path, from i to i.
+            i = chosen[i]
+        if i < num_pairs and visited[i] == 1:
+            # The value of the cycle at the end of this path, once around from i to i.
             value, weight, k = 0.0, 1.0, i
             while True:
                 value += weight * gap[k]
                 weight *= discount
-                k = leads_to[k]
+                k = chosen[k]
                 if k == i:
                     break
             d[i] = value / (1.0 - weight)
         for back in range(length - 1, -1, -1):
             k = path[back]
-            d[k] = gap[k] + discount * d[leads_to[k]]
+            d[k] = gap[k] + discount * d[chosen[k]]
             visited[k] = 2

@@ -1,8 +1,8 @@
-"""The pairs that some pairs reach, breadth first: a hash set, and the kernel that fills it.
+"""Breadth-first search of the reachable pairs: a hash set, and the kernel that fills it.
 
-A pair of states t < s is the number s * 2^32 + t. From it every move, an action of s and one of t,
-leads to all (x, y) such that P(s, a) exceeds P(t, b) at x and falls below it at y: the mass that
-both share stays where it is, and the rest may be coupled in any way.
+A pair of states t < s is encoded as s * 2^32 + t. A move, an action a of s and b of t, leads to all
+(x, y) such that P(s, a) exceeds P(t, b) at x and falls below it at y: common mass stays in place,
+and the rest may be coupled in any way.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from numpy.typing import NDArray
 from bisimetric._rounding import UNIT
 
 NEGLIGIBLE_MASS = 32 * UNIT
-"""Probabilities that differ by no more are taken for equal, where distances have a known bound.
+"""Probabilities that differ by no more count as equal where there is a diameter bound.
 
-What that may cost is in the error."""
+The proven error includes what that may cost."""
 EMPTY_SLOT = -1
 STATE_BITS = 32
 STATE_MASK = 2**STATE_BITS - 1
 HASH_MULTIPLIER = 0x9E3779B97F4A7C15
-"""2^64 divided by the golden ratio: its multiples scatter the pairs (Knuth)."""
+"""Fibonacci hashing (Knuth): 2^64 divided by the golden ratio."""
 
 
-class TransitionRows(NamedTuple):
-    """Rows that are known: that of s and a is `first[s, a]:last[s, a]`, states in rising order."""
+class QueryRows(NamedTuple):
+    """Known rows: that of s and a is `starts[s, a]:ends[s, a]`, successors in increasing order."""
 
-    first: NDArray[Any]
-    last: NDArray[Any]
-    states: NDArray[Any]
-    share: NDArray[Any]
-    has: NDArray[Any]  # (S, A), whether a state has an action
-    widest: int  # the most successors of a row
-    exact: NDArray[Any]  # equal numbers where exact shares are; empty: within DUST they are equal
+    starts: NDArray[Any]
+    ends: NDArray[Any]
+    successors: NDArray[Any]
+    probabilities: NDArray[Any]
+    available: NDArray[Any]  # (S, A), whether a state has an action
+    max_support: int  # the largest number of successors of a row
+    fraction_ids: NDArray[Any]  # equal for equal exact probabilities; empty: NEGLIGIBLE_MASS counts
 
 
 class PairSearch:
-    """Pairs in the order in which they were reached.
+    """Pairs in the order in which they were discovered.
 
     Attributes:
-        found: the pairs, `reached` of them; the first `expanded` have been expanded.
-        slots: a hash table of places in `found`; see `place`.
-        depth: how many steps from the first pairs have been expanded in full.
-        dust: the most mass that a move left aside because it differed by no more than `DUST`.
+        pairs: `num_pairs` pairs, of which the first `num_expanded` have been expanded.
+        slots: a hash table of indices into `pairs`; see `find_slot`.
+        depth: the number of levels that have been expanded completely.
+        negligible_mass: the most mass of a move that NEGLIGIBLE_MASS neglects.
     """
 
     def __init__(self, pairs: NDArray[np.int64], capacity: int = 2**10) -> None:
@@ -63,7 +63,7 @@ class PairSearch:
 
     @property
     def frontier(self) -> NDArray[np.int64]:
-        """The pairs that are next, all those of one depth."""
+        """The pairs to expand next, all of one depth."""
         return self.pairs[self._counters[0] : self._counters[1]]
 
     @property
@@ -76,7 +76,7 @@ class PairSearch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to expand."""
+        """Whether all pairs are expanded."""
         return self.num_expanded == self.num_pairs
 
     @property
@@ -85,33 +85,26 @@ class PairSearch:
 
     def expand(
         self,
-        rows: TransitionRows,
+        rows: QueryRows,
         *,
         lax: bool,
         max_depth: int,
         max_expanded: int,
         capacity: int | None = None,
     ) -> bool:
-        """Goes on up to a depth, or for `most` pairs; False if it finds more than it has room for.
+        """Expand up to a depth, or `max_expanded` pairs; return False if the capacity is exceeded.
 
-        Room is for as many pairs as `found` holds, or for `room` if that is less.
+        The capacity is the length of `pairs`, or `capacity` if that is less.
         """
-        space = self.pairs if capacity is None else self.pairs[: max(capacity, self.num_pairs)]
-        return bool(
-            _expand_pairs(
-                rows,
-                lax,
-                space,
-                self.slots,
-                self._counters,
-                max_depth,
-                max_expanded,
-                self._max_negligible_mass,
-            )
-        )
+        pairs = self.pairs if capacity is None else self.pairs[: max(capacity, self.num_pairs)]
+        done = _expand_pairs(
+            rows, lax, pairs, self.slots, self._counters, max_depth, max_expanded,
+            self._max_negligible_mass,
+        )  # fmt: skip
+        return bool(done)
 
     def grow(self) -> None:
-        """Makes room for twice as many pairs."""
+        """Double the capacity."""
         self.pairs = np.concatenate([self.pairs, np.empty_like(self.pairs)])
         self._rebuild_hash_table()
 
@@ -121,64 +114,71 @@ class PairSearch:
 
 
 def encode_pairs(s: NDArray[Any], t: NDArray[Any]) -> NDArray[np.int64]:
-    """The numbers of pairs of different states, in either order."""
+    """Encode pairs of different states, in either order."""
     s, t = np.asarray(s, np.int64), np.asarray(t, np.int64)
     return np.asarray((np.maximum(s, t) << STATE_BITS) | np.minimum(s, t))
 
 
 def decode_pairs(pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The states s and t of pairs t < s."""
+    """Return the states s and t of encoded pairs t < s."""
     return pairs >> STATE_BITS, pairs & STATE_MASK
 
 
 @njit(cache=True)
-def find_slot(slots: Any, found: Any, pair: Any) -> Any:
-    """The slot of a pair: it holds the pair's place in `found`, or is free."""
+def find_slot(slots: Any, pairs: Any, pair: Any) -> Any:
+    """Return the slot of a pair: it holds the index of the pair in `pairs`, or is empty."""
     last = slots.size - 1
-    mixed = np.uint64(pair) * np.uint64(HASH_MULTIPLIER)
+    hashed = np.uint64(pair) * np.uint64(HASH_MULTIPLIER)
     # The upper half depends on both states, the lower half on t alone.
-    at = np.int64((mixed ^ (mixed >> np.uint64(STATE_BITS))) & np.uint64(last))
-    while slots[at] != EMPTY_SLOT and found[slots[at]] != pair:
+    at = np.int64((hashed ^ (hashed >> np.uint64(STATE_BITS))) & np.uint64(last))
+    while slots[at] != EMPTY_SLOT and pairs[slots[at]] != pair:
         at = (at + 1) & last
     return at
 
 
 @njit(cache=True)
-def _insert_pairs(slots: Any, found: Any, count: Any) -> None:
+def _insert_pairs(slots: Any, pairs: Any, count: Any) -> None:
     for i in range(count):
-        slots[find_slot(slots, found, found[i])] = i
+        slots[find_slot(slots, pairs, pairs[i])] = i
 
 
 @njit(cache=True)
 def _expand_pairs(
-    ground: Any, lax: Any, found: Any, slots: Any, at: Any, depth: Any, most: Any, tally: Any
+    rows: Any,
+    lax: Any,
+    pairs: Any,
+    slots: Any,
+    at: Any,
+    max_depth: Any,
+    max_expanded: Any,
+    max_neglected: Any,
 ) -> Any:
-    """Expands pairs in turn; a pair for which there was no room is begun again."""
-    actions = ground.has.shape[1]
-    x, y = np.empty(ground.widest, np.int64), np.empty(ground.widest, np.int64)
-    for _ in range(most):
-        if at[0] == at[1] or at[3] >= depth:
+    """Expand pairs in order; a pair that exceeded the capacity is expanded again."""
+    actions = rows.available.shape[1]
+    x, y = np.empty(rows.max_support, np.int64), np.empty(rows.max_support, np.int64)
+    for _ in range(max_expanded):
+        if at[0] == at[1] or at[3] >= max_depth:
             return True
-        s, t = found[at[0]] >> STATE_BITS, found[at[0]] & STATE_MASK
-        if lax or have_same_actions(ground, s, t):
+        s, t = pairs[at[0]] >> STATE_BITS, pairs[at[0]] & STATE_MASK
+        if lax or have_same_actions(rows, s, t):
             for a in range(actions):
                 for b in range(0 if lax else a, actions if lax else a + 1):
-                    if not (ground.has[s, a] and ground.has[t, b]):
+                    if not (rows.available[s, a] and rows.available[t, b]):
                         continue
-                    n, m, dust = _find_differences(ground, s, a, t, b, x, y)
-                    tally[0] = max(tally[0], dust)
+                    n, m, neglected = _find_differences(rows, s, a, t, b, x, y)
+                    max_neglected[0] = max(max_neglected[0], neglected)
                     for i in range(n):
                         for j in range(m):
                             if x[i] == y[j]:
                                 continue
                             pair = (max(x[i], y[j]) << STATE_BITS) | min(x[i], y[j])
-                            slot = find_slot(slots, found, pair)
+                            slot = find_slot(slots, pairs, pair)
                             if slots[slot] != EMPTY_SLOT:
                                 continue
-                            if at[2] >= found.size:
+                            if at[2] >= pairs.size:
                                 return False
                             slots[slot] = at[2]
-                            found[at[2]] = pair
+                            pairs[at[2]] = pair
                             at[2] += 1
         at[0] += 1
         if at[0] == at[1]:
@@ -188,38 +188,38 @@ def _expand_pairs(
 
 
 @njit(cache=True)
-def have_same_actions(ground: Any, s: Any, t: Any) -> Any:
-    """Whether two states have the same actions."""
+def have_same_actions(rows: Any, s: Any, t: Any) -> Any:
+    """Return whether two states have the same actions."""
     same = True
-    for a in range(ground.has.shape[1]):
-        same &= ground.has[s, a] == ground.has[t, a]
+    for a in range(rows.available.shape[1]):
+        same &= rows.available[s, a] == rows.available[t, a]
     return same
 
 
 @njit(cache=True)
-def _find_differences(ground: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: Any) -> Any:
-    """Writes where P(s, a) exceeds P(t, b) into x, and where it falls below into y."""
+def _find_differences(rows: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: Any) -> Any:
+    """Write where P(s, a) exceeds P(t, b) into x, and where it falls below into y."""
     n = m = 0
-    dust = 0.0
-    p, p_end = ground.first[s, a], ground.last[s, a]
-    q, q_end = ground.first[t, b], ground.last[t, b]
-    states, share, exact = ground.states, ground.share, ground.exact
+    neglected = 0.0
+    p, p_end = rows.starts[s, a], rows.ends[s, a]
+    q, q_end = rows.starts[t, b], rows.ends[t, b]
+    successors, probabilities, fraction_ids = rows.successors, rows.probabilities, rows.fraction_ids
     while p < p_end or q < q_end:
         same = False
-        if q == q_end or (p < p_end and states[p] < states[q]):
-            here, excess, above, below = states[p], share[p], True, False
+        if q == q_end or (p < p_end and successors[p] < successors[q]):
+            here, excess, above, below = successors[p], probabilities[p], True, False
             p += 1
-        elif p == p_end or states[q] < states[p]:
-            here, excess, above, below = states[q], -share[q], False, True
+        elif p == p_end or successors[q] < successors[p]:
+            here, excess, above, below = successors[q], -probabilities[q], False, True
             q += 1
         else:
-            here, excess = states[p], share[p] - share[q]
-            # Shares that round to one number may differ either way.
+            here, excess = successors[p], probabilities[p] - probabilities[q]
+            # Probabilities that round to one number may differ either way.
             above, below = excess >= 0, excess <= 0
-            same = exact.size > 0 and exact[p] == exact[q]
+            same = fraction_ids.size > 0 and fraction_ids[p] == fraction_ids[q]
             p, q = p + 1, q + 1
-        if exact.size == 0 and abs(excess) <= NEGLIGIBLE_MASS:
-            dust += abs(excess)
+        if fraction_ids.size == 0 and abs(excess) <= NEGLIGIBLE_MASS:
+            neglected += abs(excess)
             same = True
         if above and not same:
             x[n] = here
@@ -227,4 +227,4 @@ def _find_differences(ground: Any, s: Any, a: Any, t: Any, b: Any, x: Any, y: An
         if below and not same:
             y[m] = here
             m += 1
-    return n, m, dust
+    return n, m, neglected

@@ -1,4 +1,4 @@
-"""What a query stands on: the rows of an MDP, or those that a successor function is asked for."""
+"""The transition rows that a query reads: of an MDP, or of an implicit MDP as it is explored."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError
-from bisimetric.exact.queries.pair_search import TransitionRows, decode_pairs
+from bisimetric.exact.queries.pair_search import QueryRows, decode_pairs
 from bisimetric.implicit_mdp import ImplicitMDP, to_integer_weights
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, induce_chain, reject_label_actions
+from bisimetric.mdp._validation import resolve_policy
 
 INITIAL_CAPACITY = 64
 
 
 class MDPRowSource:
-    """An MDP: every row is known, and the largest possible distance, `farthest`.
+    """The rows of an MDP, all known, with its diameter bound.
 
     Attributes:
-        reward_error: how far its rewards may be from the ones that are meant, such as R^pi.
-        mass_error: the same for its rows, in total variation.
+        reward_error: bound on the rounding error of its rewards, such as R^pi.
+        mass_error: bound on the rounding error of its rows, in total variation.
     """
 
     def __init__(self, mdp: MDP, *, reward_error: float = 0.0, mass_error: float = 0.0) -> None:
@@ -38,7 +39,7 @@ class MDPRowSource:
         self.reward = mdp.R
         self.diameter_bound = mdp.diameter_bound
         self.actions_may_differ = mdp.available is not None
-        self._ground = TransitionRows(
+        self._all_rows = QueryRows(
             P.indptr[:-1].reshape(shape),
             P.indptr[1:].reshape(shape),
             P.indices,
@@ -48,28 +49,28 @@ class MDPRowSource:
             np.empty(0, np.int64),
         )
 
-    def state_id(self, which: Any) -> int:
-        """The id of a state."""
-        return self.mdp.state(which)
+    def state_id(self, state: Any) -> int:
+        """Return the id of a state."""
+        return self.mdp.state(state)
 
-    def load_rows(self, pairs: NDArray[np.int64], *, lax: bool) -> TransitionRows:
-        """The rows that these pairs need, and others."""
-        return self._ground
+    def load_rows(self, pairs: NDArray[np.int64], *, lax: bool) -> QueryRows:
+        """Return all rows, whatever the pairs."""
+        return self._all_rows
 
     def compute_diameter_bound(self) -> float:
-        """The largest possible distance, whatever has been met."""
+        """Return the diameter bound."""
         return self.diameter_bound
 
 
 class ImplicitRowSource:
-    """A successor function: a state gets an id when it is met, and rows when they are needed.
+    """The rows of an implicit MDP: states get ids when discovered, and rows when needed.
 
-    Its rows are rounded once, each number to the nearest float. Without a bound on distances no
-    mass may be left aside, so that the exact shares are numbered too.
+    Its rows are rounded once, each number to the nearest float. Without a diameter bound no mass
+    may be neglected, so that the exact probabilities are numbered too.
 
     Attributes:
-        reward_error: how far the rewards that were met are from the exact ones, such as R^pi.
-        mass_error: 0; how shares are rounded is in what every row is allowed (`queries._proven`).
+        reward_error: bound on the rounding error of the rewards seen so far, such as R^pi.
+        mass_error: 0; the rounding of probabilities is in `_query._bound_query_error`.
     """
 
     def __init__(self, source: ImplicitMDP) -> None:
@@ -86,89 +87,101 @@ class ImplicitRowSource:
         if not callable(source.actions):
             self._actions.update((action, a) for a, action in enumerate(source.actions))
         shape = (INITIAL_CAPACITY, max(1, len(self._actions)))
-        self._first, self._last = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        self._has, self._reward = np.zeros(shape, np.bool_), np.zeros(shape)
-        self._met, self._rows = (
+        self._starts, self._ends = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self._available, self._reward = np.zeros(shape, np.bool_), np.zeros(shape)
+        self._discovered, self._has_rows = (
             np.zeros(INITIAL_CAPACITY, np.bool_),
             np.zeros(INITIAL_CAPACITY, np.bool_),
         )
         self._successors = np.zeros(INITIAL_CAPACITY, np.int32)
-        self._share, self._exact = np.zeros(INITIAL_CAPACITY), np.zeros(INITIAL_CAPACITY, np.int64)
-        self._numbers: dict[tuple[int, int], int] = {}
-        self._entries, self._widest = 0, 1
+        self._probability, self._fraction_ids = (
+            np.zeros(INITIAL_CAPACITY),
+            np.zeros(INITIAL_CAPACITY, np.int64),
+        )
+        self._fractions: dict[tuple[int, int], int] = {}
+        self._num_entries, self._max_support = 0, 1
         self.reward_error, self.mass_error = 0.0, 0.0
 
     @property
     def probability(self) -> NDArray[np.float64]:
-        return self._share
+        return self._probability
 
     @property
     def reward(self) -> NDArray[np.float64]:
         return _make_read_only(self._reward)
 
-    def state_id(self, which: Any) -> int:
-        """The id of a state, which it gets when it is first met."""
+    def state_id(self, state: Any) -> int:
+        """Return the id of a state, assigned when it is discovered."""
         try:
-            found = self._ids.setdefault(which, len(self._states))
+            index = self._ids.setdefault(state, len(self._states))
         except TypeError:
-            raise InputError(f"Successors: the state {which!r} must be hashable.") from None
-        if found == len(self._states):
-            self._states.append(which)
-            if found == len(self._met):
-                for name in ("_first", "_last", "_has", "_reward", "_met", "_rows"):
+            raise InputError(f"ImplicitMDP: the state {state!r} must be hashable.") from None
+        if index == len(self._states):
+            self._states.append(state)
+            if index == len(self._discovered):
+                for name in (
+                    "_starts",
+                    "_ends",
+                    "_available",
+                    "_reward",
+                    "_discovered",
+                    "_has_rows",
+                ):
                     setattr(self, name, _double_capacity(getattr(self, name)))
-        return found
+        return index
 
-    def load_rows(self, pairs: NDArray[np.int64], *, lax: bool) -> TransitionRows:
-        """Asks for the rows that these pairs need, each once."""
+    def load_rows(self, pairs: NDArray[np.int64], *, lax: bool) -> QueryRows:
+        """Evaluate the rows that these pairs need, each once, and return all rows so far."""
         s, t = decode_pairs(pairs)
         both = np.unique(np.concatenate([s, t]))
-        for i in both[~self._met[both]].tolist():
+        for i in both[~self._discovered[both]].tolist():
             self._discover_actions(i)
         if not lax:
-            alike = (self._has[s] == self._has[t]).all(axis=1)
+            alike = (self._available[s] == self._available[t]).all(axis=1)
             if self.diameter_bound is None and not alike.all():
                 at = int(np.argmin(alike))
                 raise InputError(
-                    f"Successors: the states {self._states[s[at]]!r} and {self._states[t[at]]!r} "
-                    "have different actions, so they are as far apart as can be; pass "
-                    "Successors(..., reward_range=...) to say how far that is."
+                    f"ImplicitMDP: the states {self._states[s[at]]!r} and {self._states[t[at]]!r} "
+                    "have different actions, which puts them at the diameter bound; pass "
+                    "ImplicitMDP(..., reward_range=...) to define it."
                 )
             both = np.unique(np.concatenate([s[alike], t[alike]]))
-        for i in both[~self._rows[both]].tolist():
+        for i in both[~self._has_rows[both]].tolist():
             self._evaluate_actions(i)
         count = len(self._states)
-        return TransitionRows(
-            _make_read_only(self._first[:count]),
-            _make_read_only(self._last[:count]),
-            _make_read_only(self._successors[: self._entries]),
-            _make_read_only(self._share[: self._entries]),
-            _make_read_only(self._has[:count]),
-            self._widest,
-            _make_read_only(self._exact[: self._entries if self.diameter_bound is None else 0]),
+        return QueryRows(
+            _make_read_only(self._starts[:count]),
+            _make_read_only(self._ends[:count]),
+            _make_read_only(self._successors[: self._num_entries]),
+            _make_read_only(self._probability[: self._num_entries]),
+            _make_read_only(self._available[:count]),
+            self._max_support,
+            _make_read_only(
+                self._fraction_ids[: self._num_entries if self.diameter_bound is None else 0]
+            ),
         )
 
     def compute_diameter_bound(self) -> float:
-        """`farthest`, or the largest distance that the rewards met so far allow."""
+        """Return the diameter bound, or that of the rewards seen so far."""
         if self.diameter_bound is not None:
             return self.diameter_bound
-        taken = self._reward[self._has & self._rows[:, None]]
+        rewards = self._reward[self._available & self._has_rows[:, None]]
         with np.errstate(over="ignore"):
-            return float(np.ptp(taken)) / (1 - self.discount) if len(taken) else 0.0
+            return float(np.ptp(rewards)) / (1 - self.discount) if len(rewards) else 0.0
 
     def _discover_actions(self, i: int) -> None:
-        """Finds out which actions a state has."""
+        """Record which actions a state has."""
         for action in self.source.available_actions(self._states[i]):
             a = self._actions.setdefault(action, len(self._actions))
-            if a == self._has.shape[1]:
-                for name in ("_first", "_last", "_has", "_reward"):
+            if a == self._available.shape[1]:
+                for name in ("_starts", "_ends", "_available", "_reward"):
                     setattr(self, name, _double_capacity(getattr(self, name), axis=1))
-            self._has[i, a] = True
-        self._met[i] = True
+            self._available[i, a] = True
+        self._discovered[i] = True
 
     def _evaluate_actions(self, i: int) -> None:
-        """Takes every action of a state once."""
-        state, has = self._states[i], self._has[i].copy()
+        """Evaluate every action of a state once."""
+        state, has = self._states[i], self._available[i].copy()
         for action, a in self._actions.items():
             if not has[a]:
                 continue
@@ -176,67 +189,98 @@ class ImplicitRowSource:
             weights = to_integer_weights(outcome.values())
             total = sum(weights)
             found = sorted(zip(map(self.state_id, outcome), weights, strict=True))
-            begin, end = self._entries, self._entries + len(found)
+            begin, end = self._num_entries, self._num_entries + len(found)
             while end > len(self._successors):
-                for name in ("_successors", "_share", "_exact"):
+                for name in ("_successors", "_probability", "_fraction_ids"):
                     setattr(self, name, _double_capacity(getattr(self, name)))
             for at, (successor, weight) in enumerate(found, begin):
                 self._successors[at] = successor
-                self._share[at] = weight / total
+                self._probability[at] = weight / total
                 if self.diameter_bound is None:
-                    self._exact[at] = self._number_fraction(weight, total)
-            self._first[i, a], self._last[i, a] = begin, end
+                    self._fraction_ids[at] = self._number_fraction(weight, total)
+            self._starts[i, a], self._ends[i, a] = begin, end
             self._reward[i, a] = rounded = float(reward)
             if reward != rounded:
                 off = float(abs(Fraction(reward) - Fraction(rounded)))
-                # Rounded itself: `proven_error` adds more than UNIT of it, and more than TINY.
+                # Rounded itself: `bound_error` adds more than UNIT of it, and more than TINY.
                 self.reward_error = max(self.reward_error, off)
-            self._entries, self._widest = end, max(self._widest, len(found))
-        self._rows[i] = True
+            self._num_entries, self._max_support = end, max(self._max_support, len(found))
+        self._has_rows[i] = True
 
     def _number_fraction(self, weight: int, total: int) -> int:
-        """A number for weight / total, the same for equal fractions."""
-        shared = math.gcd(weight, total)
-        return self._numbers.setdefault((weight // shared, total // shared), len(self._numbers))
+        """Return a number for weight / total, the same for equal fractions."""
+        divisor = math.gcd(weight, total)
+        fraction = (weight // divisor, total // divisor)
+        return self._fractions.setdefault(fraction, len(self._fractions))
+
+
+def build_row_source(
+    kind: str, mdp: MDP | ImplicitMDP, policy: Any
+) -> MDPRowSource | ImplicitRowSource:
+    """Return the rows of the MDP, or of the Markov chain that a policy induces."""
+    if kind != "on_policy":
+        if policy is not None:
+            raise InputError(
+                f"is given, but kind is {kind!r}",
+                caller="exact.query",
+                argument="policy",
+                remedy="leave it out, or pass kind='on_policy'",
+            )
+        if not isinstance(mdp, MDP):
+            return ImplicitRowSource(mdp)
+        if kind == "lax":
+            reject_label_actions("exact.query", mdp)
+        return MDPRowSource(mdp)
+    if isinstance(mdp, ImplicitMDP):
+        if policy is None:
+            raise InputError(
+                "is missing, and an implicit MDP comes with none",
+                caller="exact.query",
+                argument="policy",
+                remedy="pass a function from a state to an action",
+            )
+        return ImplicitRowSource(mdp.apply_policy(policy))
+    chain = induce_chain(mdp, resolve_policy("query", mdp, policy))
+    return MDPRowSource(chain.mdp, reward_error=chain.reward_error, mass_error=chain.mass_error)
 
 
 def extract_mdp(
-    source: MDPRowSource | ImplicitRowSource, ground: TransitionRows, pairs: NDArray[np.int64]
+    source: MDPRowSource | ImplicitRowSource, rows: QueryRows, pairs: NDArray[np.int64]
 ) -> tuple[MDP, NDArray[np.int64]]:
-    """A small MDP in which these pairs, in rising order, move as they do in the source.
+    """Return a small MDP with the same transitions for these sorted pairs, and s * S + t of each.
 
     Its states are those of the pairs, with their rows, and their successors, in the same order; a
-    successor of no pair stays where it is and gets 0. Returns it with the pairs as s * S + t.
+    successor outside all pairs becomes absorbing with reward 0.
     """
     s, t = decode_pairs(pairs)
     inner = np.unique(np.concatenate([s, t]))
-    actions = np.flatnonzero(ground.has[inner].any(axis=0))
-    first, last = ground.first[inner][:, actions], ground.last[inner][:, actions]
+    actions = np.flatnonzero(rows.available[inner].any(axis=0))
+    first, last = rows.starts[inner][:, actions], rows.ends[inner][:, actions]
     support = (last - first).ravel().astype(np.int64)
     starts = np.cumsum(support) - support
     entries = np.repeat(first.ravel() - starts, support) + np.arange(support.sum())
-    leads_to = ground.states[entries]
-    met = np.unique(np.concatenate([inner, leads_to]))
-    count, width = len(met), len(actions)
-    place = np.searchsorted(met, inner)
-    rows = (place[:, None] * width + np.arange(width)).ravel()
+    leads_to = rows.successors[entries]
+    states = np.unique(np.concatenate([inner, leads_to]))
+    num_states, num_actions = len(states), len(actions)
+    position = np.searchsorted(states, inner)
+    row_index = (position[:, None] * num_actions + np.arange(num_actions)).ravel()
 
-    sizes = np.ones(count * width, np.int64)
-    sizes[rows] = support
-    row_of = np.repeat(np.arange(count * width), sizes)
-    given = np.zeros(count * width, np.bool_)
-    given[rows] = True
-    given = given[row_of]
-    successors, masses = row_of // width, np.ones(len(row_of))
-    successors[given] = np.searchsorted(met, leads_to)
-    masses[given] = source.probability[entries]
+    sizes = np.ones(num_states * num_actions, np.int64)
+    sizes[row_index] = support
+    row_of = np.repeat(np.arange(num_states * num_actions), sizes)
+    is_inner = np.zeros(num_states * num_actions, np.bool_)
+    is_inner[row_index] = True
+    is_inner = is_inner[row_of]
+    successors, masses = row_of // num_actions, np.ones(len(row_of))
+    successors[is_inner] = np.searchsorted(states, leads_to)
+    masses[is_inner] = source.probability[entries]
     bounds = np.concatenate([[0], np.cumsum(sizes)])
-    P = sparse.csr_array((masses, successors, bounds), (count * width, count))
-    R, available = np.zeros((count, width)), np.ones((count, width), np.bool_)
-    R[place] = source.reward[inner][:, actions]
-    available[place] = ground.has[inner][:, actions]
+    P = sparse.csr_array((masses, successors, bounds), (num_states * num_actions, num_states))
+    R, available = np.zeros((num_states, num_actions)), np.ones((num_states, num_actions), np.bool_)
+    R[position] = source.reward[inner][:, actions]
+    available[position] = rows.available[inner][:, actions]
     mdp = MDP(P, R, source.discount, available=available)
-    return mdp, np.searchsorted(met, s) * count + np.searchsorted(met, t)
+    return mdp, np.searchsorted(states, s) * num_states + np.searchsorted(states, t)
 
 
 def _double_capacity(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:

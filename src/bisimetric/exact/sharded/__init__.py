@@ -1,7 +1,7 @@
-"""Exact tables whose rows are split over devices and processes, each with a proven error.
+"""Exact distances whose matrix rows are split over devices and processes.
 
 The same program runs on a laptop and on a cluster: alone it is one process; under `bisimetric
-spread`, srun, mpirun or a Kubernetes job each process holds its share of the rows.
+launch`, srun, mpirun or a Kubernetes job each process holds its part of the rows.
 """
 
 from bisimetric.exact.sharded.api import bisimulation, on_policy

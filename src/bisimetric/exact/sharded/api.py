@@ -1,7 +1,4 @@
-"""d~, the bisimulation metric, with its rows split over devices and processes.
-
-d^pi, the on-policy bisimulation metric, with its rows split over devices and processes.
-"""
+"""d~ and d^pi with the rows of their matrix split over devices and processes."""
 
 from __future__ import annotations
 
@@ -11,9 +8,10 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
-from bisimetric.exact._request import build_request, resolve_policy
+from bisimetric.exact._request import build_request
 from bisimetric.exact.sharded.cluster import require_jax
 from bisimetric.mdp import MDP, induce_chain
+from bisimetric.mdp._validation import resolve_policy
 
 
 def bisimulation(
@@ -29,26 +27,38 @@ def bisimulation(
     memory_limit: float | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Distance:
-    """The bisimulation metric d~ of a deterministic MDP, every entry proven to `tol`.
+    """Compute the bisimulation metric d~ of a deterministic MDP on all devices of all processes.
 
     d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * d~(next(s, a), next(t, a))
 
-    is `exact.bisimulation`'s, computed by all devices of all processes that were started together:
-    each holds its share of the rows twice and one block of others' rows, never the whole table. All
-    processes make the same call and get the same answer, bit for bit whatever their number.
+    Each device holds its rows of the matrix twice and one block of other devices' rows, never the
+    whole matrix. All processes make the same call and get the same result, bit for bit for any
+    number of them.
 
     Args:
-        tol, dtype: as in `exact.bisimulation`.
-        output: where the table goes: a folder such as d.zarr, on a disk that all processes share
-            and of which `Distance.load` reads only the rows that are asked for; or an .npz file.
-            The latter, and None, take the memory of the whole table.
-        checkpoint: a folder that keeps the run. Where it holds one, that goes on, with any number
-            of processes. It is emptied once `output` is written.
-        every: seconds between checkpoints.
+        mdp: a deterministic MDP.
+        tol: a bound on the error of every entry; default: 1e-6, which a float32 matrix may miss.
+        dtype: "float64" or "float32", the type of the matrix.
+        output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
+            `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
+            the default None, need memory for the whole matrix.
+        checkpoint: folder for checkpoints. If it holds a run, that is resumed, with any number of
+            processes. It is emptied once `output` is written.
+        checkpoint_every: seconds between checkpoints.
         device: "cpu" or "gpu"; default: the best that JAX finds.
-        block: bytes of rows on their way at a time; default: 64 MiB, and 1 GiB on accelerators.
-        limit: bytes that each device may hold; default: what is free.
-        about: what else to keep with the table in `made`, such as the name of its world.
+        block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
+        memory_limit: bytes that each device may use; default: the free memory.
+        metadata: further entries of `Distance.metadata`, such as the name of the MDP.
+
+    Returns:
+        The distance; with a folder as `output`, its matrix stays on disk.
+
+    Raises:
+        InputError: if the MDP is stochastic, an argument is invalid, JAX is not installed, or the
+            processes do not agree on the arguments.
+        InsufficientMemory: if the devices cannot hold the rows.
+        NotConverged: if rounding keeps the error above `tol`; it holds the partial distance.
+        ConnectionAbortedError: if another process failed.
 
     >>> from bisimetric import worlds
     >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.9))
@@ -56,13 +66,13 @@ def bisimulation(
     (11.5532, True)
     """
     require_jax()
-    from bisimetric.exact.sharded.driver import ShardedOptions, compute_distance
+    from bisimetric.exact.sharded.driver import ShardedConfig, compute_distance
 
-    wanted = build_request("bisimulation", tol, dtype)
-    options = ShardedOptions(
+    request = build_request("bisimulation", tol, dtype)
+    config = ShardedConfig(
         output, checkpoint, checkpoint_every, device, block_bytes, memory_limit, metadata or {}
     )
-    return compute_distance(wanted, mdp, mdp, None, options)
+    return compute_distance(request, mdp, mdp, None, config)
 
 
 def on_policy(
@@ -79,17 +89,38 @@ def on_policy(
     memory_limit: float | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Distance:
-    """The on-policy metric d^pi of a deterministic chain, every entry proven to `tol`.
+    """Compute the on-policy metric d^pi of a deterministic chain on all devices of all processes.
 
     d^pi(s, t) = |R^pi(s) - R^pi(t)| + discount * d^pi(next(s), next(t))
 
-    is `exact.on_policy`'s, found by doubling: about a dozen exchanges of rows.
+    is computed by doubling, with about a dozen exchanges of rows.
 
     Args:
+        mdp: the MDP.
         policy: (S,) actions or (S, A) probabilities under which every state has one successor;
-            default: the policy that the world comes with, or the only one there is.
-        tol, dtype, output, checkpoint, every, device, block, limit, about: as in
-            `exact.sharded.bisimulation`.
+            default: the MDP's own policy, or the only one if there is one action.
+        tol: a bound on the error of every entry; default: 1e-6, which a float32 matrix may miss.
+        dtype: "float64" or "float32", the type of the matrix.
+        output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
+            `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
+            the default None, need memory for the whole matrix.
+        checkpoint: folder for checkpoints. If it holds a run, that is resumed, with any number of
+            processes. It is emptied once `output` is written.
+        checkpoint_every: seconds between checkpoints.
+        device: "cpu" or "gpu"; default: the best that JAX finds.
+        block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
+        memory_limit: bytes that each device may use; default: the free memory.
+        metadata: further entries of `Distance.metadata`, such as the name of the MDP.
+
+    Returns:
+        The distance; with a folder as `output`, its matrix stays on disk.
+
+    Raises:
+        InputError: if the chain is stochastic, an argument is invalid, JAX is not installed, or the
+            processes do not agree on the arguments.
+        InsufficientMemory: if the devices cannot hold the rows.
+        NotConverged: if rounding keeps the error above `tol`; it holds the partial distance.
+        ConnectionAbortedError: if another process failed.
 
     >>> from bisimetric import worlds
     >>> d = on_policy(worlds.load("pessimism"), [0, 1, 0])
@@ -97,13 +128,14 @@ def on_policy(
     (0.0, 10.0)
     """
     require_jax()
-    from bisimetric.exact.sharded.driver import ShardedOptions, compute_distance
+    from bisimetric.exact.sharded.driver import ShardedConfig, compute_distance
 
     policy = resolve_policy("on_policy", mdp, policy)
-    wanted = build_request("on_policy", tol, dtype)
-    options = ShardedOptions(
+    request = build_request("on_policy", tol, dtype)
+    config = ShardedConfig(
         output, checkpoint, checkpoint_every, device, block_bytes, memory_limit, metadata or {}
     )
     chain = induce_chain(mdp, policy)
-    # Where every state has one successor, the chain's rounding is that of its rewards alone.
-    return compute_distance(wanted, mdp, chain.mdp, policy, options, rounding=chain.pair_error(0.0))
+    # In a deterministic chain only the rewards are rounded.
+    rounding = chain.pair_error(0.0)
+    return compute_distance(request, mdp, chain.mdp, policy, config, rounding=rounding)

@@ -1,8 +1,8 @@
-"""Checkpoints of a sharded run: one folder, in which the last table that is whole has a manifest.
+"""Checkpoints of a sharded run: a folder with a manifest that names the last complete matrix.
 
-A table is written beside the last one. Once all processes have written their rows, the first one
-puts the manifest in its place, and the old table is removed. So whenever a process ends, the
-manifest names a whole table; what it does not name is removed before the next one is written.
+A matrix is written beside the last one. Once all processes have written their rows, the first one
+replaces the manifest, and the old matrix is removed. So whenever a process ends, the manifest names
+a complete matrix; others are removed before the next one is written.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from bisimetric.exact.sharded.process_group import ProcessGroup, mark_collective
 from bisimetric.exact.sharded.store import read_rows, require_disk_space, write_rows
 
 MANIFEST = "manifest.json"
-MATRIX_GLOB = "table-[0-9]*"
-MATRIX_PATTERN = r"table-\d+"
+MATRIX_GLOB = "matrix-[0-9]*"
+MATRIX_PATTERN = r"matrix-\d+"
 FORMAT = "bisimetric sharded run, version 1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A folder that keeps a run, and what the run in it must be.
+    """The folder of a run's checkpoints, and the identity of that run.
 
     Attributes:
-        every: seconds between two checkpoints.
-        run: fingerprint of the MDP, kind, dtype and version: a run of others is refused.
+        folder: the folder.
+        checkpoint_every: seconds between two checkpoints.
+        identity: hash of the MDP, kind, dtype and version, which a resumed run must have.
     """
 
     folder: Path
@@ -43,7 +44,7 @@ class Checkpoint:
     identity: dict[str, str]
 
     def find_manifest(self, group: ProcessGroup) -> dict[str, Any] | None:
-        """The manifest of a run to go on with, checked; None where there is none."""
+        """Return the valid manifest of a run to resume, or None."""
         manifest = group.run_collectively(self._read_manifest)
         digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()[:16]
         group.require_agreement({"checkpoint": digest if manifest else "none"}, str(self.folder))
@@ -52,45 +53,48 @@ class Checkpoint:
     def read_values(
         self, group: ProcessGroup, layout: Layout, manifest: dict[str, Any]
     ) -> jax.Array:
-        """The table that a manifest names."""
-        return read_rows(group, layout, self.folder / manifest["table"])
+        """Read the matrix that a manifest names."""
+        return read_rows(group, layout, self.folder / manifest["matrix"])
 
     def require_disk_space(self, layout: Layout) -> None:
-        """Two tables lie there while one replaces the other; of a run to go on with, one does."""
+        """Raise InputError unless two matrices fit, of which a resumed run has written one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        more = 2 if self._read_manifest() is None else 1
-        require_disk_space("checkpoint", self.folder, more * layout.num_states * layout.row_bytes)
+        num_matrices = 2 if self._read_manifest() is None else 1
+        needed = num_matrices * layout.num_states * layout.row_bytes
+        require_disk_space("checkpoint", self.folder, needed)
 
     def write(
         self, group: ProcessGroup, layout: Layout, values: jax.Array, progress: dict[str, int]
     ) -> None:
-        """Keeps a table and how far the run has come; the last stays until this is whole."""
-        name = f"table-{max(progress.values()):06d}"
-        before = group.run_collectively(self._read_manifest)
+        """Write a matrix and the progress of a run; keep the last one until this is complete."""
+        name = f"matrix-{max(progress.values()):06d}"
+        previous = group.run_collectively(self._read_manifest)
         try:
-            group.run_collectively(lambda: self._remove_others(group, before))
+            group.run_collectively(lambda: self._remove_others(group, previous))
             write_rows(group, layout, values, self.folder / name)
-            about = {
+            manifest = {
                 "format": FORMAT,
                 **self.identity,
-                "table": name,
+                "matrix": name,
                 "progress": progress,
                 "states": layout.num_states,
                 "processes": group.num_processes,
-                "rows a device": layout.rows_per_device,
+                "rows per device": layout.rows_per_device,
             }
-            group.run_collectively(lambda: self._write_manifest(group, about))
+            group.run_collectively(lambda: self._write_manifest(group, manifest))
         except OSError as error:
-            kept = "" if before is None else f"; {self.folder} keeps {before['table']}, go on there"
-            group.run_collectively(lambda: self._remove_others(group, before))
-            why = str(error).rstrip(".")
-            if not why.startswith("cannot write"):
-                why = f"cannot write the checkpoint: {why}"
-            raise mark_collective(OSError(f"{why}{kept}.")) from None
-        group.run_collectively(lambda: self._remove_others(group, about))
+            remedy = ""
+            if previous is not None:
+                remedy = f"; {self.folder} still holds {previous['matrix']}, resume from there"
+            group.run_collectively(lambda: self._remove_others(group, previous))
+            reason = str(error).rstrip(".")
+            if not reason.startswith("cannot write"):
+                reason = f"cannot write the checkpoint: {reason}"
+            raise mark_collective(OSError(f"{reason}{remedy}.")) from None
+        group.run_collectively(lambda: self._remove_others(group, manifest))
 
     def remove(self, group: ProcessGroup) -> None:
-        """Takes the run away, once its table is kept elsewhere."""
+        """Remove the run, once its result is written."""
 
         def remove() -> None:
             if group.rank == 0:
@@ -107,32 +111,32 @@ class Checkpoint:
             found = parse_object(path.read_bytes())
             if found["format"] != FORMAT:
                 raise ValueError(f"its format is {found['format']!r}")
-            name, progress = found["table"], found["progress"]
+            name, progress = found["matrix"], found["progress"]
             if not (isinstance(name, str) and re.fullmatch(MATRIX_PATTERN, name)):
-                raise ValueError(f"its table is {name!r}")
+                raise ValueError(f"its matrix is {name!r}")
             if not isinstance(progress, dict) or not all(
-                type(each) is int and each >= 0 for each in progress.values()
+                type(count) is int and count >= 0 for count in progress.values()
             ):
                 raise ValueError(f"its progress is {progress!r}")
         except (ValueError, KeyError) as error:
-            why = f"it has no {error}" if isinstance(error, KeyError) else error
-            raise InputError(f"{path} is no manifest of a run ({why}); remove it.") from None
-        for what, wanted in self.identity.items():
-            if found.get(what) != wanted:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path} is not a manifest of a run ({reason}); remove it.") from None
+        for name, expected in self.identity.items():
+            if found.get(name) != expected:
                 raise InputError(
-                    f"{self.folder} keeps a run of another {what} ({found.get(what)}, and this is "
-                    f"{wanted}); name another folder, or remove that one."
+                    f"{self.folder} holds a run with another {name} ({found.get(name)}, and this "
+                    f"one has {expected}); use another folder, or remove that one."
                 )
         return dict(found)
 
     def _write_manifest(self, group: ProcessGroup, manifest: dict[str, Any]) -> None:
         if group.rank == 0:
-            with write_atomically(self.folder / MANIFEST) as beside:
-                beside.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+            with write_atomically(self.folder / MANIFEST) as temporary:
+                temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     def _remove_others(self, group: ProcessGroup, manifest: dict[str, Any] | None) -> None:
-        """Removes all tables but the one that a manifest names."""
+        """Remove all matrices except the one that a manifest names."""
         if group.rank == 0:
             for path in self.folder.glob(MATRIX_GLOB):
-                if manifest is None or path.name != manifest["table"]:
+                if manifest is None or path.name != manifest["matrix"]:
                     shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""How a process finds the others: by `bisimetric spread`, or by what started them on a cluster."""
+"""Joining the other processes, started by `bisimetric launch` or by a cluster's scheduler."""
 
 from __future__ import annotations
 
@@ -19,75 +19,80 @@ PROCESS_VARIABLES = (
     ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
     ("PMI_SIZE", "PMI_RANK"),
 )
-"""Variables that say how many processes there are, and which one this is."""
+"""Environment variables with the number of processes and the rank of this one."""
 HEARTBEAT_SECONDS = 30
-"""Seconds without a sign of life after which a process counts as lost."""
+"""Seconds without a heartbeat after which a process counts as lost."""
 INITIALIZATION_SECONDS = 300
 """Seconds that the first process waits for the last one to start."""
 
 
 def join() -> None:
-    """Joins the group of processes that this one was started in; alone, it does nothing.
+    """Join the processes that were started together with this one; alone, do nothing.
 
-    The functions of `exact.sharded` call it. A program that uses JAX before them calls it first.
+    The functions of `exact.sharded` call it. A program that uses JAX earlier must call it first.
+
+    Raises:
+        InputError: if JAX is not installed, was used before, or finds no coordinator.
+
+    >>> join()
     """
     jax = require_jax()
     if jax.distributed.is_initialized():
         return
-    found = detect_cluster(os.environ)
-    if found is None:
+    arguments = detect_cluster(os.environ)
+    if arguments is None:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    more = {
+    timeouts = {
         "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
         "shutdown_timeout_seconds": HEARTBEAT_SECONDS,
         "initialization_timeout": INITIALIZATION_SECONDS,
     }
     try:
-        jax.distributed.initialize(**found, **more)
+        jax.distributed.initialize(**arguments, **timeouts)
     except (RuntimeError, ValueError) as error:
-        said = str(error).partition("\n")[0].rstrip(".")
-        hint = (
+        message = str(error).partition("\n")[0].rstrip(".")
+        remedy = (
             "call bisimetric.exact.sharded.join() before anything else uses JAX"
-            if "before" in said
+            if "before" in message
             else f"start every process with {COORDINATOR_ADDRESS}=host:port of the first one"
         )
         raise InputError(
-            f"exact.sharded: cannot join the other processes ({said}); {hint}."
+            f"exact.sharded: cannot join the other processes ({message}); {remedy}."
         ) from None
 
 
 def detect_cluster(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """What tells JAX of the group, by the variables that started this process; None if alone.
+    """Return the arguments of `jax.distributed.initialize`; None for a single process.
 
-    Nothing is told where JAX finds SLURM, Open MPI or Kubernetes by itself.
+    They are empty where JAX detects SLURM, Open MPI or Kubernetes itself.
 
-    >>> group_of({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) is None
+    >>> detect_cluster({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) is None
     True
-    >>> group_of({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "3"})
+    >>> detect_cluster({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "3"})
     {}
-    >>> group_of({"PMI_SIZE": "4", "PMI_RANK": "1", "JAX_COORDINATOR_ADDRESS": "n1:1234"})
+    >>> detect_cluster({"PMI_SIZE": "4", "PMI_RANK": "1", "JAX_COORDINATOR_ADDRESS": "n1:1234"})
     {'coordinator_address': 'n1:1234', 'num_processes': 4, 'process_id': 1}
     """
-    for count, index in PROCESS_VARIABLES:
-        if not (count in environment and index in environment):
+    for size, rank in PROCESS_VARIABLES:
+        if not (size in environment and rank in environment):
             continue
-        processes = int(environment[count])
-        if processes < 2:
+        num_processes = int(environment[size])
+        if num_processes < 2:
             return None
         if COORDINATOR_ADDRESS not in environment:
             return {}
-        told: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "coordinator_address": environment[COORDINATOR_ADDRESS],
-            "num_processes": processes,
-            "process_id": int(environment[index]),
+            "num_processes": num_processes,
+            "process_id": int(environment[rank]),
         }
-        if count == NUM_PROCESSES:
-            # All on one machine, where each takes the accelerator of its own number.
-            told["local_device_ids"] = [told["process_id"]]
-        return told
-    in_a_job = "JOB_COMPLETION_INDEX" in environment and "KUBERNETES_SERVICE_HOST" in environment
-    return {} if in_a_job else None
+        if size == NUM_PROCESSES:
+            # All are on one host, where each uses the accelerator of its rank.
+            arguments["local_device_ids"] = [arguments["process_id"]]
+        return arguments
+    kubernetes = "JOB_COMPLETION_INDEX" in environment and "KUBERNETES_SERVICE_HOST" in environment
+    return {} if kubernetes else None
 
 
 def require_jax() -> Any:
@@ -97,12 +102,12 @@ def require_jax() -> Any:
 
 @contextlib.contextmanager
 def suppress_stdout() -> Iterator[None]:
-    """Keeps what the collectives print at their first use off the standard output."""
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    """Suppress what the collectives print to the standard output at their first use."""
+    stdout, devnull = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 1)
+        os.dup2(devnull, 1)
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.close(devnull)

@@ -1,6 +1,6 @@
-"""Where a sharded table goes in the end: into memory, an archive, or a folder of rows.
+"""From a request to a distance: validation, agreement, memory, the run, and its output.
 
-From a request to an answer: the group, what it agrees on, its room, and the run.
+The matrix is gathered into memory, written to an archive, or to a folder of rows.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from bisimetric.exact.sharded.store import gather_matrix, require_disk_space, wr
 from bisimetric.mdp import MDP
 
 ARCHIVE_SUFFIX = ".npz"
-"""The ending of a table in one file; with any other one a table is a folder."""
+"""The suffix of a distance in one file; with any other one it is a folder."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputRequest:
-    """Whose distance was asked for, and where its table is to go; None is into memory."""
+    """The requested distance and the path of its output; None keeps the matrix in memory."""
 
     request: Request
     mdp: MDP
@@ -64,10 +64,10 @@ def write_result(
     problem: ShardedProblem,
     solution: ShardedSolution,
 ) -> Distance:
-    """The answer, with its table where that was to go."""
+    """Write or gather the distance matrix and return it as a `Distance`."""
     request, path = output.request, output.path
     error = bound_error(solution.residual, solution.max_value, problem.discount)
-    how = {
+    details = {
         **solution.details,
         "classes": layout.num_states,
         "processes": group.num_processes,
@@ -76,68 +76,74 @@ def write_result(
         **output.metadata,
     }
     if path is not None and path.suffix != ARCHIVE_SUFFIX:
-        made = request.build_metadata({**how, "dtype": str(request.dtype)})
-        _write_folder(output, path, group, layout, problem, solution, error, made)
-        answer = group.run_collectively(lambda: Distance.load(path))
-        request.require_tolerance(error, answer)
-        return answer
+        metadata = request.build_metadata({**details, "dtype": str(request.dtype)})
+        _write_folder(output, path, group, layout, problem, solution, error, metadata)
+        distance = group.run_collectively(lambda: Distance.load(path))
+        request.require_tolerance(error, distance)
+        return distance
     values = gather_matrix(group, layout, solution.values, problem.row_index)
-    answer = request.build_distance(values, error, output.mdp, output.policy, how)
+    distance = request.build_distance(values, error, output.mdp, output.policy, details)
     if path is not None:
-        group.run_collectively(lambda: answer.save(path) if group.rank == 0 else None)
-    return answer
+        group.run_collectively(lambda: distance.save(path) if group.rank == 0 else None)
+    return distance
 
 
 def _write_folder(
-    output: OutputRequest, path: Path, group: ProcessGroup, layout: Layout, problem: ShardedProblem, solution: ShardedSolution,
-    error: float, metadata: dict[str, Any],
-) -> None:  # fmt: skip
-    """Writes the folder of a table beside its place, each process its rows; then puts it there."""
+    output: OutputRequest,
+    path: Path,
+    group: ProcessGroup,
+    layout: Layout,
+    problem: ShardedProblem,
+    solution: ShardedSolution,
+    error: float,
+    metadata: dict[str, Any],
+) -> None:
+    """Write a temporary folder, each process its rows, and then rename it to `path`."""
     path = resolve_folder(path)
-    beside = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.part")
 
     def create_folder() -> None:
         if group.rank == 0:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             with name_write_errors(path, path.parent):
-                beside.mkdir()
+                temporary.mkdir()
 
     def finish_folder() -> None:
         if group.rank == 0:
-            s, t = (int(problem.representatives[place]) for place in solution.argmax)
-            rows: Any = zarr_matrix.open_matrix(beside / zarr_matrix.VALUES, "r")
+            s, t = (int(problem.representatives[row]) for row in solution.argmax)
+            rows: Any = zarr_matrix.open_matrix(temporary / zarr_matrix.VALUES, "r")
             values: Any = zarr_matrix.ZarrMatrix(rows, problem.row_index, (s, t))
-            answer = Distance(
+            distance = Distance(
                 values, error, output.request.kind, output.mdp, output.policy, metadata
             )
             with name_write_errors(path, path.parent):
-                files.write_matrix_metadata(answer, beside, problem.row_index, (s, t))
-                _replace_folder(beside, path)
+                files.write_matrix_metadata(distance, temporary, problem.row_index, (s, t))
+                _replace_folder(temporary, path)
 
     try:
         group.run_collectively(create_folder)
-        write_rows(group, layout, solution.values, beside / zarr_matrix.VALUES, path)
+        write_rows(group, layout, solution.values, temporary / zarr_matrix.VALUES, path)
         group.run_collectively(finish_folder)
     except BaseException:
         if group.rank == 0:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
 def resolve_folder(path: Path) -> Path:
-    """The folder that a stored table at `path` replaces: where its symbolic links lead.
+    """Return the folder to write, with symbolic links resolved.
 
-    A stored table and a regular file are replaced, and anything else is refused.
+    Raises InputError if `path` is a folder that does not hold a sharded distance.
     """
     if not path.is_dir():
         return resolve_target(path)
     if not zarr_matrix.is_matrix_folder(path):
-        raise InputError(f"{path} is a folder, and no stored table; name another place.")
+        raise InputError(f"{path} is a folder without a sharded distance; use another path.")
     return path.resolve()
 
 
-def _replace_folder(beside: Path, path: Path) -> None:
-    """Puts a finished folder in its place, and takes away what it replaces."""
+def _replace_folder(temporary: Path, path: Path) -> None:
+    """Rename a finished folder to `path`, and remove what it replaces."""
     resolve_folder(path)
     old = path.with_name(f".{path.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -145,13 +151,13 @@ def _replace_folder(beside: Path, path: Path) -> None:
         path.unlink()
     elif path.exists():
         path.rename(old)
-    beside.rename(path)
+    temporary.rename(path)
     shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class ShardedOptions:
-    """Where a sharded table is computed and kept; see `exact.sharded.bisimulation`."""
+class ShardedConfig:
+    """Where a sharded distance is computed and written; see `exact.sharded.bisimulation`."""
 
     output: str | os.PathLike[str] | None
     checkpoint: str | os.PathLike[str] | None
@@ -171,45 +177,48 @@ def compute_distance(
     mdp: MDP,
     dynamics: MDP,
     policy: NDArray[Any] | None,
-    options: ShardedOptions,
+    config: ShardedConfig,
     *,
     rounding: float = 0.0,
 ) -> Distance:
-    """The distance that was asked for, of the dynamics `chain`, whose rewards are rounded."""
-    where = f"exact.sharded.{request.kind}"
-    _validate_options(where, options)
-    group = create_process_group(options.device)
+    """Compute the requested distance; `dynamics` is the MDP or the chain of the policy.
+
+    `rounding` bounds the error of its reward gaps.
+    """
+    caller = f"exact.sharded.{request.kind}"
+    _validate_options(caller, config)
+    group = create_process_group(config.device)
     remedy = "start it again" + (
-        "" if options.checkpoint is None else f" to go on from {options.checkpoint}"
+        "" if config.checkpoint is None else f" to resume from {config.checkpoint}"
     )
     with translate_errors(group, remedy), jax.enable_x64(True):
-        group.run_collectively(lambda: _validate_output(where, options))
+        group.run_collectively(lambda: _validate_output(caller, config))
         problem = group.run_collectively(lambda: build_problem(request, dynamics, rounding))
-        _require_agreement(where, group, request, problem, options)
-        layout = choose_layout(group, problem.num_states, request.dtype, options.block_bytes)
-        checkpoint = _build_checkpoint(options, request, problem)
-        free, told = _find_available_bytes(group, options)
-        group.run_collectively(lambda: require_device_memory(where, layout, free, told))
-        group.run_collectively(lambda: _require_output_space(where, group, layout, mdp, options))
+        _require_agreement(caller, group, request, problem, config)
+        layout = choose_layout(group, problem.num_states, request.dtype, config.block_bytes)
+        checkpoint = _build_checkpoint(config, request, problem)
+        available, origin = _find_available_bytes(group, config)
+        group.run_collectively(lambda: require_device_memory(caller, layout, available, origin))
+        group.run_collectively(lambda: _require_output_space(caller, group, layout, mdp, config))
         if checkpoint is not None:
             group.run_collectively(lambda: checkpoint.require_disk_space(layout))
-        solved = solve(ShardedRun(group, layout, problem, checkpoint))
-        asked = OutputRequest(request, mdp, policy, options.path, dict(options.metadata))
-        distance = write_result(asked, group, layout, problem, solved)
-        if checkpoint is not None and options.output is not None:
+        solution = solve(ShardedRun(group, layout, problem, checkpoint))
+        output = OutputRequest(request, mdp, policy, config.path, dict(config.metadata))
+        distance = write_result(output, group, layout, problem, solution)
+        if checkpoint is not None and config.output is not None:
             checkpoint.remove(group)
     return distance
 
 
-def _validate_options(caller: str, options: ShardedOptions) -> None:
-    for name in ("every", "block", "limit"):
-        number = getattr(options, name)
+def _validate_options(caller: str, config: ShardedConfig) -> None:
+    for name in ("checkpoint_every", "block_bytes", "memory_limit"):
+        number = getattr(config, name)
         if number is not None and not number > 0:
-            raise InputError(f"{caller}: {name} is {number} and must be above 0.")
+            raise InputError(f"is {number} and must be above 0", caller=caller, argument=name)
 
 
-def _validate_output(caller: str, options: ShardedOptions) -> None:
-    path = options.path
+def _validate_output(caller: str, config: ShardedConfig) -> None:
+    path = config.path
     if path is None:
         return
     try:
@@ -221,14 +230,14 @@ def _validate_output(caller: str, options: ShardedOptions) -> None:
 def choose_layout(
     group: ProcessGroup, num_states: int, dtype: np.dtype[Any], block_bytes: int | None = None
 ) -> Layout:
-    """How a table is split over the devices of a group, as suits their kind."""
-    processor = group.platform == "cpu"
+    """Choose the layout of a matrix on the devices of a group."""
+    cpu = group.platform == "cpu"
     return build_layout(
         num_states,
         group.num_devices,
         dtype,
-        block_bytes=block_bytes or (CPU_BLOCK_BYTES if processor else ACCELERATOR_BLOCK_BYTES),
-        batch_rows=1 if processor else choose_batch_rows(num_states, group.num_devices),
+        block_bytes=block_bytes or (CPU_BLOCK_BYTES if cpu else ACCELERATOR_BLOCK_BYTES),
+        batch_rows=1 if cpu else choose_batch_rows(num_states, group.num_devices),
     )
 
 
@@ -237,64 +246,64 @@ def _require_agreement(
     group: ProcessGroup,
     request: Request,
     problem: ShardedProblem,
-    options: ShardedOptions,
+    config: ShardedConfig,
 ) -> None:
-    """Refuses processes that would compute different tables, or put them elsewhere."""
+    """Raise InputError if processes would compute different distances or outputs."""
     group.require_agreement(
         {
             "version of bisimetric": bisimetric.__version__,
             "version of JAX": jax.__version__,
             "distance": f"{request.kind} to {request.tol:g} in {request.dtype}",
             "MDP": problem.fingerprint,
-            "output": str(options.output)[-200:],
-            "checkpoint": str(options.checkpoint)[-200:],
-            "block": str(options.block_bytes),
+            "output": str(config.output)[-200:],
+            "checkpoint": str(config.checkpoint)[-200:],
+            "block_bytes": str(config.block_bytes),
         },
         caller,
     )
 
 
 def _require_output_space(
-    caller: str, group: ProcessGroup, layout: Layout, mdp: MDP, options: ShardedOptions
+    caller: str, group: ProcessGroup, layout: Layout, mdp: MDP, config: ShardedConfig
 ) -> None:
-    """Refuses what the memory, or the disk where that was asked for, cannot take in the end."""
-    if options.path is None or options.path.suffix == ARCHIVE_SUFFIX:
-        # Every process of a machine gets a whole table, beside the rows of its devices.
-        size = mdp.num_states**2 * layout.dtype.itemsize
+    """Raise an error if the memory or the disk cannot hold the output."""
+    if config.path is None or config.path.suffix == ARCHIVE_SUFFIX:
+        # Every process of a host gets the whole matrix, besides the rows of its devices.
+        matrix = mdp.num_states**2 * layout.dtype.itemsize
         rows = layout.device_bytes * len(group.local_devices) if group.platform == "cpu" else 0
-        needed = (size + rows) * group.num_host_processes
-        require_matrix_memory(caller.removeprefix("exact."), mdp.num_states, needed)
+        required = (matrix + rows) * group.num_host_processes
+        require_matrix_memory(caller.removeprefix("exact."), mdp.num_states, required)
     else:
-        require_disk_space(caller, options.path.parent, layout.num_states * layout.row_bytes)
+        require_disk_space(caller, config.path.parent, layout.num_states * layout.row_bytes)
 
 
-def _find_available_bytes(group: ProcessGroup, options: ShardedOptions) -> tuple[float, str]:
-    """Bytes that each device may hold, and how they came to be known."""
-    if options.memory_limit is not None:
-        return float(options.memory_limit), "allowed"
+def _find_available_bytes(group: ProcessGroup, config: ShardedConfig) -> tuple[float, str]:
+    """Return the bytes that each device may use, and whether they are "allowed" or "free"."""
+    if config.memory_limit is not None:
+        return float(config.memory_limit), "allowed"
     if group.platform != "cpu":
-        here = [
-            group.mesh.devices.flat[place].memory_stats() or {} for place in group.local_devices
+        statistics = [
+            group.mesh.devices.flat[index].memory_stats() or {} for index in group.local_devices
         ]
-        least = min(
-            (each.get("bytes_limit", np.inf) - each.get("bytes_in_use", 0) for each in here),
+        smallest = min(
+            (each.get("bytes_limit", np.inf) - each.get("bytes_in_use", 0) for each in statistics),
             default=np.inf,
         )
-        return float(min(group.all_gather(least if np.isfinite(least) else 1e30))), "free"
-    # The processes of a machine share its memory.
-    share = available_memory() / (group.num_host_processes * len(group.local_devices))
-    return float(min(group.all_gather(share))), "free"
+        return float(min(group.all_gather(smallest if np.isfinite(smallest) else 1e30))), "free"
+    # The processes of a host share its memory.
+    per_device = available_memory() / (group.num_host_processes * len(group.local_devices))
+    return float(min(group.all_gather(per_device))), "free"
 
 
 def _build_checkpoint(
-    options: ShardedOptions, request: Request, problem: ShardedProblem
+    config: ShardedConfig, request: Request, problem: ShardedProblem
 ) -> Checkpoint | None:
-    if options.checkpoint is None:
+    if config.checkpoint is None:
         return None
-    run = {
+    identity = {
         "distance": str(request.kind),
         "dtype": str(request.dtype),
         "version of bisimetric": bisimetric.__version__,
         "MDP": problem.fingerprint,
     }
-    return Checkpoint(Path(options.checkpoint), options.checkpoint_every, run)
+    return Checkpoint(Path(config.checkpoint), config.checkpoint_every, identity)

@@ -1,4 +1,4 @@
-"""Several processes on this machine that run one program together."""
+"""Launch several processes of one program on this host."""
 
 from __future__ import annotations
 
@@ -18,40 +18,38 @@ from bisimetric.errors import InputError, require_integer
 from bisimetric.exact.sharded.cluster import COORDINATOR_ADDRESS, NUM_PROCESSES, PROCESS_INDEX
 
 POLL_SECONDS = 0.1
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 GRACE_SECONDS = 8.0
-"""Seconds in which the others may end by themselves once one has failed."""
+"""Seconds that the others have to exit by themselves once one has failed."""
 
 
 def launch(command: Sequence[str], num_processes: int) -> int:
-    """Runs a command in so many processes, which find each other, and returns its exit code.
+    """Run a command in several connected processes, and return its exit code.
 
-    What the first one prints is seen. When one fails the others are stopped; an interrupt is
-    passed on to all.
+    The output of the first process is shown. When one fails the others are stopped; an interrupt is
+    forwarded to all.
     """
-    count = require_integer("spread", "-n", num_processes, 1)
+    count = require_integer("launch", "-n", num_processes, 1)
     if not command:
-        raise InputError(
-            "spread: no command was given; write it behind --, as in -- python run.py."
-        )
-    words = _resolve_command(list(command))
+        raise InputError("launch: there is no command; write it after --, as in -- python run.py.")
+    resolved = _resolve_command(list(command))
     with tempfile.TemporaryDirectory() as folder, _raise_on_terminate():
-        logs = [Path(folder, f"{index}.txt") for index in range(count)]
-        running = _start_processes(words, count, logs)
+        logs = [Path(folder, f"{rank}.txt") for rank in range(count)]
+        running = _start_processes(resolved, count, logs)
         try:
             return _wait_for_exit(running, logs)
         except KeyboardInterrupt:
-            for each in running:
-                _send_signal(each, signal.SIGINT)
+            for process in running:
+                _send_signal(process, signal.SIGINT)
             _wait_gracefully(running)
-            # The first process has said what was interrupted, and how it goes on.
+            # The first process has reported the interrupt and how to resume.
             return 130
         finally:
             _stop_processes(running)
 
 
 def _resolve_command(command: list[str]) -> list[str]:
-    """`bisimetric` and `python` are those that run here."""
+    """Replace `bisimetric` and `python` by those of this process."""
     if command[0] == "bisimetric":
         return [sys.executable, "-m", "bisimetric", *command[1:]]
     return [sys.executable, *command[1:]] if command[0] == "python" else command
@@ -64,24 +62,24 @@ def _start_processes(
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     running: list[subprocess.Popen[bytes]] = []
-    for index in range(num_processes):
-        told = {
+    for rank in range(num_processes):
+        variables = {
             COORDINATOR_ADDRESS: address,
-            # Nobody else on the network is to join.
+            # Only processes of this host may join.
             "JAX_COORDINATOR_BIND_ADDRESS": address,
             NUM_PROCESSES: str(num_processes),
-            PROCESS_INDEX: str(index),
+            PROCESS_INDEX: str(rank),
         }
-        with open(logs[index], "wb") as log:
-            quiet: IO[bytes] | None = log if index else None
+        with open(logs[rank], "wb") as log:
+            output: IO[bytes] | None = log if rank else None
             try:
                 running.append(
-                    # In groups of their own: Ctrl-C reaches them once, through this process.
+                    # In separate process groups: Ctrl-C reaches them once, through this process.
                     subprocess.Popen(
                         command,
-                        env={**os.environ, **told},
-                        stdout=quiet,
-                        stderr=quiet,
+                        env={**os.environ, **variables},
+                        stdout=output,
+                        stderr=output,
                         stdin=subprocess.DEVNULL,
                         process_group=0,
                     )
@@ -89,56 +87,56 @@ def _start_processes(
             except OSError as error:
                 _stop_processes(running)
                 raise InputError(
-                    f"spread: cannot start {command[0]!r} ({error.strerror}); give a program."
+                    f"launch: cannot start {command[0]!r} ({error.strerror}); use a program."
                 ) from None
     return running
 
 
 def _wait_for_exit(running: list[subprocess.Popen[bytes]], logs: list[Path]) -> int:
-    """Waits for all, or for the first that fails; the exit code of the whole."""
+    """Wait for all processes, or for the first that fails; return the exit code of the command."""
     while True:
-        codes = [each.poll() for each in running]
-        failed = [index for index, code in enumerate(codes) if code not in (None, 0)]
+        codes = [process.poll() for process in running]
+        failed = [rank for rank, code in enumerate(codes) if code not in (None, 0)]
         if failed:
             break
         if all(code == 0 for code in codes):
             return 0
         time.sleep(POLL_SECONDS)
-    # The one that was killed, if those that lost it have already failed too.
-    first = min(failed, key=lambda index: (codes[index] or 0) > 0)
+    # Report the killed one, if those that lost it have already failed too.
+    first = min(failed, key=lambda rank: (codes[rank] or 0) > 0)
     code = codes[first] or 0
     _wait_gracefully(running)
-    killed = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with {code}"
-    said = _last_line(logs[first])
-    # The first process has spoken for itself, and says the same where all fail alike.
+    outcome = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with {code}"
+    message = _read_last_line(logs[first])
+    # The first process prints its own error, which is the same if all fail alike.
     if code < 0 or (first and running[0].returncode in (0, None)):
-        more = f": {said}" if said else ""
+        more = f": {message}" if message else ""
         print(
-            f"bisimetric: spread: process {first} of {len(running)} {killed}, and the others were "
+            f"bisimetric: launch: process {first} of {len(running)} {outcome}, and the others were "
             f"stopped{more}",
             file=sys.stderr,
         )
     return 128 - code if code < 0 else code
 
 
-def _last_line(log: Path) -> str:
+def _read_last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
 
 
 def _wait_gracefully(running: list[subprocess.Popen[bytes]]) -> None:
-    end = time.monotonic() + GRACE_SECONDS
-    while time.monotonic() < end and any(each.poll() is None for each in running):
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline and any(process.poll() is None for process in running):
         time.sleep(POLL_SECONDS)
 
 
 def _stop_processes(running: list[subprocess.Popen[bytes]]) -> None:
-    for end in (signal.SIGTERM, signal.SIGKILL):
-        for each in running:
-            _send_signal(each, end)
-        for each in running:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in running:
+            _send_signal(process, number)
+        for process in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                each.wait(2.0)
+                process.wait(2.0)
 
 
 def _send_signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -148,13 +146,13 @@ def _send_signal(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 
 @contextlib.contextmanager
 def _raise_on_terminate() -> Iterator[None]:
-    """A polite end of this process is one of all of them."""
+    """Treat SIGTERM as an interrupt, so that all processes are stopped."""
 
-    def stop(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

@@ -1,6 +1,6 @@
-"""How the rows of a table are split over devices, in which order, and what that takes.
+"""The layout of a matrix: how its rows are split over devices, in which order, and its memory.
 
-What a sharded solver is given: one state a class, in an order in which few rows travel.
+The problem has one row per class of bisimilar states, ordered so that few rows are exchanged.
 """
 
 from __future__ import annotations
@@ -21,34 +21,37 @@ from bisimetric.exact.deterministic.problem import complete_actions
 from bisimetric.mdp import MDP
 
 CPU_BLOCK_BYTES, ACCELERATOR_BLOCK_BYTES = 2**26, 2**30
-"""Bytes of rows that are on their way at a time: to a processor, and to an accelerator."""
+"""Default bytes of rows that are exchanged at a time, on CPUs and on accelerators."""
 BATCH_ENTRIES = 2**25
-"""Entries that an accelerator works on together; a processor takes row by row."""
+"""Entries per batch on an accelerator; a CPU processes row by row."""
 MIN_BATCHES = 16
-"""Batches that the rows of a device make, at least: the last one is padded."""
+"""The minimum number of batches per device, because the last one is padded."""
 BLOCK_COPIES = 3
-"""A block is held by the sender, by the receiver, and once while it is used."""
+"""Copies of a block: at the sender, at the receiver, and while it is used."""
 SCRATCH_NUMBERS = 4
-"""Numbers in float64 that are held for each entry of the rows that are worked on together."""
+"""Scratch memory per entry of a batch, in float64 numbers."""
 CHUNK_BYTES = 2**16
-"""Bytes of a stored table that are read together, where a row is shorter."""
+"""Bytes per chunk of a matrix on disk, unless a row is longer."""
 CYCLE_EVALUATION_PERIOD, MAX_CYCLE_STEPS = 8, 1024
-"""Sweeps between leaps, and the most steps of their paths."""
+"""Sweeps between two cycle evaluations, and the maximum length of their paths."""
 REORDERING_GAIN = 0.5
-"""Another order is taken where it makes the way to successors shorter by this factor."""
+"""States are reordered if this reduces the mean distance to successors to this share."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The rows of a table over devices: device k holds rows k * height to (k + 1) * height.
+    """The rows of a matrix over devices: device k holds rows k * n to (k + 1) * n - 1.
 
     Attributes:
-        states: rows and columns of the table.
-        height: rows of a device; those beyond `states` are padding.
-        batch: rows that a device works on together.
-        travel: rows in a block that is on its way.
-        chunk: rows of a stored table that are read together.
-        shard: rows in one file of a stored table; they make up the height.
+        num_states: rows and columns of the matrix.
+        num_devices: the number of devices.
+        dtype: the type of the matrix.
+        rows_per_device: n; rows from `num_states` on are padding.
+        batch_rows: rows that a device processes at once.
+        block_rows: rows per exchanged block.
+        chunk_rows: rows per chunk on disk, the unit of reading.
+        shard_rows: rows per file on disk, a divisor of `rows_per_device`.
+        block_bytes: bytes for exchanged blocks.
     """
 
     num_states: int
@@ -67,17 +70,17 @@ class Layout:
 
     @property
     def local_bytes(self) -> int:
-        """The rows of one device, once."""
+        """Bytes of one copy of a device's rows."""
         return self.rows_per_device * self.row_bytes
 
     @property
     def exchange_bytes(self) -> int:
-        """What is on its way, in all its copies."""
+        """Bytes of an exchanged block, in all its copies."""
         return max(self.block_bytes, BLOCK_COPIES * self.block_rows * self.row_bytes)
 
     @property
     def device_bytes(self) -> int:
-        """Bytes on a device: its own rows twice, a block, and the rows that are worked on."""
+        """Bytes on a device: two copies of its rows, a block, and scratch memory."""
         return (
             2 * self.local_bytes
             + self.exchange_bytes
@@ -86,13 +89,13 @@ class Layout:
 
 
 def choose_batch_rows(num_states: int, num_devices: int) -> int:
-    """How many rows an accelerator works on together, a power of 2.
+    """Choose the rows per batch on an accelerator, a power of 2.
 
-    >>> batch_of(60_000, 1), batch_of(300_000, 8), batch_of(1_000, 1)
+    >>> choose_batch_rows(60_000, 1), choose_batch_rows(300_000, 8), choose_batch_rows(1_000, 1)
     (512, 64, 32)
     """
-    most = min(BATCH_ENTRIES // num_states, num_states // (num_devices * MIN_BATCHES))
-    return 1 << max(0, most.bit_length() - 1)
+    limit = min(BATCH_ENTRIES // num_states, num_states // (num_devices * MIN_BATCHES))
+    return 1 << max(0, limit.bit_length() - 1)
 
 
 def build_layout(
@@ -103,86 +106,77 @@ def build_layout(
     block_bytes: int = CPU_BLOCK_BYTES,
     batch_rows: int = 1,
 ) -> Layout:
-    """The split of a table over devices.
+    """Split the rows of a matrix over devices.
 
-    >>> split = laid_out(1000, 3, np.dtype("float32"))
-    >>> split.height, split.shard, split.chunk
+    >>> layout = build_layout(1000, 3, np.dtype("float32"))
+    >>> layout.rows_per_device, layout.shard_rows, layout.chunk_rows
     (336, 336, 16)
     """
-    row, least = num_states * dtype.itemsize, -(-num_states // num_devices)
+    row_bytes, min_rows = num_states * dtype.itemsize, -(-num_states // num_devices)
     chunk = 1
-    # In small tables pieces are shorter, so that rounding up leaves no device without rows.
-    while 2 * chunk * row <= CHUNK_BYTES and 16 * chunk <= least:
+    # Small matrices have smaller chunks, so that rounding up leaves no device without rows.
+    while 2 * chunk * row_bytes <= CHUNK_BYTES and 16 * chunk <= min_rows:
         chunk *= 2
     unit = max(chunk, batch_rows)
-    # Files of at most a quarter of a block: writing one holds it a few times.
-    files = max(1, -(-least * row * 4 // block_bytes))
-    shard = unit * -(-least // (unit * min(files, -(-least // unit))))
-    height = shard * -(-least // shard)
-    travel = max(1, min(height, block_bytes // (BLOCK_COPIES * row)))
+    # Files of at most a quarter of a block: writing one holds a few copies of it.
+    files = max(1, -(-min_rows * row_bytes * 4 // block_bytes))
+    shard = unit * -(-min_rows // (unit * min(files, -(-min_rows // unit))))
+    rows = shard * -(-min_rows // shard)
+    block = max(1, min(rows, block_bytes // (BLOCK_COPIES * row_bytes)))
     return Layout(
-        num_states, num_devices, dtype, height, batch_rows, travel, chunk, shard, block_bytes
+        num_states, num_devices, dtype, rows, batch_rows, block, chunk, shard, block_bytes
     )
 
 
 def order_states(successor: NDArray[np.integer]) -> NDArray[np.int64]:
-    """An order of the states in which successors lie near each other, if one is cheaply found.
+    """Order states so that successors have nearby numbers.
 
-    The reverse order of Cuthill and McKee of the graph of successors (A, S), or, where it does not
-    make the mean way |s - next(s, a)| much shorter, the order that they came in.
+    The order is reverse Cuthill-McKee on the graph of successors (A, S), or the original one if
+    that does not reduce the mean |s - next(s, a)| much.
 
-    >>> far = (np.arange(9) + 4) % 9
-    >>> rank = np.argsort(ordered(far[None]))
-    >>> int(np.abs(rank[far] - rank).max())
+    >>> successor = (np.arange(9) + 4) % 9
+    >>> rank = np.argsort(order_states(successor[None]))
+    >>> int(np.abs(rank[successor] - rank).max())
     2
-    >>> ordered(np.array([[1, 2, 3, 3]])).tolist()
+    >>> order_states(np.array([[1, 2, 3, 3]])).tolist()
     [0, 1, 2, 3]
     """
     actions, states = successor.shape
-    given = np.arange(states)
+    original = np.arange(states)
     graph = sparse.csr_array(
         (
             np.ones(actions * states, np.int8),
-            (np.tile(given, actions), successor.ravel().astype(np.int64)),
+            (np.tile(original, actions), successor.ravel().astype(np.int64)),
         ),
         (states, states),
     )
     order = np.asarray(reverse_cuthill_mckee(graph + graph.T, symmetric_mode=True), np.int64)
     rank = np.empty(states, np.int64)
-    rank[order] = given
-    way = np.abs(successor.astype(np.int64) - given).mean()
-    shorter = np.abs(rank[successor] - rank).mean()
-    return order if shorter < REORDERING_GAIN * way else given
+    rank[order] = original
+    before = np.abs(successor.astype(np.int64) - original).mean()
+    after = np.abs(rank[successor] - rank).mean()
+    return order if after < REORDERING_GAIN * before else original
 
 
 def require_device_memory(caller: str, layout: Layout, available_bytes: float, origin: str) -> None:
-    """Refuses a table that the devices cannot hold, and says how many could."""
+    """Raise InsufficientMemory if the devices cannot hold a matrix, and say how many could."""
     if layout.device_bytes <= available_bytes:
         return
-    enough = layout.num_devices
-    while (
-        enough < layout.num_states
-        and build_layout(
-            layout.num_states,
-            enough,
-            layout.dtype,
-            block_bytes=layout.block_bytes,
-            batch_rows=layout.batch_rows,
-        ).device_bytes
-        > available_bytes
-    ):
-        enough += max(1, enough // 64)
-    last = build_layout(
-        layout.num_states,
-        enough,
-        layout.dtype,
-        block_bytes=layout.block_bytes,
-        batch_rows=layout.batch_rows,
-    )
+
+    def fits(num_devices: int) -> bool:
+        block, batch = layout.block_bytes, layout.batch_rows
+        alternative = build_layout(
+            layout.num_states, num_devices, layout.dtype, block_bytes=block, batch_rows=batch
+        )
+        return alternative.device_bytes <= available_bytes
+
+    sufficient = layout.num_devices
+    while sufficient < layout.num_states and not fits(sufficient):
+        sufficient += max(1, sufficient // 64)
     remedy = (
-        f"{enough:,} of them would do"
-        if last.device_bytes <= available_bytes
-        else "a smaller block may do, or fewer states"
+        f"use {sufficient:,} devices"
+        if fits(sufficient)
+        else "use a smaller block_bytes, or fewer states"
     )
     one = layout.num_devices == 1
     raise InsufficientMemory(
@@ -193,9 +187,9 @@ def require_device_memory(caller: str, layout: Layout, available_bytes: float, o
 
 
 def format_bytes(num_bytes: float) -> str:
-    """A number of bytes in words.
+    """Format a number of bytes.
 
-    >>> gigabytes(3 * 2**29), gigabytes(2**20)
+    >>> format_bytes(3 * 2**29), format_bytes(2**20)
     ('1.5 GiB', '1 MiB')
     """
     return f"{num_bytes / 2**30:.3g} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.3g} MiB"
@@ -203,15 +197,17 @@ def format_bytes(num_bytes: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShardedProblem:
-    """A deterministic MDP with one state a class.
+    """A deterministic MDP with one state per class of bisimilar states.
 
     Attributes:
         successor: (A, C).
         reward: (A, C).
-        place: (S,), the row and column of each state of the whole MDP.
-        states: (C,), one state of the whole MDP for each row.
-        least: the largest rise that is small enough.
-        doubt: by how much F(d) may be off; see `steps_of` and `InducedChain.pair_error`.
+        discount: the discount factor.
+        row_index: (S,), the row and column of each state of the original MDP.
+        representatives: (C,), one state of the original MDP per row.
+        residual_tolerance: the largest increase at which iteration stops.
+        rounding_bound: a bound on the error of F(d); see `complete_actions` and
+            `InducedChain.pair_error`.
     """
 
     successor: NDArray[np.int32]
@@ -228,37 +224,37 @@ class ShardedProblem:
 
     @property
     def fingerprint(self) -> str:
-        """Tells this problem from others, whatever their tolerance."""
-        found = hashlib.sha256(np.float64(self.discount).tobytes())
+        """A hash of the problem without its tolerance."""
+        digest = hashlib.sha256(np.float64(self.discount).tobytes())
         for array in (self.successor, self.reward, self.row_index):
-            found.update(str(array.shape).encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()[:16]
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
 
 
 def build_problem(request: Request, mdp: MDP, rounding: float = 0.0) -> ShardedProblem:
-    """The problem that an MDP or the chain of a policy poses; refuses what has no rows to move."""
-    kind = f"exact.sharded.{request.kind}"
+    """Build the problem of a deterministic MDP or chain; raise InputError for a stochastic one."""
+    caller = f"exact.sharded.{request.kind}"
     if not mdp.is_deterministic:
         s, a = mdp.first_stochastic_action()
-        where = f"P[{s}, {a}]" if mdp.num_actions > 1 else f"the chain at state {s}"
+        place = f"P[{s}, {a}]" if mdp.num_actions > 1 else f"the chain at state {s}"
         raise InputError(
-            f"{kind}: {where} has several successors, and rows are moved along single ones only; "
-            f"use exact.{request.kind}, sampled or learned for stochastic MDPs."
+            f"{caller}: {place} has several successors, and sharding needs deterministic dynamics; "
+            f"use exact.{request.kind}, or learned."
         )
-    least = request.residual_tolerance(mdp, "exact.sharded")
+    tolerance = request.residual_tolerance(mdp, "exact.sharded")
     classes = relation.bisimulation(mdp)
-    first = relation.representatives(classes)
-    steps = complete_actions(relation.quotient(mdp, classes))
-    order = order_states(steps.successor)
+    representatives = relation.representatives(classes)
+    transitions = complete_actions(relation.quotient(mdp, classes))
+    order = order_states(transitions.successor)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return ShardedProblem(
-        np.ascontiguousarray(rank[steps.successor[:, order]], dtype=np.int32),
-        np.ascontiguousarray(steps.reward[:, order]),
+        np.ascontiguousarray(rank[transitions.successor[:, order]], dtype=np.int32),
+        np.ascontiguousarray(transitions.reward[:, order]),
         mdp.discount,
         rank[classes],
-        first[order],
-        least,
-        steps.rounding_bound + rounding,
+        representatives[order],
+        tolerance,
+        transitions.rounding_bound + rounding,
     )

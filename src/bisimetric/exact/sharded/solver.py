@@ -1,24 +1,21 @@
-"""Leaps: what the best actions are worth for ever, set at once instead of one discount a sweep.
+"""The solvers of a sharded matrix: monotone iteration from below for d~, doubling for d^pi.
 
-From the pair of each row that rose most, the best actions by the table as it is are followed, all
-pairs in step, until they run in cycles. Going round a cycle for ever is a policy, so its value is
-a lower bound of d~, and so is that of the path which leads there; where a path ends before a
-cycle is found, the table itself bounds what follows. Roundings go down. Whoever holds a row
-answers for it.
+d~ is the optimal value function of the pair graph. A sweep is one Bellman update per pair, from the
+previous matrix, so that the result is the same for any number of devices. For d^pi the first k
+terms of the sum double in one pass.
 
-d~ of a sharded table: lower bounds that rise by sweeps and leaps. d^pi: doubled, swept once.
-
-d~ is the optimal value function of the pair graph. Every sweep gives every pair its best action
-once, from the table before it, so that the answer is the same for any number of devices; every
-few sweeps the best actions are followed into their cycles (`leaps.py`). For d^pi the first k terms
-of the sum double in one pass.
+Every few sweeps, cycle evaluation follows the greedy actions from the pair of each row that
+increased most, all pairs at once, until they reach cycles. Repeating a cycle is a policy, so its
+infinite-horizon value is a lower bound of d~, and so is that of the path into it; if a path ends
+before a cycle is found, the matrix bounds the remainder. Rounding down keeps the bounds valid. Each
+device looks up and updates its own rows.
 
 The last sweep proves the error. With new = max(d, F(d)),
 
     -max(d - F(d)) <= F(new) - new <= discount * max(F(d) - d),
 
 since F is monotone, so that F(new) >= F(d) >= new - max(d - F(d)), and a contraction, so that
-F(new) <= F(d) + discount * max(new - d). In float32 the table holds F(d) with one rounding more.
+F(new) <= F(d) + discount * max(new - d). A float32 matrix holds F(d) with one more rounding.
 """
 
 from __future__ import annotations
@@ -56,28 +53,27 @@ from bisimetric.exact.sharded.layout import (
 from bisimetric.exact.sharded.process_group import ROW_AXIS, ProcessGroup
 
 MAX_PATHS = 2**14
-"""Paths at a time."""
+"""Paths that are followed at once, at most."""
 BYTES_PER_STEP = 16
-"""Bytes that are kept of a step of a path: two states and a gap."""
+"""Bytes per step of a path: two states and a reward gap."""
 NEGLIGIBLE_WEIGHT = 1e-9
-"""What follows a path counts for nothing when it is discounted by this."""
+"""The discount below which the remainder of a path is negligible."""
 DOWNWARD_FACTOR = 1 - 4 * UNIT
-"""A sum of a gap and what follows it, times this, is not above the true one: three roundings."""
+"""A backup times this is at most the exact one: it has three roundings."""
 
 
 def choose_path_shape(layout: Layout, discount: float) -> tuple[int, int]:
-    """How many paths, and how long; all that is kept of them fits into a block.
+    """Choose the number and length of paths, whose memory fits into a block.
 
     >>> import numpy as np
-    >>> from bisimetric.exact.sharded.layout import laid_out
-    >>> shape_of(laid_out(100_000, 8, np.dtype("float32")), 0.99)
+    >>> from bisimetric.exact.sharded.layout import build_layout
+    >>> choose_path_shape(build_layout(100_000, 8, np.dtype("float32")), 0.99)
     (4096, 1024)
     """
-    far = 1 if discount == 0 else math.ceil(math.log(NEGLIGIBLE_WEIGHT) / math.log(discount))
-    steps = max(1, min(MAX_CYCLE_STEPS, far))
-    return max(
-        1, min(layout.num_states, MAX_PATHS, layout.block_bytes // (BYTES_PER_STEP * steps))
-    ), steps
+    horizon = 1 if discount == 0 else math.ceil(math.log(NEGLIGIBLE_WEIGHT) / math.log(discount))
+    steps = max(1, min(MAX_CYCLE_STEPS, horizon))
+    in_block = layout.block_bytes // (BYTES_PER_STEP * steps)
+    return max(1, min(layout.num_states, MAX_PATHS, in_block)), steps
 
 
 def evaluate_cycles(
@@ -88,7 +84,7 @@ def evaluate_cycles(
     successor: jax.Array,
     R: jax.Array,
 ) -> jax.Array:
-    """The table, raised along paths from the pairs that rose most in the last sweep."""
+    """Improve lower bounds by cycle evaluation from the pairs that increased most."""
     paths, steps = choose_path_shape(kernels.layout, kernels.discount)
     local = functools.partial(
         _evaluate_cycles,
@@ -97,148 +93,143 @@ def evaluate_cycles(
         discount=kernels.discount,
         states=kernels.layout.num_states,
     )
-    takes = (ROW_SPEC, ROW_SPEC, ROW_SPEC, *[REPLICATED_SPEC] * 4)
-    program = kernels.compile("leapt", local, takes, ROW_SPEC, donate=(0,))
-    given = (
-        statistics.row_increase,
-        statistics.row_argmax,
-        residual_tolerance,
-        successor,
-        R,
-        np.int64(0),
-    )
-    return program(d, *given)
+    in_specs = (ROW_SPEC, ROW_SPEC, ROW_SPEC, *[REPLICATED_SPEC] * 4)
+    kernel = kernels.compile("evaluate cycles", local, in_specs, ROW_SPEC, donate=(0,))
+    increase, argmax = statistics.row_increase, statistics.row_argmax
+    return kernel(d, increase, argmax, residual_tolerance, successor, R, np.int64(0))
 
 
 def _evaluate_cycles(
-    d: Any, row_increase: Any, row_argmax: Any, residual_tolerance: Any, successor: Any, R: Any, zero: Any, *,
-    paths: int, steps: int, discount: float, states: int,
+    d: Any, row_increase: Any, row_argmax: Any, residual_tolerance: Any, successor: Any, R: Any,
+    zero: Any, *, paths: int, steps: int, discount: float, states: int,
 ) -> Any:  # fmt: skip
     height = d.shape[0]
     low = lax.axis_index(ROW_AXIS) * height
 
     def look_up(s: Any, t: Any) -> Any:
-        """Entries of the whole table: one device has each, and the others add 0."""
-        mine = (s >= low) & (s < low + height)
-        found = d[jnp.where(mine, s - low, 0), t].astype(jnp.float64)
-        return lax.psum(jnp.where(mine, found, 0.0), ROW_AXIS)
+        """Look up entries of the whole matrix: one device has each, and the others add 0."""
+        local = (s >= low) & (s < low + height)
+        found = d[jnp.where(local, s - low, 0), t].astype(jnp.float64)
+        return lax.psum(jnp.where(local, found, 0.0), ROW_AXIS)
 
     def take_best_action(s: Any, t: Any) -> tuple[Any, Any, Any]:
-        """The best action of each pair: its reward gap and where it leads."""
+        """Return the reward gap and the successors of each pair's greedy action."""
         gaps = jnp.abs(R[:, s] - R[:, t])
-        to_s, to_t = successor[:, s], successor[:, t]
-        ahead = round_product(discount * look_up(to_s, to_t), zero)
-        best = (gaps + ahead).argmax(axis=0)
+        next_s, next_t = successor[:, s], successor[:, t]
+        following = round_product(discount * look_up(next_s, next_t), zero)
+        best = (gaps + following).argmax(axis=0)
         return tuple(  # type: ignore[return-value]
-            jnp.take_along_axis(each, best[None], axis=0)[0] for each in (gaps, to_s, to_t)
+            jnp.take_along_axis(each, best[None], axis=0)[0] for each in (gaps, next_s, next_t)
         )
 
-    def is_unfinished(state: Any) -> Any:
+    def has_open_paths(state: Any) -> Any:
         return (state[0] < steps) & jnp.any(state[1]["cycle"] == 0)
 
     def forward(state: Any) -> Any:
-        """One step of all paths; Brent's search for cycles, with a mark at powers of 2."""
-        k, at, path = state
-        gap, s, t = take_best_action(at["s"], at["t"])
+        """Extend all paths by one step; Brent's cycle detection, with a mark at powers of 2."""
+        k, end, path = state
+        gap, s, t = take_best_action(end["s"], end["t"])
         path = {
-            "s": path["s"].at[k].set(at["s"]),
-            "t": path["t"].at[k].set(at["t"]),
+            "s": path["s"].at[k].set(end["s"]),
+            "t": path["t"].at[k].set(end["t"]),
             "gap": path["gap"].at[k].set(gap),
         }
-        length = at["length"] + 1
-        back = (s == at["mark_s"]) & (t == at["mark_t"]) & (at["cycle"] == 0)
-        move = length == at["power"]
-        following = {
+        length = end["length"] + 1
+        closed = (s == end["mark_s"]) & (t == end["mark_t"]) & (end["cycle"] == 0)
+        move = length == end["power"]
+        end = {
             "s": s,
             "t": t,
-            "cycle": jnp.where(back, length, at["cycle"]),
-            "mark_s": jnp.where(move, s, at["mark_s"]),
-            "mark_t": jnp.where(move, t, at["mark_t"]),
+            "cycle": jnp.where(closed, length, end["cycle"]),
+            "mark_s": jnp.where(move, s, end["mark_s"]),
+            "mark_t": jnp.where(move, t, end["mark_t"]),
             "length": jnp.where(move, 0, length),
-            "power": jnp.where(move, 2 * at["power"], at["power"]),
+            "power": jnp.where(move, 2 * end["power"], end["power"]),
         }
-        return k + 1, following, path
+        return k + 1, end, path
 
     s, t = _select_starts(row_increase, row_argmax, residual_tolerance, paths, states)
-    none = jnp.zeros(paths, jnp.int32)
-    at = {
+    zeros = jnp.zeros(paths, jnp.int32)
+    end = {
         "s": s,
         "t": t,
-        "cycle": none,
+        "cycle": zeros,
         "mark_s": s,
         "mark_t": t,
-        "length": none,
-        "power": none + 1,
+        "length": zeros,
+        "power": zeros + 1,
     }
     path = {
         "s": jnp.zeros((steps, paths), jnp.int32),
         "t": jnp.zeros((steps, paths), jnp.int32),
         "gap": jnp.zeros((steps, paths)),
     }
-    last, at, path = lax.while_loop(is_unfinished, forward, (jnp.int32(0), at, path))
-    cycle = at["cycle"]
+    last, end, path = lax.while_loop(has_open_paths, forward, (jnp.int32(0), end, path))
+    cycle = end["cycle"]
 
-    def back_up(gap: Any, worth: Any) -> Any:
-        return round_product((gap + round_product(discount * worth, zero)) * DOWNWARD_FACTOR, zero)
+    def back_up(gap: Any, value: Any) -> Any:
+        return round_product((gap + round_product(discount * value, zero)) * DOWNWARD_FACTOR, zero)
 
-    def back_up_cycle(i: Any, worth: Any) -> Any:
-        """Once round the cycle, which the last steps of a path are."""
+    def back_up_cycle(i: Any, value: Any) -> Any:
+        """Back up along the cycle, which is the end of a path."""
         k = last - 1 - i
-        return jnp.where(k >= last - cycle, back_up(path["gap"][k], worth), worth)
+        return jnp.where(k >= last - cycle, back_up(path["gap"][k], value), value)
 
     once = lax.fori_loop(0, last, back_up_cycle, jnp.zeros(paths))
-    endless = once / (1.0 - discount ** jnp.maximum(cycle, 1).astype(jnp.float64))
-    # A power is known to a few units, and its distance from 1 is at least 1 - discount.
-    endless = endless * (1 - 16 * UNIT / (1 - discount))
-    worth = jnp.where(cycle > 0, endless, look_up(at["s"], at["t"]))
+    repeated = once / (1.0 - discount ** jnp.maximum(cycle, 1).astype(jnp.float64))
+    # The power has a relative error of a few UNIT, and differs from 1 by at least 1 - discount.
+    repeated = repeated * (1 - 16 * UNIT / (1 - discount))
+    value = jnp.where(cycle > 0, repeated, look_up(end["s"], end["t"]))
 
-    def backward(i: Any, so_far: Any) -> Any:
-        d, worth = so_far
+    def backward(i: Any, state: Any) -> Any:
+        """Back up along a path, and update the rows of this device."""
+        d, value = state
         k = last - 1 - i
-        worth = back_up(path["gap"][k], worth)
+        value = back_up(path["gap"][k], value)
+        bound = _round_down(value, d.dtype)
         for s, t in ((path["s"][k], path["t"][k]), (path["t"][k], path["s"][k])):
-            mine = (s >= low) & (s < low + height) & (s != t)
-            d = d.at[jnp.where(mine, s - low, height), t].max(
-                _round_down(worth, d.dtype), mode="drop"
-            )
-        return d, worth
+            local = (s >= low) & (s < low + height) & (s != t)
+            d = d.at[jnp.where(local, s - low, height), t].max(bound, mode="drop")
+        return d, value
 
-    return lax.fori_loop(0, last, backward, (d, worth))[0]
+    return lax.fori_loop(0, last, backward, (d, value))[0]
 
 
 def _select_starts(
     row_increase: Any, row_argmax: Any, residual_tolerance: Any, paths: int, states: int
 ) -> tuple[Any, Any]:
-    """The steepest pairs of rows that rose, evenly chosen where there are more than paths."""
+    """Select the pairs that increased most, one per row, evenly if there are too many."""
     row_increase = lax.all_gather(row_increase, ROW_AXIS, tiled=True)[:states]
     row_argmax = lax.all_gather(row_argmax, ROW_AXIS, tiled=True)[:states]
-    rose = row_increase > residual_tolerance
-    order = jnp.argsort(~rose, stable=True).astype(jnp.int32)
-    number = jnp.maximum(rose.sum(), 1)
+    increased = row_increase > residual_tolerance
+    order = jnp.argsort(~increased, stable=True).astype(jnp.int32)
+    number = jnp.maximum(increased.sum(), 1)
     s = order[(jnp.arange(paths) * number) // paths]
     return s, row_argmax[s]
 
 
 def _round_down(value: Any, dtype: Any) -> Any:
-    """A number in the table's type, rounded down."""
-    near = value.astype(dtype)
-    return jnp.where(near > value, jnp.nextafter(near, jnp.zeros_like(near)), near)
+    """Round a number down to the matrix's type."""
+    nearest = value.astype(dtype)
+    return jnp.where(nearest > value, jnp.nextafter(nearest, jnp.zeros_like(nearest)), nearest)
 
 
 FLOAT32_ROUNDOFF = 2.0**-24
 """The unit roundoff of float32."""
 FLUSH_ERROR = 4 * float(np.finfo(np.float64).tiny)
-"""What is lost where numbers too small for a full mantissa count as 0, as XLA has it."""
+"""The error of flushing subnormal numbers to 0, as XLA does."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardedSolution:
-    """A table over the devices, and what its last sweep proves of it.
+    """A matrix over the devices, and what its last sweep proves.
 
     Attributes:
+        values: the matrix, its rows split over the devices.
         residual: a bound on |F(d) - d|.
-        largest: the largest F(d).
-        farthest: the row and column of the largest entry.
+        max_value: the largest F(d).
+        argmax: the row and column of the largest entry.
+        details: method and counts, for the metadata.
     """
 
     values: jax.Array
@@ -249,7 +240,7 @@ class ShardedSolution:
 
 
 class ShardedRun:
-    """A run: its table, how far it has come, and when it was kept last."""
+    """The state of a run: its matrix, progress and checkpoint."""
 
     def __init__(
         self,
@@ -261,7 +252,7 @@ class ShardedRun:
         self.group, self.layout, self.problem = group, layout, problem
         self.checkpoint, self.last_checkpoint = checkpoint, time.monotonic()
         self.kernels = get_kernels(group, layout, problem.discount)
-        self.progress = {"rounds": 0, "sweeps": 0, "leaps": 0}
+        self.progress = {"rounds": 0, "sweeps": 0, "cycle_evaluations": 0}
         self.d = self._initialise()
         self.buffer = self.kernels.fill(0.0)
 
@@ -270,19 +261,19 @@ class ShardedRun:
         if manifest is not None and self.checkpoint is not None:
             self.progress = {**self.progress, **manifest["progress"]}
             return self.checkpoint.read_values(self.group, self.layout, manifest)
-        # Rows are one state a class: different ones are not at distance 0, however small it is.
+        # There is one row per class: different ones are at a positive distance, however small.
         tiny = float(np.finfo(self.layout.dtype).tiny) if self.problem.discount > 0 else 0.0
         return self.kernels.fill(tiny)
 
     def write_checkpoint(self, due: bool) -> None:
-        """Writes a checkpoint where one is due."""
+        """Write a checkpoint if one is due."""
         if due and self.checkpoint is not None:
             self.checkpoint.write(self.group, self.layout, self.d, self.progress)
             self.last_checkpoint = time.monotonic()
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether it is time for a checkpoint, by the clock of the first process."""
+        """Whether a checkpoint is due, by the clock of the first process."""
         return (
             self.checkpoint is not None
             and self.group.rank == 0
@@ -291,82 +282,86 @@ class ShardedRun:
 
 
 def solve(run: ShardedRun) -> ShardedSolution:
-    """d~, or with one action d^pi."""
+    """Compute d~, or d^pi if there is one action."""
     if run.problem.successor.shape[0] == 1:
         return _solve_by_doubling(run)
-    p, programs, least = run.problem, run.kernels, run.problem.residual_tolerance
-    plan = plan_exchange(p.successor, run.layout, run.group.local_devices)
-    orders = programs.place_plan(plan)
-    successor, R = programs.replicate(p.successor), programs.replicate(p.reward)
-    # Below the grain of the table no sweep can help; the proven error then says so.
-    grain = 2 * FLOAT32_ROUNDOFF if run.layout.dtype == np.float32 else 0.0
-    with show_progress(1.0, "d~: digits of the error") as shown:
+    problem, kernels, tolerance = run.problem, run.kernels, run.problem.residual_tolerance
+    plan = plan_exchange(problem.successor, run.layout, run.group.local_devices)
+    device_plan = kernels.place_plan(plan)
+    successor, R = kernels.replicate(problem.successor), kernels.replicate(problem.reward)
+    # Sweeps cannot reduce a residual below the precision floor; the proven error includes it.
+    precision = 2 * FLOAT32_ROUNDOFF if run.layout.dtype == np.float32 else 0.0
+    with show_progress(1.0, "d~: digits of the error") as progress:
         while True:
-            run.buffer = programs.sweep(run.d, run.buffer, orders, successor, R)
+            run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R)
             run.progress["sweeps"] += 1
-            leaping = run.progress["sweeps"] % CYCLE_EVALUATION_PERIOD == 0
-            run.buffer, run.d, tally = programs.finish_sweep(
-                run.d, run.buffer, locate=leaping, checkpoint_due=run.checkpoint_due
+            with_cycles = run.progress["sweeps"] % CYCLE_EVALUATION_PERIOD == 0
+            run.buffer, run.d, statistics = kernels.finish_sweep(
+                run.d, run.buffer, locate=with_cycles, checkpoint_due=run.checkpoint_due
             )
-            small = max(least, grain * tally.max_value)
-            if not tally.max_increase > small:
+            increase, largest = statistics.max_increase, statistics.max_value
+            target = max(tolerance, precision * largest)
+            if not increase > target:
                 break
-            if leaping:
-                run.d = evaluate_cycles(programs, run.d, tally, least, successor, R)
-                run.progress["leaps"] += 1
-            shown.set_position(
-                convergence_fraction(tally.max_increase, small, max(tally.max_value, small)),
+            if with_cycles:
+                run.d = evaluate_cycles(kernels, run.d, statistics, tolerance, successor, R)
+                run.progress["cycle_evaluations"] += 1
+            progress.set_position(
+                convergence_fraction(increase, target, max(largest, target)),
                 f"sweep {run.progress['sweeps']}",
             )
-            run.write_checkpoint(tally.checkpoint_due)
-    return _build_solution(
-        run, tally, {"method": "sweep, leap", "received": plan.max_received_rows}
-    )
+            run.write_checkpoint(statistics.checkpoint_due)
+    details = {"method": "sweeps, cycle evaluation", "received_rows": plan.max_received_rows}
+    return _build_solution(run, statistics, details)
 
 
 def _solve_by_doubling(run: ShardedRun) -> ShardedSolution:
-    """d_2k(s, t) = d_k(s, t) + discount^k * d_k(n_k(s), n_k(t)), n_k(s) the state after k steps."""
-    p, programs = run.problem, run.kernels
-    rounds = count_doublings(p.reward, p.discount, p.residual_tolerance)
-    plan = plan_exchange(p.successor, run.layout, run.group.local_devices)
-    R = programs.replicate(p.reward)
-    successor = programs.replicate(p.successor)
+    """Compute d^pi by d_2k(s, t) = d_k(s, t) + discount^k * d_k(n_k(s), n_k(t)).
+
+    n_k(s) is the state after k steps.
+    """
+    problem, kernels, local = run.problem, run.kernels, run.group.local_devices
+    rounds = count_doublings(problem.reward, problem.discount, problem.residual_tolerance)
+    plan = plan_exchange(problem.successor, run.layout, local)
+    R = kernels.replicate(problem.reward)
+    successor = kernels.replicate(problem.successor)
     received = plan.max_received_rows
-    with show_progress(rounds + 2, "doublings") as shown:
+    with show_progress(rounds + 2, "doublings") as progress:
         if run.progress["rounds"] == 0:
-            # From 0 a sweep gives the first term.
-            run.d = programs.clear(run.d)
-            run.buffer = programs.sweep(run.d, run.buffer, programs.place_plan(plan), successor, R)
+            # A sweep from 0 gives the first term.
+            run.d = kernels.clear(run.d)
+            run.buffer = kernels.sweep(run.d, run.buffer, kernels.place_plan(plan), successor, R)
             run.d, run.buffer = run.buffer, run.d
             run.progress["rounds"] = 1
-        ahead, weight = p.successor, p.discount
-        for done in range(1, rounds + 1):
-            if done >= run.progress["rounds"]:
-                step = plan_exchange(ahead, run.layout, run.group.local_devices)
-                received += step.max_received_rows
-                run.buffer = programs.double(
+        after_k, weight = problem.successor, problem.discount
+        for number in range(1, rounds + 1):
+            if number >= run.progress["rounds"]:
+                doubling = plan_exchange(after_k, run.layout, local)
+                received += doubling.max_received_rows
+                run.buffer = kernels.double(
                     run.d,
                     run.buffer,
-                    programs.place_plan(step),
-                    programs.replicate(ahead),
-                    programs.replicate(np.array(weight)),
+                    kernels.place_plan(doubling),
+                    kernels.replicate(after_k),
+                    kernels.replicate(np.array(weight)),
                 )
                 run.d, run.buffer = run.buffer, run.d
-                run.progress["rounds"] = done + 1
-                shown.set_position(done)
+                run.progress["rounds"] = number + 1
+                progress.set_position(number)
                 run.write_checkpoint(max(run.group.all_gather(run.checkpoint_due)))
-            ahead, weight = ahead[:, ahead[0]], weight * weight
-        run.buffer = programs.clear(run.buffer)
-        run.buffer = programs.sweep(run.d, run.buffer, programs.place_plan(plan), successor, R)
-        run.buffer, run.d, tally = programs.finish_sweep(
+            after_k, weight = after_k[:, after_k[0]], weight * weight
+        run.buffer = kernels.clear(run.buffer)
+        run.buffer = kernels.sweep(run.d, run.buffer, kernels.place_plan(plan), successor, R)
+        run.buffer, run.d, statistics = kernels.finish_sweep(
             run.d, run.buffer, locate=False, checkpoint_due=False
         )
-    return _build_solution(run, tally, {"method": "doubling", "received": received})
+    return _build_solution(run, statistics, {"method": "doubling", "received_rows": received})
 
 
 def _build_solution(
     run: ShardedRun, statistics: SweepStatistics, details: dict[str, Any]
 ) -> ShardedSolution:
+    """Bound the residual of the final matrix by the last sweep; see the module's docstring."""
     residual = (
         max(run.problem.discount * statistics.max_increase, statistics.max_decrease, 0.0)
         + run.problem.rounding_bound
@@ -374,6 +369,6 @@ def _build_solution(
     )
     if run.layout.dtype == np.float32:
         residual += FLOAT32_ROUNDOFF * statistics.max_value + float(np.finfo(np.float32).tiny)
-    counted = {name: number for name, number in run.progress.items() if number}
-    farthest = run.kernels.argmax(run.d)
-    return ShardedSolution(run.d, residual, statistics.max_value, farthest, {**details, **counted})
+    counts = {name: number for name, number in run.progress.items() if number}
+    argmax = run.kernels.argmax(run.d)
+    return ShardedSolution(run.d, residual, statistics.max_value, argmax, {**details, **counts})

@@ -1,4 +1,4 @@
-"""The rows of a sharded table on the disk: each process writes its own, and reads what it needs."""
+"""The rows of a sharded matrix on disk: each process writes its own, and reads what it needs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bisimetric.exact.sharded.process_group import ROW_AXIS, ProcessGroup
 def write_rows(
     group: ProcessGroup, layout: Layout, values: jax.Array, path: Path, target: Path | None = None
 ) -> None:
-    """Writes a table into an empty folder, a file at a time; where one fails, all raise its error.
+    """Write a matrix into an empty folder, one file at a time; an error in one is raised in all.
 
-    All processes must see the folder. Errors name `target`, where it will be moved to, if given.
+    All processes must see the folder. Errors name `target`, its later path, if given.
     """
     named = path if target is None else target
 
@@ -47,31 +47,33 @@ def write_rows(
             for start in range(0, layout.rows_per_device, layout.shard_rows):
                 end = min(layout.num_states, low + start + layout.shard_rows)
                 if low + start < end:
-                    piece = np.asarray(part.data[start : end - low])
+                    shard = np.asarray(part.data[start : end - low])
                     with name_write_errors(named, path.parent):
-                        rows[low + start : end] = piece
+                        rows[low + start : end] = shard
 
     group.run_collectively(create)
     group.run_collectively(write)
 
 
 def read_rows(group: ProcessGroup, layout: Layout, path: Path) -> jax.Array:
-    """The table in a folder, split as the layout says, however it was split when it was written."""
+    """Read the matrix in a folder into the given layout, whatever layout wrote it."""
 
-    def open_checked() -> Any:
+    def open_rows() -> Any:
         rows = zarr_matrix.open_matrix(path, "r")
         if (rows.shape, rows.dtype) != ((layout.num_states,) * 2, layout.dtype):
-            raise InputError(f"{path} holds another table; remove it, and start from 0.")
+            raise InputError(f"{path} holds another matrix; remove it to start a new run.")
         return rows
 
-    rows = group.run_collectively(open_checked)
+    rows = group.run_collectively(open_rows)
 
-    def read_checked(which: slice) -> NDArray[Any]:
+    def read_shard(which: slice) -> NDArray[Any]:
         try:
             return zarr_matrix.read_rows(rows, which)
         except InputError as error:
-            why = str(error).rpartition(": ")[2].partition(";")[0]
-            raise InputError(f"{path} is not whole: {why}; remove it, and start from 0.") from None
+            reason = str(error).rpartition(": ")[2].partition(";")[0]
+            raise InputError(
+                f"{path} is damaged: {reason}; remove it to start a new run."
+            ) from None
 
     def read_local(index: tuple[slice, ...] | None) -> NDArray[Any]:
         low = first_row(index)
@@ -79,7 +81,7 @@ def read_rows(group: ProcessGroup, layout: Layout, path: Path) -> jax.Array:
         for start in range(0, layout.rows_per_device, layout.shard_rows):
             end = min(layout.num_states, low + start + layout.shard_rows)
             if low + start < end:
-                part[start : end - low] = read_checked(slice(low + start, end))
+                part[start : end - low] = read_shard(slice(low + start, end))
         return part
 
     shape = (layout.num_devices * layout.rows_per_device, layout.num_states)
@@ -91,23 +93,23 @@ def read_rows(group: ProcessGroup, layout: Layout, path: Path) -> jax.Array:
 def gather_matrix(
     group: ProcessGroup, layout: Layout, values: jax.Array, row_index: NDArray[np.integer]
 ) -> NDArray[Any]:
-    """The distances of all states (S, S), on every process; state s has row and column place[s].
+    """Gather the distances of all states (S, S) on every process, one block of rows at a time.
 
-    The rows come a block at a time, which all devices share.
+    State s has row and column row_index[s].
     """
-    whole = np.empty((len(row_index), len(row_index)), layout.dtype)
+    matrix = np.empty((len(row_index), len(row_index)), layout.dtype)
     states = np.argsort(row_index, kind="stable")
-    count = max(1, layout.block_rows // layout.num_devices)
-    block = _compile_gather(group, count)
-    for start in range(0, layout.rows_per_device, count):
-        # The last block may reach back into the one before it.
-        start = min(start, layout.rows_per_device - count)
-        for device, rows in enumerate(np.asarray(block(values, np.int32(start)))):
+    num_rows = max(1, layout.block_rows // layout.num_devices)
+    gather = _compile_gather(group, num_rows)
+    for start in range(0, layout.rows_per_device, num_rows):
+        # The last block may overlap the one before it.
+        start = min(start, layout.rows_per_device - num_rows)
+        for device, rows in enumerate(np.asarray(gather(values, np.int32(start)))):
             low = device * layout.rows_per_device + start
-            first, last = np.searchsorted(row_index, (low, low + count), sorter=states)
+            first, last = np.searchsorted(row_index, (low, low + num_rows), sorter=states)
             for s in states[first:last]:
-                whole[s] = rows[row_index[s] - low][row_index]
-    return whole
+                matrix[s] = rows[row_index[s] - low][row_index]
+    return matrix
 
 
 def _compile_gather(group: ProcessGroup, num_rows: int) -> Callable[..., Any]:
@@ -126,10 +128,10 @@ def _compile_gather(group: ProcessGroup, num_rows: int) -> Callable[..., Any]:
 
 
 def require_disk_space(caller: str, folder: Path, needed: float) -> None:
-    """Refuses, before anything is computed, what a disk cannot hold."""
+    """Raise InputError if a disk has not enough free space."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"{caller}: {folder} has {format_bytes(free)} left on its disk, and {format_bytes(needed)} "
-            "are needed there; name a folder on a larger one."
+            f"{caller}: the disk of {folder} has {format_bytes(free)} free, and "
+            f"{format_bytes(needed)} are needed; use a folder on a larger one."
         )

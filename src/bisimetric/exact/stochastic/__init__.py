@@ -1,1 +1,1 @@
-"""Solvers for stochastic MDPs: policy iteration over actions and couplings."""
+"""Solvers for stochastic MDPs: policy iteration over actions and couplings, and Monte Carlo."""

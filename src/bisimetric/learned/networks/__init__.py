@@ -1,1 +1,1 @@
-"""Networks of two states: of pairs, as in the paper, or with one value an action."""
+"""Networks on pairs of states: that of Castro (2020), and networks with one value per action."""

@@ -1,8 +1,8 @@
-"""Networks with one value an action: psi_a(x, y), and the distance max_a psi_a(x, y).
+"""Networks with one value per action: psi_a(x, y), and the distance max_a psi_a(x, y).
 
-d~ is the optimal value of two copies of the world that are walked together (Ferns & Precup 2014):
-psi_a(x, y) is the value of taking a in both. Each psi_a is a pseudometric where d~ is one, since
-|r_a(x) - r_a(y)| and the distance of the successors are.
+d~ is the optimal value function of the synchronous product MDP, in which two copies of the MDP take
+the same actions (Ferns & Precup 2014): psi_a(x, y) is the value of taking a in both. Each psi_a is
+a pseudometric where d~ is one, since |r_a(x) - r_a(y)| and the distance of the successors are.
 """
 
 from __future__ import annotations
@@ -25,43 +25,52 @@ from bisimetric.learned.networks.pair_network import (
 )
 
 MAX_COORDINATES = 8
-"""Features up to which they are taken for coordinates, which waves resolve."""
-DEFAULT_OCTAVES = 4
-"""Octaves, where a network is not told otherwise."""
+"""The most features that count as coordinates, to which Fourier features are added."""
 
-RANDOM_FEATURES = "drawn"
-"""Waves that are drawn at the start, and learned."""
+DEFAULT_OCTAVES = 4
+"""Octaves of the Fourier features where `fourier_features` is None."""
+
+RANDOM_FEATURES = "random"
+"""Random Fourier features (Rahimi & Recht 2007), whose frequencies are trained, too."""
 
 NUM_FOURIER_FEATURES = 256
-"""How many waves are drawn."""
+"""The number of random Fourier features."""
 
 FREQUENCY_RANGE = 6.0
-"""How much longer than the finest of them the longest is."""
+"""The ratio of the highest to the lowest frequency of random Fourier features."""
 
 FOURIER_AMPLITUDE = 3.0
-"""How much they vary, over a feature: enough for a network to bend between two neighbours."""
+"""The standard deviation of random Fourier features: enough to separate neighbouring states."""
+
+SOFTPLUS_SHARPNESS = 10.0
+"""How close the softplus of a `FreeNetwork` is to a ReLU; its values are up to 1 here."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MetricNetwork:
-    """Embeddings f_a(x) whose distances are psi_a: a pseudometric, whatever the weights.
+    """Embeddings f_a(x) whose distances are psi_a: a pseudometric for all weights.
 
-    psi_a(x, y) = mean_g max_k |f_agk(x) - f_agk(y)|: in each of `groups`, the largest difference of
-    `size` coordinates, as Kuratowski embeds any finite metric. psi_a(x, x) = 0, symmetry and the
-    triangle inequality hold by construction, also of means and maxima of such, and n states cost n
-    calls of the network. One group is enough in theory; many are easier to train, since more than
-    one coordinate learns from a pair.
+    psi_a(x, y) = mean_g max_k |f_agk(x) - f_agk(y)|: the mean over groups of the largest difference
+    of a coordinate. The maximum norm embeds any finite metric (Kuratowski). psi_a(x, x) = 0,
+    symmetry and the triangle inequality hold by construction, also for means and maxima of such,
+    and n states cost n evaluations of the network. One group is enough in theory; with many, more
+    than one coordinate gets a gradient from a pair.
 
     Attributes:
         hidden: the widths of the hidden layers.
-        groups, size: of the embedding of one action.
-        waves: sines and cosines, at so many octaves, of each feature of a state, beside the feature
-            itself; None for 4 where there are at most 8 features, and none where there are more.
-            "drawn" for 256 waves in all directions, whose weights are learned, in the same place.
-        activation: of the hidden layers.
-        finest: the largest slope of a wave that is drawn; nothing once a network has its weights.
+        num_groups: groups of coordinates in the embedding of one action.
+        group_size: coordinates per group.
+        fourier_features: how many octaves of sines and cosines of each feature are appended to the
+            features; "random" for 256 random Fourier features in all directions, with trained
+            frequencies. None is 4 for at most 8 features, and 0 for more.
+        activation: of the hidden layers: "relu", "tanh", "gelu" or "softplus".
+        highest_frequency: the largest angular frequency at which random Fourier features are
+            initialised.
 
-    >>> network = MetricNetwork((16,), groups=4, size=2)
+    Raises:
+        InputError: when a field is out of range.
+
+    >>> network = MetricNetwork((16,), num_groups=4, group_size=2)
     >>> weights = network.init(jax.random.key(0), 2, 3)
     >>> network.values(weights, jnp.zeros((5, 2)), jnp.ones((7, 2))).shape
     (3, 5, 7)
@@ -79,7 +88,9 @@ class MetricNetwork:
         _validate_fields(self, (RANDOM_FEATURES,))
         if not 0 < self.highest_frequency < math.inf:
             raise InputError(
-                f"MetricNetwork: finest is {self.highest_frequency!r} and must be a number, above 0."
+                f"is {self.highest_frequency!r} and must be a number, above 0",
+                caller="MetricNetwork",
+                argument="highest_frequency",
             )
         for name in ("num_groups", "group_size"):
             object.__setattr__(
@@ -87,12 +98,21 @@ class MetricNetwork:
             )
 
     def init(self, key: Array, features: int, actions: int) -> Parameters:
-        """Parameters for states with so many features; those of waves that are drawn come first."""
+        """Return random parameters.
+
+        Args:
+            key: a JAX random key.
+            features: the number of features of a state.
+            actions: the number of actions.
+
+        Returns:
+            A list of layers; that of random Fourier features comes first.
+        """
         after = (*self.hidden, actions * self.group_size * self.num_groups)
         if self.fourier_features == RANDOM_FEATURES and features <= MAX_COORDINATES:
-            own, key = jax.random.split(key)
+            fourier_key, key = jax.random.split(key)
             return [
-                _init_random_features(own, features, self.highest_frequency),
+                _init_random_features(fourier_key, features, self.highest_frequency),
                 *_init_dense(key, (features + NUM_FOURIER_FEATURES, *after)),
             ]
         return _init_dense(
@@ -100,12 +120,20 @@ class MetricNetwork:
         )
 
     def embed(self, parameters: Parameters, x: Array) -> Array:
-        """f_a(x), (n, actions, size, groups)."""
+        """Return the embeddings f_a(x).
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+
+        Returns:
+            (n, actions, group_size, num_groups).
+        """
         *before, last = parameters
         if self.fourier_features == RANDOM_FEATURES and x.shape[1] <= MAX_COORDINATES:
-            wave, *before = before
-            heard = FOURIER_AMPLITUDE * math.sqrt(2) * jnp.sin(x @ wave["weights"] + wave["biases"])
-            layer = jnp.concatenate([x, heard], axis=1)
+            fourier, *before = before
+            phase = x @ fourier["weights"] + fourier["biases"]
+            layer = jnp.concatenate([x, FOURIER_AMPLITUDE * math.sqrt(2) * jnp.sin(phase)], axis=1)
         else:
             layer = _append_octaves(x, self.fourier_features)
         for dense in before:
@@ -114,12 +142,29 @@ class MetricNetwork:
         return flat.reshape(len(x), -1, self.group_size, self.num_groups)
 
     def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
-        """psi_a(x_i, y_j), (actions, n, m)."""
+        """Return psi_a(x_i, y_j) for all pairs.
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+            y: (m, k), features of states.
+
+        Returns:
+            (actions, n, m).
+        """
         u, v = self.embed(parameters, x), self.embed(parameters, y)
         return jax.vmap(sum_group_max, in_axes=(1, 1))(u, v)
 
     def block_values(self, parameters: Parameters, x: Array) -> Array:
-        """psi_a(x_ai, x_aj), (actions, n, n), of states (actions, n, k), a block an action."""
+        """Return psi_a(x_ai, x_aj) for blocks of states, one per action.
+
+        Args:
+            parameters: from `init`.
+            x: (actions, n, k), features of states.
+
+        Returns:
+            (actions, n, n).
+        """
         u = self.embed(parameters, x.reshape(-1, x.shape[-1]))
         blocks = u.reshape(*x.shape[:2], *u.shape[1:])
         own = blocks[jnp.arange(len(x)), :, jnp.arange(len(x))]
@@ -128,14 +173,23 @@ class MetricNetwork:
 
 @dataclasses.dataclass(frozen=True)
 class FreeNetwork:
-    """Any function of two states, the same for both orders: softplus(z_a(x, y) + z_a(y, x)).
+    """A symmetric function of two states: psi_a(x, y) = softplus(z_a(x, y) + z_a(y, x)).
 
-    z is a network of pairs with one hidden layer, which is never stored pair by pair. Nothing keeps
-    psi_a(x, x) at 0, or the triangle inequality.
+    z is a network of pairs with one hidden layer, which is never stored pair by pair. Neither
+    psi_a(x, x) = 0 nor the triangle inequality is enforced.
 
     Attributes:
         hidden: the width of its hidden layer.
-        waves: as those of `MetricNetwork`.
+        fourier_features: how many octaves of sines and cosines of each feature are appended to the
+            features. None is 4 for at most 8 features, and 0 for more.
+
+    Raises:
+        InputError: when a field is out of range.
+
+    >>> network = FreeNetwork((16,))
+    >>> weights = network.init(jax.random.key(0), 2, 3)
+    >>> network.values(weights, jnp.zeros((5, 2)), jnp.ones((7, 2))).shape
+    (3, 5, 7)
     """
 
     hidden: tuple[int, ...] = (512,)
@@ -147,55 +201,77 @@ class FreeNetwork:
         _validate_fields(self)
         if len(self.hidden) != 1:
             raise InputError(
-                f"FreeNetwork: hidden is {self.hidden!r} and must be one width, such as (512,)."
+                f"is {self.hidden!r} and must be one width, such as (512,)",
+                caller="FreeNetwork",
+                argument="hidden",
             )
 
     def init(self, key: Array, features: int, actions: int) -> Parameters:
-        """Parameters for states with so many features."""
-        inside = _append_octaves(jnp.zeros((1, features)), self.fourier_features).shape[1]
-        return _init_dense(key, (2 * inside, *self.hidden, actions))
+        """Return random parameters.
+
+        Args:
+            key: a JAX random key.
+            features: the number of features of a state.
+            actions: the number of actions.
+
+        Returns:
+            A list of layers.
+        """
+        inputs = _append_octaves(jnp.zeros((1, features)), self.fourier_features).shape[1]
+        return _init_dense(key, (2 * inputs, *self.hidden, actions))
 
     def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
-        """psi_a(x_i, y_j), (actions, n, m)."""
-        there = self._evaluate_ordered(parameters, x, y)
-        back = self._evaluate_ordered(parameters, y, x).swapaxes(1, 2)
-        return jax.nn.softplus(SOFTPLUS_SHARPNESS * (there + back) / 2) / SOFTPLUS_SHARPNESS
+        """Return psi_a(x_i, y_j) for all pairs.
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+            y: (m, k), features of states.
+
+        Returns:
+            (actions, n, m).
+        """
+        forward = self._evaluate_ordered(parameters, x, y)
+        backward = self._evaluate_ordered(parameters, y, x).swapaxes(1, 2)
+        return jax.nn.softplus(SOFTPLUS_SHARPNESS * (forward + backward) / 2) / SOFTPLUS_SHARPNESS
 
     def block_values(self, parameters: Parameters, x: Array) -> Array:
-        """psi_a(x_ai, x_aj), (actions, n, n), of states (actions, n, k), a block an action."""
+        """Return psi_a(x_ai, x_aj) for blocks of states, one per action.
+
+        Args:
+            parameters: from `init`.
+            x: (actions, n, k), features of states.
+
+        Returns:
+            (actions, n, n).
+        """
         each = jax.vmap(self.values, in_axes=(None, 0, 0))(parameters, x, x)
         rows = jnp.arange(len(x))
         return each[rows, rows]
 
     def _evaluate_ordered(self, parameters: Parameters, x: Array, y: Array) -> Array:
+        """Return z_a(x_i, y_j), (actions, n, m)."""
         first, last = parameters
-        one, two = (
-            _append_octaves(x, self.fourier_features),
-            _append_octaves(y, self.fourier_features),
-        )
-        features = one.shape[1]
-        ours = one @ first["weights"][:features] + first["biases"]
-        theirs = two @ first["weights"][features:]
-        of_action = jax.vmap(sum_relu_pairs, in_axes=(None, None, 1, None))
-        found: Array = of_action(ours, theirs, last["weights"], None)
-        return found + last["biases"][:, None, None]
-
-
-SOFTPLUS_SHARPNESS = 10.0
-"""How near the softplus of a `FreeNetwork` is to a ReLU, whose values are up to 1 here."""
+        left, right = (_append_octaves(each, self.fourier_features) for each in (x, y))
+        features = left.shape[1]
+        A = left @ first["weights"][:features] + first["biases"]
+        B = right @ first["weights"][features:]
+        sum_per_action = jax.vmap(sum_relu_pairs, in_axes=(None, None, 1, None))
+        values: Array = sum_per_action(A, B, last["weights"], None)
+        return values + last["biases"][:, None, None]
 
 
 @dataclasses.dataclass(frozen=True)
 class PairQEnsemble:
-    """Networks that learn together, read as one distance: unit * max_a of the mean of their psi_a.
+    """Networks of double Q-learning, read as one distance: unit * max_a of the mean of their psi_a.
 
     Attributes:
-        network: what each of them is.
-        actions: how many.
-        unit: a distance that is 1 for the networks, so that rewards of any size are learned alike.
-        most: the largest distance that there can be, in units.
-        copies: how many networks.
-        taken: the actions that were learned from, by default all; the others say nothing.
+        network: the architecture of each of them.
+        num_actions: the number of actions.
+        unit: the distance that is 1 for the networks, so that the scale of rewards does not matter.
+        diameter_bound: the largest possible distance, reward range / (1 - discount), in units.
+        num_networks: the number of networks.
+        observed_actions: the actions in the data, default: all; the others are left out of max_a.
     """
 
     network: MetricNetwork | FreeNetwork
@@ -216,25 +292,25 @@ class PairQEnsemble:
         return self.network.hidden
 
     def init(self, key: Array, features: int) -> Parameters:
-        """Parameters for states with so many features."""
+        """Return random parameters for states with so many features, one tree per network."""
         keys = jax.random.split(key, self.num_networks)
         return [self.network.init(each, features, self.num_actions) for each in keys]
 
     def table(
         self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
-        """d(x_i, y_j), (n, m)."""
+        """Return d(x_i, y_j), (n, m)."""
         return self.values(parameters, x, y)[jnp.array(self.observed_actions)].max(axis=0)
 
     def values(self, parameters: Parameters, x: Array, y: Array) -> Array:
-        """The mean psi_a(x_i, y_j) of the networks, as a distance: (actions, n, m)."""
-        each = [self.network.values(copy, x, y) for copy in parameters]
-        found: Array = self.unit * sum(each[1:], each[0]) / self.num_networks
-        return found
+        """Return the mean psi_a(x_i, y_j) of the networks as a distance, (actions, n, m)."""
+        values = [self.network.values(each, x, y) for each in parameters]
+        mean: Array = self.unit * sum(values[1:], values[0]) / self.num_networks
+        return mean
 
 
 def _append_octaves(x: Array, fourier_features: int | str | None) -> Array:
-    """Features (n, k) with sines and cosines of them, (n, k + 2 k waves)."""
+    """Return features (n, k) with their sines and cosines at some octaves, (n, k + 2 k octaves)."""
     octaves = (
         fourier_features
         if isinstance(fourier_features, int)
@@ -250,20 +326,21 @@ def _append_octaves(x: Array, fourier_features: int | str | None) -> Array:
 
 
 def _init_random_features(key: Array, features: int, highest_frequency: float) -> dict[str, Array]:
-    """Waves sin(w . x + b): any direction and b, |w| as often in each octave up to the finest."""
-    one, two, three = jax.random.split(key, 3)
-    direction = jax.random.normal(one, (features, NUM_FOURIER_FEATURES))
+    """Return w and b of sin(w . x + b): uniform directions and phases, |w| log-uniform."""
+    direction_key, octave_key, phase_key = jax.random.split(key, 3)
+    direction = jax.random.normal(direction_key, (features, NUM_FOURIER_FEATURES))
     octave = jax.random.uniform(
-        two, (NUM_FOURIER_FEATURES,), minval=-math.log(FREQUENCY_RANGE), maxval=0.0
+        octave_key, (NUM_FOURIER_FEATURES,), minval=-math.log(FREQUENCY_RANGE), maxval=0.0
     )
-    slope = highest_frequency * jnp.exp(octave) / jnp.linalg.norm(direction, axis=0)
+    frequency = highest_frequency * jnp.exp(octave) / jnp.linalg.norm(direction, axis=0)
     return {
-        "weights": slope * direction,
-        "biases": jax.random.uniform(three, (NUM_FOURIER_FEATURES,), maxval=2 * math.pi),
+        "weights": frequency * direction,
+        "biases": jax.random.uniform(phase_key, (NUM_FOURIER_FEATURES,), maxval=2 * math.pi),
     }
 
 
 def _init_dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
+    """Return dense layers with Glorot-uniform weights and zero biases."""
     keys = jax.random.split(key, len(sizes) - 1)
     return [
         {
@@ -281,14 +358,16 @@ def _init_dense(key: Array, sizes: tuple[int, ...]) -> Parameters:
 
 
 def _validate_fields(network: MetricNetwork | FreeNetwork, allowed: tuple[Any, ...] = ()) -> None:
-    name = type(network).__name__
-    object.__setattr__(network, "hidden", validate_widths(name, network.hidden))
-    if network.fourier_features is not None and network.fourier_features not in allowed:
-        object.__setattr__(
-            network, "waves", require_integer(name, "waves", network.fourier_features, 0)
-        )
+    """Convert the fields that both networks have, or raise an InputError."""
+    caller = type(network).__name__
+    object.__setattr__(network, "hidden", validate_widths(caller, network.hidden))
+    octaves = network.fourier_features
+    if octaves is not None and octaves not in allowed:
+        octaves = require_integer(caller, "fourier_features", octaves, 0)
+        object.__setattr__(network, "fourier_features", octaves)
     if network.activation not in ACTIVATIONS:
         raise InputError(
-            f"{name}: activation is {network.activation!r} and must be one of "
-            f"{', '.join(ACTIVATIONS)}."
+            f"is {network.activation!r} and must be one of {', '.join(ACTIVATIONS)}",
+            caller=caller,
+            argument="activation",
         )

@@ -1,20 +1,18 @@
-"""The hidden layer of pairs as GPU kernels: tiles in registers, pairs of other groups skipped.
+"""Layers on all pairs of two sets of states that are never stored pair by pair.
 
-sum_k v_k relu(A_ik + B_jk) for all i and j: a hidden layer of pairs that is never stored.
-
-The first layer of a network on pairs is x W + y W', so that its two halves are computed once a
-state, not once a pair. What remains is this sum, n * m * k operations on (n + m) * k numbers. Its
-derivatives need no more:
+`sum_relu_pairs`: sum_k v_k relu(A_ik + B_jk), the hidden layer of a network on pairs. Its first
+layer is x W + y W', so that the halves A and B are computed once per state. The derivatives are
 
     U_ik = sum_j g_ij [A_ik + B_jk > 0],   V_jk = sum_i g_ij [A_ik + B_jk > 0],
     dA = v U,   dB = v V,   dv_k = sum_i A_ik U_ik + sum_j B_jk V_jk.
 
-sum_g max_k |U_ikg - V_jkg| for all i and j: a distance of embeddings, never stored by pairs.
+On a GPU it is a Pallas kernel: tiles in registers, tiles of other groups skipped.
 
-Every group g of coordinates k gives a pseudometric, the largest difference; so does their sum. Its
-derivative goes to the coordinate that differs most, in each group:
+`sum_group_max`: sum_g max_k |U_ikg - V_jkg|, a distance between embeddings. Every group g gives a
+pseudometric, the largest difference of a coordinate k; so does their sum. The derivatives go to the
+coordinates of largest difference:
 
-    dU_ikg = sum_j w_ij sign(U_ikg - V_jkg) [k differs most],   dV_jkg the same with the other sign.
+    dU_ikg = sum_j w_ij sign(U_ikg - V_jkg) [k is largest],   dV_jkg the same with opposite sign.
 """
 
 from __future__ import annotations
@@ -30,30 +28,34 @@ TILE = 8
 """Rows and columns of a tile of pairs."""
 
 UNITS = 64
-"""Hidden units at a time; a thread has one of them, for all pairs of a tile."""
+"""Hidden units per step; a thread has one of them, for all pairs of a tile."""
 
 WARPS = 2
+
 MIN_UNITS = 128
-"""Hidden units below which plain XLA is as good."""
+"""Hidden units below which plain XLA is as fast."""
+
+MAX_UNCHUNKED = 2**19
+"""The most differences that a CPU holds at once; more are computed row by row."""
 
 interpret = False
-"""Whether the kernels run as plain XLA, on any device: for tests."""
+"""Whether Pallas interprets the kernels, on any device: for tests."""
 
 
 def get_platform() -> str:
-    """What is computed on: "cpu", "gpu", ..."""
-    chosen = getattr(jax.config, "jax_default_device", None)
-    return str(getattr(chosen, "platform", chosen) or jax.default_backend())
+    """Return the platform of the default device: "cpu", "gpu", ..."""
+    device = getattr(jax.config, "jax_default_device", None)
+    return str(getattr(device, "platform", device) or jax.default_backend())
 
 
 def can_use_kernels(A: Array, B: Array) -> bool:
-    """Whether the kernels fit the shapes and the device."""
+    """Return whether the GPU kernels fit the shapes and the device."""
     fits = A.shape[0] % TILE == 0 and B.shape[0] % TILE == 0 and A.shape[1] >= MIN_UNITS
     return fits and (interpret or get_platform() == "gpu")
 
 
 def sum_relu_kernel(A: Array, B: Array, v: Array, groups: TileGroups | None) -> Array:
-    """sum_k v_k relu(A_ik + B_jk), (n, m); 0 in tiles without pairs of one group."""
+    """Return sum_k v_k relu(A_ik + B_jk), (n, m); 0 in tiles without pairs of one group."""
     from jax.experimental import pallas as pl
 
     (n, _), m = A.shape, len(B)
@@ -62,17 +64,17 @@ def sum_relu_kernel(A: Array, B: Array, v: Array, groups: TileGroups | None) -> 
     tiles = jnp.ones((n // TILE, m // TILE), jnp.int32) if groups is None else groups.tiles
 
     def kernel(a: Any, b: Any, weights: Any, tile: Any, out: Any) -> None:
-        def one_tile() -> Array:
-            def some_units(step: Any, total: Array) -> Array:
+        def sum_tile() -> Array:
+            def add_units(step: Any, total: Array) -> Array:
                 part = pl.ds(step * UNITS, UNITS)
                 before = a[:, part][:, None, :] + b[:, part][None, :, :]
                 return total + jnp.maximum(before, 0.0) * weights[part]
 
             empty = jnp.zeros((TILE, TILE, UNITS), jnp.float32)
-            return jnp.sum(jax.lax.fori_loop(0, units // UNITS, some_units, empty), axis=-1)
+            return jnp.sum(jax.lax.fori_loop(0, units // UNITS, add_units, empty), axis=-1)
 
-        nothing = functools.partial(jnp.zeros, (TILE, TILE), jnp.float32)
-        out[...] = jax.lax.cond(tile[0, 0] > 0, one_tile, nothing)
+        skip_tile = functools.partial(jnp.zeros, (TILE, TILE), jnp.float32)
+        out[...] = jax.lax.cond(tile[0, 0] > 0, sum_tile, skip_tile)
 
     return pl.pallas_call(
         kernel,
@@ -90,25 +92,25 @@ def sum_relu_kernel(A: Array, B: Array, v: Array, groups: TileGroups | None) -> 
 
 
 def sum_active_kernel(A: Array, B: Array, g: Array, groups: TileGroups | None) -> Array:
-    """U_ik = sum_j g_ij [A_ik + B_jk > 0], (n, k), over the tiles with pairs of one group."""
+    """Return sum_j g_ij [A_ik + B_jk > 0], (n, k), over the tiles with pairs of one group."""
     from jax.experimental import pallas as pl
 
     (n, k), m = A.shape, len(B)
     A, B = _pad_units(A), _pad_units(B)
     rows = n // TILE
-    low = jnp.zeros(rows, jnp.int32) if groups is None else groups.first_tile
-    high = jnp.full(rows, m // TILE, jnp.int32) if groups is None else groups.end_tile
+    first_tile = jnp.zeros(rows, jnp.int32) if groups is None else groups.first_tile
+    end_tile = jnp.full(rows, m // TILE, jnp.int32) if groups is None else groups.end_tile
 
     def kernel(a: Any, b: Any, weights: Any, first: Any, last: Any, out: Any) -> None:
         own = a[...]
 
-        def some_columns(step: Any, total: Array) -> Array:
+        def add_columns(step: Any, total: Array) -> Array:
             part = pl.ds(step * TILE, TILE)
             on = own[:, None, :] + b[part, :][None, :, :] > 0
             return total + jnp.sum(jnp.where(on, weights[:, part][:, :, None], 0.0), axis=1)
 
         empty = jnp.zeros(own.shape, jnp.float32)
-        out[...] = jax.lax.fori_loop(first[0], last[0], some_columns, empty)
+        out[...] = jax.lax.fori_loop(first[0], last[0], add_columns, empty)
 
     U = pl.pallas_call(
         kernel,
@@ -123,12 +125,12 @@ def sum_active_kernel(A: Array, B: Array, g: Array, groups: TileGroups | None) -
         ],
         out_specs=pl.BlockSpec((TILE, UNITS), lambda i, k: (i, k)),
         **_build_kernel_options(),
-    )(A, B, g, low, high)
+    )(A, B, g, first_tile, end_tile)
     return U[:, :k]
 
 
 def _pad_units(array: Array) -> Array:
-    """Zeros added to the hidden units, so that they fill the last part."""
+    """Pad the hidden units with zeros to a multiple of UNITS."""
     more = -array.shape[-1] % UNITS
     return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, more)])
 
@@ -142,10 +144,12 @@ def _build_kernel_options() -> dict[str, Any]:
 
 
 class TileGroups(NamedTuple):
-    """Rows that are compared only within their group; sorted by it.
+    """Groups of sorted rows; only pairs of one group are compared, others may be left at 0.
 
-    Pairs of different groups may be left at 0. `tiles` (n / TILE, m / TILE) tells, for each tile
-    of pairs, whether it holds pairs of one group; `low` and `high` bound them in each row of tiles.
+    Attributes:
+        tiles: (n / TILE, m / TILE), whether a tile holds pairs of one group.
+        first_tile: (n / TILE,), the first such tile of each row of tiles.
+        end_tile: (n / TILE,), the tile after the last one.
     """
 
     tiles: Array
@@ -154,21 +158,21 @@ class TileGroups(NamedTuple):
 
 
 def build_tile_groups(labels: Array) -> TileGroups:
-    """The groups of sorted labels (n,), n a multiple of the tile."""
+    """Return the groups of sorted labels (n,), n a multiple of TILE."""
     rows = labels.reshape(-1, TILE)
     first, last = rows[:, 0], rows[:, -1]
     tiles = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
-    low = jnp.argmax(tiles, axis=1)
-    high = tiles.shape[1] - jnp.argmax(tiles[:, ::-1], axis=1)
-    return TileGroups(tiles.astype(jnp.int32), low.astype(jnp.int32), high.astype(jnp.int32))
+    first_tile = jnp.argmax(tiles, axis=1)
+    end_tile = tiles.shape[1] - jnp.argmax(tiles[:, ::-1], axis=1)
+    return TileGroups(*(each.astype(jnp.int32) for each in (tiles, first_tile, end_tile)))
 
 
 @jax.custom_vjp
 def sum_relu_pairs(A: Array, B: Array, v: Array, groups: TileGroups | None = None) -> Array:
-    """sum_k v_k relu(A_ik + B_jk), (n, m); with `groups`, at least for pairs of one group.
+    """Return sum_k v_k relu(A_ik + B_jk), (n, m); with `groups`, at least for pairs of one group.
 
     >>> A, B = jnp.array([[1.0, -1.0]]), jnp.array([[0.0, 0.0], [2.0, 2.0]])
-    >>> summed(A, B, jnp.array([10.0, 1.0])).tolist()
+    >>> sum_relu_pairs(A, B, jnp.array([10.0, 1.0])).tolist()
     [[10.0, 31.0]]
     """
     if can_use_kernels(A, B):
@@ -186,9 +190,9 @@ def _sum_relu_forward(
 
 
 def _sum_relu_backward(
-    kept: tuple[Array, Array, Array, TileGroups | None], g: Array
+    saved: tuple[Array, Array, Array, TileGroups | None], g: Array
 ) -> tuple[Array, Array, Array, None]:
-    A, B, v, groups = kept
+    A, B, v, groups = saved
     if can_use_kernels(A, B):
         U = sum_active_kernel(A, B, g, groups)
         V = sum_active_kernel(B, A, g.T, groups)
@@ -198,18 +202,18 @@ def _sum_relu_backward(
 
 
 def _sum_active(A: Array, B: Array, g: Array) -> tuple[Array, Array]:
-    """U and V."""
+    """Return U and V."""
     if not _is_cpu():
         on = A[:, None, :] + B[None, :, :] > 0
         weighted = jnp.where(on, g[:, :, None], 0.0)
         return weighted.sum(axis=1), weighted.sum(axis=0)
 
-    def row(V: Array, each: tuple[Array, Array]) -> tuple[Array, Array]:
+    def add_row(V: Array, each: tuple[Array, Array]) -> tuple[Array, Array]:
         a, g_i = each
         on = (a[None, :] + B > 0).astype(g.dtype)
         return V + g_i[:, None] * on, g_i @ on
 
-    V, U = jax.lax.scan(row, jnp.zeros_like(B), (A, g))
+    V, U = jax.lax.scan(add_row, jnp.zeros_like(B), (A, g))
     return U, V
 
 
@@ -220,16 +224,12 @@ def _is_cpu() -> bool:
 sum_relu_pairs.defvjp(_sum_relu_forward, _sum_relu_backward)
 
 
-MAX_UNCHUNKED = 2**19
-"""Differences that a processor holds all at once; of more, it takes row after row."""
-
-
 @jax.custom_vjp
 def sum_group_max(U: Array, V: Array) -> Array:
-    """The distances (n, m) of embeddings U (n, size, groups) and V (m, size, groups).
+    """Return the distances (n, m) between embeddings U (n, size, groups) and V (m, size, groups).
 
     >>> U = jnp.array([[[0.0, 0.0], [1.0, 5.0]]])
-    >>> spread(U, jnp.zeros((2, 2, 2))).tolist()
+    >>> sum_group_max(U, jnp.zeros((2, 2, 2))).tolist()
     [[6.0, 6.0]]
     """
     if _fits_at_once(U, V):
@@ -242,29 +242,29 @@ def _fits_at_once(U: Array, V: Array) -> bool:
 
 
 def _split_differences(U: Array, V: Array) -> list[Array]:
-    """One array a coordinate, so that what runs side by side are the groups."""
+    """Return one array per coordinate, so that the groups are the vectorised axis."""
     return [U[..., k, :] - V[..., k, :] for k in range(U.shape[-2])]
 
 
 def _max_abs(differences: list[Array]) -> Array:
-    found = jnp.abs(differences[0])
+    largest = jnp.abs(differences[0])
     for each in differences[1:]:
-        found = jnp.maximum(found, jnp.abs(each))
-    return found
+        largest = jnp.maximum(largest, jnp.abs(each))
+    return largest
 
 
 def _max_abs_gradients(differences: list[Array]) -> list[Array]:
-    """The derivatives of `_largest`; coordinates that tie all have theirs."""
-    most = _max_abs(differences)
-    return [jnp.where(jnp.abs(each) == most, jnp.sign(each), 0.0) for each in differences]
+    """Return the derivatives of `_max_abs`; all coordinates that tie have one."""
+    largest = _max_abs(differences)
+    return [jnp.where(jnp.abs(each) == largest, jnp.sign(each), 0.0) for each in differences]
 
 
 def _group_max_forward(U: Array, V: Array) -> tuple[Array, tuple[Array, Array]]:
     return sum_group_max(U, V), (U, V)
 
 
-def _group_max_backward(kept: tuple[Array, Array], w: Array) -> tuple[Array, Array]:
-    U, V = kept
+def _group_max_backward(saved: tuple[Array, Array], w: Array) -> tuple[Array, Array]:
+    U, V = saved
     if _fits_at_once(U, V):
         parts = [
             w[:, :, None] * each
@@ -275,14 +275,14 @@ def _group_max_backward(kept: tuple[Array, Array], w: Array) -> tuple[Array, Arr
             -jnp.stack([part.sum(axis=0) for part in parts], axis=1),
         )
 
-    def row(dV: list[Array], each: tuple[Array, Array]) -> tuple[list[Array], Array]:
-        u, w_i = each
-        slopes = _max_abs_gradients(_split_differences(u[None], V))
-        after = [total - w_i[:, None] * slope for total, slope in zip(dV, slopes, strict=True)]
-        return after, jnp.stack([w_i @ slope for slope in slopes])
+    def add_row(dV: list[Array], row: tuple[Array, Array]) -> tuple[list[Array], Array]:
+        u, w_i = row
+        gradients = _max_abs_gradients(_split_differences(u[None], V))
+        after = [total - w_i[:, None] * each for total, each in zip(dV, gradients, strict=True)]
+        return after, jnp.stack([w_i @ each for each in gradients])
 
     start = [jnp.zeros_like(V[:, 0]) for _ in range(V.shape[1])]
-    dV, dU = jax.lax.scan(row, start, (U, w))
+    dV, dU = jax.lax.scan(add_row, start, (U, w))
     return dU, jnp.stack(dV, axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Networks of pairs: psi(x, y) for two states, and for all pairs of many at once."""
+"""Networks on pairs of states: psi(x, y) for one pair, and for all pairs of two sets at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Parameters = Any
 
 
 def _straight_through_relu(z: Array) -> Array:
-    """relu(z), with a slope of 1 everywhere."""
+    """Return relu(z), with gradient 1 everywhere (straight-through estimator)."""
     return z + jax.lax.stop_gradient(jax.nn.relu(z) - z)
 
 
@@ -41,25 +41,28 @@ INIT_LIMITS: dict[str, Callable[[int, int], float]] = {
     "he": lambda before, after: math.sqrt(6 / before),
     "lecun": lambda before, after: math.sqrt(3 / before),
 }
-"""Weights are drawn from -limit to limit, by how many numbers come in and go out."""
+"""The bound of uniform initial weights, from the widths before and after the layer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PairNetwork:
-    """The paper's network: a state beside another, dense layers, one number, at least 0.
+    """The network of Castro (2020): two states side by side, dense layers, one number, at least 0.
 
-    psi(x, y) = out(w . act(... act([x, y] W + b) ...) + c), biases 0 at first. The first layer is
-    written in two halves, x W_1 + y W_2, so that no input of pairs is built. The paper's is
-    `PairNetwork((729,), output="relu")`.
+    psi(x, y) = out(w . act(... act([x, y] W + b) ...) + c), with biases initially 0. The first
+    layer is computed in two halves, x W_1 + y W_2, so that no input of pairs is built. The paper's
+    is `PairNetwork((729,), output="relu")`.
 
     Attributes:
         hidden: the widths of the hidden layers.
-        activation: act, of the hidden layers: "relu", "tanh", "gelu" or "softplus". One hidden
-            layer of "relu" is never stored, pair by pair.
-        output: out. "relu", as in the paper, has no slope below 0: where most targets are 0 while
-            beta is small, psi may be driven to 0 for good. "open" has the values of "relu" and a
-            slope of 1 everywhere, so that psi can always come back. Or "softplus", or "linear".
-        init_weights: uniform, by "glorot", "he" or "lecun".
+        activation: act, of the hidden layers: "relu", "tanh", "gelu" or "softplus". A single hidden
+            layer of "relu" is never stored pair by pair.
+        output: out. "relu", as in the paper, has gradient 0 below 0: where most targets are 0 while
+            beta is small, psi may stay 0 for all pairs. "open" has the values of "relu" and
+            gradient 1 everywhere, so that psi can recover. Or "softplus", or "linear".
+        init_weights: the bound of the uniform initial weights: "glorot", "he" or "lecun".
+
+    Raises:
+        InputError: when a field is not one of these.
 
     >>> network = PairNetwork((8,))
     >>> weights = network.init(jax.random.key(0), 2)
@@ -82,12 +85,21 @@ class PairNetwork:
         ):
             if getattr(self, name) not in known:
                 raise InputError(
-                    f"PairNetwork: {name} is {getattr(self, name)!r} and must be one of "
-                    f"{', '.join(known)}."
+                    f"is {getattr(self, name)!r} and must be one of {', '.join(known)}",
+                    caller="PairNetwork",
+                    argument=name,
                 )
 
     def init(self, key: Array, features: int) -> Parameters:
-        """Parameters for states with so many features."""
+        """Return random parameters.
+
+        Args:
+            key: a JAX random key.
+            features: the number of features of a state.
+
+        Returns:
+            A list of layers.
+        """
         widths = (2 * features, *self.hidden, 1)
         keys = jax.random.split(key, len(widths) - 1)
         return [
@@ -98,16 +110,25 @@ class PairNetwork:
     def table(
         self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
-        """psi(x_i, y_j), (n, m); with `groups`, at least for pairs of one group."""
+        """Return psi(x_i, y_j) for all pairs.
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+            y: (m, k), features of states.
+            groups: groups of rows; pairs of different groups may be left at 0.
+
+        Returns:
+            (n, m).
+        """
         first, *middle, last = parameters
         features = x.shape[1]
-        ours = x @ first["weights"][:features] + first["biases"]
-        theirs = y @ first["weights"][features:]
+        A = x @ first["weights"][:features] + first["biases"]
+        B = y @ first["weights"][features:]
         act, out = ACTIVATIONS[self.activation], OUTPUTS[self.output]
         if not middle and self.activation == "relu":
-            found = sum_relu_pairs(ours, theirs, last["weights"][:, 0], groups)
-            return out(found + last["biases"][0])
-        layer = act(ours[:, None, :] + theirs[None, :, :])
+            return out(sum_relu_pairs(A, B, last["weights"][:, 0], groups) + last["biases"][0])
+        layer = act(A[:, None, :] + B[None, :, :])
         for dense in middle:
             layer = act(layer @ dense["weights"] + dense["biases"])
         return out((layer @ last["weights"])[..., 0] + last["biases"][0])
@@ -121,8 +142,15 @@ class PairNetwork:
 class FunctionalNetwork:
     """A network of another library, as a pair of functions.
 
-    `init(key, features)` makes its parameters; `apply(parameters, x, y)` is psi(x, y), a number,
-    for one pair of states.
+    Attributes:
+        init: from a JAX random key and the number of features to parameters.
+        apply: from parameters and the features of two states to psi(x, y), one float.
+
+    >>> def init(key, features):
+    ...     return jnp.ones(features)
+    >>> network = FunctionalNetwork(init, lambda w, x, y: jnp.abs((x - y) @ w))
+    >>> network.table(jnp.ones(2), jnp.zeros((1, 2)), jnp.ones((3, 2))).shape
+    (1, 3)
     """
 
     init: Callable[[Array, int], Parameters]
@@ -132,6 +160,17 @@ class FunctionalNetwork:
     def table(
         self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
+        """Return psi(x_i, y_j) for all pairs.
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+            y: (m, k), features of states.
+            groups: ignored.
+
+        Returns:
+            (n, m).
+        """
         one_row = jax.vmap(self.apply, in_axes=(None, None, 0))
         return jax.vmap(one_row, in_axes=(None, 0, None))(parameters, x, y)
 
@@ -140,7 +179,7 @@ Castro2020Network = PairNetwork | FunctionalNetwork
 
 
 def validate_network(network: Any) -> Castro2020Network:
-    """A network, also given as its widths or as a pair (init, apply), or a clear error."""
+    """Return a network, also from its widths or from a pair (init, apply)."""
     if isinstance(network, Castro2020Network):
         return network
     if isinstance(network, tuple | list):
@@ -148,34 +187,39 @@ def validate_network(network: Any) -> Castro2020Network:
             return FunctionalNetwork(*network)
         return PairNetwork(tuple(network))
     raise InputError(
-        f"Settings: network is {network!r} and must be a PairNetwork, the widths of its hidden "
-        "layers, such as (729,), or a pair of functions (init, apply)."
+        f"is {network!r} and must be a PairNetwork, the widths of its hidden layers, such as "
+        "(729,), or a pair of functions (init, apply)",
+        caller="Castro2020Config",
+        argument="network",
     )
 
 
 def require_scalar_output(network: Any, features: int) -> None:
-    """Refuses a network of one's own whose answer for one pair is not one number."""
+    """Raise an InputError where a functional network does not return one float per pair."""
     if not isinstance(network, FunctionalNetwork):
         return
     state = jax.ShapeDtypeStruct((features,), jnp.float32)
     parameters = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
-    found = jax.eval_shape(network.apply, parameters, state, state)
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+    output = jax.eval_shape(network.apply, parameters, state, state)
+    if getattr(output, "shape", None) != () or not jnp.issubdtype(output.dtype, jnp.floating):
         raise InputError(
-            f"AnyNetwork: apply gives {found} for one pair of states and must give one float, of "
-            "shape ()."
+            f"returns {output} for one pair of states and must return one float, of shape ()",
+            caller="FunctionalNetwork",
+            argument="apply",
         )
 
 
 def validate_widths(caller: str, widths: Any) -> tuple[int, ...]:
-    """The widths of hidden layers, checked."""
+    """Return the widths of hidden layers as a tuple."""
     try:
-        found = tuple(operator.index(width) for width in widths)
+        valid = tuple(operator.index(width) for width in widths)
     except TypeError:
-        found = ()
-    if not found or min(found) < 1:
+        valid = ()
+    if not valid or min(valid) < 1:
         raise InputError(
-            f"{caller}: hidden is {widths!r} and must be the widths of the hidden layers, each a "
-            "whole number, at least 1, such as (729,)."
+            f"is {widths!r} and must be the widths of the hidden layers, each a whole number, at "
+            "least 1, such as (729,)",
+            caller=caller,
+            argument="hidden",
         )
-    return found
+    return valid

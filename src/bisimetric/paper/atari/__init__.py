@@ -1,7 +1,8 @@
 """The Atari experiment of Castro (2020): the on-policy metric of a game that a trained agent plays.
 
-The agent plays without learning; what it makes of each frame, 512 numbers, is the state. A small
-network learns d^pi from 600,000 steps of that. The published agents cannot be had: see `agents`.
+A frozen agent plays; its 512 features of a frame are the state. A small network learns d^pi from
+600,000 steps. The agents of the paper were not published: see `agents`. `reproduce` writes the
+figures, videos and claims of one game.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bisimetric.paper.atari import claims, exact_returns, experiment, learning, sweep
+    from bisimetric.paper.atari.experiment import reproduce
 
-__all__ = ["claims", "exact_returns", "experiment", "learning", "sweep"]
+__all__ = ["claims", "exact_returns", "experiment", "learning", "reproduce", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first used: some need JAX, and the observations do not.
+    # Imported on first use: some modules need JAX, the claims do not.
+    if name == "reproduce":
+        return importlib.import_module("bisimetric.paper.atari.experiment").reproduce
     if name in __all__:
         return importlib.import_module(f"bisimetric.paper.atari.{name}")
     raise AttributeError(f"module 'bisimetric.paper.atari' has no attribute {name!r}")

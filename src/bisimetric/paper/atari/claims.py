@@ -1,17 +1,12 @@
-"""Rank statistics of series in time, whose neighbours are alike: tested by turning one of them.
-
-Frames that follow one another are nearly the same, so that tests for independent draws would call
-anything significant. Here a series is compared with itself turned round in time, by all amounts:
-what is common to both only by chance is as likely to be there after a turn.
-
-What the paper saw in its plots of distances, each as a number.
+"""Check the paper's claims on its distance plots with circular-shift permutation tests.
 
 "The relatively low distances in game or level starts", "the peaks occurring when an enemy alien is
 destroyed", in Pong "when the agent scores", "plateaus are when the agent is not moving", and "the
 frames furthest away are typically those where the agent is about to be killed".
 
-Series are tested as in `ranks`; a claim holds where the number is on its side and chance explains
-it in no more than 5% of turned series.
+Consecutive frames are nearly equal, so that tests for independent samples would call anything
+significant. Here the statistic of two series is compared with those after all circular shifts of
+one series. A claim holds if the statistic has the right sign and p <= 0.05.
 """
 
 from __future__ import annotations
@@ -27,71 +22,71 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric.errors import InputError, require_integer
 from bisimetric.paper.atari import exact_returns
 
-
-class PermutationTest(NamedTuple):
-    """A statistic, and the share of turned series for which it is at least as large."""
-
-    statistic: float
-    p_value: float
-
-
-def rank_auc(series: ArrayLike, among: ArrayLike) -> PermutationTest:
-    """How likely a number of `series` (n,) where `among` (n,) is true is above one elsewhere.
-
-    0.5 is chance, 1 where all of them are above all others; ties count half.
-
-    >>> higher([1.0, 5.0, 6.0, 2.0], [False, True, True, False]).value
-    1.0
-    """
-    from scipy.stats import rankdata
-
-    numbers, mask = np.asarray(series, np.float64), np.asarray(among, np.bool_)
-    inside, outside = int(mask.sum()), int((~mask).sum())
-    if not inside or not outside:
-        return PermutationTest(np.nan, np.nan)
-    sums = _circular_correlation(rankdata(numbers), mask.astype(np.float64))
-    areas = (sums - inside * (inside + 1) / 2) / (inside * outside)
-    return PermutationTest(float(areas[0]), _compute_p_value(areas))
-
-
-def rank_correlation(one: ArrayLike, other: ArrayLike) -> PermutationTest:
-    """The rank correlation (Spearman's) of two series (n,).
-
-    >>> round(together([1.0, 2.0, 3.0], [10.0, 30.0, 90.0]).value, 9)
-    1.0
-    """
-    from scipy.stats import rankdata
-
-    x, y = (rankdata(np.asarray(each, np.float64)) for each in (one, other))
-    x, y = x - x.mean(), y - y.mean()
-    spread = float(np.linalg.norm(x) * np.linalg.norm(y))
-    if spread == 0:
-        return PermutationTest(np.nan, np.nan)
-    found = _circular_correlation(x, y) / spread
-    return PermutationTest(float(np.clip(found[0], -1, 1)), _compute_p_value(found))
-
-
-def _circular_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """sum over i of x[i] y[i - k], for all turns k, (n,)."""
-    product = np.fft.rfft(x) * np.conj(np.fft.rfft(y))
-    return np.asarray(np.fft.irfft(product, len(x)))
-
-
-def _compute_p_value(statistics: NDArray[np.float64]) -> float:
-    slack = 1e-9 * max(float(np.abs(statistics).max()), 1e-30)
-    return float(np.mean(statistics >= statistics[0] - slack))
-
-
 WINDOW = 15
 """Steps around an event that belong to it: one second of play."""
 
 FURTHEST_FRACTION = 0.01
 SIGNIFICANCE = 0.05
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
+VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
+
+
+class PermutationTest(NamedTuple):
+    """A statistic, and the fraction of circular shifts with at least its value."""
+
+    statistic: float
+    p_value: float
+
+
+def rank_auc(series: ArrayLike, mask: ArrayLike) -> PermutationTest:
+    """Compute the probability that a masked value of `series` (n,) exceeds an unmasked one.
+
+    This is the area under the ROC curve (Mann-Whitney): 0.5 without association; ties count half.
+
+    >>> rank_auc([1.0, 5.0, 6.0, 2.0], [False, True, True, False]).statistic
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    values, inside = np.asarray(series, np.float64), np.asarray(mask, np.bool_)
+    num_inside, num_outside = int(inside.sum()), int((~inside).sum())
+    if not num_inside or not num_outside:
+        return PermutationTest(np.nan, np.nan)
+    sums = _circular_correlation(rankdata(values), inside.astype(np.float64))
+    areas = (sums - num_inside * (num_inside + 1) / 2) / (num_inside * num_outside)
+    return PermutationTest(float(areas[0]), _compute_p_value(areas))
+
+
+def rank_correlation(one: ArrayLike, other: ArrayLike) -> PermutationTest:
+    """Compute Spearman's rank correlation of two series (n,).
+
+    >>> round(rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 90.0]).statistic, 9)
+    1.0
+    """
+    from scipy.stats import rankdata
+
+    x, y = (rankdata(np.asarray(series, np.float64)) for series in (one, other))
+    x, y = x - x.mean(), y - y.mean()
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    if norms == 0:
+        return PermutationTest(np.nan, np.nan)
+    correlations = _circular_correlation(x, y) / norms
+    return PermutationTest(float(np.clip(correlations[0], -1, 1)), _compute_p_value(correlations))
+
+
+def _circular_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute sum_i x[i] y[i - k] for all circular shifts k, (n,)."""
+    product = np.fft.rfft(x) * np.conj(np.fft.rfft(y))
+    return np.asarray(np.fft.irfft(product, len(x)))
+
+
+def _compute_p_value(statistics: NDArray[np.float64]) -> float:
+    """Compute the fraction of shifts with at least the unshifted statistic, up to rounding."""
+    rounding = 1e-9 * max(float(np.abs(statistics).max()), 1e-30)
+    return float(np.mean(statistics >= statistics[0] - rounding))
 
 
 class RecordedEpisode(Protocol):
-    """What is taken of a `games.Episode` of n frames."""
+    """The fields of `games.Episode` that the claims need."""
 
     @property
     def screens(self) -> NDArray[np.uint8]: ...
@@ -113,9 +108,14 @@ class RecordedEpisode(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim, whether it holds (None: it cannot be told), the numbers, and a sentence.
+    """A claim and its evidence.
 
-    `exact` is whether it holds for the exact distances, where the futures of all frames are known.
+    Attributes:
+        name: of the claim.
+        holds: whether it holds; None if undecided.
+        statistics: the numbers by name.
+        summary: the numbers as a sentence.
+        holds_for_reference: whether it holds for the exact distances, where those are known.
     """
 
     name: str
@@ -125,12 +125,10 @@ class Claim:
     holds_for_reference: bool | None = None
 
     def __str__(self) -> str:
-        also = (
-            ""
-            if self.holds_for_reference is None
-            else f" (of the exact distances: {VERDICTS[self.holds_for_reference]})"
-        )
-        return f"{self.name}: {VERDICTS[self.holds]}{also}; {self.summary}"
+        reference = ""
+        if self.holds_for_reference is not None:
+            reference = f" (exact distances: {VERDICTS[self.holds_for_reference]})"
+        return f"{self.name}: {VERDICTS[self.holds]}{reference}; {self.summary}"
 
 
 def check_claims(
@@ -142,34 +140,48 @@ def check_claims(
     discount: float = 0.99,
     clip_rewards: bool = True,
 ) -> list[Claim]:
-    """All claims, of the distances (n,) of the frames of an episode to the frame `source`.
+    """Check all claims.
 
-    `discount` and `clip` are those of the metric, for the exact distances.
+    Args:
+        episode: a recording of n frames.
+        distances: (n,), of each frame to the frame `source`.
+        source: index of the source frame.
+        window: steps around an event that belong to it.
+        discount: of the metric, for the exact distances.
+        clip_rewards: whether the metric is that of clipped rewards.
+
+    Returns:
+        The paper's claims, then the comparison with the exact distances.
+
+    Raises:
+        InputError: if the distances are not n finite numbers, or `window` is below 1.
     """
     d = np.asarray(distances, np.float64)
-    steps = len(episode.rewards)
-    if d.shape != (steps,) or not np.isfinite(d).all():
+    num_frames = len(episode.rewards)
+    if d.shape != (num_frames,) or not np.isfinite(d).all():
         raise InputError(
-            f"paper.atari: the distances have shape {d.shape} and must be ({steps},) numbers, one "
-            "a frame."
+            f"paper.atari: the distances have shape {d.shape} and must be ({num_frames},) finite "
+            "numbers, one per frame."
         )
-    reach = require_integer("paper.atari", "window", window, 1)
-    paid = np.clip(episode.rewards, -1, 1) if clip_rewards else episode.rewards
-    rows, real = _compute_reference(paid, episode.terminated, episode.truncated, source, discount)
-    found = _check_paper_claims(episode, d, source, reach)
-    if len(rows) == steps:
-        exactly = _check_paper_claims(episode, real, source, reach)
-        found = [
-            dataclasses.replace(one, holds_for_reference=other.holds)
-            for one, other in zip(found, exactly, strict=True)
+    window = require_integer("paper.atari", "window", window, 1)
+    rewards = np.clip(episode.rewards, -1, 1) if clip_rewards else episode.rewards
+    rows, reference = _compute_reference(
+        rewards, episode.terminated, episode.truncated, source, discount
+    )
+    claims = _check_paper_claims(episode, d, source, window)
+    if len(rows) == num_frames:
+        exact = _check_paper_claims(episode, reference, source, window)
+        claims = [
+            dataclasses.replace(claim, holds_for_reference=other.holds)
+            for claim, other in zip(claims, exact, strict=True)
         ]
-    return [*found, check_reference(d[rows], real)]
+    return [*claims, check_reference(d[rows], reference)]
 
 
 def _check_paper_claims(
     episode: RecordedEpisode, d: NDArray[np.float64], source: int, window: int
 ) -> list[Claim]:
-    """What the paper says of distances, of any distances (n,) to the frame `source`."""
+    """Check the paper's claims for any distances (n,) to the frame `source`."""
     return [
         check_starts("game starts", d, episode.starts, source, window),
         check_starts("level starts", d, episode.level_starts, source, window),
@@ -183,93 +195,92 @@ def _check_paper_claims(
 def check_starts(
     name: str, d: NDArray[np.float64], start_frames: ArrayLike | None, source: int, window: int
 ) -> Claim:
-    """Distances are low where games or levels start; the start beside the source does not count."""
+    """Check that distances are low where games or levels start, that of the source excluded."""
     if start_frames is None:
-        return Claim(name, None, {}, "where levels start is not known in this game.")
-    others = [int(each) for each in np.asarray(start_frames) if abs(int(each) - source) > window]
-    among = _mark_windows(len(d), others, 0, window)
-    if not among.any():
+        return Claim(name, None, {}, "level starts are unknown in this game.")
+    others = [int(frame) for frame in np.asarray(start_frames) if abs(int(frame) - source) > window]
+    near = _mark_windows(len(d), others, 0, window)
+    if not near.any():
         return Claim(name, None, {}, "there is none but that of the source.")
-    # What lies beside the source is near it in any case.
+    # Frames beside the source are near it in any case.
     elsewhere = ~_mark_windows(len(d), [source], window, window)
-    test = rank_auc(-d[elsewhere], among[elsewhere])
-    low, other = float(d[among & elsewhere].mean()), float(d[~among & elsewhere].mean())
+    test = rank_auc(-d[elsewhere], near[elsewhere])
+    low, other = float(d[near & elsewhere].mean()), float(d[~near & elsewhere].mean())
     return Claim(
         name,
         test.statistic > 0.5 and test.p_value <= SIGNIFICANCE,
-        {"auc": test.statistic, "chance": test.p_value, "there": low, "elsewhere": other},
+        {"auc": test.statistic, "p_value": test.p_value, "near": low, "elsewhere": other},
         f"the mean distance is {low:.3g} in the {window} steps after a start and {other:.3g} "
-        f"elsewhere; a frame there is lower than one elsewhere with probability {test.statistic:.2f} "
-        f"(chance {test.p_value:.2g}).",
+        "elsewhere; a frame there is lower than one elsewhere with probability "
+        f"{test.statistic:.2f} (p = {test.p_value:.2g}).",
     )
 
 
 def check_peaks(d: NDArray[np.float64], rewards: ArrayLike, window: int) -> Claim:
-    """Distances peak where the agent scores.
+    """Check that distances peak where the agent scores.
 
-    Around a step the peak is the largest distance of the steps before and after it, less the
-    median of four times as wide a stretch; around points it must be higher than elsewhere.
+    The peak around a step is the largest distance in the window before and after it, less the
+    median of four times that window.
     """
     from scipy.ndimage import maximum_filter1d, median_filter
 
-    name = "peaks at points"
+    name = "peaks at scores"
     scored = np.flatnonzero(np.asarray(rewards) > 0)
-    among = _mark_windows(len(d), scored, window, window)
-    if not among.any() or among.all():
-        what = "no points are scored" if not among.any() else "points are scored all the time"
-        return Claim(name, None, {}, f"{what}.")
+    near = _mark_windows(len(d), scored, window, window)
+    if not near.any() or near.all():
+        reason = "the agent never scores" if not near.any() else "all frames are near a score"
+        return Claim(name, None, {}, f"{reason}.")
     largest = maximum_filter1d(d, 2 * window + 1, mode="nearest")
     peaks = largest - median_filter(d, 8 * window + 1, mode="nearest")
     test = rank_auc(peaks, _mark_windows(len(d), scored, 0, 0))
-    numbers = {
+    statistics = {
         "auc": test.statistic,
-        "chance": test.p_value,
+        "p_value": test.p_value,
         "peak": float(peaks[scored].mean()),
-        "any": float(peaks.mean()),
-        "there": float(d[among].mean()),
-        "elsewhere": float(d[~among].mean()),
+        "mean_peak": float(peaks.mean()),
+        "near": float(d[near].mean()),
+        "elsewhere": float(d[~near].mean()),
     }
     return Claim(
         name,
         bool(test.statistic > 0.5 and test.p_value <= SIGNIFICANCE),
-        numbers,
-        f"peaks in the {window} steps around a point stand out by {numbers['peak']:.3g}, around "
-        f"any step by {numbers['any']:.3g}; the first is higher with probability {test.statistic:.2f} "
-        f"(chance {test.p_value:.2g}); the mean distance is {numbers['there']:.3g} around a point "
-        f"and {numbers['elsewhere']:.3g} elsewhere.",
+        statistics,
+        f"the mean peak is {statistics['peak']:.3g} in the {window} steps around a score and "
+        f"{statistics['mean_peak']:.3g} around any step; the first is higher with probability "
+        f"{test.statistic:.2f} (p = {test.p_value:.2g}); the mean distance is "
+        f"{statistics['near']:.3g} around a score and {statistics['elsewhere']:.3g} elsewhere.",
     )
 
 
 def check_plateaus(
     d: NDArray[np.float64], screens: NDArray[np.uint8], game_starts: ArrayLike
 ) -> Claim:
-    """The distance changes little where the screen does: rank correlation of both changes.
+    """Check that the distance changes little where the screen does, by rank correlation.
 
-    It must also change less in the stillest tenth of the steps than elsewhere.
+    The distance must also change less in the tenth of steps with the smallest screen changes.
     """
     name = "plateaus when nothing moves"
     changes = np.array(
         [np.count_nonzero(screens[i + 1] != screens[i]) for i in range(len(screens) - 1)], float
     )
-    same = ~np.isin(np.arange(1, len(d)), np.asarray(game_starts))
-    test = rank_correlation(np.abs(np.diff(d))[same], changes[same])
+    same_game = ~np.isin(np.arange(1, len(d)), np.asarray(game_starts))
+    test = rank_correlation(np.abs(np.diff(d))[same_game], changes[same_game])
     if math.isnan(test.statistic):
-        return Claim(name, None, {}, "nothing ever changes.")
-    quiet = changes[same] <= np.quantile(changes[same], 0.1)
-    still, moving = (np.abs(np.diff(d))[same][each].mean() for each in (quiet, ~quiet))
-    numbers = {
-        "correlation": test.statistic,
-        "chance": test.p_value,
-        "still": float(still),
-        "moving": float(moving),
-    }
+        return Claim(name, None, {}, "neither distance nor screen changes.")
+    static = changes[same_game] <= np.quantile(changes[same_game], 0.1)
+    still, moving = (np.abs(np.diff(d))[same_game][mask].mean() for mask in (static, ~static))
     return Claim(
         name,
         bool(test.statistic > 0 and test.p_value <= SIGNIFICANCE and still < moving),
-        numbers,
-        f"changes of distance and of the screen have rank correlation {test.statistic:.2f} (chance "
-        f"{test.p_value:.2g}); a step changes the distance by {still:.3g} in the stillest tenth, "
-        f"and by {moving:.3g} elsewhere.",
+        {
+            "correlation": test.statistic,
+            "p_value": test.p_value,
+            "still": float(still),
+            "moving": float(moving),
+        },
+        f"changes of distance and of the screen have rank correlation {test.statistic:.2f} "
+        f"(p = {test.p_value:.2g}); the mean change of distance is {still:.3g} in the tenth of "
+        f"steps with the smallest screen changes, and {moving:.3g} elsewhere.",
     )
 
 
@@ -279,70 +290,68 @@ def check_losses(
     window: int,
     fraction: float = FURTHEST_FRACTION,
 ) -> Claim:
-    """The furthest frames lie just before a life is lost, more often than any frame does.
+    """Check that the furthest frames precede the loss of a life more often than any frame.
 
-    Where a game has no lives, just before a point is lost.
+    In a game without lives: the loss of a point.
     """
     name, losses = "furthest before a loss of life", episode.life_losses
     if not len(losses) and (np.asarray(episode.rewards) < 0).any():
         name, losses = "furthest before a lost point", np.flatnonzero(episode.rewards < 0)
-    among = _mark_windows(len(d), losses, window, 0)
-    if not among.any() or among.all():
-        return Claim(name, None, {}, "no life is lost in it.")
-    count = max(1, round(fraction * len(d)))
-    far = np.zeros(len(d), np.bool_)
-    far[np.argsort(-d, kind="stable")[:count]] = True
-    test = rank_correlation(far, among)
-    hits, base = float(among[far].mean()), float(among.mean())
-    numbers = {"share": hits, "all": base, "chance": test.p_value}
+    near = _mark_windows(len(d), losses, window, 0)
+    if not near.any() or near.all():
+        return Claim(name, None, {}, "no life is lost.")
+    furthest = np.zeros(len(d), np.bool_)
+    furthest[np.argsort(-d, kind="stable")[: max(1, round(fraction * len(d)))]] = True
+    test = rank_correlation(furthest, near)
+    hits, base = float(near[furthest].mean()), float(near.mean())
     return Claim(
         name,
         hits > base and test.p_value <= SIGNIFICANCE,
-        numbers,
-        f"of the furthest {fraction:.0%} of the frames, {hits:.0%} are in the {window} steps before "
-        f"one, and of all frames {base:.0%} (chance {test.p_value:.2g}).",
+        {"fraction": hits, "base_fraction": base, "p_value": test.p_value},
+        f"{hits:.0%} of the furthest {fraction:.0%} of the frames are in the {window} steps before "
+        f"one, and {base:.0%} of all frames (p = {test.p_value:.2g}).",
     )
 
 
 def check_values(d: NDArray[np.float64], values: ArrayLike, source: int) -> Claim:
-    """Distances follow |V - V(source)|, which d^pi bounds from above."""
-    name = "follows the difference of values"
+    """Check that distances correlate with |V - V(source)|, which d^pi bounds from above."""
+    name = "correlates with the difference of values"
     gap = np.abs(np.asarray(values, np.float64) - float(np.asarray(values)[source]))
     test = rank_correlation(d, gap)
     if math.isnan(test.statistic):
-        return Claim(name, None, {}, "all distances or all values are the same.")
-    below = float(np.mean(gap <= d))
+        return Claim(name, None, {}, "all distances or all values are equal.")
+    bounded = float(np.mean(gap <= d))
     return Claim(
         name,
         test.statistic > 0 and test.p_value <= SIGNIFICANCE,
-        {"correlation": test.statistic, "chance": test.p_value, "bounded": below},
-        f"rank correlation {test.statistic:.2f} (chance {test.p_value:.2g}); |V - V'| <= d, as it is "
-        f"for the exact metric and values, in {below:.0%} of the frames.",
+        {"correlation": test.statistic, "p_value": test.p_value, "bounded": bounded},
+        f"rank correlation {test.statistic:.2f} (p = {test.p_value:.2g}); |V - V'| <= d, which is "
+        f"true of the exact metric and values, in {bounded:.0%} of the frames.",
     )
 
 
 def check_reference(d: NDArray[np.float64], reference: NDArray[np.float64]) -> Claim:
-    """Distances follow the exact ones, by the rewards that came after each frame: see `truth`."""
-    name = "follows the exact distance"
+    """Check that distances correlate with the exact ones; see `exact_returns`."""
+    name = "correlates with the exact distance"
     if len(reference) < 3:
-        return Claim(name, None, {}, "what came after the source is not all recorded.")
+        return Claim(name, None, {}, "the future of the source is not fully recorded.")
     test = rank_correlation(d, reference)
     if math.isnan(test.statistic):
-        return Claim(name, None, {}, "all of them are the same.")
+        return Claim(name, None, {}, "all distances are equal.")
     error = float(np.abs(d - reference).mean())
-    numbers = {
-        "correlation": test.statistic,
-        "chance": test.p_value,
-        "error": error,
-        "mean": float(reference.mean()),
-        "frames": float(len(reference)),
-    }
     return Claim(
         name,
         test.statistic > 0 and test.p_value <= SIGNIFICANCE,
-        numbers,
-        f"rank correlation {test.statistic:.2f} (chance {test.p_value:.2g}) over {len(reference):,} frames; "
-        f"off by {error:.3g} on average, where the exact ones are {reference.mean():.3g}.",
+        {
+            "correlation": test.statistic,
+            "p_value": test.p_value,
+            "error": error,
+            "mean": float(reference.mean()),
+            "frames": float(len(reference)),
+        },
+        f"rank correlation {test.statistic:.2f} (p = {test.p_value:.2g}) over "
+        f"{len(reference):,} frames; mean absolute error {error:.3g}, mean exact distance "
+        f"{reference.mean():.3g}.",
     )
 
 
@@ -353,23 +362,23 @@ def _compute_reference(
     source: int,
     discount: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The frames whose future was recorded, and their exact distances to the source."""
-    ahead = exact_returns.compute_horizon(discount)
-    rows = exact_returns.find_complete_steps(terminated, truncated, ahead)
+    """Return the frames with a fully recorded future, and their exact distances to the source."""
+    horizon = exact_returns.compute_horizon(discount)
+    rows = exact_returns.find_complete_steps(terminated, truncated, horizon)
     if source not in rows:
         return rows[:0], np.zeros(0)
-    future = exact_returns.gather_futures(rewards, terminated, rows, ahead)
-    return rows, exact_returns.compute_distances(future[rows == source], discount, future)[0]
+    futures = exact_returns.gather_futures(rewards, terminated, rows, horizon)
+    return rows, exact_returns.compute_distances(futures[rows == source], discount, futures)[0]
 
 
 def to_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """The observations as JSON has them."""
-    return [dataclasses.asdict(each) for each in claims]
+    """Return the claims as JSON-compatible dictionaries."""
+    return [dataclasses.asdict(claim) for claim in claims]
 
 
 def _mark_windows(num_frames: int, frames: ArrayLike, before: int, after: int) -> NDArray[np.bool_]:
-    """Whether each of `count` steps is at most so many before, or after, one of some steps."""
-    among = np.zeros(num_frames, np.bool_)
-    for each in np.asarray(frames, np.int64).tolist():
-        among[max(0, each - before) : each + after + 1] = True
-    return among
+    """Mark the frames from `before` frames before to `after` frames after any of `frames`."""
+    mask = np.zeros(num_frames, np.bool_)
+    for frame in np.asarray(frames, np.int64).tolist():
+        mask[max(0, frame - before) : frame + after + 1] = True
+    return mask

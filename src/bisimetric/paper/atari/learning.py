@@ -1,8 +1,8 @@
-"""Learning d^pi of a game from what an agent made of it, with the paper's settings.
+"""Learn d^pi of a game from the features of an agent, with the paper's hyperparameters.
 
-The paper collects and learns in turns: one update every 4 steps of the agent, once 10,000 are
-stored. Here all steps are collected before, and update k draws from those that were there by then,
-the first 10,000 + 4 k, so that learning is one compiled program.
+The paper interleaves collection and learning: one update every 4 agent steps once 10,000 are
+stored. Here all steps are collected first, and update k samples from the first 10,000 + 4 k, so
+that training is one compiled program.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from bisimetric.learned import (
     source_from_transitions,
 )
 from bisimetric.learned._fit import FitResult
-from bisimetric.learned.api import select_device
 from bisimetric.learned.castro2020 import Castro2020Config
-from bisimetric.learned.evaluation import MIN_NORM
+from bisimetric.learned.config import RunOptions
+from bisimetric.learned.evaluation import MIN_NORM, compute_distances
 from bisimetric.learned.files import describe_run
-from bisimetric.learned.learned_distance import compute_distances
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import TransitionSource
+from bisimetric.learned.training import select_device
 from bisimetric.paper.atari import exact_returns
 from bisimetric.transitions import Transitions
 
 KIND: LearnedKind = "on_policy"
 DISCOUNT = 0.99
 STEPS = 600_000
-"""Of the agent."""
+"""Agent steps."""
 
 INITIAL_STEPS, STEPS_PER_UPDATE = 10_000, 4
-"""Steps of the agent that are stored before the first update, and between two of them."""
+"""Agent steps before the first update, and per update."""
 
 PAPER_CONFIG = Castro2020Config(
     PairNetwork((16, 16), output="relu"),
@@ -57,22 +57,22 @@ PAPER_CONFIG = Castro2020Config(
     target_update_period=125,
     horizon_growth=0.99,
 )
-"""The target network is updated every 500 steps of the agent: 125 updates."""
+"""The target network is synchronised every 500 agent steps: 125 updates."""
 
 LEARNING_RATES = {"Pong": 1e-3}
-"""Games for which the paper found another learning rate better."""
+"""Learning rates of the paper that differ from its default, by game."""
 
 NUM_RECORDS = 120
-"""How often a run is measured."""
+"""Records per run."""
 
 NUM_EVALUATION_STATES = 256
-"""States that a network is judged by on the way."""
+"""States on which a network is evaluated during training."""
 
 
 def get_config(game: str, config: Castro2020Config = PAPER_CONFIG) -> Castro2020Config:
-    """The paper's settings for a game.
+    """Return the paper's hyperparameters for a game.
 
-    >>> settings_for("Pong").learning_rate, settings_for("Asterix").learning_rate
+    >>> get_config("Pong").learning_rate, get_config("Asterix").learning_rate
     (0.001, 7.5e-05)
     """
     return dataclasses.replace(config, learning_rate=LEARNING_RATES.get(game, config.learning_rate))
@@ -84,20 +84,20 @@ def build_source(
     terminal_state: bool = True,
     replay_growth: tuple[int, int] | None = (INITIAL_STEPS, STEPS_PER_UPDATE),
 ) -> TransitionSource:
-    """What networks learn from: features as they are, in half precision, each state once.
+    """Build the source of training pairs: unscaled features in half precision, each state once.
 
-    `ends=False` ignores that games end, as the published code did: the last step of a game leads
-    to what was seen there, like any other.
+    `terminal_state=False` ignores terminations, as the published code did: the last step of a
+    game leads to the final observation, like any other.
     """
     shape = data.observations.shape[1:]
     features = int(np.prod(shape))
     if data.observations.ndim == 1:
         raise InputError(
-            "paper.atari: the observations are ids of states and must be the features that an "
-            "agent made of its frames, (steps, features)."
+            "paper.atari: the observations are state indices and must be the features of an agent, "
+            "(steps, features)."
         )
     require_memory(
-        f"paper.atari: the features of {len(data):,} steps, {features:,} numbers each, need",
+        f"paper.atari: the features of {len(data):,} steps, {features:,} numbers per step, need",
         2.0 * 2 * len(data) * (features + 1),
         "collect fewer steps",
     )
@@ -112,17 +112,17 @@ def build_source(
 
 
 def truncate_terminals(data: Transitions) -> Transitions:
-    """The same steps, cut where they ended."""
-    nowhere = np.zeros(len(data), np.bool_)
-    return dataclasses.replace(data, terminated=nowhere, truncated=data.truncated | data.terminated)
+    """Return the transitions with terminations as truncations."""
+    none = np.zeros(len(data), np.bool_)
+    return dataclasses.replace(data, terminated=none, truncated=data.truncated | data.terminated)
 
 
 def evaluate_metric(
     metric: LearnedDistance, data: Transitions, num_samples: int = 5_000
 ) -> Quality:
-    """How far a metric is from being one, and from its equation, on some of the steps."""
-    some = data.sample(min(num_samples, len(data)), seed=0)
-    return metric.quality(some if metric.scaling.has_terminal else truncate_terminals(some))
+    """Measure violations of the metric axioms and of the Bellman equation on sampled steps."""
+    sample = data.sample(min(num_samples, len(data)), seed=0)
+    return metric.quality(sample if metric.scaling.has_terminal else truncate_terminals(sample))
 
 
 def learn(
@@ -138,43 +138,57 @@ def learn(
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
 ) -> LearnedDistance:
-    """d^pi from features that an agent made of its frames, learned as in the paper.
+    """Learn d^pi from the features of an agent, with the paper's algorithm.
+
+    `history` of the result holds the loss and the values of `build_measure`.
 
     Args:
-        data: steps of the agent in their order; observations are features.
-        updates: default: one every 4 steps.
-        ends: whether the end of a game is a state of its own; see `source_of`.
-        growing: the steps there are at first, and how many more each update; None for all.
-        checkpoint, resume: files to keep the run in, and to go on from; see `learned.fit`.
+        data: transitions of the agent in their order; observations are its features.
+        config: network and hyperparameters.
+        updates: gradient updates; default: one per 4 agent steps.
+        seed: of weights and batches.
+        discount: per agent step.
+        terminal_state: whether the end of a game is an absorbing terminal state.
+        replay_growth: transitions available at the first update, and how many more per update;
+            None for all of them.
+        checkpoint: file for checkpoints.
+        resume: checkpoint to continue from.
+        device: platform such as "cpu" or "gpu"; default: that of JAX.
 
-    `history` holds, beside the loss, what `judged` measures.
+    Returns:
+        The learned distance.
+
+    Raises:
+        InputError: if the observations are no features, or an argument is out of range.
+        Diverged: if the loss is no longer finite, or all distances are 0.
+        InsufficientMemory: if the features do not fit into memory.
     """
-    count = (
+    num_updates = (
         max(1, len(data) // STEPS_PER_UPDATE)
         if updates is None
-        else require_integer(KIND, "updates", updates, 1)
+        else require_integer("paper.atari", "updates", updates, 1)
     )
-    where = select_device(KIND, device)
-    began = time.perf_counter()
-    with jax.default_device(where):
+    jax_device = select_device(KIND, device)
+    start_time = time.perf_counter()
+    with jax.default_device(jax_device):
         source = build_source(data, terminal_state=terminal_state, replay_growth=replay_growth)
-        done = fit_networks(
+        result = fit_networks(
             source,
             config=config,
-            updates=count,
+            updates=num_updates,
             seeds=[seed],
             discount=discount,
             measure=build_measure(data, source.scaling, config.network, discount),
             checkpoint=checkpoint,
             resume=resume,
         )
-    made = {
-        "seconds": round(time.perf_counter() - began, 3),
-        "device": where.platform,
+    details = {
+        "seconds": round(time.perf_counter() - start_time, 3),
+        "device": jax_device.platform,
         "growing": None if replay_growth is None else list(replay_growth),
         "ends": terminal_state,
     }
-    return build_distance(done, 0, {**describe_origin(data), **made})
+    return build_distance(result, 0, {**describe_origin(data), **details})
 
 
 def fit_networks(
@@ -190,8 +204,8 @@ def fit_networks(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> FitResult:
-    """Networks that learn side by side, one a key and learning rate: `learned.fit`."""
-    # Whole periods between two records, so that one program is compiled for all of them.
+    """Train networks in parallel, one per seed and learning rate, with `learned.fit`."""
+    # Multiples of the target update period, so that one compiled program serves all intervals.
     every = (
         max(1, updates // num_records // config.target_update_period) * config.target_update_period
     )
@@ -203,10 +217,8 @@ def fit_networks(
         seeds=seeds,
         learning_rates=learning_rates,
         config=config,
-        log_every=every,
         measure=measure,
-        checkpoint=checkpoint,
-        resume=resume,
+        options=RunOptions(log_every=every, checkpoint=checkpoint, resume=resume),
     )
 
 
@@ -217,25 +229,26 @@ def build_measure(
     discount: float = DISCOUNT,
     seed: int = 0,
 ) -> Callable[[Any], dict[str, Array]]:
-    """From parameters to the mean distance of some states, and how it fits their exact distances.
+    """Return a function from parameters to measures on sampled states.
 
-    `distance` is the mean over all pairs. Where the futures of the states were recorded,
-    `correlation` is that with their exact distances (see `truth`), and `error` the mean error as a
-    share of their mean.
+    `distance` is the mean distance of all pairs. Where the futures of the states are recorded,
+    `correlation` is the correlation with their exact distances (see `exact_returns`), and `error`
+    the mean absolute error relative to their mean.
     """
     rows, exact = sample_reference(data, discount, seed=seed)
     x = jnp.asarray(scaling(data.observations[rows]))
 
     def measure(parameters: Any) -> dict[str, Array]:
         d = compute_distances(network, parameters, x, x)
-        found = {"distance": d.mean()}
+        measures = {"distance": d.mean()}
         if exact is not None:
-            known = jnp.asarray(exact, jnp.float32)
-            one, other = d - d.mean(), known - known.mean()
-            spread = jnp.linalg.norm(one) * jnp.linalg.norm(other)
-            found["correlation"] = jnp.sum(one * other) / jnp.maximum(spread, MIN_NORM)
-            found["error"] = jnp.abs(d - known).mean() / jnp.maximum(known.mean(), MIN_NORM)
-        return found
+            reference = jnp.asarray(exact, jnp.float32)
+            a, b = d - d.mean(), reference - reference.mean()
+            norms = jnp.linalg.norm(a) * jnp.linalg.norm(b)
+            measures["correlation"] = jnp.sum(a * b) / jnp.maximum(norms, MIN_NORM)
+            error = jnp.abs(d - reference).mean()
+            measures["error"] = error / jnp.maximum(reference.mean(), MIN_NORM)
+        return measures
 
     return measure
 
@@ -243,33 +256,33 @@ def build_measure(
 def sample_reference(
     data: Transitions, discount: float, *, num_samples: int = NUM_EVALUATION_STATES, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-    """Some steps, and the exact distances of their states; None where too few futures are known."""
-    ahead = exact_returns.compute_horizon(discount)
+    """Sample steps; return their exact distances too, or None if too few futures are recorded."""
+    horizon = exact_returns.compute_horizon(discount)
     rng = np.random.default_rng(seed)
-    known = exact_returns.find_complete_steps(data.terminated, data.truncated, ahead)
-    if len(known) < 2:
+    complete = exact_returns.find_complete_steps(data.terminated, data.truncated, horizon)
+    if len(complete) < 2:
         return np.sort(rng.choice(len(data), min(num_samples, len(data)), replace=False)), None
-    rows = np.sort(rng.choice(known, min(num_samples, len(known)), replace=False))
-    future = exact_returns.gather_futures(data.rewards, data.terminated, rows, ahead)
-    return rows, exact_returns.compute_distances(future, discount)
+    rows = np.sort(rng.choice(complete, min(num_samples, len(complete)), replace=False))
+    futures = exact_returns.gather_futures(data.rewards, data.terminated, rows, horizon)
+    return rows, exact_returns.compute_distances(futures, discount)
 
 
 def describe_origin(data: Transitions) -> dict[str, Any]:
-    """What a result tells of the data: the game, the agent, and how it was collected."""
-    short = ("game", "agent", "clip")
-    found = {name: each for name, each in data.metadata.items() if name in short}
-    return {**found, "collected": data.metadata}
+    """Return game, agent and reward clipping of the data, and all its metadata."""
+    keys = {"game": "game", "agent": "agent", "clip_rewards": "clip"}
+    origin = {key: data.metadata[name] for name, key in keys.items() if name in data.metadata}
+    return {**origin, "collected": data.metadata}
 
 
 def build_distance(result: FitResult, index: int, metadata: dict[str, Any]) -> LearnedDistance:
-    """One of the networks of a fit as a distance, with what is known of its making."""
-    settings = result.config
+    """Build the distance of one network of a fit, with its metadata and history."""
+    config = result.config
     if result.learning_rates is not None:
-        settings = dataclasses.replace(settings, learning_rate=result.learning_rates[index])  # type: ignore[type-var]
-    about = {
+        config = dataclasses.replace(config, learning_rate=result.learning_rates[index])  # type: ignore[type-var]
+    header = {
         "method": "learned",
-        **describe_run(KIND, result.discount, settings, result.seeds[index : index + 1]),
-        "steps": int(result.state.step),
+        **describe_run(KIND, result.discount, config, result.seeds[index : index + 1]),
+        "updates": int(result.state.step),
         **metadata,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
@@ -280,8 +293,9 @@ def build_distance(result: FitResult, index: int, metadata: dict[str, Any]) -> L
         result.network,
         result.parameters(index),
         result.source.scaling,
-        metadata=about,
+        metadata=header,
         history={
-            name: each if name == "step" else each[index] for name, each in result.history.items()
+            name: curve if name == "step" else curve[index]
+            for name, curve in result.history.items()
         },
     )

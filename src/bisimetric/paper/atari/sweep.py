@@ -1,8 +1,9 @@
-"""The sweep of the supplement: learning rate, batch, target period, layers and units, 3 seeds each.
+"""The hyperparameter sweep of the supplement of Castro (2020).
 
-All seeds and learning rates of one shape learn side by side in one program; each shape is a file
-of the folder, so that a sweep that was broken off goes on. The paper does not say what it judged
-settings by. Here it is how well the learned distances fit the exact ones (see `truth`).
+Learning rate, batch size, target update period, layers and units, 3 seeds each. All seeds and
+learning rates of one shape are trained in one program; each shape is one file, so that an
+interrupted sweep can be resumed. The paper does not state its criterion; here it is the correlation
+with the exact distances (see `exact_returns`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import numpy as np
 import bisimetric
 from bisimetric.errors import Diverged, InputError, require_integer
 from bisimetric.learned import files
-from bisimetric.learned.api import select_device
 from bisimetric.learned.castro2020 import Castro2020Config
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import TransitionSource
+from bisimetric.learned.training import select_device
 from bisimetric.paper.atari import learning
 from bisimetric.paper.atari.learning import (
     INITIAL_STEPS,
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
 LEARNING_RATES = (5e-5, 7.5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3)
 GRID: dict[str, tuple[int, ...]] = {
     "batch": (4, 8, 16, 32, 64, 128),
-    "period": (10, 50, 100, 250, 500, 1000, 2000),
+    "target_update_period": (10, 50, 100, 250, 500, 1000, 2000),
     "layers": (1, 2, 3),
     "units": (16, 32, 64, 128),
 }
-"""As in the supplement; periods are in steps of the agent, 4 of which make an update."""
+"""As in the supplement; the period is in agent steps, 4 per update."""
 
 PAPER_SHAPE = SweepShape()
 """The paper's choice."""
@@ -54,24 +55,26 @@ NUM_SEEDS, QUICK_UPDATES = 3, 37_500
 
 
 def list_shapes(quick: bool = False, grid: Mapping[str, Sequence[int]] = GRID) -> list[SweepShape]:
-    """All shapes of a grid; quick: the paper's, and those that differ from it in one thing.
+    """List the shapes of a grid; quick: the paper's, and those with one other hyperparameter.
 
-    >>> len(shapes()), len(shapes(quick=True))
+    >>> len(list_shapes()), len(list_shapes(quick=True))
     (504, 17)
     """
     if not quick:
-        return [SweepShape(*each) for each in itertools.product(*(grid[name] for name in GRID))]
-    one = [
+        return [SweepShape(*shape) for shape in itertools.product(*(grid[name] for name in GRID))]
+    neighbours = [
         PAPER_SHAPE._replace(**{name: value}) for name, values in grid.items() for value in values
     ]
-    return list(dict.fromkeys([PAPER_SHAPE, *one]))
+    return list(dict.fromkeys([PAPER_SHAPE, *neighbours]))
 
 
 def build_config(shape: SweepShape) -> Castro2020Config:
-    """The paper's settings with another shape.
+    """Return the paper's hyperparameters with another shape.
 
-    >>> settings_of(Shape(period=10)).period, settings_of(Shape(layers=3)).network.hidden
-    (2, (16, 16, 16))
+    >>> build_config(SweepShape(target_update_period=10)).target_update_period
+    2
+    >>> build_config(SweepShape(layers=3)).network.hidden
+    (16, 16, 16)
     """
     return dataclasses.replace(
         PAPER_CONFIG,
@@ -95,40 +98,54 @@ def run_sweep(
     replay_growth: tuple[int, int] | None = (INITIAL_STEPS, STEPS_PER_UPDATE),
     device: str | None = None,
 ) -> list[SweepResult]:
-    """Trains the networks of every shape, and saves what was measured: `<shape>.npz`.
+    """Train the networks of every shape, and save their curves as `<shape>.npz`.
 
     Args:
-        folder: where files go; those of this sweep that are there already are kept.
-        data: steps of the agent; see `learning.learn`.
-        quick: the shapes that differ from the paper's in one thing, and fewer updates.
-        chosen: the shapes; default: those of `shapes`.
-        seeds: networks a setting, with the keys 0, 1, ...
-        updates: default: one every 4 steps of the agent; quick: 37,500 at most.
+        folder: where files are written; finished shapes of the same sweep are reused.
+        data: transitions of the agent in their order; observations are its features.
+        quick: the shapes that differ from the paper's in one hyperparameter, and fewer updates.
+        selected_shapes: default: those of `list_shapes`.
+        learning_rates: of Adam.
+        num_seeds: networks per setting, with seeds 0, 1, ...
+        updates: default: one per 4 agent steps; quick: at most 37,500.
+        discount: per agent step.
+        terminal_state: whether the end of a game is an absorbing terminal state.
+        replay_growth: transitions available at the first update, and how many more per update;
+            None for all of them.
+        device: platform such as "cpu" or "gpu"; default: that of JAX.
+
+    Returns:
+        The results, by shape.
+
+    Raises:
+        InputError: if an argument is out of range or a file is of another sweep.
     """
-    count = require_integer("paper.atari.sweep", "seeds", num_seeds, 1)
-    wanted = list_shapes(quick) if selected_shapes is None else list(selected_shapes)
-    if not (wanted and learning_rates):
-        raise InputError("paper.atari.sweep: there is nothing to sweep; give shapes and rates.")
-    length = max(1, len(data) // STEPS_PER_UPDATE)
+    num_seeds = require_integer("paper.atari.sweep", "num_seeds", num_seeds, 1)
+    shapes = list_shapes(quick) if selected_shapes is None else list(selected_shapes)
+    if not (shapes and learning_rates):
+        raise InputError(
+            "paper.atari.sweep: there is nothing to sweep; give selected_shapes and learning_rates."
+        )
+    num_updates = max(1, len(data) // STEPS_PER_UPDATE)
     if updates is not None:
-        length = require_integer("paper.atari.sweep", "updates", updates, 1)
+        num_updates = require_integer("paper.atari.sweep", "updates", updates, 1)
     elif quick:
-        length = min(length, QUICK_UPDATES)
+        num_updates = min(num_updates, QUICK_UPDATES)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     with jax.default_device(select_device(learning.KIND, device)):
         source = learning.build_source(
             data, terminal_state=terminal_state, replay_growth=replay_growth
         )
-        about = {
+        metadata = {
             **learning.describe_origin(data),
             "source": files.compute_fingerprint(source),
-            "updates": length,
+            "updates": num_updates,
             "discount": discount,
-            "rates": list(map(float, learning_rates)),
-            "seeds": count,
+            "learning_rates": list(map(float, learning_rates)),
+            "num_seeds": num_seeds,
         }
-        return [_run_shape(target, shape, data, source, about) for shape in wanted]
+        return [_run_shape(target, shape, data, source, metadata) for shape in shapes]
 
 
 def _run_shape(
@@ -138,77 +155,82 @@ def _run_shape(
     source: TransitionSource,
     metadata: dict[str, Any],
 ) -> SweepResult:
+    """Train the networks of one shape, or read their finished file."""
     path = folder / f"{shape.name}.npz"
     if path.exists():
-        found = SweepResult.load(path)
-        for name, here in metadata.items():
-            if name in ("source", "updates", "discount", "rates", "seeds") and (
-                found.metadata.get(name) != here
-            ):
-                what = "data" if name == "source" else name
-                raise InputError(f"{path} is of another sweep: its {what} differ; name a folder.")
-        return found
-    settings, discount = build_config(shape), metadata["discount"]
-    networks = list(itertools.product(metadata["rates"], range(metadata["seeds"])))
-    began, ended = time.perf_counter(), {}
+        return _load_matching(path, metadata)
+    config, discount = build_config(shape), metadata["discount"]
+    settings = list(itertools.product(metadata["learning_rates"], range(metadata["num_seeds"])))
+    learning_rates, seeds = [rate for rate, _ in settings], [seed for _, seed in settings]
+    start_time, failure = time.perf_counter(), {}
     try:
-        done = learning.fit_networks(
+        fitted = learning.fit_networks(
             source,
-            config=settings,
+            config=config,
             updates=metadata["updates"],
-            seeds=[key for _, key in networks],
-            learning_rates=[rate for rate, _ in networks],
+            seeds=seeds,
+            learning_rates=learning_rates,
             discount=discount,
-            measure=learning.build_measure(data, source.scaling, settings.network, discount),
+            measure=learning.build_measure(data, source.scaling, config.network, discount),
         )
     except Diverged as error:
-        # A setting that fails is a result.
-        done, ended = error.partial, {"diverged": str(error)}
-    made = {
+        # Divergence of a setting is a result.
+        fitted, failure = error.partial, {"diverged": str(error)}
+    metadata = {
         **metadata,
-        **ended,
-        "seconds": round(time.perf_counter() - began, 3),
+        **failure,
+        "seconds": round(time.perf_counter() - start_time, 3),
         "device": jax.devices()[0].device_kind,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
-    steps = done.history.get("step", np.zeros(1))
-    unknown = np.full((len(networks), len(steps)), np.nan)
-    found = SweepResult(
+    updates = fitted.history.get("step", np.zeros(1))
+    unknown = np.full((len(settings), len(updates)), np.nan)
+    result = SweepResult(
         shape,
-        np.array([key for _, key in networks]),
-        np.array([rate for rate, _ in networks]),
-        steps.astype(np.int64),
+        np.array(seeds),
+        np.array(learning_rates),
+        updates.astype(np.int64),
         **{
-            name: done.history.get(name, unknown)
+            name: fitted.history.get(name, unknown)
             for name in ("loss", "distance", "correlation", "error")
         },
-        metadata=made,
+        metadata=metadata,
     )
-    found.save(path)
-    return found
+    result.save(path)
+    return result
+
+
+def _load_matching(path: Path, metadata: dict[str, Any]) -> SweepResult:
+    """Read a finished shape; raise InputError if it is of another sweep."""
+    result = SweepResult.load(path)
+    for name in ("source", "updates", "discount", "learning_rates", "num_seeds"):
+        if result.metadata.get(name) != metadata[name]:
+            field = "data" if name == "source" else name
+            raise InputError(f"{path} is of another sweep: its {field} differ; name a folder.")
+    return result
 
 
 def load_results(folder: str | os.PathLike[str]) -> list[SweepResult]:
-    """What a folder holds of a sweep, shape by shape."""
+    """Read all results of a sweep in a folder."""
     paths = [Path(folder) / f"{shape.name}.npz" for shape in list_shapes()]
     return [SweepResult.load(path) for path in paths if path.exists()]
 
 
 def get_paper_choice(game: str) -> tuple[SweepShape, float]:
-    """What the paper took for a game, the shape and the learning rate."""
+    """Return the paper's shape and learning rate for a game."""
     return PAPER_SHAPE, get_config(game).learning_rate
 
 
 def write_outputs(folder: str | os.PathLike[str], results: Sequence[SweepResult]) -> list[Path]:
-    """Writes the table, `sweep.csv`, and the picture, `sweep.png`, where the paper's is in it."""
+    """Write the table, `sweep.csv`, and the figure, `sweep.png`, if it has the paper's setting."""
     from bisimetric import views
 
     target = Path(folder)
-    table = tabulate(results)
-    write_table(target / "sweep.csv", table)
+    write_table(target / "sweep.csv", tabulate(results))
     game = str(results[0].metadata.get("game", ""))
-    panels = {name: each for name, each in compute_slices(results, get_paper_choice(game)) if each}
+    slices = compute_slices(results, get_paper_choice(game))
+    panels = {name: values for name, values in slices if values}
     if not panels:
         return [target / "sweep.csv"]
     views.save_figure(_plot_sweep(panels, results[0].metadata, game), target / "sweep.png")
@@ -218,46 +240,48 @@ def write_outputs(folder: str | os.PathLike[str], results: Sequence[SweepResult]
 def compute_slices(
     results: Sequence[SweepResult], chosen: tuple[SweepShape, float]
 ) -> Iterator[tuple[str, Mapping[str, list[float]]]]:
-    """By hyperparameter, the correlations of all seeds where the others are the chosen ones."""
+    """Yield final correlations of all seeds per value of one hyperparameter, the others chosen."""
     shape, rate = chosen
     for name in GRID:
-        near = [
-            each
-            for each in results
-            if each.shape == shape._replace(**{name: _get_hyperparameter(each, name)})
+        line = [
+            result
+            for result in results
+            if result.shape == shape._replace(**{name: _get_hyperparameter(result, name)})
         ]
-        near.sort(key=lambda each: _get_hyperparameter(each, name))
-        here = {
-            str(_get_hyperparameter(each, name)): _final_correlations(each, rate) for each in near
+        line.sort(key=lambda result: _get_hyperparameter(result, name))
+        correlations = {
+            str(_get_hyperparameter(result, name)): _final_correlations(result, rate)
+            for result in line
         }
-        yield name, {value: each for value, each in here.items() if each}
-    for each in results:
-        if each.shape == shape:
-            yield (
-                "learning rate",
-                {f"{at:g}": _final_correlations(each, at) for at in np.unique(each.learning_rates)},
-            )
+        yield name, {value: seeds for value, seeds in correlations.items() if seeds}
+    for result in results:
+        if result.shape == shape:
+            rates = np.unique(result.learning_rates)
+            yield "learning_rate", {f"{at:g}": _final_correlations(result, at) for at in rates}
 
 
-def _get_hyperparameter(each: SweepResult, name: str) -> int:
-    return int(getattr(each.shape, name))
+def _get_hyperparameter(result: SweepResult, name: str) -> int:
+    return int(getattr(result.shape, name))
 
 
-def _final_correlations(each: SweepResult, rate: float) -> list[float]:
-    return [float(value) for value in each.correlation[np.isclose(each.learning_rates, rate), -1]]
+def _final_correlations(result: SweepResult, rate: float) -> list[float]:
+    """Return the final correlations of all seeds with this learning rate."""
+    mask = np.isclose(result.learning_rates, rate)
+    return [float(value) for value in result.correlation[mask, -1]]
 
 
 def _plot_sweep(
     panels: Mapping[str, Mapping[str, list[float]]], metadata: Mapping[str, Any], game: str
 ) -> Figure:
+    """Plot the slices, with the paper's choice marked."""
     from bisimetric.views import games
 
     shape, rate = get_paper_choice(game)
-    paper = {**{name: str(getattr(shape, name)) for name in GRID}, "learning rate": f"{rate:g}"}
+    paper = {**{name: str(getattr(shape, name)) for name in GRID}, "learning_rate": f"{rate:g}"}
     return games.plot_sweep(
         panels,
         chosen={name: value for name, value in paper.items() if value in panels.get(name, ())},
         label="correlation with exact distances",
-        title=f"{game}: one thing at a time, the others as in the paper; "
-        f"{metadata['updates']:,} updates, {metadata['seeds']} seeds",
+        title=f"{game}: one hyperparameter at a time, the others as in the paper; "
+        f"{metadata['updates']:,} updates, {metadata['num_seeds']} seeds",
     )

@@ -1,4 +1,4 @@
-"""What a sweep found of one shape of network and batch, its file, and the table of all of them."""
+"""Results of the hyperparameter sweep: one file per shape, and the table of all settings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,18 @@ from bisimetric._io import read_record, write_atomically, write_record
 
 FORMAT = "bisimetric sweep, version 1"
 NUM_SHOWN = 12
-"""Settings that are printed."""
+"""Settings in the printed table."""
 
 
 class SweepShape(NamedTuple):
-    """What a program is compiled for; `period` is in steps of the agent."""
+    """The hyperparameters that a program is compiled for.
+
+    Attributes:
+        batch: transitions per update.
+        target_update_period: agent steps between two synchronisations of the target network.
+        layers: hidden layers.
+        units: units per hidden layer.
+    """
 
     batch: int = 128
     target_update_period: int = 500
@@ -30,9 +37,9 @@ class SweepShape(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name for files.
+        """The stem of its file.
 
-        >>> Shape().name
+        >>> SweepShape().name
         'batch128-period500-2x16'
         """
         return f"batch{self.batch}-period{self.target_update_period}-{self.layers}x{self.units}"
@@ -40,15 +47,18 @@ class SweepShape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SweepResult:
-    """Networks of one shape, seeds and learning rates side by side, and what was measured.
+    """Training curves of networks of one shape, for all seeds and learning rates.
 
     Attributes:
-        shape: that of all of them.
-        keys, rates: (n,), the seed and the learning rate of each network.
-        steps: (m,), the updates at each record.
-        loss, distance, correlation, error: (n, m); see `learning.judged`. NaN where the exact
-            distances are not known.
-        made: how.
+        shape: the shape of all networks.
+        seeds: (n,), the seed of each network.
+        learning_rates: (n,), the learning rate of each network.
+        updates: (m,), gradient updates at each record.
+        loss: (n, m).
+        distance: (n, m), the mean distance; see `learning.build_measure`.
+        correlation: (n, m), with the exact distances; NaN where those are unknown.
+        error: (n, m), relative to the mean exact distance; NaN where unknown.
+        metadata: data, options, versions, device and seconds.
     """
 
     shape: SweepShape
@@ -62,21 +72,36 @@ class SweepResult:
     metadata: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one .npz file; it appears whole or not at all."""
+        """Write one .npz file, atomically."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        about = {"shape": list(fields.pop("shape")), "made": fields.pop("made")}
+        about = {"shape": list(fields.pop("shape")), "metadata": fields.pop("metadata")}
         write_record(path, {"format": FORMAT, **about}, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SweepResult:
-        """Reads what `save` wrote."""
+        """Read a file that `save` wrote."""
         otherwise = "no result of a sweep ({}); remove it and sweep again."
-        found = read_record(path, FORMAT, cls, otherwise)
-        return dataclasses.replace(found, shape=SweepShape(*found.shape))
+        result = read_record(path, FORMAT, cls, otherwise)
+        return dataclasses.replace(result, shape=SweepShape(*result.shape))
 
 
 class SweepRow(NamedTuple):
-    """One setting, at its last record: means over the seeds, and the deviation of one of them."""
+    """Final results of one setting: means over the seeds, and one standard deviation.
+
+    Attributes:
+        batch: transitions per update.
+        target_update_period: in agent steps.
+        layers: hidden layers.
+        units: units per hidden layer.
+        learning_rate: of Adam.
+        num_seeds: networks of this setting.
+        num_dead: networks with distance 0 for all pairs.
+        correlation: with the exact distances.
+        correlation_std: standard deviation over the seeds; NaN for one seed.
+        error: relative to the mean exact distance.
+        distance: the mean distance.
+        loss: the training loss.
+    """
 
     batch: int
     target_update_period: int
@@ -97,41 +122,42 @@ class SweepRow(NamedTuple):
 
 
 def tabulate(results: Sequence[SweepResult]) -> list[SweepRow]:
-    """All settings, the best first: those whose distances fit the exact ones best.
+    """Return the rows of all settings, the highest correlation with the exact distances first.
 
-    A dead network says 0 for all pairs; its correlation is 0.
+    A dead network has distance 0 for all pairs; its correlation is 0.
     """
-    every = []
-    for each in results:
-        for rate in np.unique(each.learning_rates):
-            of = each.learning_rates == rate
-            last = {
-                name: np.asarray(getattr(each, name))[of, -1]
+    rows = []
+    for result in results:
+        for rate in np.unique(result.learning_rates):
+            mask = result.learning_rates == rate
+            final = {
+                name: np.asarray(getattr(result, name))[mask, -1]
                 for name in ("correlation", "error", "distance", "loss")
             }
-            every.append(
+            rows.append(
                 SweepRow(
-                    *each.shape,
+                    *result.shape,
                     float(rate),
-                    int(of.sum()),
-                    int((last["distance"] == 0).sum()),
-                    float(last["correlation"].mean()),
-                    float(last["correlation"].std(ddof=1)) if of.sum() > 1 else math.nan,
-                    float(last["error"].mean()),
-                    float(last["distance"].mean()),
-                    float(last["loss"].mean()),
+                    int(mask.sum()),
+                    int((final["distance"] == 0).sum()),
+                    float(final["correlation"].mean()),
+                    float(final["correlation"].std(ddof=1)) if mask.sum() > 1 else math.nan,
+                    float(final["error"].mean()),
+                    float(final["distance"].mean()),
+                    float(final["loss"].mean()),
                 )
             )
-    return sorted(every, key=_sort_key)
+    return sorted(rows, key=_sort_key)
 
 
 def _sort_key(row: SweepRow) -> tuple[Any, ...]:
+    """Sort by correlation, or by loss where the exact distances are unknown."""
     unknown = math.isnan(row.correlation)
     return unknown, row.loss if unknown else -row.correlation, row[:5]
 
 
 def write_table(path: str | os.PathLike[str], table: Sequence[SweepRow]) -> None:
-    """Writes the table as CSV, one setting a line, the best first."""
+    """Write the table as CSV, one setting per line, the best first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(SweepRow._fields)
@@ -143,27 +169,25 @@ def write_table(path: str | os.PathLike[str], table: Sequence[SweepRow]) -> None
 def format_table(
     table: Sequence[SweepRow], chosen: tuple[SweepShape, float], num_shown: int = NUM_SHOWN
 ) -> Iterator[str]:
-    """The best settings to be printed, and where the chosen one stands among them."""
+    """Yield the lines of a table: the best settings, and the rank of the chosen one."""
     heads = ("batch", "period", "layers", "units", "rate", "correlation", "error", "dead")
     yield (
         "  "
         + "".join(f"{head:>9}" for head in heads[:5])
         + "".join(f"{head:>18}" if head == "correlation" else f"{head:>9}" for head in heads[5:])
     )
-    for place, row in enumerate(table):
-        paper = row.setting == chosen
-        if place >= num_shown and not paper:
+    for rank, row in enumerate(table):
+        is_chosen = row.setting == chosen
+        if rank >= num_shown and not is_chosen:
             continue
-        if place > num_shown and paper:
-            yield f"  ... and, {place + 1} of {len(table)}:"
-        spread = "" if math.isnan(row.correlation_std) else f" +- {row.correlation_std:.2g}"
+        if rank > num_shown and is_chosen:
+            yield f"  ... and, {rank + 1} of {len(table)}:"
+        deviation = "" if math.isnan(row.correlation_std) else f" +- {row.correlation_std:.2g}"
         yield (
-            f"{'*' if paper else ' '} {row.batch:>9}{row.target_update_period:>9}{row.layers:>9}{row.units:>9}"
-            f"{row.learning_rate:>9.2g}{f'{row.correlation:.3f}{spread}':>18}{row.error:>9.3f}"
+            f"{'*' if is_chosen else ' '} {row.batch:>9}{row.target_update_period:>9}"
+            f"{row.layers:>9}{row.units:>9}"
+            f"{row.learning_rate:>9.2g}{f'{row.correlation:.3f}{deviation}':>18}{row.error:>9.3f}"
             f"{f'{row.num_dead}/{row.num_seeds}':>9}"
         )
-    yield (
-        "* the paper's. correlation: with the exact distances of 256 states, by their recorded "
-        "futures;"
-    )
-    yield "error: the mean one, as a share of the mean distance; dead: networks that say 0 for all"
+    yield "* the paper's. correlation: with exact distances of 256 states, from recorded futures;"
+    yield "error: mean absolute error / mean distance; dead: networks with distance 0 for all pairs"

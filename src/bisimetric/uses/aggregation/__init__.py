@@ -1,4 +1,4 @@
-"""Aggregation: near states merged, what is left solved, and its policy carried back."""
+"""State aggregation: cluster by a distance, solve the aggregated MDP, lift its policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of states that lie near each other, from nothing but a table of distances."""
+"""Cluster states by a distance matrix: classes, representatives and diameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bisimetric.uses.aggregation.clustering_algorithms import (
 from bisimetric.uses.certificates import validate_distance_matrix
 
 MEDOID_SEARCH_TOLERANCE = 0.05
-"""The share of the number of medoids that the search for it may leave open."""
+"""Relative accuracy of the search for the smallest number of medoids within a radius."""
 
 ClusteringRule = Literal["incremental", "complete", "medoids"]
 
@@ -30,9 +30,9 @@ class Clustering(NamedTuple):
 
     Attributes:
         labels: (n,), the class of each state; classes are numbered by first appearance.
-        representatives: (k,), the state that stands for each class.
-        far: (n,), how far each state is from the one that stands for it.
-        diameters: (k,), the largest distance of two states of each class.
+        representatives: (k,), one state per class.
+        representative_distances: (n,), from each state to the representative of its class.
+        diameters: (k,), the largest distance between two states of each class.
     """
 
     labels: NDArray[np.int64]
@@ -49,28 +49,32 @@ def cluster(
     rule: ClusteringRule = "incremental",
     seed: int = 0,
 ) -> NDArray[np.int64]:
-    """The classes (n,) of states by their distances, numbered by first appearance.
+    """Cluster states by their distances; `aggregate` does it for an MDP, with regret bounds.
 
-    For samples of a world whose states cannot be listed: `labels(d.table(observations), ...)` with
-    a learned distance d. A class is all that comes out; there is no MDP to aggregate, nothing to
-    measure a loss by, and nothing is proven. Of an MDP, `aggregate` tells all that.
+    For sampled observations of an environment whose states cannot be enumerated, pass
+    `d.table(observations)` of a learned distance d. Exactly one of `radius` and `clusters` is
+    required.
 
     Args:
-        d: a table (n, n), a `Distance`, or a `Learned` that knows its states.
-        radius: no state lies farther from the one that stands for its class; and under
-            "incremental" and "complete" no two states of a class do.
-        clusters: as near to each other as at most so many classes allow.
-        rule: "incremental", state after state joins the first class all of whose members are near
-            (Castro 2020); "complete", complete linkage, the two classes are merged whose farthest
-            members are nearest; "medoids", k-medoids, the sum of the distances to the
-            representatives is made small.
-        key: of the first medoids.
+        d: a `Distance`, a `LearnedDistance` of listed states, or a matrix (n, n).
+        radius: the largest distance from a state to the representative of its class; under
+            "incremental" and "complete" also the largest distance between two states of a class.
+        clusters: the largest number of classes, made as tight as the rule can.
+        rule: "incremental" (Castro 2020): each state in turn joins the first class all of whose
+            members are within the radius; "complete": complete linkage; "medoids": k-medoids.
+        seed: of the initial medoids.
 
-    >>> labels(np.abs(np.subtract.outer([0.0, 5.0, 1.0], [0.0, 5.0, 1.0])), clusters=2)
+    Returns:
+        (n,), the class of each state; classes are numbered by first appearance.
+
+    Raises:
+        InputError: where d is no distance matrix, or the options contradict each other.
+
+    >>> cluster(np.abs(np.subtract.outer([0.0, 5.0, 1.0], [0.0, 5.0, 1.0])), clusters=2)
     array([0, 1, 0])
     """
-    table = validate_distance_matrix("uses.labels", d)
-    return cluster_matrix("uses.labels", table, radius, clusters, rule, seed).labels
+    distances = validate_distance_matrix("uses.cluster", d)
+    return cluster_matrix("uses.cluster", distances, radius, clusters, rule, seed).labels
 
 
 def cluster_matrix(
@@ -81,84 +85,86 @@ def cluster_matrix(
     rule: ClusteringRule,
     seed: int,
 ) -> Clustering:
-    """The classes of a checked table, with the states that stand for them.
+    """Cluster a validated matrix and choose representatives.
 
-    The representative of a class is its medoid under that rule, else the state whose farthest
-    fellow is nearest.
+    The representative of a class is its medoid under "medoids", else the state of least
+    eccentricity: the one whose farthest class member is nearest.
     """
     _validate_options(caller, len(distances), radius, clusters, rule)
-    seed = require_integer(caller, "key", seed)
-    within = math.inf if radius is None else float(radius)
+    seed = require_integer(caller, "seed", seed)
+    max_distance = math.inf if radius is None else float(radius)
     centres = None
     if rule == "incremental":
-        bound = within if clusters is None else find_smallest_radius(distances, clusters)
-        found = cluster_incrementally(distances, bound)
+        bound = max_distance if clusters is None else find_smallest_radius(distances, clusters)
+        labels = cluster_incrementally(distances, bound)
     elif rule == "complete":
-        need = distances.nbytes / 2
-        require_memory(f"{caller}: complete linkage needs", need, "use rule='incremental'")
-        found = complete_linkage(distances, radius=within, clusters=clusters or 1)
+        num_bytes = distances.nbytes / 2
+        require_memory(f"{caller}: complete linkage needs", num_bytes, "use rule='incremental'")
+        labels = complete_linkage(distances, radius=max_distance, clusters=clusters or 1)
     else:
-        found, centres = _cluster_around_medoids(distances, within, clusters, seed)
-    _, first, place = np.unique(found, return_index=True, return_inverse=True)
+        labels, centres = _cluster_around_medoids(distances, max_distance, clusters, seed)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
-    ordered = np.asarray(rank[place], np.int64)
-    farthest = _eccentricities(distances, ordered, np.argsort(ordered, kind="stable"))
+    ordered = np.asarray(rank[inverse], np.int64)
+    eccentricities = _eccentricities(distances, ordered, np.argsort(ordered, kind="stable"))
     diameters = np.zeros(len(first))
-    np.maximum.at(diameters, ordered, farthest)
+    np.maximum.at(diameters, ordered, eccentricities)
     if centres is None:
-        # Sorted by class, then by how far the farthest fellow is, then by id.
-        order = np.lexsort((farthest, ordered))
+        # By class, then by eccentricity, then by id.
+        order = np.lexsort((eccentricities, ordered))
         centres = order[np.unique(ordered[order], return_index=True)[1]]
     else:
         centres = centres[np.argsort(rank)]
-    far = distances[centres[ordered], np.arange(len(distances))].astype(np.float64)
-    far[centres] = 0.0
-    return Clustering(ordered, np.asarray(centres, np.int64), far, diameters)
+    to_centres = distances[centres[ordered], np.arange(len(distances))].astype(np.float64)
+    to_centres[centres] = 0.0
+    return Clustering(ordered, np.asarray(centres, np.int64), to_centres, diameters)
 
 
 def _validate_options(
     caller: str, num_states: int, radius: float | None, clusters: int | None, rule: str
 ) -> None:
+    """Raise InputError for options that do not determine a clustering."""
     if (radius is None) == (clusters is None):
-        found = "neither is" if radius is None else "both are"
-        raise InputError(
-            f"{caller}: {found} given; radius or clusters, one of the two, chooses the classes."
-        )
+        given = "neither is" if radius is None else "both are"
+        raise InputError(f"{caller}: give exactly one of radius and clusters; {given} given.")
     if rule not in get_args(ClusteringRule):
         hint = (
             suggest_names(str(rule), get_args(ClusteringRule))
-            or f"; they are {', '.join(get_args(ClusteringRule))}."
+            or f"; choose from {', '.join(get_args(ClusteringRule))}."
         )
         raise InputError(f"{caller}: there is no rule {rule!r}{hint}")
     if radius is not None and not (isinstance(radius, int | float | np.number) and radius >= 0):
-        raise InputError(f"{caller}: radius is {radius!r} and must be a number, at least 0.")
+        raise InputError(
+            f"is {radius!r} and must be a number, at least 0", caller=caller, argument="radius"
+        )
     if clusters is not None and require_integer(caller, "clusters", clusters, 1) > num_states:
         raise InputError(
-            f"{caller}: {clusters} clusters are asked for and there are {num_states} states; ask for "
-            f"at most {num_states}."
+            f"is {clusters} and must be at most the number of states, {num_states}",
+            caller=caller,
+            argument="clusters",
         )
 
 
 def _cluster_around_medoids(
     distances: NDArray[np.floating], radius: float, clusters: int | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Around so many medoids, or around about as few as are near enough."""
+    """Return labels and medoids: `clusters` of them, or about as few as the radius allows."""
     if clusters is not None:
         return k_medoids(distances, clusters, seed)
-    states = len(distances)
-    few, many = 0, 1
-    found = k_medoids(distances, many, seed)
-    while not _is_within_radius(distances, found, radius):
-        few, many = many, min(4 * many, states)
-        found = k_medoids(distances, many, seed)
-    while many - few > max(1, MEDOID_SEARCH_TOLERANCE * many):
-        middle = (few + many) // 2
-        tried = k_medoids(distances, middle, seed)
-        if _is_within_radius(distances, tried, radius):
-            many, found = middle, tried
+    num_states = len(distances)
+    too_few, enough = 0, 1
+    best = k_medoids(distances, enough, seed)
+    while not _is_within_radius(distances, best, radius):
+        too_few, enough = enough, min(4 * enough, num_states)
+        best = k_medoids(distances, enough, seed)
+    while enough - too_few > max(1, MEDOID_SEARCH_TOLERANCE * enough):
+        middle = (too_few + enough) // 2
+        trial = k_medoids(distances, middle, seed)
+        if _is_within_radius(distances, trial, radius):
+            enough, best = middle, trial
         else:
-            few = middle
-    return found
+            too_few = middle
+    return best
 
 
 def _is_within_radius(
@@ -166,15 +172,16 @@ def _is_within_radius(
     clustering: tuple[NDArray[np.int64], NDArray[np.int64]],
     radius: float,
 ) -> bool:
+    """Return whether every state is within the radius of the medoid of its class."""
     centres = clustering[1][clustering[0]]
-    everyone = np.arange(len(distances))
-    return bool(((distances[centres, everyone] <= radius) | (centres == everyone)).all())
+    states = np.arange(len(distances))
+    return bool(((distances[centres, states] <= radius) | (centres == states)).all())
 
 
 @njit(cache=True)
 def _eccentricities(distances: Any, labels: Any, order: Any) -> Any:
-    """How far the farthest other state of its class is from each state, (n,)."""
-    farthest = np.zeros(len(labels))
+    """Return the largest distance from each state to another of its class, (n,)."""
+    eccentricities = np.zeros(len(labels))
     start = 0
     while start < len(order):
         end = start
@@ -183,7 +190,7 @@ def _eccentricities(distances: Any, labels: Any, order: Any) -> Any:
         for i in range(start, end):
             s = order[i]
             for j in range(start, end):
-                if i != j and distances[s, order[j]] > farthest[s]:
-                    farthest[s] = distances[s, order[j]]
+                if i != j and distances[s, order[j]] > eccentricities[s]:
+                    eccentricities[s] = distances[s, order[j]]
         start = end
-    return farthest
+    return eccentricities

@@ -1,4 +1,4 @@
-"""Promise and loss over the number of classes, for several distances side by side."""
+"""Regret and regret bound over the number of classes, for several distances."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError
@@ -17,19 +18,19 @@ from bisimetric.uses.aggregation._aggregate import Aggregation, aggregate
 from bisimetric.uses.aggregation.clustering import ClusteringRule
 
 MAX_COUNTS = 40
-"""Up to so many states every number of classes is tried; of more states, about as many numbers."""
+"""Every number of classes is tried up to as many states; about as many numbers beyond."""
 NEGLIGIBLE_REGRET = 1e-9
-"""The share of what a policy can lose at most that counts as nothing: rounding."""
+"""A regret below this fraction of the diameter bound is rounding."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AggregationCurve:
-    """The states of one MDP, aggregated more and more finely.
+    """Aggregations of one MDP into increasing numbers of classes, by several distances.
 
     Attributes:
         mdp: the MDP.
-        rule: how the classes were made.
-        found: by the name of a distance, fewest classes first.
+        rule: the clustering rule.
+        aggregations: by the name of a distance, fewest classes first.
     """
 
     mdp: MDP
@@ -38,34 +39,49 @@ class AggregationCurve:
 
     @property
     def negligible_regret(self) -> float:
-        """A loss up to this is rounding."""
+        """A regret up to this is rounding."""
         return NEGLIGIBLE_REGRET * self.mdp.diameter_bound
 
     def min_classes(self, name: str, max_regret: float = 0.0, *, persistent: bool = False) -> int:
-        """The fewest classes, of those tried, by which no state loses more than `most`.
+        """Return the fewest classes, of those tried, with a regret of at most `max_regret`.
 
-        A finer aggregation may lose more again; with `lasting`, none of those tried does.
+        Args:
+            name: of the distance.
+            max_regret: the largest acceptable regret of a state.
+            persistent: require the same of all larger numbers of classes that were tried; a finer
+                aggregation may have a larger regret.
+
+        Returns:
+            A number of classes; the number of states where no aggregation qualifies.
         """
-        enough = max_regret + self.negligible_regret
-        good = self.mdp.num_states
-        for each in reversed(self.aggregations[name]):
-            if each.regret <= enough:
-                good = len(each)
+        threshold = max_regret + self.negligible_regret
+        fewest = self.mdp.num_states
+        for aggregation in reversed(self.aggregations[name]):
+            if aggregation.regret <= threshold:
+                fewest = len(aggregation)
             elif persistent:
                 break
-        return good
+        return fewest
 
     def lines(self) -> Iterator[str]:
-        """How many classes keep how much, one distance a line."""
-        losses = [share * self.mdp.diameter_bound for share in (0.0, 0.01, 0.1)]
-        above = [f"at most {most:.3g}" if most else "nothing" for most in losses]
-        yield _format_row(f"of {self.mdp.num_states:,} classes, fewest (lasting) that lose", above)
+        """Yield the fewest classes for three regrets, one distance per line.
+
+        Returns:
+            An iterator over lines of text.
+        """
+        limits = [fraction * self.mdp.diameter_bound for fraction in (0.0, 0.01, 0.1)]
+        headings = [f"at most {limit:.3g}" if limit else "0" for limit in limits]
+        yield _format_row(
+            f"of {self.mdp.num_states:,} states, fewest classes (persistent), regret", headings
+        )
         for name in self.aggregations:
             counts = [
                 (self.min_classes(name, x), self.min_classes(name, x, persistent=True))
-                for x in losses
+                for x in limits
             ]
-            yield _format_row(name, [f"{few:,} ({lasting:,})" for few, lasting in counts])
+            yield _format_row(
+                name, [f"{fewest:,} ({persistent:,})" for fewest, persistent in counts]
+            )
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -79,51 +95,65 @@ def aggregation_curve(
     rule: ClusteringRule = "incremental",
     seed: int = 0,
 ) -> AggregationCurve:
-    """Aggregates by each of several distances, into each of several numbers of classes.
+    """Aggregate by each of several distances into each of several numbers of classes.
 
     Args:
-        distances: by name, as in `aggregate`.
+        mdp: the MDP to aggregate.
+        distances: by name: each a `Distance`, a `LearnedDistance` or a matrix (S, S).
         clusters: numbers of classes; default: all of them for up to 40 states, else 40 between 1
-            and all, in equal ratios.
-        rule, key: as in `aggregate`.
+            and all, in geometric progression.
+        rule: the clustering rule, "incremental", "complete" or "medoids"; see `cluster`.
+        seed: of the initial medoids.
+
+    Returns:
+        An `AggregationCurve`.
+
+    Raises:
+        InputError: where there are no distances or no numbers of classes, or where `aggregate`
+            raises it.
 
     >>> from bisimetric import exact, worlds
     >>> mdp = worlds.load("pessimism")
     >>> curve = aggregation_curve(mdp, {"d~": exact.bisimulation(mdp), "d_lax": exact.lax(mdp)})
-    >>> curve.fewest("d~"), curve.fewest("d_lax")
+    >>> curve.min_classes("d~"), curve.min_classes("d_lax")
     (3, 1)
     """
     if not distances:
-        raise InputError("uses.aggregation_curve: there are no distances; give at least one.")
+        raise InputError("uses.aggregation_curve: distances is empty; give at least one.")
     counts = _class_counts(mdp.num_states) if clusters is None else sorted(set(clusters))
     if not counts:
-        raise InputError("uses.aggregation_curve: there are no numbers of clusters; give one.")
-    found: dict[str, tuple[Aggregation, ...]] = {}
+        raise InputError("uses.aggregation_curve: clusters is empty; give at least one number.")
+    aggregations: dict[str, tuple[Aggregation, ...]] = {}
     with show_progress(len(distances) * len(counts), "aggregations") as progress:
-        for done, (name, d) in enumerate(distances.items()):
+        for row, (name, d) in enumerate(distances.items()):
             by_classes: dict[int, Aggregation] = {}
-            for at, count in enumerate(counts):
-                each = aggregate(mdp, d, clusters=count, rule=rule, seed=seed)
-                by_classes.setdefault(len(each), each)
-                progress.set_position(done * len(counts) + at + 1)
-            found[name] = tuple(by_classes[count] for count in sorted(by_classes))
-    return AggregationCurve(mdp, rule, found)
+            for column, count in enumerate(counts):
+                aggregation = aggregate(mdp, d, clusters=count, rule=rule, seed=seed)
+                by_classes.setdefault(len(aggregation), aggregation)
+                progress.set_position(row * len(counts) + column + 1)
+            aggregations[name] = tuple(by_classes[count] for count in sorted(by_classes))
+    return AggregationCurve(mdp, rule, aggregations)
 
 
 def manhattan_distances(mdp: MDP) -> NDArray[np.float64]:
-    """How far apart states lie on the map, (S, S): rows and columns between them.
+    """Return the Manhattan distances between the positions of states, a behaviour-free baseline.
 
-    What one would use who knows nothing of behaviour, to compare with.
+    Args:
+        mdp: an MDP with positions.
+
+    Returns:
+        (S, S), |row - row'| + |column - column'|.
+
+    Raises:
+        InputError: where the MDP has no positions.
 
     >>> from bisimetric import worlds
-    >>> float(map_distances(worlds.load("mirrored-rooms")).max())
+    >>> float(manhattan_distances(worlds.load("mirrored-rooms")).max())
     10.0
     """
     if mdp.positions is None:
-        raise InputError("uses.map_distances: the states have no map; give the MDP positions.")
-    return np.asarray(
-        sum(np.abs(np.subtract.outer(axis, axis)) for axis in mdp.positions.T), np.float64
-    )
+        raise InputError("uses.manhattan_distances: the MDP has no positions; give it some.")
+    return np.asarray(cdist(mdp.positions, mdp.positions, "cityblock"))
 
 
 def _format_row(name: str, cells: list[str]) -> str:
@@ -131,9 +161,9 @@ def _format_row(name: str, cells: list[str]) -> str:
 
 
 def _class_counts(num_states: int) -> list[int]:
-    """Numbers of classes from 1 to all states.
+    """Return increasing numbers of classes from 1 to all states.
 
-    >>> _counts(3), len(_counts(10_000)), _counts(10_000)[-2:]
+    >>> _class_counts(3), len(_class_counts(10_000)), _class_counts(10_000)[-2:]
     ([1, 2, 3], 37, [7897, 10000])
     """
     if num_states <= MAX_COUNTS:

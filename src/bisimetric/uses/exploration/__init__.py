@@ -1,4 +1,4 @@
-"""Exploration: a bonus for what is new by a distance, and how much it helps a learning agent."""
+"""Exploration with a novelty bonus by a distance, and an experiment that measures its effect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The wrapper that pays a bonus; it is imported only where Gymnasium is installed.
-
-An MDP as a Gymnasium environment; it is imported only where Gymnasium is installed.
-"""
+"""Gymnasium classes, imported only where Gymnasium is installed: bonus wrapper, MDP environment."""
 
 from __future__ import annotations
 
@@ -17,12 +14,17 @@ from bisimetric.uses.exploration.visit_counts import EpisodicMemory, VisitCounts
 
 
 class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that pays `scale` times the bonus of the state that a step leads to.
+    """Add `scale` times the novelty bonus of the next state to the reward.
 
-    `info["reward"]` is the environment's own reward, `info["bonus"]` what was added to it. A reset
-    is a visit to where it leads, and pays nothing; visits stay from episode to episode. Where
-    `find` is States, `visits` are Visits; where it is Observed, a Memory. They are the whole
-    state of the wrapper: keep them to go on later, put others in their place to begin again.
+    `info["reward"]` is the environment's own reward, `info["bonus"]` the added bonus. A reset is
+    counted as a visit without reward; visits persist across episodes. `visits` is the whole state
+    of the wrapper: save it to resume later, replace it to start again.
+
+    Args:
+        env: the environment.
+        visits: `VisitCounts` with a `StateLookup`, `EpisodicMemory` with an `ObservationArray`.
+        lookup: finds the state or the array of an observation.
+        scale: of the bonus.
     """
 
     def __init__(
@@ -41,37 +43,37 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        here: Any
+        state: Any
         if isinstance(self._lookup, StateLookup):
-            here = self._lookup.reset(self.env, observation)
+            state = self._lookup.reset(self.env, observation)
         else:
-            here = self._lookup(observation)
-        _, self.visits = self.visits.visit(here)
+            state = self._lookup(observation)
+        _, self.visits = self.visits.visit(state)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        here: Any
+        state: Any
         if isinstance(self._lookup, StateLookup):
-            here = self._lookup.step(self.env, action, observation, bool(terminated))
+            state = self._lookup.step(self.env, action, observation, bool(terminated))
         else:
-            # A learned distance knows the end of an episode as a state of its own.
-            here = None if terminated else self._lookup(observation)
-        bonus, self.visits = self.visits.visit(here)
-        paid, added = float(reward), self.scale * bonus
-        told = {**info, "reward": paid, "bonus": added}
-        return observation, paid + added, terminated, truncated, told
+            # For a learned distance None is the terminal state.
+            state = None if terminated else self._lookup(observation)
+        bonus, self.visits = self.visits.visit(state)
+        own_reward, scaled_bonus = float(reward), self.scale * bonus
+        augmented = {**info, "reward": own_reward, "bonus": scaled_bonus}
+        return observation, own_reward + scaled_bonus, terminated, truncated, augmented
 
 
 class MDPEnvironment(gymnasium.Env[int, int]):
-    """Walks through an MDP from one state: observations and actions are ids.
+    """Simulate an MDP from one start state: observations and actions are ids.
 
-    A step pays R(s, a) and leads to a successor drawn from P(s, a). A state that every action stays
-    in for nothing ends the episode; after `longest` steps it is truncated. An action that a state
-    lacks stays on the spot and pays 0.
+    A step pays R(s, a) and moves to a successor sampled from P(s, a). An absorbing state with
+    reward 0 terminates the episode; after `max_episode_steps` it is truncated. An unavailable
+    action is a self-loop with reward 0.
 
-    >>> walk = Environment(MDP.deterministic([[1], [1]], [[3.0], [0.0]], discount=0.9))
-    >>> walk.reset(seed=0), walk.step(0)
+    >>> environment = MDPEnvironment(MDP.deterministic([[1], [1]], [[3.0], [0.0]], discount=0.9))
+    >>> environment.reset(seed=0), environment.step(0)
     ((0, {}), (1, 3.0, True, False, {}))
     """
 
@@ -86,18 +88,18 @@ class MDPEnvironment(gymnasium.Env[int, int]):
         self._max_episode_steps = (
             None
             if max_episode_steps is None
-            else require_integer("Environment", "max_episode_steps", max_episode_steps, 1)
+            else require_integer("MDPEnvironment", "max_episode_steps", max_episode_steps, 1)
         )
         self._rewards = mdp.R.tolist()
-        # Cumulative shares, row by row: the whole of all rows before is taken off by adding it.
+        # Cumulative probabilities over all rows; a sample is offset by the sum of the rows before.
         self._row_starts = mdp.P.indptr
         self._successors = mdp.P.indices
         self._cumulative = np.cumsum(mdp.normalised_probabilities.data)
         self._terminal = find_terminal_states(mdp)
         if self._terminal[self._start]:
             raise InputError(
-                f"Environment: state {mdp.state_name(self._start)} is an end, which no step leaves; "
-                "start in another."
+                f"MDPEnvironment: start is {mdp.state_name(self._start)}, a terminal state; start "
+                "in another one."
             )
         self._state, self._num_steps = self._start, 0
 
@@ -109,29 +111,32 @@ class MDPEnvironment(gymnasium.Env[int, int]):
         return self._state, {}
 
     def step(self, action: int) -> tuple[int, SupportsFloat, bool, bool, dict[str, Any]]:
-        pays = self._rewards[self._state]
-        row = self._state * len(pays) + int(action)
+        rewards = self._rewards[self._state]
+        row = self._state * len(rewards) + int(action)
         first, last = int(self._row_starts[row]), int(self._row_starts[row + 1]) - 1
         if first < last:
-            below = self._cumulative[first - 1] if first else 0.0
-            drawn = below + self.np_random.random() * (self._cumulative[last] - below)
-            found = first + int(np.searchsorted(self._cumulative[first:last], drawn, side="right"))
+            offset = self._cumulative[first - 1] if first else 0.0
+            threshold = offset + self.np_random.random() * (self._cumulative[last] - offset)
+            index = first + int(
+                np.searchsorted(self._cumulative[first:last], threshold, side="right")
+            )
         else:
-            found = first
-        self._state = int(self._successors[found])
+            index = first
+        self._state = int(self._successors[index])
         self._num_steps += 1
         terminated = bool(self._terminal[self._state])
         truncated = self._num_steps == self._max_episode_steps and not terminated
-        return self._state, pays[int(action)], terminated, truncated, {}
+        return self._state, rewards[int(action)], terminated, truncated, {}
 
 
 def find_terminal_states(mdp: MDP) -> Any:
-    """(S,), whether every action of a state stays there for nothing.
+    """Return which states are absorbing with reward 0, (S,).
 
-    >>> ends(MDP.deterministic([[1, 0], [1, 1]], [[0, 0], [0, 0]], discount=0.9)).tolist()
+    >>> mdp = MDP.deterministic([[1, 0], [1, 1]], [[0, 0], [0, 0]], discount=0.9)
+    >>> find_terminal_states(mdp).tolist()
     [False, True]
     """
-    source = np.repeat(np.arange(mdp.R.size), np.diff(mdp.P.indptr)) // mdp.num_actions
-    leaves = np.zeros(mdp.num_states, bool)
-    leaves[source[mdp.P.indices != source]] = True
-    return ~leaves & (mdp.R == 0).all(axis=1)
+    sources = np.repeat(np.arange(mdp.R.size), np.diff(mdp.P.indptr)) // mdp.num_actions
+    has_exit = np.zeros(mdp.num_states, bool)
+    has_exit[sources[mdp.P.indices != sources]] = True
+    return ~has_exit & (mdp.R == 0).all(axis=1)

@@ -1,8 +1,6 @@
-"""A tabular agent: Q-learning, with initial values that may be optimistic.
+"""Compare exploration bonuses: tabular Q-learning, several arms and seeds, one MDP.
 
-The d~ of an agent's own steps, estimated again while it explores.
-
-Does a distance help to explore? One agent, several bonuses, several keys, one world.
+`OnlineDistance` re-estimates d~ from the agent's own steps while it explores.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.sparse import csgraph
 
 from bisimetric import exact, relation
@@ -27,16 +26,30 @@ from bisimetric.transitions import Transitions
 from bisimetric.uses.exploration._bonus import bonus
 from bisimetric.uses.exploration.visit_counts import CALLER, BonusRule
 
+BonusSource = Literal["none", "states", "distance", "own steps"]
+
+FORMAT = "bisimetric exploration, version 1"
+ARRAYS = ("steps", "visited", "goals", "first_goal")
+"""The arrays of a saved comparison."""
+NUM_POINTS = 100
+"""Points of each learning curve."""
 RANDOM_BLOCK = 4096
-"""Random numbers that are drawn together."""
+"""Random numbers that are generated together."""
+FIRST_UPDATE = 1000
+"""Steps before the first estimate of the distance; the number doubles for each later one."""
+DISTANCE_DISCOUNT = 0.9
+"""The discount of the distance: nearer to 1, all states of a grid are about equally far apart."""
+RELATIVE_TOLERANCE = 0.01
+"""The error of an estimate, relative to its diameter bound."""
 
 
 @dataclasses.dataclass(frozen=True)
 class QLearningConfig:
-    """Q(s, a) += rate * (reward + discount max_b Q(t, b) - Q(s, a)), and epsilon-greedy actions.
+    """Q(s, a) += learning_rate * (reward + discount max_b Q(t, b) - Q(s, a)), epsilon-greedy.
 
-    `initial` is Q of what was never done. A bonus makes the known look better than it is, and only
-    where the unknown looks better still does the agent try it: with 0 it stays where it is.
+    `initial_value` is Q of untried actions. A bonus raises the values of visited states, so that
+    untried actions are chosen only if their initial values are higher still: optimistic
+    initialisation. With 0 the agent does not explore.
     """
 
     discount: float
@@ -46,7 +59,7 @@ class QLearningConfig:
 
 
 class AgentStep(NamedTuple):
-    """A step as the world paid it, without a bonus, and whether the episode was over then."""
+    """A step with the environment's own reward, without bonus, and whether the episode ended."""
 
     state: int
     action: int
@@ -58,50 +71,41 @@ class AgentStep(NamedTuple):
 def run_q_learning(
     environment: Any, available: NDArray[np.bool_], config: QLearningConfig, *, seed: int
 ) -> Iterator[AgentStep]:
-    """The steps of an agent that learns as it goes, without end; the same key gives the same steps.
+    """Yield the steps of a Q-learning agent, without end; deterministic given the seed.
 
-    `environment` has ids as observations, and `has` (S, A) says which actions a state has. The
-    agent learns from what the environment pays, a bonus included.
+    `environment` has ids as observations; `available` (S, A) are the actions of each state. The
+    agent learns from rewards with bonus.
     """
-    draws = _uniform_stream(np.random.default_rng(seed))
-    actions = [np.flatnonzero(row).tolist() for row in available]
+    uniforms = _uniform_stream(np.random.default_rng(seed))
+    actions = [np.flatnonzero(Q_s).tolist() for Q_s in available]
     Q = np.where(available, config.initial_value, -np.inf).tolist()
     state, _ = environment.reset(seed=seed)
     while True:
-        row = Q[state]
+        Q_s = Q[state]
         choices = actions[state]
-        if next(draws) >= config.epsilon:
-            best = max(row)
-            choices = [action for action in choices if row[action] == best]
-        action = choices[int(next(draws) * len(choices))]
-        successor, paid, terminated, truncated, info = environment.step(action)
-        target = paid if terminated else paid + config.discount * max(Q[successor])
-        row[action] += config.learning_rate * (target - row[action])
-        over = terminated or truncated
-        yield AgentStep(state, action, info.get("reward", paid), successor, over)
-        state = environment.reset()[0] if over else successor
+        if next(uniforms) >= config.epsilon:
+            best = max(Q_s)
+            choices = [action for action in choices if Q_s[action] == best]
+        action = choices[int(next(uniforms) * len(choices))]
+        successor, reward, terminated, truncated, info = environment.step(action)
+        target = reward if terminated else reward + config.discount * max(Q[successor])
+        Q_s[action] += config.learning_rate * (target - Q_s[action])
+        episode_over = terminated or truncated
+        yield AgentStep(state, action, info.get("reward", reward), successor, episode_over)
+        state = environment.reset()[0] if episode_over else successor
 
 
 def _uniform_stream(rng: np.random.Generator) -> Iterator[float]:
+    """Yield uniform random numbers."""
     while True:
         yield from rng.random(RANDOM_BLOCK).tolist()
 
 
-FIRST_UPDATE = 1000
-"""Steps before the first estimate; each later one waits for twice as many as the last."""
-DISTANCE_DISCOUNT = 0.9
-"""That of the distance: nearer to 1, all states of a grid are about equally far apart."""
-
-RELATIVE_TOLERANCE = 0.01
-"""The error of an estimate, as a share of the largest distance that it can have."""
-
-
 class OnlineDistance:
-    """Puts better and better distances under the visits of an environment that `explore` made.
+    """Re-estimates the distance of a bonus from the agent's own steps.
 
-    The distance is the exact d~ of the MDP that the steps so far tell of, in which a state has the
-    actions that were seen. As long as no two rewards differ nothing is known, and the visits stay
-    under the distance that they began with.
+    The distance is the exact d~ of the empirical MDP of all steps so far, with the observed actions
+    only. As long as all rewards are equal, that is 0 everywhere, and the initial distance is kept.
     """
 
     def __init__(self, mdp: MDP, environment: Any, radius: float | None) -> None:
@@ -109,56 +113,51 @@ class OnlineDistance:
         self._environment, self._radius = environment, radius
 
     def track(self, agent_steps: Iterator[AgentStep]) -> Iterator[AgentStep]:
-        """The same steps; from time to time the distance is estimated again."""
+        """Yield the same steps and update the distance of the bonus at intervals."""
         steps: list[AgentStep] = []
-        enough = FIRST_UPDATE
+        next_update = FIRST_UPDATE
         for step in agent_steps:
             steps.append(step)
-            if len(steps) == enough:
-                enough *= 2
-                if len({each.reward for each in steps}) > 1:
+            if len(steps) == next_update:
+                next_update *= 2
+                if len({other.reward for other in steps}) > 1:
                     visits = self._environment.visits
-                    self._environment.visits = visits.under(
+                    self._environment.visits = visits.with_distance(
                         self._estimate(steps), radius=self._radius
                     )
             yield step
 
     def _estimate(self, steps: list[AgentStep]) -> Any:
-        states, actions = self._shape
-        # An end is a state that no step left, and to_mdp keeps those as they are.
-        data = Transitions(
+        """Return d~ of the empirical MDP."""
+        num_states, num_actions = self._shape
+        # Terminal states have no outgoing step, and to_mdp makes those absorbing.
+        transitions = Transitions(
             [step.state for step in steps],
             [step.action for step in steps],
             [step.reward for step in steps],
             [step.successor for step in steps],
             np.zeros(len(steps), bool),
             [step.episode_over for step in steps],
-            num_states=states,
-            num_actions=actions,
+            num_states=num_states,
+            num_actions=num_actions,
         )
-        mdp = data.to_mdp(discount=DISTANCE_DISCOUNT, unseen="lacking")
+        mdp = transitions.to_mdp(discount=DISTANCE_DISCOUNT, unseen="missing")
         return exact.bisimulation(mdp, tol=RELATIVE_TOLERANCE * max(mdp.diameter_bound, 1.0))
-
-
-FORMAT = "bisimetric exploration, version 1"
-NUM_POINTS = 100
-"""Steps at which the curves are measured."""
-
-BonusSource = Literal["none", "states", "distance", "own steps"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ExplorationArm:
-    """One way to explore.
+    """One arm of the comparison.
 
     Attributes:
-        source: what makes a state new: nothing; no visit to the state itself (plain counts); none
-            near it by `d`; or none near it by the d~ of the agent's own steps so far.
-        d: the distance, where it is known.
-        scale: of the bonus, in units of the largest reward; and
-        initial: of the agent, in the same units.
-        epsilon: of the agent.
-        radius, rule: of the bonus by a distance, as in `explore`.
+        source: of the bonus: "none"; "states", plain visit counts; "distance", visit counts under
+            `d`; "own steps", under d~ of the empirical MDP of the agent's steps so far.
+        d: the distance for "distance".
+        scale: of the bonus, in units of the largest reward.
+        initial_value: of the agent's Q, in the same units.
+        epsilon: of the agent's epsilon-greedy policy.
+        radius: of the bonus; default: the median of all distances above 0.
+        rule: of the bonus, "counts" or "nearest".
     """
 
     source: BonusSource
@@ -172,16 +171,16 @@ class ExplorationArm:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExplorationComparison:
-    """What agents saw and found, arm by arm and key by key.
+    """States visited and goals found, per arm and seed.
 
     Attributes:
         names: of the arms.
-        steps: (n,), when it was measured.
-        visited: (arms, keys, n), different states visited; those that behave alike are one.
-        goals: (arms, keys, n), how often the largest reward of the world was paid.
-        first: (arms, keys), the step that paid it first; infinite where none did.
-        reachable: how many different states there are to visit.
-        made: how: the arms, the keys, the length of episodes.
+        steps: (n,), the steps at which the curves are measured.
+        visited: (arms, seeds, n), distinct states visited, up to bisimulation.
+        goals: (arms, seeds, n), how often the largest reward of the MDP was received.
+        first_goal: (arms, seeds), the step of the first such reward; infinite where there is none.
+        num_reachable: the number of distinct reachable states.
+        metadata: the arms, the seeds, the length of episodes.
     """
 
     names: tuple[str, ...]
@@ -193,24 +192,24 @@ class ExplorationComparison:
     metadata: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one .npz file; it appears whole or not at all."""
-        fields = {name: getattr(self, name) for name in ("steps", "visited", "goals", "first")}
+        """Write one .npz file atomically."""
+        fields = {name: getattr(self, name) for name in ARRAYS}
         about = {
             "format": FORMAT,
             "names": self.names,
-            "reachable": self.num_reachable,
-            "made": self.metadata,
+            "num_reachable": self.num_reachable,
+            "metadata": self.metadata,
         }
         write_record(path, about, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ExplorationComparison:
-        """Reads what `save` wrote."""
+        """Read a file written by `save`."""
 
-        def made(names: list[str], **found: Any) -> ExplorationComparison:
-            return cls(tuple(names), **found)
+        def build(names: list[str], **fields: Any) -> ExplorationComparison:
+            return cls(tuple(names), **fields)
 
-        return read_record(path, FORMAT, made, "no exploration ({}); run it again.")
+        return read_record(path, FORMAT, build, "no exploration ({}); run it again.")
 
 
 def compare(
@@ -223,97 +222,120 @@ def compare(
     max_episode_steps: int = 200,
     first_seed: int = 0,
 ) -> ExplorationComparison:
-    """Lets an agent explore an MDP from one state, once an arm and key, and counts what it finds.
+    """Run an exploring agent once per arm and seed, and count visited states and goals.
 
-    The agent is tabular Q-learning, the same for all arms but for what the arm says. Episodes end
-    where the MDP does, and after `max_episode_steps`. The same key gives the same run.
+    The agent is tabular Q-learning. Episodes terminate in terminal states and are truncated after
+    `max_episode_steps`. The same seed gives the same run.
+
+    Args:
+        mdp: the MDP to explore, with a reward above 0.
+        arms: by name.
+        steps: environment steps per run.
+        num_seeds: runs per arm.
+        start: the start state, by id or name.
+        max_episode_steps: the largest length of an episode.
+        first_seed: the seed of the first run; the others follow.
+
+    Returns:
+        An `ExplorationComparison`.
+
+    Raises:
+        InputError: where there are no arms, no reward is above 0, or an option is out of range.
 
     >>> from bisimetric import worlds
     >>> mdp = worlds.load("mirrored-rooms")
-    >>> found = compare(mdp, {"plain": Arm("none"), "counts": Arm("states")}, steps=300, keys=2)
-    >>> found.visited.shape, found.reachable
+    >>> arms = {"plain": ExplorationArm("none"), "counts": ExplorationArm("states")}
+    >>> comparison = compare(mdp, arms, steps=300, num_seeds=2)
+    >>> comparison.visited.shape, comparison.num_reachable
     ((2, 2, 100), 31)
     """
     import_optional("gymnasium", CALLER, "worlds")
-    count, several = (
+    num_steps, num_runs = (
         require_integer(CALLER, "steps", steps, 1),
-        require_integer(CALLER, "keys", num_seeds, 1),
+        require_integer(CALLER, "num_seeds", num_seeds, 1),
     )
     if not arms:
-        raise InputError(f"{CALLER}: there is nothing to compare; give at least one arm.")
+        raise InputError(f"{CALLER}: arms is empty; give at least one.")
     largest = float(mdp.R[mdp.action_mask].max())
     if largest <= 0:
         raise InputError(
-            f"{CALLER}: the largest reward of this world is {largest:g}, so that there is nothing "
-            "to find; take one with a reward above 0."
+            f"{CALLER}: the largest reward of the MDP is {largest:g}, so there is no goal to find; "
+            "use an MDP with a reward above 0."
         )
     labels = relation.bisimulation(mdp)
-    begin = mdp.state(start)
-    there = csgraph.breadth_first_order(_adjacency(mdp), begin, return_predecessors=False)
-    at = np.unique(np.linspace(0, count, min(NUM_POINTS, count) + 1).astype(np.int64)[1:])
-    shape = (len(arms), several, len(at))
+    start_state = mdp.state(start)
+    reachable_states = csgraph.breadth_first_order(
+        _adjacency(mdp), start_state, return_predecessors=False
+    )
+    points = np.unique(
+        np.linspace(0, num_steps, min(NUM_POINTS, num_steps) + 1).astype(np.int64)[1:]
+    )
+    shape = (len(arms), num_runs, len(points))
     visited, goals = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    first = np.full(shape[:2], np.inf)
-    with show_progress(len(arms) * several, "runs") as progress:
-        for (row, arm), column in itertools.product(enumerate(arms.values()), range(several)):
-            run = run_arm(mdp, arm, begin, max_episode_steps, first_seed + column)
-            taken = list(itertools.islice(run, count))
-            paid = np.array([step.reward for step in taken]) >= largest
-            visited[row, column] = _count_distinct(labels, begin, taken)[at - 1]
-            goals[row, column] = np.cumsum(paid)[at - 1]
-            if paid.any():
-                first[row, column] = int(paid.argmax()) + 1
-            progress.set_position(row * several + column + 1)
-    made = {
+    first_goal = np.full(shape[:2], np.inf)
+    with show_progress(len(arms) * num_runs, "runs") as progress:
+        for (row, arm), column in itertools.product(enumerate(arms.values()), range(num_runs)):
+            agent_steps = run_arm(mdp, arm, start_state, max_episode_steps, first_seed + column)
+            trajectory = list(itertools.islice(agent_steps, num_steps))
+            is_goal = np.array([step.reward for step in trajectory]) >= largest
+            visited[row, column] = _count_distinct(labels, start_state, trajectory)[points - 1]
+            goals[row, column] = np.cumsum(is_goal)[points - 1]
+            if is_goal.any():
+                first_goal[row, column] = int(is_goal.argmax()) + 1
+            progress.set_position(row * num_runs + column + 1)
+    metadata = {
         "arms": {name: _describe_arm(arm) for name, arm in arms.items()},
-        "keys": several,
-        "first_key": first_seed,
-        "start": mdp.state_name(begin),
+        "num_seeds": num_runs,
+        "first_seed": first_seed,
+        "start": mdp.state_name(start_state),
         "max_episode_steps": max_episode_steps,
         "discount": mdp.discount,
     }
-    reachable = len(np.unique(labels[there]))
-    return ExplorationComparison(tuple(arms), at, visited, goals, first, reachable, made)
+    num_reachable = len(np.unique(labels[reachable_states]))
+    return ExplorationComparison(
+        tuple(arms), points, visited, goals, first_goal, num_reachable, metadata
+    )
 
 
 def run_arm(
     mdp: MDP, arm: ExplorationArm, start: int, max_episode_steps: int, seed: int
 ) -> Iterator[AgentStep]:
-    """The steps of one run, without end."""
+    """Yield the steps of one run, without end."""
     from bisimetric.uses.exploration.environments import MDPEnvironment
 
-    unit = float(mdp.R[mdp.action_mask].max())
-    learner = QLearningConfig(mdp.discount, unit * arm.initial_value, arm.epsilon)
+    reward_scale = float(mdp.R[mdp.action_mask].max())
+    config = QLearningConfig(mdp.discount, reward_scale * arm.initial_value, arm.epsilon)
     environment: Any = MDPEnvironment(mdp, start, max_episode_steps)
     if arm.source != "none":
-        apart = 1 - np.eye(mdp.num_states, dtype=np.float32)
-        d, radius = (arm.d, arm.radius) if arm.source == "distance" else (apart, 0.0)
-        environment = bonus(environment, d, scale=unit * arm.scale, radius=radius, rule=arm.rule)
-    walk = run_q_learning(environment, mdp.action_mask, learner, seed=seed)
+        discrete_metric = 1 - np.eye(mdp.num_states, dtype=np.float32)
+        d, radius = (arm.d, arm.radius) if arm.source == "distance" else (discrete_metric, 0.0)
+        environment = bonus(
+            environment, d, scale=reward_scale * arm.scale, radius=radius, rule=arm.rule
+        )
+    agent_steps = run_q_learning(environment, mdp.action_mask, config, seed=seed)
     if arm.source != "own steps":
-        return walk
-    return OnlineDistance(mdp, environment, arm.radius).track(walk)
+        return agent_steps
+    return OnlineDistance(mdp, environment, arm.radius).track(agent_steps)
 
 
 def _adjacency(mdp: MDP) -> Any:
-    """(S, S), which states follow which."""
-    from scipy import sparse
-
+    """Return the (S, S) adjacency matrix of successors."""
     source = np.repeat(np.arange(mdp.R.size), np.diff(mdp.P.indptr)) // mdp.num_actions
     shape = (mdp.num_states, mdp.num_states)
     return sparse.csr_array((np.ones(len(source)), (source, mdp.P.indices)), shape)
 
 
 def _count_distinct(labels: NDArray[Any], start: int, steps: list[AgentStep]) -> NDArray[np.int64]:
-    """How many different states were visited until each step."""
-    met = labels[[start, *(step.successor for step in steps)]]
-    _, firsts = np.unique(met, return_index=True)
-    fresh = np.zeros(len(met), np.int64)
-    fresh[firsts] = 1
-    return np.cumsum(fresh)[1:]
+    """Return the number of distinct states visited up to each step."""
+    visited = labels[[start, *(step.successor for step in steps)]]
+    _, first_visits = np.unique(visited, return_index=True)
+    is_new = np.zeros(len(visited), np.int64)
+    is_new[first_visits] = 1
+    return np.cumsum(is_new)[1:]
 
 
 def _describe_arm(arm: ExplorationArm) -> dict[str, Any]:
-    told = {field.name: getattr(arm, field.name) for field in dataclasses.fields(arm)}
-    told["d"] = None if arm.d is None else repr(arm.d)
-    return told
+    """Return the fields of an arm for the metadata."""
+    description = {field.name: getattr(arm, field.name) for field in dataclasses.fields(arm)}
+    description["d"] = None if arm.d is None else repr(arm.d)
+    return description

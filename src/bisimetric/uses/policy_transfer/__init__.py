@@ -1,4 +1,4 @@
-"""Transfer: the best policy of one MDP carried to another."""
+"""Transfer of an optimal policy from one MDP to another."""
 
 from __future__ import annotations
 

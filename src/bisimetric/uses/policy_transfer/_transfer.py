@@ -1,7 +1,4 @@
-"""A policy that was carried from one MDP to another: what was promised of it, and what it lost.
-
-A policy for one MDP from the best policy of another (Castro & Precup 2010).
-"""
+"""Transfer the optimal policy of one MDP to another (Castro & Precup 2010)."""
 
 from __future__ import annotations
 
@@ -20,46 +17,54 @@ from bisimetric.mdp import MDP, reject_label_actions
 from bisimetric.planning import ValueFunction
 from bisimetric.uses.certificates import (
     add_upward,
-    certified_action_values,
-    certified_error,
+    certify_action_values,
+    certify_error,
     describe_mismatch,
     diameter_bound,
     difference_error,
+    is_network,
     multiply_upward,
     validate_distance_matrix,
 )
-from bisimetric.uses.policy_transfer import _disjoint_union
-from bisimetric.uses.policy_transfer._disjoint_union import align_actions, disjoint_union
+from bisimetric.uses.policy_transfer._disjoint_union import (
+    align_actions,
+    disjoint_union,
+    solve_lax,
+)
 from bisimetric.uses.policy_transfer.action_bounds import (
     TransferRule,
     bound_actions,
     choose_by_bounds,
-    choose_by_imitation,
 )
+from bisimetric.uses.policy_transfer.imitation import choose_by_imitation
 
 if TYPE_CHECKING:
     from bisimetric.learned import LearnedDistance
 
+MAX_SHOWN_ACTIONS = 6
+"""Actions that an error message lists."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Transfer:
-    """A carried policy, with the loss that is promised of it and the loss that it has.
+    """A transferred policy with its regret and a proven bound on it.
 
-    State t of the target was matched with a state s of the source and an action a of s, and takes
-    the action b = policy[t] for it. `print` shows the numbers.
+    State t of the target is matched with a state s and an action a of the source, and takes the
+    action b = policy[t]. `print` shows the numbers. Arrays are read-only.
 
     Attributes:
-        source, target: the two MDPs.
+        source: the MDP that the policy comes from.
+        target: the MDP that it is transferred to.
         rule: how the matches were chosen.
-        policy: (S2,), the carried policy, actions of the target.
-        states, actions: (S2,), the s and the a that each t was matched with.
-        distances: (S2,), delta((s, a), (t, b)), how unlike the two actions are; by the optimistic
-            rule d_o(s, t), how badly t imitates s.
-        promised: (S2,), no state loses more by the carried policy, V2* - V2^policy; infinite
-            without a proof.
-        optimal, carried, random: the values of the target under its best policy, the carried one,
-            and one that takes any action with equal probability; each to a proven error.
-        d: the distance that was used, on `uses.paired(source, target)`; None for a plain table.
+        policy: (S2,), the transferred policy, actions of the target.
+        matched_states: (S2,), the s that each t is matched with.
+        matched_actions: (S2,), the a that each t is matched with.
+        distances: (S2,), delta((s, a), (t, b)) of the matches; for the optimistic rule d_o(s, t).
+        regret_bound: (S2,), a proven bound on V2* - V2^policy; infinite without a proof.
+        optimal_values: V2* of the target, with a proven error.
+        policy_values: V2^policy of the transferred policy, with a proven error.
+        random_values: the values of the uniform random policy, with a proven error.
+        d: the distance on `uses.disjoint_union(source, target)`; None for a plain matrix.
     """
 
     source: MDP
@@ -77,68 +82,73 @@ class Transfer:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            numbers = getattr(self, field.name)
-            if isinstance(numbers, np.ndarray):
-                numbers.flags.writeable = False
+            values = getattr(self, field.name)
+            if isinstance(values, np.ndarray):
+                values.flags.writeable = False
 
     @property
     def regret(self) -> NDArray[np.float64]:
-        """(S2,), V2* - V2^policy, measured, to within `error`."""
+        """(S2,), V2* - V2^policy, to within `regret_error`."""
         return _regret(self.optimal_values, self.policy_values)
 
     @property
     def random_regret(self) -> NDArray[np.float64]:
-        """(S2,), what is lost where any action is taken with equal probability."""
+        """(S2,), the regret of the uniform random policy."""
         return _regret(self.optimal_values, self.random_values)
 
     @property
     def regret_error(self) -> float:
-        """A proven bound on the error of `loss`."""
+        """A proven bound on the error of `regret`."""
         return difference_error(self.optimal_values, self.policy_values, self.diameter_bound)
 
     @property
     def max_regret_bound(self) -> float:
-        """No state loses more, proven."""
+        """The largest entry of `regret_bound`."""
         return float(self.regret_bound.max())
 
     @property
     def max_regret(self) -> float:
-        """The most that a state loses, measured."""
+        """The largest entry of `regret`."""
         return float(self.regret.max())
 
     @property
     def diameter_bound(self) -> float:
-        """No policy loses more than this, the range of the target's rewards / (1 - discount)."""
+        """(max R2 - min R2) / (1 - discount), which no regret exceeds."""
         return diameter_bound(self.target)
 
     def lines(self) -> Iterator[str]:
-        """The numbers, one topic a line."""
-        states, used = self.target.num_states, len(np.unique(self.matched_states))
-        kind = "a table" if self.d is None else {"lax": "d_lax", "bisimulation": "d~"}[self.d.kind]
+        """Yield the numbers, one topic per line.
+
+        Returns:
+            An iterator over lines of text.
+        """
+        states, num_matched = self.target.num_states, len(np.unique(self.matched_states))
+        kind = "a matrix" if self.d is None else {"lax": "d_lax", "bisimulation": "d~"}[self.d.kind]
         yield (
-            f"carried    to {states:,} states, which match {used:,} of the source's "
-            f"{self.source.num_states:,}"
+            f"transfer   to {states:,} states, matched with {num_matched:,} of the "
+            f"{self.source.num_states:,} source states"
         )
         yield f"rule       {self.rule}, by {kind}"
         if math.isfinite(self.max_regret_bound):
-            yield f"promised   {_format_regrets(self.regret_bound, 0.0)}"
-        yield f"loss       {_format_regrets(self.regret, self.regret_error)}"
-        yield f"at random  {_format_regrets(self.random_regret, self.regret_error)}"
-        yield f"values     from {self.optimal_values.values.min():.4g} to {self.optimal_values.values.max():.4g}"
+            yield f"bound      {_format_regrets(self.regret_bound, 0.0)}"
+        yield f"regret     {_format_regrets(self.regret, self.regret_error)}"
+        yield f"random     {_format_regrets(self.random_regret, self.regret_error)}"
+        V = self.optimal_values.values
+        yield f"values     from {V.min():.4g} to {V.max():.4g}"
         if math.isinf(self.max_regret_bound):
-            yield "note       nothing is proven of these distances, so nothing is promised"
+            yield "note       nothing is proven of these distances: there is no regret bound"
         elif self.max_regret_bound >= self.diameter_bound > 0:
-            yield f"note       no policy loses more than {self.diameter_bound:.4g}: little is promised"
+            yield f"note       the bound is trivial: no regret exceeds {self.diameter_bound:.4g}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
-        promised = self.max_regret_bound
-        said = "nothing promised" if math.isinf(promised) else f"promised {promised:.4g}"
+        bound = self.max_regret_bound
+        proof = "no bound" if math.isinf(bound) else f"proven at most {bound:.4g}"
         return (
             f"Transfer({self.rule}, {self.source.num_states} to {self.target.num_states} states, "
-            f"largest loss {_format_regret(self.max_regret, self.regret_error)}, {said})"
+            f"regret {_format_regret(self.max_regret, self.regret_error)}, {proof})"
         )
 
 
@@ -147,7 +157,7 @@ def _regret(best: ValueFunction, other: ValueFunction) -> NDArray[np.float64]:
 
 
 def _format_regrets(regrets: NDArray[np.float64], error: float) -> str:
-    """The largest loss, and the mean."""
+    """Format the largest and the mean regret."""
     if regrets.max() <= error:
         return "0 everywhere"
     largest, mean = (
@@ -158,11 +168,8 @@ def _format_regrets(regrets: NDArray[np.float64], error: float) -> str:
 
 
 def _format_regret(regret: float, error: float) -> str:
-    """A loss in four digits; what its error does not tell from 0 is 0."""
+    """Format a regret in four digits, and as 0 where it is within its error of 0."""
     return "0" if regret <= error else f"{regret:.4g}"
-
-
-MAX_SHOWN_ACTIONS = 6
 
 
 def transfer(
@@ -173,113 +180,128 @@ def transfer(
     rule: TransferRule = "optimistic",
     proof: bool = False,
 ) -> Transfer:
-    """The best policy of `source` carried over to `target`, with the loss that is promised of it.
+    """Transfer the optimal policy of `source` to `target`, with a bound on its regret.
 
-    On the disjoint union of both, `uses.paired(source, target)`, d bounds how much the values of a
-    state s of the source and a state t of the target differ, and
+    On the disjoint union of both, d bounds the difference in value between a state s of the source
+    and a state t of the target, and
 
         delta((s, a), (t, b)) = |R1(s, a) - R2(t, b)| + discount * W1(d)(P1(s, a), P2(t, b))
 
-    bounds how much what their actions are worth differs. So, with Q1 the best action values of the
+    bounds the difference between their action values. So, with Q1 the optimal action values of the
     source,
 
-        low(t, b) = max_(s, a) Q1(s, a) - delta  <=  Q2(t, b)  <=  up(t, b) = min_(s, a) Q1 + delta.
+        lower(t, b) = max_(s, a) Q1(s, a) - delta  <=  Q2(t, b),
+        upper(t, b) = min_(s, a) Q1(s, a) + delta  >=  Q2(t, b).
 
     | `rule` | each t takes |
     |---|---|
-    | "nearest" | the action nearest to the best one of the source's nearest state, by delta |
-    | "pessimistic" | the action with the largest `low` |
-    | "hopeful" | the action with the largest `up` |
+    | "nearest" | the action nearest, by delta, to the best one of the nearest source state |
+    | "pessimistic" | the action with the largest `lower` |
+    | "hopeful" | the action with the largest `upper` |
     | "optimistic" | the action that imitates best, see below |
 
-    The first two and the last are those of the paper. The last has a distance of its own, which
-    asks nothing of actions that the best policy of the source does not take, in one direction only:
+    All but "hopeful" are from Castro & Precup (2010). "optimistic" uses a directed distance that
+    ignores the actions which the optimal policy of the source does not take:
 
         d_o(s, t) = min_b |R1(s, a*) - R2(t, b)| + discount * W1(d_o)(P1(s, a*), P2(t, b));
 
     each t imitates the s with the largest V1(s) - d_o(s, t), and takes its best b.
 
-    **The promise.** Let U(t) = max_b up(t, b) >= V2*(t), and L(t) = max_b low(t, b). As d(x, y) is
-    at least delta((x, a*), (y, b)) for some b, V1(x) - d(x, y) <= L(y), and so
+    **Regret bound.** Let U(t) = max_b upper(t, b) >= V2*(t), and L(t) = max_b lower(t, b). As
+    d(x, y) is at least delta((x, a*), (y, b)) for some b, V1(x) - d(x, y) <= L(y), and so
 
-        low(t, b) <= R2(t, b) + discount * E L(y),  y drawn from P2(t, b).
+        lower(t, b) <= R2(t, b) + discount * E L(y),  y sampled from P2(t, b).
 
-    A policy that takes the b of L(t) everywhere is therefore worth L or more, V2^pi >= L, and loses
-    at most U - L. Any other may lose c(t) = L(t) - low(t, pi(t)) more in each step: its loss is at
-    most U - L + C, where C is the value of c in the chain that pi makes of the target. This is
-    never more, and often much less, than the value of the chain with the regrets
-    U(t) - low(t, pi(t)). For the optimistic rule the same argument holds with
-    L(t) = max_s V1(s) - d_o(s, t) and c = 0. The errors of d, of all values, and rounding are part
-    of the promise, and none is above what any policy can lose, the range of R2 / (1 - discount).
+    A policy that takes the b of L(t) everywhere therefore has V2^pi >= L and a regret of at most
+    U - L. Any other may add c(t) = L(t) - lower(t, pi(t)) per step: its regret is at most
+    U - L + C, where C is the value of c in the chain of pi. This is never more, and often much
+    less, than the value of the chain with the one-step regrets U(t) - lower(t, pi(t)). For the
+    optimistic rule the same argument holds with L(t) = max_s V1(s) - d_o(s, t) and c = 0. The bound
+    includes the errors of d and of all values, and rounding, and is never above
+    (max R2 - min R2) / (1 - discount).
 
     Args:
-        d: a distance on `uses.paired(source, target)`: "lax", or "bisimulation" where both have the
-            same actions, and then only equal actions are compared. Default: `exact.lax`, which
-            needs no common actions and is never above the other, so that its bounds are tighter. A
-            learned or sampled distance, or a plain table (S1 + S2, S1 + S2), promises nothing.
-        rule: as above.
-        proof: refuse a distance that promises nothing.
+        source: the MDP whose optimal policy is transferred.
+        target: the MDP that receives it, of the same discount.
+        d: a distance on `uses.disjoint_union(source, target)`: "lax", or "bisimulation" where both
+            have the same actions, which then compares equal actions only. Default: `exact.lax`,
+            which needs no common actions and is never above the other, so that its bounds are
+            tighter. A learned or sampled distance, or a plain matrix (S1 + S2, S1 + S2), gives no
+            bound.
+        rule: "optimistic", "pessimistic", "nearest" or "hopeful", as above.
+        proof: raise InputError if d has no proven error.
+
+    Returns:
+        A `Transfer`.
+
+    Raises:
+        InputError: where the rule is unknown, the discounts differ, d does not fit the union, or
+            `proof` is not satisfied.
 
     >>> from bisimetric import worlds
     >>> small, large = (worlds.grid(" " * k + "g", discount=0.5) for k in (2, 4))
-    >>> found = transfer(small, large)
-    >>> found
-    Transfer(optimistic, 3 to 5 states, largest loss 0, promised 0.5)
-    >>> [large.action_name(b) for b in found.policy]
+    >>> result = transfer(small, large)
+    >>> result
+    Transfer(optimistic, 3 to 5 states, regret 0, proven at most 0.5)
+    >>> [large.action_name(b) for b in result.policy]
     ['right', 'right', 'right', 'right', 'left']
     """
     if rule not in get_args(TransferRule):
         raise InputError(
-            f"uses.transfer: rule is {rule!r} and must be one of {', '.join(get_args(TransferRule))}."
+            f"is {rule!r} and must be one of {', '.join(get_args(TransferRule))}",
+            caller="uses.transfer",
+            argument="rule",
         )
     for mdp in (source, target):
-        # Whatever the distance, the rules match any actions of the two.
+        # The rules match any actions of the two, for every distance.
         reject_label_actions("uses.transfer", mdp)
-    known = _validate_union_distance(source, target, d)
-    if proof and not math.isfinite(known.error):
+    distance = _validate_union_distance(source, target, d)
+    if proof and not math.isfinite(distance.error):
         raise InputError(
-            "uses.transfer: proof=True asks for a promise, and the distance is an estimate that "
-            "proves nothing; use exact.lax(uses.paired(source, target))."
+            "uses.transfer: proof=True requires a proven error, and d has none; use "
+            "exact.lax(uses.disjoint_union(source, target))."
         )
     V = planning.optimal_values(source, tol=math.inf)
-    Q = certified_action_values(source, V)
+    Q = certify_action_values(source, V)
     best = planning.greedy_policy(source, V)
-    across = known.values[: source.num_states]
-    nearest = across[:, source.num_states :].argmin(axis=0)
-    asked = nearest * source.num_actions + best[nearest]
-    found = bound_actions(source, target, across, Q.values, asked, known.comparable)
-    proven = math.isfinite(known.error)
-    off = add_upward(Q.error, found.error)
-    if proven:
-        off = add_upward(off, multiply_upward(source.discount, known.error))
+    distances = distance.values[: source.num_states]
+    nearest = distances[:, source.num_states :].argmin(axis=0)
+    nearest_actions = nearest * source.num_actions + best[nearest]
+    bounds = bound_actions(
+        source, target, distances, Q.values, nearest_actions, distance.comparable
+    )
+    has_proof = math.isfinite(distance.error)
+    bound_error = add_upward(Q.error, bounds.error)
+    if has_proof:
+        bound_error = add_upward(bound_error, multiply_upward(source.discount, distance.error))
     if rule == "optimistic":
-        choice = choose_by_imitation(source, target, best)
+        matched = choose_by_imitation(source, target, best)
     else:
-        choice = choose_by_bounds(rule, target, found, asked, off)
-    promised = add_upward(found.upper.max(axis=1), off, -choice.value_lower_bound)
-    if proven:
-        promised = np.minimum(promised, diameter_bound(target))
+        matched = choose_by_bounds(rule, target, bounds, nearest_actions, bound_error)
+    regret_bound = add_upward(bounds.upper.max(axis=1), bound_error, -matched.value_lower_bound)
+    if has_proof:
+        regret_bound = np.minimum(regret_bound, diameter_bound(target))
     else:
-        promised = np.full(target.num_states, math.inf)
+        regret_bound = np.full(target.num_states, math.inf)
     uniform = target.action_mask / target.action_mask.sum(axis=1, keepdims=True)
     return Transfer(
         source,
         target,
         rule,
-        choice.policy,
-        choice.matches // source.num_actions,
-        choice.matches % source.num_actions,
-        choice.distances,
-        promised,
+        matched.policy,
+        matched.matches // source.num_actions,
+        matched.matches % source.num_actions,
+        matched.distances,
+        regret_bound,
         planning.optimal_values(target, tol=math.inf),
-        planning.policy_values(target, choice.policy, tol=math.inf),
+        planning.policy_values(target, matched.policy, tol=math.inf),
         planning.policy_values(target, uniform, tol=math.inf),
-        known.d,
+        distance.d,
     )
 
 
 class _UnionDistance(NamedTuple):
-    """A distance of the union: its table, its error, the actions (A1, A2) that it compares."""
+    """A distance on the union: its matrix, its error, the actions (A1, A2) that it compares."""
 
     values: NDArray[np.floating]
     error: float
@@ -288,46 +310,53 @@ class _UnionDistance(NamedTuple):
 
 
 def _validate_union_distance(source: MDP, target: MDP, d: Any) -> _UnionDistance:
-    """What is known of the distances, checked."""
-    pair, shared = disjoint_union(source, target), align_actions(source, target)
-    everything = np.ones((source.num_actions, target.num_actions), np.bool_)
+    """Compute or validate the distance on the union."""
+    union, alignment = disjoint_union(source, target), align_actions(source, target)
+    all_actions = np.ones((source.num_actions, target.num_actions), np.bool_)
     if d is None:
         try:
-            d = _disjoint_union.solve_lax(pair)
+            d = solve_lax(union)
         except NotConverged as error:
-            # Large rewards: its error is larger than usual, and the promise counts it in.
+            # Large rewards: its error is larger than usual, and the bound includes it.
             partial: Any = error.partial
-            d = dataclasses.replace(partial, mdp=pair)
-    elif hasattr(d, "distance"):
-        d = d.distance()
+            d = dataclasses.replace(partial, mdp=union)
+    elif is_network(d):
+        d = d.to_distance()
     if not isinstance(d, Distance):
-        table = validate_distance_matrix("uses.transfer", d)
-        if len(table) != pair.num_states:
+        values = validate_distance_matrix("uses.transfer", d)
+        if len(values) != union.num_states:
             raise InputError(
-                f"uses.transfer: the table is of {len(table)} states and must be of the "
-                f"{pair.num_states} of uses.paired(source, target)."
+                f"has {len(values)} states and must have the {union.num_states} of "
+                "uses.disjoint_union(source, target)",
+                caller="uses.transfer",
+                argument="d",
             )
-        return _UnionDistance(table, math.inf, everything, None)
-    found = describe_mismatch(pair, d.mdp)
-    if found is not None:
+        return _UnionDistance(values, math.inf, all_actions, None)
+    mismatch = describe_mismatch(union, d.mdp)
+    if mismatch is not None:
         raise InputError(
-            f"uses.transfer: d is of another MDP: {found}; give a distance of "
-            "uses.paired(source, target)."
+            f"belongs to another MDP: {mismatch}",
+            caller="uses.transfer",
+            argument="d",
+            remedy="compute it on uses.disjoint_union(source, target)",
         )
     if d.kind not in ("lax", "bisimulation"):
         raise InputError(
-            f"uses.transfer: the distance is {d.kind!r}, which says nothing of best policies; use "
-            "exact.lax or exact.bisimulation."
+            f"is of kind {d.kind!r}, which does not bound V*",
+            caller="uses.transfer",
+            argument="d",
+            remedy="use exact.lax or exact.bisimulation",
         )
-    if d.kind == "bisimulation" and not shared.identical:
+    if d.kind == "bisimulation" and not alignment.identical:
         raise InputError(
             "uses.transfer: a bisimulation distance compares equal actions, and source and target "
-            f"have different ones ({_format_actions(source)}; {_format_actions(target)}); use exact.lax."
+            f"have different ones ({_format_actions(source)}; {_format_actions(target)}); use "
+            "exact.lax."
         )
-    # Where states lack actions, d~ may be the largest distance, which no equal action attains.
-    equal = d.kind == "bisimulation" and pair.available is None
-    compared = shared.source[:, None] == shared.target if equal else everything
-    return _UnionDistance(d.values, certified_error(d), compared, d)
+    # With unavailable actions d~ may be the diameter, which no pair of equal actions attains.
+    equal_actions = d.kind == "bisimulation" and union.available is None
+    comparable = alignment.source[:, None] == alignment.target if equal_actions else all_actions
+    return _UnionDistance(d.values, certify_error(d), comparable, d)
 
 
 def _format_actions(mdp: MDP) -> str:

@@ -1,4 +1,4 @@
-"""Kernels for two MDPs: W1 between what the one and the other may come to."""
+"""Numba kernels for two MDPs: W1 between the successor distributions of source and target."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bisimetric._rounding import UNIT
 
 
 class TransitionRows(NamedTuple):
-    """Distributions as the kernels read them: row i is `first[i]:first[i + 1]`.
+    """Distributions in CSR form: row i is `row_starts[i]:row_starts[i + 1]`.
 
     Those of the source come first, on its states; those of the target follow, on ids from
-    `states_1` on, the number of states of the source.
+    `num_source_states` on.
     """
 
     row_starts: NDArray[Any]
@@ -28,10 +28,10 @@ class TransitionRows(NamedTuple):
 
 
 class BestResponses(NamedTuple):
-    """What a sweep finds of each pair (s, t), at s * S2 + t.
+    """The best response to each pair (s, t), at index s * S2 + t.
 
-    The action of t that answers best, its reward gap, and a coupling: the pairs that it leads to
-    and their masses, from `starts[pair]` on; what is left of the room of a pair holds mass 0.
+    The best action of t, its reward gap, and a coupling: successor pairs and their masses from
+    `starts[pair]` on; unused entries of a pair have mass 0.
     """
 
     action: NDArray[Any]
@@ -42,7 +42,7 @@ class BestResponses(NamedTuple):
 
 
 def build_transition_rows(source: sparse.csr_array, target: sparse.csr_array) -> TransitionRows:
-    """The rows of two matrices, each with one column a state, for the kernels."""
+    """Stack the rows of two matrices, each with one column per state."""
     P: Any = sparse.block_diag([source, target], format="csr")
     P.sort_indices()
     return TransitionRows(
@@ -56,27 +56,33 @@ def build_transition_rows(source: sparse.csr_array, target: sparse.csr_array) ->
 
 @njit(cache=True)
 def _solve_transport(workspace: Any, rows: TransitionRows, distances: Any, p: int, q: int) -> Any:
-    """W1 of two rows: the number of rows and columns of the problem, its cost, its doubt.
+    """Solve W1 of two rows; return the size n, m of the problem, its cost and a bound on its error.
 
-    The cost is that of a coupling, and so is not too small but for rounding; it is too large by
-    at most the doubt (weak duality, as in `exact.couplings`).
+    The cost is that of a coupling, hence no lower than W1 up to rounding, and higher by at most the
+    error (weak duality, as in `exact.stochastic`).
     """
     costs = _transport.Costs(distances, np.empty(0, np.int64), distances.shape[1])
-    first = rows.row_starts
+    starts = rows.row_starts
     n, m = _transport.cancel_common_mass(
-        workspace, rows.states, rows.probabilities, first[p], first[p + 1], first[q], first[q + 1]
+        workspace,
+        rows.states,
+        rows.probabilities,
+        starts[p],
+        starts[p + 1],
+        starts[q],
+        starts[q + 1],
     )
     _transport.build_northwest_tree(workspace, n, m)
     _transport.compute_flows(workspace, n, m)
-    doubt = 0.0
+    error = 0.0
     if n > 1 and m > 1:
         largest = _transport.gather_costs(workspace, costs, n, m)
-        least, longest = _transport.optimise_tree(workspace, n, m, largest)
-        doubt = (_transport.REDUCED_COST_TOLERANCE + (4 * rows.max_support + 16) * UNIT) * (
-            largest + 2 * longest
+        min_reduced_cost, max_potential = _transport.optimise_tree(workspace, n, m, largest)
+        error = (_transport.REDUCED_COST_TOLERANCE + (4 * rows.max_support + 16) * UNIT) * (
+            largest + 2 * max_potential
         )
-        doubt = max(doubt, doubt - least)
-    return n, m, _transport.compute_cost(workspace, costs, n, m), doubt
+        error = max(error, error - min_reduced_cost)
+    return n, m, _transport.compute_cost(workspace, costs, n, m), error
 
 
 @njit(cache=True, nogil=True)
@@ -89,20 +95,20 @@ def fill_transport_costs(
     low: int,
     high: int,
 ) -> float:
-    """W1 between the `count` rows of the source and some of the target; the largest doubt.
+    """Write W1 between rows of source and target and return the largest error.
 
-    Row i of the source and row `start` + j of the target make out[i, j], for j from low to high.
+    Row i of the source and row `start` + j of the target give out[i, j], for j from low to high.
     """
-    room = _transport.allocate_workspace(rows.max_support)
-    most = 0.0
+    workspace = _transport.allocate_workspace(rows.max_support)
+    max_error = 0.0
     for j in range(low, high):
         for i in range(num_source_rows):
-            _, _, cost, doubt = _solve_transport(
-                room, rows, distances, i, num_source_rows + start + j
+            _, _, cost, error = _solve_transport(
+                workspace, rows, distances, i, num_source_rows + start + j
             )
             out[i, j] = cost
-            most = max(most, doubt)
-    return most
+            max_error = max(max_error, error)
+    return max_error
 
 
 @njit(cache=True, nogil=True)
@@ -118,44 +124,44 @@ def sweep(
     low: int,
     high: int,
 ) -> Any:
-    """min_b |r(s) - R(t, b)| + discount * W1(d)(p(s), P(t, b)) for the pairs from low to high.
+    """Update the pairs from low to high: min_b |r(s) - R(t, b)| + discount * W1(d)(p(s), P(t, b)).
 
-    Each s has one reward and one row. The minima go into `image`, what attains them into
-    `answers`. Returns the largest difference from d, the largest minimum, and the largest doubt.
+    Each s has one reward and one row. The minima are written to `updated`, what attains them to
+    `responses`. Returns the largest difference from d, the largest minimum, and the largest error.
     """
-    room = _transport.allocate_workspace(rows.max_support)
-    states_1 = len(source_rewards)
-    states_2, actions = target_rewards.shape
-    residual, largest, most = 0.0, 0.0, 0.0
+    workspace = _transport.allocate_workspace(rows.max_support)
+    num_source_states = len(source_rewards)
+    num_target_states, num_actions = target_rewards.shape
+    residual, largest, max_error = 0.0, 0.0, 0.0
     for pair in range(low, high):
-        s, t = pair // states_2, pair % states_2
+        s, t = pair // num_target_states, pair % num_target_states
         best = np.inf
-        at = responses.starts[pair]
-        for b in range(actions):
+        position = responses.starts[pair]
+        for b in range(num_actions):
             gap = abs(source_rewards[s] - target_rewards[t, b])
             if not available[t, b] or gap >= best:
                 continue
-            n, m, cost, doubt = _solve_transport(
-                room, rows, distances, s, states_1 + t * actions + b
+            n, m, cost, error = _solve_transport(
+                workspace, rows, distances, s, num_source_states + t * num_actions + b
             )
-            most = max(most, doubt)
+            max_error = max(max_error, error)
             value = gap + discount * cost
             if value < best:
-                best, at = value, responses.starts[pair]
+                best, position = value, responses.starts[pair]
                 responses.action[pair], responses.reward_gap[pair] = b, gap
                 for v in range(1, n + m):
-                    u = room.ints[_transport.PARENT, v]
+                    u = workspace.ints[_transport.PARENT, v]
                     i, j = (v, u - n) if v < n else (u, v - n)
                     x, y = (
-                        room.ints[_transport.ROW_STATE, i],
-                        room.ints[_transport.COLUMN_STATE, j] - rows.num_source_states,
+                        workspace.ints[_transport.ROW_STATE, i],
+                        workspace.ints[_transport.COLUMN_STATE, j] - rows.num_source_states,
                     )
-                    responses.successor_pairs[at] = x * states_2 + y
-                    responses.mass[at] = room.reals[_transport.FLOW, v]
-                    at += 1
-        for rest in range(at, responses.starts[pair + 1]):
+                    responses.successor_pairs[position] = x * num_target_states + y
+                    responses.mass[position] = workspace.reals[_transport.FLOW, v]
+                    position += 1
+        for rest in range(position, responses.starts[pair + 1]):
             responses.successor_pairs[rest], responses.mass[rest] = pair, 0.0
         updated[pair] = best
         residual = max(residual, abs(best - distances[s, rows.num_source_states + t]))
         largest = max(largest, best)
-    return residual, largest, most
+    return residual, largest, max_error

@@ -1,12 +1,12 @@
-"""The words that the commands of `bisimetric atari` share."""
+"""Options that the commands of `bisimetric atari` share, and the objects that they name."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
+from tyro.conf import Positional, arg
 
 from bisimetric.cli.options import parse_count
 
@@ -15,39 +15,33 @@ if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
 
 GameArg = Annotated[Positional[str], arg(name="game", metavar="GAME")]
-AgentArg = Annotated[str | None, arg(metavar="AGENT", help_behavior_hint="(default: ours)")]
-OutputFolderArg = Annotated[
+AgentArg = Annotated[str | None, arg(metavar="AGENT", help_behavior_hint="(default: pretrained)")]
+FolderArg = Annotated[
     Path | None,
-    arg(
-        name="output", aliases=["-o"], metavar="FOLDER", help_behavior_hint="(default: atari/GAME)"
-    ),
+    arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="(default: atari/GAME)"),
 ]
-OptionalDeviceArg = Annotated[
-    Literal["cpu", "gpu"] | None,
-    arg(metavar="{cpu,gpu}", help_behavior_hint="(default: the best there is)"),
-]
-Flag = FlagCreatePairsOff[bool]
-SeedArg = Annotated[int, arg(metavar="K")]
+ResumeArg = Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")]
 
 
 @dataclasses.dataclass(frozen=True)
 class CollectOptions:
-    """The steps of the agent that a metric is learned from."""
+    """The transitions that a metric is learned from."""
 
     steps: Annotated[str, arg(metavar="N")] = "600k"
-    """steps of the agent; one update every 4 of them"""
-    no_reward_clipping: Flag = False
-    """take rewards as the game pays them; the paper clips them to -1, 0 and 1"""
+    """environment steps of the agent; one update per 4 steps"""
+    no_reward_clipping: bool = False
+    """use the game's rewards; the paper clips them to -1, 0 and 1"""
     data: Annotated[Path | None, arg(metavar="STEPS.npz", help_behavior_hint="")] = None
-    """steps that were collected before; where there is no such file, they are kept in it"""
-    num_envs: Annotated[int, arg(name="games", metavar="N")] = 32
-    """games that are played side by side to collect steps"""
+    """read the steps from this file; where there is none, collect them and write it"""
+    num_envs: Annotated[int, arg(metavar="N")] = 32
+    """games played in parallel to collect steps"""
 
     def parse_steps(self) -> int:
+        """Return the number of steps."""
         return parse_count("--steps", self.steps, minimum=8)
 
     def collect(self, game: Game, agent: Agent, seed: int) -> Transitions:
-        """The steps, collected or read."""
+        """Read the transitions, or collect them."""
         from bisimetric.paper.atari import experiment
 
         return experiment.load_or_collect(
@@ -61,16 +55,13 @@ class CollectOptions:
         )
 
 
-CollectArg = OmitArgPrefixes[CollectOptions]
-
-
 def load_game_and_agent(
     name: str, agent: str | None, steps: CollectOptions | None = None
 ) -> tuple[Game, Agent]:
-    """The game and the agent, once the rest is known to be good."""
+    """Load the game and the agent after the other options have been validated."""
     from bisimetric import games
 
-    played = games.find_game(name)
+    game = games.find_game(name)
     if steps is not None:
         steps.parse_steps()
         if steps.data is not None and not steps.data.exists():
@@ -79,20 +70,20 @@ def load_game_and_agent(
             require_writable(steps.data)
     from bisimetric import agents
 
-    return played, agents.load(agent, played)
+    return game, agents.load(agent, game)
 
 
 def create_folder(game: Game, output: Path | None) -> Path:
-    """Where the files of a game go; made where it is missing."""
+    """Create the output folder of a game, where it is missing."""
     folder = Path("atari") / game.name if output is None else output
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        words = f"cannot make the folder {folder}: {error.strerror}; name another one with -o."
-        raise type(error)(words) from None
+        message = f"cannot create the folder {folder}: {error.strerror}; name another one with -o."
+        raise type(error)(message) from None
     return folder
 
 
 def format_agent_arguments(agent: str | None) -> list[str]:
-    """The same agent in another command."""
+    """Return the command-line arguments that name the same agent."""
     return [] if agent is None else ["--agent", agent]

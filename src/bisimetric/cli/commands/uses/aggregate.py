@@ -1,4 +1,4 @@
-"""`bisimetric uses aggregate`: states merged by a distance, and what that costs."""
+"""`bisimetric uses aggregate`: merge states by a distance, with the regret of the result."""
 
 from __future__ import annotations
 
@@ -9,76 +9,80 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import Positional, arg
 
-from bisimetric.cli.options import OutputArg, program_name
-from bisimetric.cli.output import FigurePathArg, reject_networks, save_array, validate_files
+from bisimetric.cli.options import FigureArg, OutputArg, SeedArg, program_name, validate_files
+from bisimetric.cli.output import reject_networks, save_array
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
+    from bisimetric.cli.report import Fact
     from bisimetric.distance import Distance
     from bisimetric.uses.aggregation import Aggregation
 
 DistancesArg = Annotated[
-    Positional[tuple[Path, ...]], arg(metavar="TABLE ...", help_behavior_hint="")
+    Positional[tuple[Path, ...]], arg(metavar="DISTANCE ...", help_behavior_hint="")
 ]
-NumClustersArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
-RadiusArg = Annotated[float | None, arg(metavar="R", help_behavior_hint="")]
+Rule = Literal["incremental", "complete", "medoids"]
 RULE_TITLES = {
     "incremental": "incremental, in the order of the states",
     "complete": "complete linkage",
     "medoids": "k-medoids",
 }
 SYMBOLS = {"bisimulation": "d~", "lax": "d_lax", "on_policy": "d^pi", "mico": "MICo"}
+VALUES = ("radius", "regret_bound", "regret", "value_bound", "value_gap")
+"""Attributes of an aggregation that --json reports."""
 
 
 def aggregate(
     paths: DistancesArg,
-    clusters: NumClustersArg = None,
-    radius: RadiusArg = None,
-    rule: Literal["incremental", "complete", "medoids"] = "incremental",
-    seed: Annotated[int, arg(metavar="K")] = 0,
-    require_proof: FlagCreatePairsOff[bool] = False,
+    clusters: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None,
+    radius: Annotated[float | None, arg(metavar="R", help_behavior_hint="")] = None,
+    rule: Rule = "incremental",
+    seed: SeedArg = 0,
+    require_proof: bool = False,
     output: OutputArg = None,
-    plot_clusters: FigurePathArg = None,
-    plot_regret: FigurePathArg = None,
+    plot_clusters: FigureArg = None,
+    plot_regret: FigureArg = None,
 ) -> None:
-    """States merged by a distance and solved: the loss that is promised, and the true one.
+    """Merge states by a distance and solve the aggregated MDP: regret bound and realised regret.
 
     Args:
-        tables: a table saved with -o; for --curve, one or more of the same world
-        clusters: at most so many classes, as near to each other as that allows
-        radius: no state is farther from the one that stands for its class
-        rule: how classes are made: state by state as in the paper, by complete linkage, or around
+        paths: distances saved with -o; for --plot-regret, one or more of the same world
+        clusters: at most so many classes, with the smallest radius that allows
+        radius: the largest distance of a state to the representative of its class
+        rule: how classes are built: state by state as in the paper, by complete linkage, or around
             medoids
-        key: of the first medoids
-        proof: refuse distances of which nothing is proven
+        seed: seed of the first medoids
+        require_proof: reject distances without a proven error
         output: save the class of every state as a .npy file
-        png: save a picture of the classes on the map of the world
-        curve: save a picture of what is lost by any number of classes, promised and measured;
-            beside the tables, by how far states lie apart on the map
+        plot_clusters: save a figure of the classes on the map of the world
+        plot_regret: save a figure of bound and realised regret over the number of classes; beside
+            the given distances, by the distance on the map
 
     Examples:
         bisimetric uses aggregate d.npz --clusters 8
-        bisimetric uses aggregate d.npz --radius 0.5 --rule complete -o labels.npy --png map.png
-        bisimetric uses aggregate d.npz lax.npz pi.npz --rule complete --curve curve.png
+        bisimetric uses aggregate d.npz --radius 0.5 -o labels.npy --plot-clusters map.png
+        bisimetric uses aggregate d.npz lax.npz pi.npz --rule complete --plot-regret curve.png
     """
     _validate(paths, clusters, radius, output, plot_clusters, plot_regret)
     from bisimetric import uses
     from bisimetric.cli import report
     from bisimetric.distance import Distance
 
-    found = [Distance.load(path) for path in paths]
+    distances = [Distance.load(path) for path in paths]
     if plot_regret is not None:
         if require_proof:
-            raise InputError("--proof is for --clusters or --radius; a curve also draws estimates.")
-        _write_curve(paths, found, rule, seed, plot_regret)
+            raise InputError(
+                "--require-proof is for --clusters or --radius; --plot-regret also draws estimates."
+            )
+        _write_curve(paths, distances, rule, seed, plot_regret)
         return
-    distance = found[0]
+    distance = distances[0]
     if plot_clusters is not None:
         _validate_map(distance, plot_clusters)
-    began = time.perf_counter()
-    merged = uses.aggregate(
+    start_time = time.perf_counter()
+    aggregation = uses.aggregate(
         distance.mdp,
         distance,
         radius=radius,
@@ -87,21 +91,20 @@ def aggregate(
         seed=seed,
         proof=require_proof,
     )
-    save_array(output, merged.labels)
-    seconds = f"seconds    {time.perf_counter() - began:.3g}"
-    report.print_lines(_describe(distance, merged), [seconds], report.describe_saved([output]))
+    save_array(output, aggregation.labels)
+    seconds = report.describe_seconds(time.perf_counter() - start_time)
+    report.emit(_describe(distance, aggregation), [seconds], report.describe_saved([output]))
+    report.emit_fields(aggregation, *VALUES)
     if plot_clusters is not None:
         from bisimetric import views
 
-        title = f"{len(merged)} classes by {SYMBOLS[distance.kind]}, {RULE_TITLES[rule]}"
-        views.save_figure(
-            views.plot_classes(distance.mdp, merged.labels, merged.representatives, title),
-            plot_clusters,
+        title = f"{len(aggregation)} classes by {SYMBOLS[distance.kind]}, {RULE_TITLES[rule]}"
+        figure = views.plot_classes(
+            distance.mdp, aggregation.labels, aggregation.representatives, title
         )
-    following = shlex.join(
-        [program_name(), "uses", "aggregate", str(paths[0]), "--curve", "curve.png"]
-    )
-    report.print_lines(report.describe_saved([plot_clusters]), [f"next: {following}"])
+        views.save_figure(figure, plot_clusters)
+    words = [program_name(), "uses", "aggregate", str(paths[0]), "--plot-regret", "curve.png"]
+    report.emit(report.describe_saved([plot_clusters]), [report.Fact("next", shlex.join(words))])
 
 
 def _validate(
@@ -112,25 +115,21 @@ def _validate(
     plot_clusters: Path | None,
     plot_regret: Path | None,
 ) -> None:
-    """Refuses what could not be done or saved, before any long work starts."""
-    validate_files(
-        output, plot_clusters, plot_regret, content="classes", suffix=".npy", inputs=paths
-    )
+    """Reject options that contradict each other, and paths that cannot be written."""
+    figures = (plot_clusters, plot_regret)
+    validate_files(output, figures, content="classes", suffix=".npy", inputs=paths)
     if not paths:
-        raise InputError("there is no table; name one that was saved with -o.")
-    chosen = sum(each is not None for each in (clusters, radius, plot_regret))
-    if chosen != 1:
-        what = "none is" if chosen == 0 else "more than one is"
-        raise InputError(
-            f"--clusters, --radius or --curve says what to do, one of the three; {what} given."
-        )
+        raise InputError("there is no distance; name a file that was saved with -o.")
+    given = sum(each is not None for each in (clusters, radius, plot_regret))
+    if given != 1:
+        found = "none is" if given == 0 else "more than one is"
+        raise InputError(f"give one of --clusters, --radius and --plot-regret; {found} given.")
     if plot_regret is not None and (output or plot_clusters):
-        raise InputError(
-            f"--curve makes no classes to save in {output or plot_clusters}; use --clusters."
-        )
+        path = output or plot_clusters
+        raise InputError(f"--plot-regret yields no classes to save in {path}; use --clusters.")
     if plot_regret is None and len(paths) > 1:
-        raise InputError(f"{paths[1]} is one table too many; several are for --curve.")
-    reject_networks(*paths, alternative=", and uses.labels aggregates observations in Python")
+        raise InputError(f"{paths[1]} is one distance too many; several are for --plot-regret.")
+    reject_networks(*paths, alternative=", and uses.cluster aggregates observations in Python")
 
 
 def _validate_map(distance: Distance, path: Path) -> None:
@@ -139,46 +138,52 @@ def _validate_map(distance: Distance, path: Path) -> None:
     try:
         require_class_map(distance.mdp)
     except InputError as error:
-        raise InputError(str(error).replace("plot_classes:", f"cannot draw {path}:")) from None
+        raise InputError(f"cannot draw {path}: {error}") from None
 
 
-def _describe(distance: Distance, merged: Aggregation) -> Iterator[str]:
+def _describe(distance: Distance, aggregation: Aggregation) -> Iterator[Fact | str]:
     from bisimetric.cli import report
 
-    yield from report.describe_classes(
-        distance.mdp,
-        merged.labels,
-        str(distance.metadata.get("world", "not named")),
-        distance=report.TITLES[distance.kind],
-        rule=RULE_TITLES[merged.rule],
-    )
-    yield from itertools.islice(merged.lines(), 1, None)
+    world = str(distance.metadata.get("world", "not named"))
+    details = {
+        "distance": report.TITLES[distance.kind],
+        "rule": RULE_TITLES[aggregation.rule],
+    }
+    yield from report.describe_classes(distance.mdp, aggregation.labels, world, details)
+    yield from itertools.islice(aggregation.lines(), 1, None)
 
 
 def _write_curve(
-    paths: tuple[Path, ...],
-    distances: list[Distance],
-    rule: Literal["incremental", "complete", "medoids"],
-    seed: int,
-    path: Path,
+    paths: tuple[Path, ...], distances: list[Distance], rule: Rule, seed: int, output: Path
 ) -> None:
-    """What is lost by any number of classes: as lines, and as a picture."""
+    """Report and draw the regret over the number of classes."""
     from bisimetric import uses, views
     from bisimetric.cli import report
 
     mdp = distances[0].mdp
     named: dict[str, Any] = {}
-    for table, distance in zip(paths, distances, strict=True):
-        name = SYMBOLS[distance.kind]
-        named[name if name not in named else f"{name} ({table})"] = distance
+    for path, distance in zip(paths, distances, strict=True):
+        symbol = SYMBOLS[distance.kind]
+        named[symbol if symbol not in named else f"{symbol} ({path})"] = distance
     if mdp.positions is not None:
         named["map"] = uses.manhattan_distances(mdp)
     curve = uses.aggregation_curve(mdp, named, rule=rule, seed=seed)
     world = str(distances[0].metadata.get("world", "not named"))
-    report.print_lines(
-        [f"world      {world}: {report.format_mdp(mdp)}", f"rule       {RULE_TITLES[rule]}"]
+    header = [
+        report.describe_mdp("world", world, mdp),
+        report.Fact("rule", RULE_TITLES[rule], rule),
+    ]
+    report.emit(header, curve.lines())
+    report.emit_values(
+        curves={
+            name: [
+                {"classes": len(each), **{key: getattr(each, key) for key in VALUES}}
+                for each in aggregations
+            ]
+            for name, aggregations in curve.aggregations.items()
+        }
     )
-    report.print_lines(curve.lines())
     title = f"{world}: {report.format_count(mdp.num_states, 'state')}, discount {mdp.discount:g}"
-    views.save_figure(views.plot_aggregation_curve({f"{title}\n{RULE_TITLES[rule]}": curve}), path)
-    report.print_lines(report.describe_saved([path]))
+    figure = views.plot_aggregation_curve({f"{title}\n{RULE_TITLES[rule]}": curve})
+    views.save_figure(figure, output)
+    report.emit(report.describe_saved([output]))

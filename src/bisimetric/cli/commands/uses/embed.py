@@ -1,4 +1,4 @@
-"""`bisimetric uses embed`: states as points whose distances follow a table."""
+"""`bisimetric uses embed`: embed states in Euclidean space (multidimensional scaling)."""
 
 from __future__ import annotations
 
@@ -8,62 +8,65 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from bisimetric.cli.options import DistanceArg, OutputArg
-from bisimetric.cli.output import FigurePathArg, reject_networks, save_array, validate_files
+from bisimetric.cli.options import DistanceArg, FigureArg, OutputArg, SeedArg, validate_files
+from bisimetric.cli.output import reject_networks, save_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bisimetric.cli.report import Fact
     from bisimetric.distance import Distance
-    from bisimetric.uses._embed import Embedding
+    from bisimetric.uses import Embedding
 
 
 def embed(
     path: DistanceArg,
     dimensions: Annotated[int, arg(metavar="K")] = 2,
     method: Literal["classical", "metric"] = "classical",
-    seed: Annotated[int, arg(metavar="K")] = 0,
+    seed: SeedArg = 0,
     max_iterations: Annotated[int, arg(metavar="N")] = 300,
     output: OutputArg = None,
-    plot_embedding: FigurePathArg = None,
+    plot_embedding: FigureArg = None,
 ) -> None:
-    """States as points: coordinates whose Euclidean distances follow a table, and how nearly.
+    """Embed states as points whose Euclidean distances approximate given distances (MDS).
 
     Args:
-        table: a table saved with -o
-        dimensions: how many coordinates a state gets
-        method: by eigenvectors, or from there by rounds that lower the stress (SMACOF)
-        key: of the random numbers
-        steps: of the metric method, the most rounds
-        output: save the coordinates as a .npy file, a row a state
-        png: save a picture of the states, in the colours of their values
+        path: distances saved with -o
+        dimensions: the number of coordinates per state
+        method: classical MDS by eigenvectors, or metric MDS from there by SMACOF
+        seed: seed of the eigenvector solver
+        max_iterations: for metric MDS, the largest number of SMACOF iterations
+        output: save the coordinates as a .npy file, one row per state
+        plot_embedding: save a figure of the states, coloured by their values
 
     Examples:
-        bisimetric uses embed d.npz --png states.png
+        bisimetric uses embed d.npz --plot-embedding states.png
         bisimetric uses embed d.npz --dimensions 8 --method metric -o coordinates.npy
     """
-    validate_files(output, plot_embedding, content="coordinates", suffix=".npy", inputs=(path,))
+    validate_files(output, [plot_embedding], content="coordinates", suffix=".npy", inputs=[path])
     reject_networks(path)
     from bisimetric import uses
     from bisimetric.cli import report
     from bisimetric.distance import Distance
 
     distance = Distance.load(path)
-    found = uses.embed(
+    embedding = uses.embed(
         distance, dimensions, method=method, seed=seed, max_iterations=max_iterations
     )
-    save_array(output, found.coordinates)
-    values, label = _compute_values(distance)
-    report.print_lines(_describe(distance, found, values, label), report.describe_saved([output]))
+    save_array(output, embedding.coordinates)
+    values, symbol = _compute_values(distance)
+    lines = _describe(distance, embedding, values, symbol)
+    report.emit(lines, report.describe_saved([output]))
     if plot_embedding is not None:
         from bisimetric import views
 
-        views.save_figure(views.plot_embedding(found, values, label=label), plot_embedding)
-    report.print_lines(report.describe_saved([plot_embedding]))
+        figure = views.plot_embedding(embedding, values, label=symbol)
+        views.save_figure(figure, plot_embedding)
+    report.emit(report.describe_saved([plot_embedding]))
 
 
 def _compute_values(distance: Distance) -> tuple[NDArray[Any], str]:
-    """What the distance bounds, and its name."""
+    """Return the value function that the distance bounds, and its symbol."""
     from bisimetric import planning
 
     if distance.policy is not None:
@@ -73,33 +76,46 @@ def _compute_values(distance: Distance) -> tuple[NDArray[Any], str]:
 
 
 def _describe(
-    distance: Distance, embedding: Embedding, values: NDArray[Any], label: str
-) -> Iterator[str]:
-    from bisimetric.cli import report
-
-    yield f"world      {distance.metadata.get('world', 'not named')}: {report.format_mdp(distance.mdp)}"
-    yield f"distance   {report.TITLES[distance.kind]}"
-    dimensions = embedding.coordinates.shape[1]
-    rounds = (
-        f", {report.format_count(embedding.metadata['rounds'], 'round')}"
-        if "rounds" in embedding.metadata
-        else ""
+    distance: Distance, embedding: Embedding, values: NDArray[Any], symbol: str
+) -> Iterator[Fact]:
+    from bisimetric.cli.report import (
+        Fact,
+        describe_kind,
+        describe_mdp,
+        describe_seconds,
+        emit_fields,
+        emit_values,
+        format_count,
     )
-    yield f"embedding  {embedding.method}, {report.format_count(dimensions, 'dimension')}{rounds}"
+
+    metadata = embedding.metadata
+    yield describe_mdp("world", distance.metadata.get("world", "not named"), distance.mdp)
+    yield describe_kind(distance.kind)
+    dimensions = embedding.coordinates.shape[1]
+    iterations = metadata.get("iterations", metadata.get("rounds"))
+    rounds = "" if iterations is None else f", {format_count(iterations, 'iteration')}"
+    text = f"{embedding.method}, {format_count(dimensions, 'dimension')}{rounds}"
+    value = {"method": embedding.method, "dimensions": dimensions, "iterations": iterations}
+    yield Fact("embedding", text, value)
     if embedding.rank < dimensions:
-        yield f"rank       {embedding.rank}: the other coordinates are 0"
-    yield f"stress     {embedding.stress:.4g}: 0 where every distance is kept, 1 on a single spot"
-    yield f"factors    {embedding.contraction:.4g} too near at most, {embedding.expansion:.4g} too far"
-    yield f"gaps       {embedding.mean_deviation:.4g} in the mean, {embedding.max_deviation:.4g} at most"
-    about = "about " if embedding.metadata["negative"] == "estimate" else ""
-    yield f"euclidean  but for {about}{embedding.negative_fraction:.2%} of the eigenvalues, which are negative"
-    really = f"{embedding.lipschitz_constant(values):.4g}"
+        yield Fact("rank", f"{embedding.rank}: the other coordinates are 0", embedding.rank)
+    yield Fact("stress", f"{embedding.stress:.4g}", embedding.stress)
+    text = f"at most {embedding.contraction:.4g} contraction, {embedding.expansion:.4g} expansion"
+    yield Fact("distortion", text, [embedding.contraction, embedding.expansion])
+    text = f"mean {embedding.mean_deviation:.4g}, at most {embedding.max_deviation:.4g}"
+    yield Fact("deviation", text, [embedding.mean_deviation, embedding.max_deviation])
+    about = "about " if metadata["negative"] == "estimate" else ""
+    text = f"{about}{embedding.negative_fraction:.2%} of the eigenvalues are negative"
+    yield Fact("euclidean", text, embedding.negative_fraction)
+    lipschitz = float(embedding.lipschitz_constant(values))
+    emit_fields(embedding, "error", "coordinates")
+    emit_values(lipschitz=lipschitz)
     if math.isinf(embedding.error):
-        yield "promise    none: nothing is proven of the distance"
+        yield Fact("bound", "none: nothing is proven of the distance")
     else:
-        apart = f"|{label}(s) - {label}(t)|"
-        far = f"{embedding.contraction:.4g} |x_s - x_t| + {embedding.error:.2g}; really {really} |x_s - x_t|"
+        bound = f"{embedding.contraction:.4g} |x_s - x_t| + {embedding.error:.2g}"
+        bound = f"{bound}; measured {lipschitz:.4g} |x_s - x_t|"
         if math.isinf(embedding.contraction):
-            far = f"|x_s - x_t| + {embedding.max_deviation + embedding.error:.4g}"
-        yield f"promise    {apart} <= {far}"
-    yield f"seconds    {embedding.metadata['seconds']:.3g}"
+            bound = f"|x_s - x_t| + {embedding.max_deviation + embedding.error:.4g}"
+        yield Fact("bound", f"|{symbol}(s) - {symbol}(t)| <= {bound}")
+    yield describe_seconds(metadata["seconds"])

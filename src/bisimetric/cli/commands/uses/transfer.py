@@ -1,4 +1,4 @@
-"""`bisimetric uses transfer`: the best policy of one world carried to another."""
+"""`bisimetric uses transfer`: transfer the optimal policy of one MDP to another."""
 
 from __future__ import annotations
 
@@ -9,63 +9,68 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from bisimetric.cli.options import OutputArg, WorldOptions, program_name
-from bisimetric.cli.output import FigurePathArg, save_array, validate_files
+from bisimetric.cli.options import (
+    FigureArg,
+    OutputArg,
+    WorldOptions,
+    program_name,
+    validate_files,
+)
+from bisimetric.cli.output import save_array
 from bisimetric.errors import InputError
 
 if TYPE_CHECKING:
+    from bisimetric.cli.report import Fact
     from bisimetric.mdp import MDP
 
-SourceArg = Annotated[Positional[str], arg(metavar="SOURCE")]
-TargetArg = Annotated[Positional[str], arg(metavar="TARGET")]
 OptionsArg = Annotated[
     tuple[tuple[str, ...], ...],
     UseAppendAction,
     arg(metavar="KEY=VALUE ...", help_behavior_hint=""),
 ]
-DiscountArg = Annotated[
-    float | None, arg(metavar="G", help_behavior_hint="(default: the worlds' own)")
-]
-TolArg = Annotated[float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6)")]
 
 
 def transfer(
-    source: SourceArg,
-    target: TargetArg,
+    source: Annotated[Positional[str], arg(metavar="SOURCE")],
+    target: Annotated[Positional[str], arg(metavar="TARGET")],
     rule: Literal["optimistic", "pessimistic", "nearest", "hopeful"] = "optimistic",
     kind: Literal["lax", "bisimulation"] = "lax",
-    discount: DiscountArg = None,
+    discount: Annotated[
+        float | None,
+        arg(aliases=["--gamma"], metavar="G", help_behavior_hint="(default: the worlds' own)"),
+    ] = None,
     source_set: OptionsArg = (),
     target_set: OptionsArg = (),
-    tol: TolArg = None,
+    tol: Annotated[float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6)")] = None,
     output: OutputArg = None,
-    plot_policy: FigurePathArg = None,
+    plot_policy: FigureArg = None,
 ) -> None:
-    """The best policy of a world carried to another: the loss that is promised, and the true one.
+    """Transfer the optimal policy of an MDP to another: regret bound and realised regret.
 
     Args:
-        source: the world to learn from, as `bisimetric worlds` lists them
-        target: the world to act in; the two may have different states and actions
-        rule: imitate the best policy (optimistic), take the largest lower bound (pessimistic) or
-            upper bound (hopeful), or do as the nearest state does (nearest)
-        kind: the distance between the two worlds; bisimulation needs the same actions in both
-        discount: how much the next step counts, the same in both worlds
+        source: the MDP with a known solution, as listed by `bisimetric worlds`
+        target: the MDP to act in; the two may have different states and actions
+        rule: imitate the optimal policy (optimistic), take the largest lower bound (pessimistic)
+            or upper bound (hopeful), or act like the nearest state (nearest)
+        kind: the distance between both MDPs; bisimulation needs the same actions in both
+        discount: discount factor, the same for both
         source_set: options of the source, as in `--source-set rows=5 columns=5`; may be repeated
         target_set: options of the target, likewise
-        tol: the largest error that any distance may have, proven
-        output: save the carried policy as a .npy file, one action a state of the target
-        png: save a picture of both worlds, with arrows, in the colours of the loss
+        tol: proven bound on the error of each distance
+        output: save the transferred policy as a .npy file, one action per state of the target
+        plot_policy: save a figure of both worlds, arrows for actions, colours for regret
 
     Examples:
-        bisimetric uses transfer mirrored-rooms open-grid --target-set rows=8 columns=8 --png p.png
-        bisimetric uses transfer small.txt large.txt --discount 0.9 -o policy.npy
-        bisimetric uses transfer small.txt large.txt --rule nearest --kind bisimulation
+        bisimetric uses transfer mirrored-rooms open-grid --target-set rows=8 columns=8
+        bisimetric uses transfer small.txt large.txt --discount 0.9 --plot-policy policy.png
+        bisimetric uses transfer small.txt large.txt --rule nearest --kind bisimulation -o p.npy
     """
     worlds = [
         WorldOptions(source, discount, [list(group) for group in source_set]),
         WorldOptions(target, discount, [list(group) for group in target_set]),
     ]
-    validate_files(output, plot_policy, content="a policy", suffix=".npy", inputs=(source, target))
+    inputs = (source, target)
+    validate_files(output, [plot_policy], content="a policy", suffix=".npy", inputs=inputs)
     mdps = _load_worlds(*worlds)
     if plot_policy is not None:
         from bisimetric.views.transfer import require_transfer_maps
@@ -73,9 +78,7 @@ def transfer(
         try:
             require_transfer_maps(*mdps)
         except InputError as error:
-            raise InputError(
-                str(error).replace("plot_transfer", f"cannot draw {plot_policy}")
-            ) from None
+            raise InputError(f"cannot draw {plot_policy}: {error}") from None
     from bisimetric import exact, uses
     from bisimetric.cli import report
     from bisimetric.uses.policy_transfer import _disjoint_union
@@ -86,26 +89,30 @@ def transfer(
             "different ones; use --kind lax."
         )
     solve = exact.bisimulation if kind == "bisimulation" else _disjoint_union.solve_lax
-    found = uses.transfer(*mdps, solve(uses.disjoint_union(*mdps), tol=tol), rule=rule)
-    save_array(output, found.policy)
-    named = [f"source     {source}: {report.format_mdp(mdps[0])}"]
-    named.append(f"target     {target}: {report.format_mdp(mdps[1])}")
-    report.print_lines(named, found.lines(), report.describe_saved([output]))
+    result = uses.transfer(*mdps, solve(uses.disjoint_union(*mdps), tol=tol), rule=rule)
+    save_array(output, result.policy)
+    header = [
+        report.describe_mdp("source", source, mdps[0]),
+        report.describe_mdp("target", target, mdps[1]),
+    ]
+    report.emit(header, result.lines(), report.describe_saved([output]))
+    fields = ("rule", "policy", "max_regret_bound", "max_regret", "regret_error")
+    report.emit_fields(result, *fields)
     if plot_policy is not None:
         from bisimetric import views
 
-        views.save_figure(views.plot_transfer(found), plot_policy)
-    report.print_lines(report.describe_saved([plot_policy]), _suggest_next(worlds[1], output))
+        views.save_figure(views.plot_transfer(result), plot_policy)
+    report.emit(report.describe_saved([plot_policy]), _suggest_next(worlds[1], output))
 
 
 def _load_worlds(source: WorldOptions, target: WorldOptions) -> tuple[MDP, MDP]:
-    """Both worlds, with one discount."""
+    """Load both MDPs, which must have one discount."""
     mdps = []
-    for world, option in ((source, "--source-set"), (target, "--target-set")):
+    for world, flag in ((source, "--source-set"), (target, "--target-set")):
         try:
             mdps.append(world.load())
         except InputError as error:
-            raise InputError(str(error).replace("--set", option)) from None
+            raise InputError(str(error).replace("--set", flag)) from None
     first, second = mdps
     if first.discount != second.discount:
         raise InputError(
@@ -115,17 +122,13 @@ def _load_worlds(source: WorldOptions, target: WorldOptions) -> tuple[MDP, MDP]:
     return first, second
 
 
-def _suggest_next(target: WorldOptions, output: Path | None) -> Iterator[str]:
-    """What to try with the policy."""
+def _suggest_next(target: WorldOptions, output: Path | None) -> Iterator[Fact]:
+    """Yield what to try with the policy."""
+    from bisimetric.cli.report import Fact
+
     if output is None:
-        yield "next: add -o policy.npy to keep the policy, or --png picture.png to see it"
+        text = "add -o policy.npy to save the policy, or --plot-policy policy.png to draw it"
+        yield Fact("next", text)
     else:
-        words = [
-            program_name(),
-            "exact",
-            "on-policy",
-            *target.to_arguments(),
-            "--policy",
-            str(output),
-        ]
-        yield "next: " + shlex.join(words)
+        words = [*target.to_arguments(), "--policy", str(output)]
+        yield Fact("next", shlex.join([program_name(), "exact", "on-policy", *words]))

@@ -1,8 +1,8 @@
-"""Does a distance help to explore? Rooms, the same with noise, and rooms of MiniGrid.
+"""Does a distance help to explore? Grids, the same with noisy observations, and MiniGrid.
 
-Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/explore_grid.py`: one small
-world, in seconds, writes explore.png. With `--full` four worlds, the arms tuned first with
-equal effort, then 10 keys each: some 35 minutes, and what docs/uses/explore.md shows.
+Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/exploration_bonus.py`: one
+small environment, in seconds, writes bonus.png. With `--full` four environments, the arms tuned
+first with equal effort, then 10 seeds each: some 35 minutes, and the figure of docs/uses/bonus.md.
 """
 
 import argparse
@@ -47,24 +47,24 @@ ROOMS = """\
 *     *     *    g*
 *******************
 """
-SCREENS = 4
+NUM_OBSERVATIONS = 4
 ROOM = "MiniGrid-FourRooms-v0"
 NONE, COUNTS = "no bonus", "counts"
 EXACT, NEAREST = "distance", "distance, nearest visit"
-BLIND, OWN = "distance, goal left out", "distance of own steps"
+BLIND, OWN = "distance without the goal", "distance of own steps"
 INITIAL, SCALES, EPSILONS = (0.1, 1.0), (0.001, 0.01), (0.0, 0.02, 0.05, 0.2)
-TUNED_WITH = 100
+TUNING_SEED = 100
 
 
-def noisy(mdp: MDP, screens: int) -> MDP:
-    """The same world with a screen in every state that shows noise: after a step, any picture."""
-    anywhere = sparse.hstack([mdp.P] * screens) / screens
-    P = sparse.csr_array(sparse.vstack([anywhere] * screens))
-    return MDP(P, np.tile(mdp.R, (screens, 1)), discount=mdp.discount)
+def add_noise(mdp: MDP, num_observations: int) -> MDP:
+    """Add one of several observations per state, uniform at random after every step."""
+    successors = sparse.hstack([mdp.P] * num_observations) / num_observations
+    P = sparse.csr_array(sparse.vstack([successors] * num_observations))
+    return MDP(P, np.tile(mdp.R, (num_observations, 1)), discount=mdp.discount)
 
 
-def arms(mdp: MDP) -> dict[str, ExplorationArm]:
-    """No bonus, counts, and bonuses by d~: exact; without the goal; of the agent's own steps."""
+def build_arms(mdp: MDP) -> dict[str, ExplorationArm]:
+    """Build arms without bonus, with counts, and with d~: exact, without the goal, of own steps."""
     near = mdp.replace(discount=DISTANCE_DISCOUNT)
     d = exact.bisimulation(near)
     found = {NONE: ExplorationArm("none"), COUNTS: ExplorationArm("states")}
@@ -78,8 +78,8 @@ def arms(mdp: MDP) -> dict[str, ExplorationArm]:
     return found | {OWN: ExplorationArm("own steps")}
 
 
-def tuned(mdp: MDP, arm: ExplorationArm, steps: int, longest: int) -> ExplorationArm:
-    """The best of eight settings, by goals in four runs whose keys are not used again."""
+def tune(mdp: MDP, arm: ExplorationArm, steps: int, max_episode_steps: int) -> ExplorationArm:
+    """Select the best of eight settings by goals in four runs, whose seeds are not used again."""
     bonus = itertools.product(SCALES, EPSILONS[::2])
     pairs = [(0.0, epsilon) for epsilon in EPSILONS] if arm.source == "none" else list(bonus)
     tried = {
@@ -89,46 +89,59 @@ def tuned(mdp: MDP, arm: ExplorationArm, steps: int, longest: int) -> Exploratio
         for (scale, epsilon), initial in itertools.product(pairs, INITIAL)
     }
     found = compare(
-        mdp, tried, steps=steps, num_seeds=4, first_seed=TUNED_WITH, max_episode_steps=longest
+        mdp,
+        tried,
+        steps=steps,
+        num_seeds=4,
+        first_seed=TUNING_SEED,
+        max_episode_steps=max_episode_steps,
     )
     best = int(found.goals[:, :, -1].mean(axis=1).argmax())
     print(f": {found.names[best]}", flush=True)
     return tried[found.names[best]]
 
 
-def full(beside: Path) -> dict[str, ExplorationComparison]:
-    """All worlds; what was measured is saved beside the picture."""
+def run_full(figure_path: Path) -> dict[str, ExplorationComparison]:
+    """Run all environments and save the measurements beside the figure."""
     rooms = grid(ROOMS)
     room = worlds.load(ROOM, seed=0)
     found = {}
     sparse_rooms = rooms.replace(R=np.maximum(rooms.R, 0.0))
-    for title, mdp, steps, longest in (
+    for title, mdp, steps, max_episode_steps in (
         ("nine rooms, only the goal pays", sparse_rooms, 20_000, 200),
         ("nine rooms, walls cost 1", rooms, 20_000, 200),
-        (f"walls cost 1, {SCREENS} screens of noise", noisy(rooms, SCREENS), 40_000, 200),
+        (
+            f"walls cost 1, {NUM_OBSERVATIONS} noisy observations",
+            add_noise(rooms, NUM_OBSERVATIONS),
+            40_000,
+            200,
+        ),
         ("MiniGrid, four rooms", room, 30_000, 300),
     ):
         print(f"{title}: {mdp}; the best of eight settings each:")
         best = {}
-        for name, arm in arms(mdp).items():
+        for name, arm in build_arms(mdp).items():
             print(f"  {name}", end="", flush=True)
-            best[name] = tuned(mdp, arm, steps, longest)
-        found[title] = compare(mdp, best, steps=steps, num_seeds=10, max_episode_steps=longest)
+            best[name] = tune(mdp, arm, steps, max_episode_steps)
+        found[title] = compare(
+            mdp, best, steps=steps, num_seeds=10, max_episode_steps=max_episode_steps
+        )
         print(*format_comparison(found[title]), sep="\n", flush=True)
-        found[title].save(beside.with_name(f"{beside.stem}-{len(found)}.npz"))
+        found[title].save(figure_path.with_name(f"{figure_path.stem}-{len(found)}.npz"))
     return found
 
 
-def quick() -> dict[str, ExplorationComparison]:
+def run_quick() -> dict[str, ExplorationComparison]:
+    """Run one environment without tuning."""
     rooms = grid(ROOMS)
-    cheap = {name: arm for name, arm in arms(rooms).items() if name != OWN}
+    cheap = {name: arm for name, arm in build_arms(rooms).items() if name != OWN}
     found = compare(rooms, cheap, steps=6_000, num_seeds=3)
     print(*format_comparison(found), sep="\n")
     return {"nine rooms": found}
 
 
-def by_hand() -> None:
-    """The wrapper itself, around an environment that knows nothing of all this."""
+def show_wrapper() -> None:
+    """Print the rewards and bonuses of a wrapped environment."""
     d = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", seed=0, discount=DISTANCE_DISCOUNT))
     room = uses.bonus(gymnasium.make("MiniGrid-Empty-5x5-v0"), d, scale=0.1)
     room.reset(seed=0)
@@ -140,10 +153,10 @@ def by_hand() -> None:
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--full", action="store_true", help="all worlds, tuned, 10 keys")
-    options.add_argument("--png", type=Path, default=Path("explore.png"))
+    options.add_argument("--full", action="store_true", help="all environments, tuned, 10 seeds")
+    options.add_argument("--png", type=Path, default=Path("bonus.png"))
     given = options.parse_args()
-    by_hand()
-    measured = full(given.png) if given.full else quick()
+    show_wrapper()
+    measured = run_full(given.png) if given.full else run_quick()
     save_figure(plot_exploration(measured), given.png)
     print(f"saved {given.png}")

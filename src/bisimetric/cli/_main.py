@@ -1,0 +1,272 @@
+"""The entry point: the table of commands, and the translation of errors and warnings to text."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import textwrap
+import typing
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import tyro
+from tyro.extras import SubcommandApp
+
+from bisimetric import __version__
+from bisimetric.cli.commands import (
+    exact,
+    learned,
+    relation,
+    reproduce,
+    rollout,
+    sampled,
+    sharded,
+    show,
+)
+from bisimetric.cli.commands.atari import agent, metric
+from bisimetric.cli.commands.uses import aggregate, bonus, compress, embed, transfer
+from bisimetric.cli.options import program_name
+from bisimetric.cli.output import describe_interrupt
+from bisimetric.cli.parsing import ParseError, capture_parse_errors, list_flags
+from bisimetric.errors import (
+    Diverged,
+    ExpectedRewardWarning,
+    HorizonWarning,
+    InputError,
+    MissingActionsWarning,
+    NotConverged,
+    StochasticDataWarning,
+)
+
+DESCRIPTION = """How similar is the behaviour of two states of a Markov decision process?
+
+bisimetric measures it with bisimulation distances, which bound how much the values of two states
+differ. Exact distances have a proven error; sampled and learned ones report what is proven.
+`bisimetric --version` prints the version."""
+
+GROUP_HELP = {
+    "exact": "Distances between all states of an MDP, with a proven error.",
+    "relation": "Classes of states with exactly the same behaviour.",
+    "sharded": "Exact distances, computed and stored by several processes together.",
+    "sampled": "Distances from sampled pairs of transitions of an MDP or a data set.",
+    "learned": "Distances approximated by a network, for an MDP or a data set.",
+    "uses": "Applications of a distance, with their bounds and their measured errors.",
+    "atari": "Metrics of Atari games played by a trained agent.",
+    "reproduce": "Figures and experiments of the paper.",
+}
+
+COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
+    ("worlds",): show.worlds,
+    ("exact", "bisimulation"): exact.bisimulation,
+    ("exact", "on-policy"): exact.on_policy,
+    ("exact", "lax"): exact.lax,
+    ("exact", "mico"): exact.mico,
+    ("relation", "bisimulation"): relation.bisimulation,
+    ("relation", "on-policy"): relation.on_policy,
+    ("relation", "lax"): relation.lax,
+    ("sharded", "bisimulation"): sharded.bisimulation,
+    ("sharded", "on-policy"): sharded.on_policy,
+    ("launch",): sharded.launch,
+    ("sampled", "bisimulation"): sampled.bisimulation,
+    ("sampled", "on-policy"): sampled.on_policy,
+    ("learned", "bisimulation"): learned.bisimulation,
+    ("learned", "on-policy"): learned.on_policy,
+    ("learned", "mico"): learned.mico,
+    ("uses", "aggregate"): aggregate.aggregate,
+    ("uses", "bonus"): bonus.bonus,
+    ("uses", "compress"): compress.compress,
+    ("uses", "embed"): embed.embed,
+    ("uses", "transfer"): transfer.transfer,
+    ("rollout",): rollout.rollout,
+    ("explain",): show.explain,
+    ("show",): show.show,
+    ("view",): show.view,
+    ("demo",): reproduce.demo,
+    ("atari", "train-agent"): agent.train_agent,
+    ("atari", "learn"): metric.learn,
+    ("atari", "show"): agent.show,
+    ("atari", "sweep"): metric.sweep,
+    ("reproduce", "algorithms"): reproduce.algorithms,
+    ("reproduce", "convergence"): reproduce.convergence,
+    ("reproduce", "gridworld"): reproduce.gridworld,
+}
+TEXT_ONLY = {("launch",), ("view",), ("demo",)}
+"""Commands that report no numbers, and have no --json."""
+
+WARNINGS = (
+    ExpectedRewardWarning,
+    HorizonWarning,
+    MissingActionsWarning,
+    StochasticDataWarning,
+)
+ARGUMENT_NAMES = {
+    "batch": "batch_size",
+    "max_minutes": "minutes",
+    "min_replay_size": "learning_starts",
+    "num_games": "num_envs",
+    "num_seeds": "seeds",
+    "output": "output_activation",
+    "proof": "require_proof",
+    "scale": "bonus_scale",
+    "source": "origin",
+}
+"""Arguments of the library whose flags have another name."""
+
+CONFIG = (
+    tyro.conf.PositionalMetavarFromFieldName,
+    tyro.conf.DisallowNone,
+    tyro.conf.OmitArgPrefixes,
+    tyro.conf.FlagCreatePairsOff,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: the words after the program's name; default: those of this process.
+
+    Returns:
+        The exit code: 0 for success, 1 if a claim of the paper fails its check, 2 for bad input,
+        130 for an interrupt, 141 for a closed pipe.
+
+    Raises:
+        SystemExit: after `--help`.
+
+    >>> main(["--version"])
+    bisimetric ...
+    0
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with warnings.catch_warnings():
+            for category in WARNINGS:
+                warnings.simplefilter("always", category)
+            warnings.showwarning = _show_warning
+            code = _run(given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader is gone (`| head`); Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt as interrupt:
+        return _fail(describe_interrupt(interrupt, program_name(), given), 130)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except InputError as error:
+        return _fail(_translate(error, given))
+    except (NotConverged, Diverged, ParseError) as error:
+        return _fail(str(error))
+    except MemoryError as error:
+        return _fail(str(error) or "the memory is full; try a smaller world or --dtype float32.")
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        print(f"bisimetric {__version__}")
+        return 0
+    return parse(arguments)() or 0
+
+
+def parse(arguments: Sequence[str]) -> Callable[[], int | None]:
+    """Return the call that a command line requests.
+
+    Raises:
+        ParseError: if it cannot be parsed.
+        SystemExit: after `--help`.
+    """
+    try:
+        with capture_parse_errors(arguments, COMMANDS):
+            call: Callable[[], int | None] = _build_application().cli(
+                prog="bisimetric", description=DESCRIPTION, args=arguments, config=CONFIG
+            )
+    except SystemExit as stop:
+        if not stop.code and {"-h", "--help"} & set(arguments):
+            print(_format_examples(arguments))
+        sys.stdout.flush()
+        raise
+    return call
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print("bisimetric:", " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Warning | str, *_args: Any, **_options: Any) -> None:
+    print("warning:", " ".join(str(message).split()), file=sys.stderr)
+
+
+def _translate(error: InputError, arguments: Sequence[str]) -> str:
+    """Return the message of an error with the flag in place of the Python argument."""
+    function = COMMANDS.get(tuple(arguments[:2])) or COMMANDS.get(tuple(arguments[:1]))
+    name = error.argument or ""
+    flags = {} if function is None else list_flags(function)
+    flag = flags.get(name) or flags.get(ARGUMENT_NAMES.get(name, ""))
+    return str(error) if flag is None else error.describe(None, flag, error.remedy)
+
+
+def _build_application() -> SubcommandApp:
+    app, groups = SubcommandApp(), {name: SubcommandApp() for name in GROUP_HELP}
+    for path, function in COMMANDS.items():
+        parent = groups.get(path[0], app)
+        if path[0] in GROUP_HELP:
+            app.command(parent, name=path[0], help=GROUP_HELP[path[0]])
+        parent.command(name=path[-1])(_defer(function, json=path not in TEXT_ONLY))
+    return app
+
+
+JsonArg = Annotated[
+    bool, tyro.conf.arg(help="print one JSON object in place of text", help_behavior_hint="")
+]
+
+
+def _defer(function: Callable[..., int | None], *, json: bool) -> Callable[..., Any]:
+    """Return a function that parses like a command and returns its call: errors come later.
+
+    Args:
+        function: the command.
+        json: whether it accepts --json.
+    """
+
+    def parse(*args: Any, json: bool = False, **options: Any) -> Callable[[], int | None]:
+        return functools.partial(_call, functools.partial(function, *args, **options), json)
+
+    hints = typing.get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function)
+    parameters = [*signature.parameters.values()]
+    if json:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("json", kind, default=False, annotation=JsonArg))
+        hints["json"] = JsonArg
+    parse.__name__, parse.__doc__ = function.__name__, function.__doc__
+    parse.__annotations__ = hints
+    parse.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return parse
+
+
+def _call(command: Callable[[], int | None], json: bool) -> int | None:
+    if not json:
+        return command()
+    from bisimetric.cli.report import collect_json
+
+    with collect_json():
+        return command()
+
+
+def _format_examples(arguments: Sequence[str]) -> str:
+    """Return the examples of the command, or of the group of commands, that help is about."""
+    words = tuple(word for word in arguments if not word.startswith("-"))
+    exact_match = [path for path in COMMANDS if path == words[: len(path)]]
+    in_group = [path for path in COMMANDS if path[: len(words[:1])] == words[:1]]
+    lines: list[str] = []
+    for path in exact_match or in_group:
+        section = (inspect.getdoc(COMMANDS[path]) or "").partition("Examples:\n")[2]
+        examples = textwrap.dedent(section).strip().splitlines()
+        lines += examples if exact_match else examples[:1]
+    return "\n".join(["examples:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,431 @@
+"""Build training sources from an MDP or from transitions: validation and default features."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric._memory import require_memory
+from bisimetric.errors import InputError, require_integer
+from bisimetric.learned.losses import LOSSES, LearnedKind
+from bisimetric.learned.sources import FeatureScaling, StateSource, TrainingSource, TransitionSource
+from bisimetric.mdp import MDP
+from bisimetric.mdp._validation import resolve_policy
+from bisimetric.transitions import Transitions
+
+FLOAT16_INFINITY_BITS = 0x7C00
+"""The bits of infinity in half precision."""
+
+SCALING_BLOCK = 2**14
+"""Observations that are scaled at once, to bound the scratch memory."""
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""The largest number that a network can be given."""
+
+
+def build_source(
+    kind: LearnedKind,
+    source: MDP | Transitions | TrainingSource,
+    policy: ArrayLike | None,
+    noise: float,
+    noise_clip: float,
+) -> TrainingSource:
+    """Return the training source of an MDP or of transitions; a training source as it is."""
+    caller = f"learned.{kind}"
+    if isinstance(source, MDP):
+        return source_from_mdp(kind, source, policy, noise=noise, noise_clip=noise_clip)
+    if noise:
+        raise InputError(
+            "is for the states of an MDP; a training source has its own",
+            caller=caller,
+            argument="noise",
+        )
+    if isinstance(source, Transitions):
+        return source_from_transitions(kind, source, policy)
+    if isinstance(source, TrainingSource):
+        if policy is not None:
+            raise InputError(
+                "is part of a training source",
+                caller=caller,
+                argument="policy",
+                remedy="give it to source_from_mdp or source_from_transitions",
+            )
+        return source
+    raise InputError(
+        f"is {type(source).__name__} and must be an MDP or Transitions",
+        caller=caller,
+        argument="source",
+    )
+
+
+def source_from_mdp(
+    kind: LearnedKind,
+    mdp: MDP,
+    policy: ArrayLike | None = None,
+    *,
+    points: ArrayLike | None = None,
+    scaling: FeatureScaling | None = None,
+    noise: float = 0.0,
+    noise_clip: float = 0.3,
+) -> StateSource:
+    """Return the states of a deterministic MDP as a training source.
+
+    Args:
+        kind: "bisimulation", "on_policy" or "mico".
+        mdp: its states are described by its features, else their positions, else one-hot vectors.
+        policy: (S,) actions, for "on_policy" and "mico"; default: that of the MDP, or its only
+            action.
+        points: (S, k), the features of the states, in place of those of the MDP.
+        scaling: how to scale them; default: mean 0 and standard deviation 1.
+        noise: the standard deviation of Gaussian noise added to the points of a state and its
+            successor alike.
+        noise_clip: the largest noise, in either direction.
+
+    Returns:
+        The source, whose states and actions are sampled uniformly.
+
+    Raises:
+        InputError: when the MDP or the policy is stochastic, states lack actions, or an argument
+            is out of range.
+
+    >>> from bisimetric import worlds
+    >>> source = source_from_mdp("bisimulation", worlds.load("mirrored-rooms"))
+    >>> source.points.shape
+    (31, 2)
+    """
+    caller = f"learned.{kind}"
+    if not mdp.is_deterministic:
+        s, a = mdp.first_stochastic_action()
+        raise InputError(
+            f"{caller}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have several "
+            f"successors, and these losses need a deterministic MDP; use exact.{kind}."
+        )
+    if mdp.available is not None and kind == "bisimulation":
+        raise InputError(f"{caller}: some states lack some actions; use exact.{kind} or on_policy.")
+    if LOSSES[kind].same_actions:
+        successor, reward = mdp.next_state, mdp.R
+    else:
+        chain = mdp.apply_policy(resolve_policy(kind, mdp, policy, caller="learned"))
+        if not chain.is_deterministic:
+            raise InputError("must be one action per state", caller=caller, argument="policy")
+        successor, reward = chain.next_state, chain.R
+    for name, value in (("noise", noise), ("noise_clip", noise_clip)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"is {value!r} and must be at least 0", caller=caller, argument=name)
+    if noise and not noise_clip:
+        raise InputError(
+            "is 0 and removes all noise", caller=caller, argument="noise_clip", remedy="raise it"
+        )
+    features = _choose_points(mdp) if points is None else _validate_points(kind, mdp, points)
+    return StateSource(
+        jnp.asarray(features),
+        jnp.asarray(successor, jnp.int32),
+        jnp.asarray(_convert_rewards(kind, reward)),
+        standardise(features)
+        if scaling is None
+        else _validate_scaling(kind, scaling, features.shape[1]),
+        float(noise),
+        float(noise_clip),
+    )
+
+
+def source_from_transitions(
+    kind: LearnedKind,
+    data: Transitions,
+    policy: ArrayLike | None = None,
+    *,
+    scaling: FeatureScaling | None = None,
+    half_precision: bool = False,
+    growth: tuple[int, int] | None = None,
+) -> TransitionSource:
+    """Return recorded transitions as a training source.
+
+    Args:
+        kind: "bisimulation", "on_policy" or "mico".
+        data: the transitions; observations that are ids of states become one-hot vectors.
+        policy: (S,) actions; transitions with other actions are left out. Default: all are used.
+        scaling: how to scale the observations; default: mean 0 and standard deviation 1.
+        half_precision: store features in half precision, and a state that one transition enters and
+            the next one leaves only once: a quarter of the memory. Observations in half precision
+            that the scaling does not change lose nothing.
+        growth: (first, more): training begins with the first transitions, and every update adds
+            some more, as if they were collected meanwhile. Not for "bisimulation".
+
+    Returns:
+        The source, whose transitions are sampled uniformly.
+
+    Raises:
+        InputError: when there is no pair to compare, a value is too large, or an argument does not
+            fit the data.
+
+    >>> data = Transitions([[0.0], [1.0]], [0, 0], [1.0, 0.0], [[1.0], [0.0]], [False, False])
+    >>> source_from_transitions("on_policy", data).x.tolist()
+    [[-1.0], [1.0]]
+    """
+    caller, loss = f"learned.{kind}", LOSSES[kind]
+    actions = np.zeros(len(data), dtype=np.int32)
+    if data.actions.ndim == 1:
+        actions = data.actions.astype(np.int32)
+    elif loss.same_actions:
+        raise InputError(
+            f"{caller}: actions are not numbered, so that no two are equal; use learned.on_policy."
+        )
+    selected = _select_policy_steps(kind, data, policy)
+    if loss.same_actions and selected.sum() > 1 and np.bincount(actions[selected]).max() < 2:
+        raise InputError(
+            f"{caller}: no two transitions have the same action, so that no pair can be compared; "
+            "collect more, or use learned.on_policy."
+        )
+    if selected.sum() < 2:
+        raise InputError(
+            f"{caller}: {selected.sum()} of {len(data)} transitions can be used and 2 are needed; "
+            "collect more."
+        )
+    observations, next_observations = _build_observations(kind, data)
+    terminated = data.terminated[selected]
+    if scaling is None:
+        flat = observations.reshape(len(data), -1)
+        if max(flat.max(initial=0), -float(flat.min(initial=0))) > FLOAT32_MAX:
+            raise InputError(
+                f"{caller}: an observation is too large for 32-bit floats; give observations on a "
+                "smaller scale."
+            )
+        scaling = dataclasses.replace(
+            standardise(flat), has_terminal=bool(terminated.any()), shape=observations.shape[1:]
+        )
+    elif terminated.any() and not scaling.has_terminal:
+        raise InputError(
+            "has no terminal state, and episodes of the data terminate",
+            caller=caller,
+            argument="scaling",
+            remedy="give a FeatureScaling with has_terminal=True",
+        )
+    validated_growth = None if growth is None else _validate_growth(kind, growth)
+    if not selected.all():
+        observations, next_observations = observations[selected], next_observations[selected]
+    featurise = _featurise_shared if half_precision else _featurise_separately
+    x, x_next = featurise(kind, scaling, observations, next_observations, terminated)
+    return TransitionSource(
+        jnp.asarray(x),
+        jnp.asarray(actions[selected]),
+        jnp.asarray(_convert_rewards(kind, data.rewards[selected])),
+        jnp.asarray(x_next),
+        scaling,
+        growth=None if validated_growth is None else jnp.asarray(validated_growth, jnp.int32),
+    )
+
+
+def is_stochastic(kind: LearnedKind, data: Transitions, policy: ArrayLike | None) -> bool:
+    """Return whether equal states, and for d~ actions, have different outcomes in the data.
+
+    MICo is defined for stochastic transitions, and observations without ids are not compared.
+
+    >>> data = Transitions([0, 0], [0, 0], [1.0, 2.0], [1, 1], [True, True])
+    >>> is_stochastic("bisimulation", data, None)
+    True
+    """
+    if data.states is None or kind == "mico":
+        return False
+    labels = np.asarray(data.states, np.int64)
+    rewards, successors = data.rewards, data.successors
+    if kind == "bisimulation":
+        labels = labels * int(data.num_actions or 1) + data.actions
+    elif policy is not None:
+        selected = _select_policy_steps(kind, data, policy)
+        labels, rewards, successors = labels[selected], rewards[selected], successors[selected]
+    _, first, group = np.unique(labels, return_index=True, return_inverse=True)
+    earlier = first[group]
+    same = (successors == successors[earlier]) & (rewards == rewards[earlier])
+    return not bool(same.all())
+
+
+def standardise(points: NDArray[Any]) -> FeatureScaling:
+    """Return the scaling to mean 0 and standard deviation 1; constant features are only shifted."""
+    shift = points.mean(axis=0, dtype=np.float64)
+    width = points.std(axis=0, dtype=np.float64)
+    # Rounding gives equal numbers a small deviation, too.
+    width[width <= 1e-6 * np.maximum(np.abs(shift), 1e-30)] = 1.0
+    return FeatureScaling(shift.astype(np.float32), width.astype(np.float32))
+
+
+def has_id_observations(data: Transitions) -> bool:
+    """Return whether the observations of the data are ids of states and nothing else."""
+    return data.observations.ndim == 1 and data.states is not None
+
+
+def _featurise_separately(
+    kind: LearnedKind,
+    scaling: FeatureScaling,
+    observations: NDArray[Any],
+    next_observations: NDArray[Any],
+    terminated: NDArray[np.bool_],
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Return the features (n, k) of the states and those of the next states."""
+    x_next = scaling(next_observations)
+    if scaling.has_terminal:
+        x_next = np.where(terminated[:, None], scaling.terminal, x_next)
+    return scaling(observations), x_next
+
+
+def _featurise_shared(
+    kind: LearnedKind,
+    scaling: FeatureScaling,
+    observations: NDArray[Any],
+    next_observations: NDArray[Any],
+    terminated: NDArray[np.bool_],
+) -> tuple[NDArray[np.float16], NDArray[Any]]:
+    """Return features (m, k) in half precision, and the rows (n,) of the next states in them.
+
+    The first n rows are the states. A next state shares the row of the following transition where
+    that transition leaves it; otherwise it has a row past n, the last of which is the terminal
+    state.
+    """
+    steps = len(observations)
+    state_bits, next_bits = _view_bits(observations), _view_bits(next_observations)
+    continues = np.zeros(steps, np.bool_)
+    for start in range(0, steps - 1, SCALING_BLOCK):
+        stop = min(start + SCALING_BLOCK, steps - 1)
+        equal = next_bits[start:stop] == state_bits[start + 1 : stop + 1]
+        continues[start:stop] = equal.reshape(stop - start, -1).all(axis=1)
+    entered = np.flatnonzero(~continues & ~terminated)
+    x = np.zeros((steps + len(entered) + scaling.has_terminal, scaling.num_features), np.float16)
+    row = np.arange(1, steps + 1, dtype=np.int32)
+    row[entered] = steps + np.arange(len(entered))
+    if scaling.has_terminal:
+        row[terminated], x[-1] = len(x) - 1, scaling.terminal
+    unscaled = (
+        observations.dtype == np.float16 and not scaling.shift.any() and (scaling.width == 1).all()
+    )
+    with np.errstate(over="ignore"):
+        for start in range(0, steps, SCALING_BLOCK):
+            block = observations[start : start + SCALING_BLOCK]
+            if unscaled:
+                x[start : start + len(block), : len(scaling.shift)] = block.reshape(len(block), -1)
+            else:
+                x[start : start + len(block)] = scaling(block)
+        x[steps : steps + len(entered)] = scaling(next_observations[entered])
+    for start in range(0, len(x), SCALING_BLOCK):
+        exponents = _view_bits(x[start : start + SCALING_BLOCK]) & FLOAT16_INFINITY_BITS
+        if (exponents == FLOAT16_INFINITY_BITS).any():
+            raise InputError(
+                f"learned.{kind}: a feature is too large for half precision; leave out "
+                "half_precision, or give a scaling."
+            )
+    return x, row
+
+
+def _view_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Return half-precision numbers as their bits, on which NumPy is many times faster."""
+    return array.view(np.uint16) if array.dtype == np.float16 else array
+
+
+def _build_observations(kind: LearnedKind, data: Transitions) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the observations and next observations, one-hot where they are ids of states."""
+    if not has_id_observations(data):
+        return data.observations, data.next_observations
+    states = int(data.num_states or 0)
+    require_memory(
+        f"learned.{kind}: {len(data):,} transitions with one feature for each of {states:,} states "
+        "need",
+        4.0 * 4 * len(data) * states,
+        "give observations of fewer numbers",
+    )
+    one_hot = np.eye(states, dtype=np.float32)
+    return one_hot[data.states], one_hot[data.next_states]
+
+
+def _select_policy_steps(
+    kind: LearnedKind, data: Transitions, policy: ArrayLike | None
+) -> NDArray[np.bool_]:
+    """Return which transitions follow a policy; all of them without one."""
+    if policy is None:
+        return np.ones(len(data), dtype=np.bool_)
+    actions = np.asarray(policy)
+    if data.states is None or data.actions.ndim > 1 or actions.shape != (data.num_states,):
+        raise InputError(
+            f"must be ({data.num_states},) actions, one per numbered state, for recorded data",
+            caller=f"learned.{kind}",
+            argument="policy",
+        )
+    return np.asarray(data.actions == actions[data.states])
+
+
+def _choose_points(mdp: MDP) -> NDArray[np.float32]:
+    """Return the features of the states, else positions, else one-hot vectors, all different."""
+    for points in (mdp.features, mdp.positions):
+        if points is not None and len(np.unique(points, axis=0)) == len(points):
+            return np.asarray(points, np.float32)
+    return np.eye(mdp.num_states, dtype=np.float32)
+
+
+def _validate_points(kind: LearnedKind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32]:
+    caller = f"learned.{kind}"
+    try:
+        array = np.asarray(points, np.float32)
+    except (TypeError, ValueError):
+        array = np.zeros(0, np.float32)
+    if array.ndim != 2 or len(array) != mdp.num_states or not array.size:
+        raise InputError(
+            f"has shape {array.shape} and must be ({mdp.num_states}, k), one row per state",
+            caller=caller,
+            argument="points",
+        )
+    if not np.isfinite(array).all():
+        raise InputError("holds NaN or infinity", caller=caller, argument="points")
+    return array
+
+
+def _validate_scaling(
+    kind: LearnedKind, scaling: FeatureScaling, num_features: int
+) -> FeatureScaling:
+    """Return a scaling of so many features, also from one number for all of them."""
+    caller = f"learned.{kind}"
+    if scaling.has_terminal:
+        raise InputError(
+            "has a terminal state, and an MDP has none",
+            caller=caller,
+            argument="scaling",
+            remedy="give a FeatureScaling with has_terminal=False",
+        )
+    if len(scaling.shift) == num_features:
+        return scaling
+    if len(scaling.shift) != 1:
+        raise InputError(
+            f"has {len(scaling.shift)} numbers and the points have {num_features}",
+            caller=caller,
+            argument="scaling",
+        )
+    zeros = np.zeros(num_features, np.float32)
+    return FeatureScaling(scaling.shift + zeros, scaling.width + zeros)
+
+
+def _validate_growth(kind: LearnedKind, growth: tuple[int, int]) -> tuple[int, int]:
+    if LOSSES[kind].same_actions:
+        raise InputError(
+            "is not available, since actions would have to be balanced",
+            caller=f"learned.{kind}",
+            argument="growth",
+            remedy="use on_policy",
+        )
+    first, more = growth
+    caller = f"learned.{kind}: growth"
+    return (
+        require_integer(caller, "the first number", first, 1),
+        require_integer(caller, "the second number", more, 0),
+    )
+
+
+def _convert_rewards(kind: LearnedKind, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return rewards in single precision, or raise an InputError where they overflow."""
+    largest = float(np.abs(rewards).max())
+    if largest > FLOAT32_MAX:
+        raise InputError(
+            f"learned.{kind}: a reward is {largest:.3g}, too large for 32-bit floats; give rewards "
+            "on a smaller scale."
+        )
+    return rewards.astype(np.float32)

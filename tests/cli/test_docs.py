@@ -1,0 +1,118 @@
+"""Every command in README.md and docs parses; fast ones run. Shell completion works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bisimetric.cli._main import COMMANDS, parse
+from tests.commands import Run
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def list_commands(text: str) -> Iterator[str]:
+    """The command lines in a page: indented or fenced lines, and code spans in the text."""
+    for line in text.splitlines():
+        found = re.match(r"^(?: {4}|\t)?(?:\$ )?(?:(?:srun|mpirun) .*?)?(bisimetric .*)$", line)
+        if found:
+            yield found[1].partition(" #")[0].strip()
+    yield from re.findall(r"`(bisimetric [^`]+)`", text.replace("\n", " "))
+
+
+def is_complete(words: list[str]) -> bool:
+    """Whether words name a command with its arguments, and not only a command."""
+    path = tuple(words[:2]) if tuple(words[:2]) in COMMANDS else tuple(words[:1])
+    return path in COMMANDS and (len(words) > len(path) or path in {("worlds",), ("demo",)})
+
+
+def collect() -> list[tuple[str, str]]:
+    found = dict.fromkeys(
+        (str(page.relative_to(ROOT)), command)
+        for page in PAGES
+        for command in list_commands(page.read_text(encoding="utf-8"))
+        if "..." not in command
+    )
+    return list(found)
+
+
+def test_commands_are_found() -> None:
+    text = "Text `bisimetric show d.npz`:\n\n    bisimetric worlds   # all\n"
+    text += "    srun -n 2 bisimetric x\n"
+    assert list(list_commands(text)) == [
+        "bisimetric worlds",
+        "bisimetric x",
+        "bisimetric show d.npz",
+    ]
+    assert len(collect()) > 60
+
+
+@pytest.mark.parametrize(("page", "command"), collect())
+def test_commands_in_the_documentation_parse(page: str, command: str) -> None:
+    words = shlex.split(command)[1:]
+    if words[0].startswith("--"):
+        assert words[0] in ("--help", "--version", "--tyro-write-completion"), page
+        return
+    assert any(path[: len(words[:1])] == tuple(words[:1]) for path in COMMANDS), page
+    if not is_complete(words):
+        return
+    if words[0] == "launch":
+        words = words[words.index("--") + 1 :]
+        if words[0] != "bisimetric":
+            return
+        words = words[1:]
+    assert callable(parse(words)), page
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "worlds",
+        "exact bisimulation mirrored-rooms --from 4,3 --plot-map hallway.png",
+        "exact lax mirrored-rooms -o lax.npz",
+        "relation on-policy mirrored-rooms --policy optimal",
+        "exact bisimulation open-grid --pairs 0 100 --json",
+    ],
+)
+def test_fast_commands_of_the_readme_run(run: Run, command: str) -> None:
+    assert f"bisimetric {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    result = run(*shlex.split(command))
+    assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_shell_completion_is_written(run: Run, shell: str, tmp_path: Path) -> None:
+    assert run("--tyro-write-completion", shell, "completion").code == 0
+    text = (tmp_path / "completion").read_text(encoding="utf-8")
+    assert "bisimetric" in text
+    assert "plot-map" in text
+    if shell == "bash":
+        subprocess.run(["bash", "-n", str(tmp_path / "completion")], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("exact bisimulation pessimism --key 3", "--seed"),
+        ("reproduce convergence --keys 3", "--seeds"),
+        ("learned bisimulation pessimism --steps 3", "--updates"),
+        ("learned bisimulation pessimism --lr 3", "--learning-rate"),
+        ("exact lax pessimism --plot m.png", "--plot-map"),
+        ("sharded bisimulation random --every 3", "--checkpoint-every"),
+        ("exact lax pessimism --disount 3", "--discount"),
+    ],
+)
+def test_expected_flags_are_suggested(run: Run, words: str, suggestion: str) -> None:
+    result = run(*words.split())
+    assert result.code == 2
+    assert f"did you mean {suggestion}?" in result.err
+
+
+def test_gamma_is_the_discount(run: Run) -> None:
+    assert "discount 0.5" in run("exact", "lax", "pessimism", "--gamma", "0.5").out
