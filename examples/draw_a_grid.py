@@ -1,4 +1,4 @@
-"""A grid drawn as text, its distances drawn as a picture: writes corridor.png.
+"""Draw a grid as text and its distances as a figure: writes corridor.png.
 
 Run it with `python examples/draw_a_grid.py`.
 """

@@ -1,4 +1,4 @@
-"""Gymnasium's games as MDPs: which states of a frozen lake behave alike, and a taxi's last step.
+"""Convert Gymnasium's toy-text environments: bisimilar states of FrozenLake and Taxi.
 
 Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/gymnasium_games.py`.
 """
@@ -12,24 +12,23 @@ lake = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.9)
 d = exact.bisimulation(lake)
 print(lake)
 print(views.format_terminal_map(d, "0,0"))
-print(f"a hole and the goal are both ends: d~ is {d('1,1', '3,3'):.4f}")
+print(f"a hole and the goal are both terminal: d~ is {d('1,1', '3,3'):.4f}")
 print(f"beside the goal and the goal: d~ is {d('3,2', '3,3'):.4f}")
 print()
 
-# On slippery ice the reward depends on where one slides to: its expectation is used, and said.
-with warnings.catch_warnings(record=True) as said:
+# On slippery ice the reward depends on the successor: its expectation is used, with a warning.
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always", ExpectedRewardWarning)
     ice = worlds.load("FrozenLake-v1", map_name="8x8")
 print(ice)
-print(f"note: {said[0].message}")
-print(f"the start is worth {planning.optimal_values(ice).values[0]:.4f}")
+print(f"warning: {caught[0].message}")
+print(f"the value of the start is {planning.optimal_values(ice).values[0]:.4f}")
 print()
 
 taxi = worlds.load("Taxi-v4")
 classes = relation.bisimulation(taxi).max() + 1
-print(f"{taxi}: {classes} classes of states that behave alike")
+print(f"{taxi}: {classes} classes of bisimilar states")
 last = taxi.state("taxi 0,4 passenger aboard to G")
 drop = (taxi.actions or ()).index("drop off")
-print(
-    f"{taxi.state_name(last)} -> {taxi.state_name(taxi.next_state[last, drop])}: {taxi.R[last, drop]:+g}"
-)
+terminal = taxi.next_state[last, drop]
+print(f"{taxi.state_name(last)} -> {taxi.state_name(terminal)}: {taxi.R[last, drop]:+g}")

@@ -1,4 +1,4 @@
-"""A model in PRISM's explicit files: two ways for a message, told apart by labels; writes relay.*.
+"""Read a labelled model from PRISM's explicit files: two routes for a message; writes relay.*.
 
 `prism relay.nm -exportmodel relay.all` writes such files. Run it with
 `python examples/prism_model.py`.
@@ -29,13 +29,13 @@ FILES = {
 for name, text in FILES.items():
     Path(name).write_text(text)
 
-with warnings.catch_warnings(record=True) as said:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always", MissingActionsWarning)
     mdp = worlds.load("relay.tra", discount=0.9)
 print(mdp, "with actions", ", ".join(mdp.actions or ()))
-print(f"note: {said[0].message}")
+print(f"warning: {caught[0].message}")
 
-print("states that behave alike:")
+print("bisimilar states:")
 labels = relation.bisimulation(mdp)
 for label in range(labels.max() + 1):
     print("  " + "  ".join(mdp.state_name(int(s)) for s in np.flatnonzero(labels == label)))
@@ -43,5 +43,5 @@ for label in range(labels.max() + 1):
 d = exact.bisimulation(mdp)
 print("how soon a difference shows, from 1 (at once) to 0 (never):")
 for state in range(mdp.num_states):
-    far = (1 - mdp.discount) * d("(1,1)", state)
-    print(f"  (1,1) and {mdp.state_name(state)}: {far:.3f}")
+    distance = (1 - mdp.discount) * d("(1,1)", state)
+    print(f"  (1,1) and {mdp.state_name(state)}: {distance:.3f}")

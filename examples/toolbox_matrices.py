@@ -1,4 +1,4 @@
-"""Matrices as pymdptoolbox has them, one an action: a forest that is cut or left to grow.
+"""Read matrices in pymdptoolbox's layout, one per action: a forest that is cut or grows.
 
 Run it with `python examples/toolbox_matrices.py`.
 """
@@ -27,7 +27,7 @@ mdp = worlds.from_matrices(
 print(mdp)
 d = exact.bisimulation(mdp)
 V = planning.optimal_values(mdp).values
-print("from a young forest, the distance is never less than the gap of values:")
+print("from a young forest, the distance bounds the difference of values:")
 for age in range(AGES):
     print(f"  {mdp.state_name(age)}: d~ {d(0, age):7.4f}, gap {abs(V[0] - V[age]):7.4f}")
 

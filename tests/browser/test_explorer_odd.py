@@ -119,7 +119,9 @@ def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
     expect(page.locator("#distance")).to_have_text("not known")
     assert page.locator("#view-distances .veils [data-state]").count() == (~coverage.visited).sum()
     page.locator("#tab-values").click()
-    expect(page.locator("#view-values")).to_contain_text("Not all steps of this world were seen")
+    expect(page.locator("#view-values")).to_contain_text(
+        "Not all transitions of this MDP were observed"
+    )
 
 
 def test_a_notebook_shows_a_map_that_can_be_clicked(show: Open) -> None:

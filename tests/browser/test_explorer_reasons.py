@@ -21,17 +21,17 @@ ALL = """(n) => {
 }"""
 
 
-def lacking(key: int) -> MDP:
+def lacking(seed: int) -> MDP:
     """An MDP in which states lack actions."""
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(seed)
     has = rng.random((8, 3)) < 0.8
     has[:, 0] = True
     n, R = rng.integers(0, 8, (8, 3)), rng.integers(0, 3, (8, 3)).astype(float)
     return MDP.deterministic(n, R, discount=0.8, available=has)
 
 
-def branching(key: int) -> MDP:
-    return worlds.load("random", states=9, actions=2, successors=3, key=key, discount=0.8)
+def build_stochastic(seed: int) -> MDP:
+    return worlds.load("random", states=9, actions=2, successors=3, seed=seed, discount=0.8)
 
 
 def mixed(mdp: MDP) -> np.ndarray[Any, Any]:
@@ -43,7 +43,7 @@ def mixed(mdp: MDP) -> np.ndarray[Any, Any]:
 def distances() -> dict[str, Distance]:
     rooms = worlds.load("mirrored-rooms", discount=0.9)
     greedy = planning.greedy_policy(rooms)
-    tree = branching(0)
+    tree = build_stochastic(0)
     return {
         "rooms": exact.bisimulation(rooms),
         "rooms-policy": exact.on_policy(rooms, greedy),
@@ -52,7 +52,7 @@ def distances() -> dict[str, Distance]:
         "pessimism": exact.lax(worlds.load("pessimism")),
         "lacking": exact.bisimulation(lacking(0)),
         "lacking-lax": exact.lax(lacking(1)),
-        "branching": exact.bisimulation(tree),
+        "stochastic": exact.bisimulation(tree),
         "branching-lax": exact.lax(tree),
         "branching-policy": exact.on_policy(tree, mixed(tree)),
         "branching-mico": exact.mico(tree, mixed(tree)),
@@ -108,9 +108,9 @@ def _same_step(d: Distance, step: Any, mine: dict[str, Any], loose: float) -> No
             assert match["adds"] == pytest.approx(d.mdp.discount * match["mass"] * d(x, y))
 
 
-@pytest.mark.parametrize("key", range(3))
-def test_couplings_of_wide_steps_cost_as_little_as_linear_programmes(show: Open, key: int) -> None:
-    mdp = worlds.load("random", states=30, actions=1, successors=14, key=key, discount=0.7)
+@pytest.mark.parametrize("seed", range(3))
+def test_couplings_of_wide_steps_cost_as_little_as_linear_programmes(show: Open, seed: int) -> None:
+    mdp = worlds.load("random", states=30, actions=1, successors=14, seed=seed, discount=0.7)
     d = exact.bisimulation(mdp)
     costs = show(explorer.render_page(d)).evaluate(
         ALL.replace("explain(s, t)", "explain(s, t).total"), 30
@@ -119,7 +119,7 @@ def test_couplings_of_wide_steps_cost_as_little_as_linear_programmes(show: Open,
 
 
 def test_a_coupling_is_shown_step_by_step(show: Open, known: dict[str, Distance]) -> None:
-    d = known["branching"]
+    d = known["stochastic"]
     page = show(explorer.render_page(d))
     page.evaluate("bisimetric.selection.choose(0, 1)")
     why = d.explain(0, 1)

@@ -136,7 +136,7 @@ def test_names_and_the_rest_come_along() -> None:
         (P3, [sparse.csr_array(P3[0])], "R holds 1 matrices of shape .* and must hold 2"),
         (P3, "abc", "R must be numbers"),
         (P3[0], R3, r"P\[0\] has shape \(3,\)"),
-        (sparse.csr_array(P3[0]), R3, "P is one csr_array and must hold a matrix an action"),
+        (sparse.csr_array(P3[0]), R3, "P is one csr_array and must hold a matrix per action"),
         ([], R3, "P holds no matrix"),
         (3.0, R3, "P is one float"),
         ([np.eye(3), np.eye(2)], R3, r"P\[1\] has shape \(2, 2\) and must be square"),
@@ -167,7 +167,8 @@ class TestFiles:
         path = tmp_path / "square.npz"
         np.savez(path, P=P, R=R)
         with pytest.raises(
-            InputError, match=r"does not tell .* say first_axis=actions or first_axis=states"
+            InputError,
+            match=r"may be actions or states; say first_axis=actions or first_axis=states",
         ):
             worlds.load(path)
         same(worlds.load(path, first_axis="actions"), worlds.from_matrices(P, R, discount=0.99))
@@ -234,12 +235,12 @@ class TestFiles:
         np.savez(path, P=as_objects([sparse.csr_array(each) for each in P3]), R=R3)
         refused("no .npz file of plain arrays")
         np.savez(path, data=[1.0], indices=[9], indptr=[0, 1], R=R3)
-        refused("no CSR matrix|one row a state")
+        refused("no CSR matrix|one row per state")
         np.savez(path, data=np.ones(4), indices=np.zeros(4, int), indptr=np.arange(5), R=R3)
         refused("has 4 rows and R has 3 states")
         d = exact.bisimulation(worlds.load("pessimism"))
         d.save(path)
-        refused("is a table of distances, not an MDP; see it with `bisimetric show")
+        refused("is a distance matrix, not an MDP; show it with `bisimetric show")
         path.unlink()
         path.mkdir()
         refused("cannot read")

@@ -1,4 +1,4 @@
-"""MDPs from plain matrices: the conventions of pymdptoolbox, and .npz files of either order."""
+"""MDPs from plain matrices: the layouts of pymdptoolbox, and .npz files with either axis first."""
 
 from __future__ import annotations
 
@@ -21,15 +21,24 @@ CSR_ARRAYS = ("data", "indices", "indptr")
 
 
 def from_matrices(P: Any, R: Any, *, discount: float, **attributes: Any) -> MDP:
-    """The MDP of one transition matrix an action, as pymdptoolbox has them.
+    """Build the MDP of one transition matrix per action, in the layouts of pymdptoolbox.
 
-    P is (A, S, S), an array or a sequence of A matrices (S, S), dense or sparse: P[a][s, t] is
-    the probability of t after action a in s. R is (S,), one reward a state; (S, A); or (A, S, S)
-    in any form of P, one a transition, which becomes R(s, a) = sum_t P[a][s, t] R[a][s, t]: an
-    `ExpectedReward` warning says so, once, where it depends on t. `about` are `names`,
-    `actions`, `positions`, `features`, `policy` and `available`.
+    `MDP(P, R, discount)` takes P as (S, A, S), states first.
 
-    `MDP` takes P as (S, A, S), states first.
+    Args:
+        P: (A, S, S), an array or a sequence of A matrices (S, S), dense or sparse: P[a][s, t] is
+            the probability of t after action a in s.
+        R: (S,), one reward per state; (S, A); or (A, S, S) in any layout of P, one per transition,
+            which becomes R(s, a) = sum_t P[a][s, t] R[a][s, t]; an `ExpectedRewardWarning` says,
+            once, where it depends on t.
+        discount: in [0, 1).
+        **attributes: `names`, `actions`, `positions`, `features`, `policy`, `available` of `MDP`.
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: the shapes do not fit, or a row is no distribution.
 
     >>> stay, go = np.eye(2), np.eye(2)[::-1]
     >>> from_matrices([stay, go], [0.0, 1.0], discount=0.9).next_state.tolist()
@@ -41,27 +50,47 @@ def from_matrices(P: Any, R: Any, *, discount: float, **attributes: Any) -> MDP:
 def read_matrices(
     path: str | os.PathLike[str], *, discount: float | None = None, first_axis: str | None = None
 ) -> MDP:
-    """The MDP in a .npz file with the arrays `P` and `R`.
+    """Read the MDP in a .npz file with the arrays `P` and `R`.
 
-    P is (A, S, S) or (S, A, S); the sizes tell which, and `first_axis`, "actions" or "states", has to
-    where there are as many actions as states. R is (S,), (S, A), or in the order of P, one
-    reward a transition. In place of P there may be `data`, `indices` and `indptr` of a sparse
-    matrix (CSR) with S * A rows, row s * A + a for action a in state s; with `first_axis="actions"`
-    it is row a * S + s. The file may also hold `discount` (else 0.99), `names`, `actions`,
-    `positions`, `features`, `policy` and `available`.
+    P is (A, S, S) or (S, A, S). R is (S,), (S, A), or in the order of P, one reward per transition.
+    Instead of P there may be `data`, `indices` and `indptr` of a sparse matrix (CSR) with S * A
+    rows, row s * A + a for action a in state s; with `first_axis="actions"` it is row a * S + s.
+    The file may also hold `discount`, `names`, `actions`, `positions`, `features`, `policy` and
+    `available`.
+
+    Args:
+        path: of the file.
+        discount: None takes the file's, or 0.99.
+        first_axis: "actions" or "states"; None infers it from the shape of P, which is ambiguous if
+            there are as many actions as states.
+
+    Returns:
+        The MDP.
+
+    Raises:
+        InputError: the file cannot be read, lacks an array, or its arrays do not fit.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "model.npz")
+    ...     np.savez(path, P=[[[0.0, 1.0], [1.0, 0.0]]], R=[0.0, 1.0])
+    ...     read_matrices(path)
+    MDP(2 states, 1 action, deterministic, discount 0.99)
     """
-    where = os.fspath(path)
+    caller = os.fspath(path)
     if first_axis not in (None, *AXIS_ORDERS):
-        raise InputError(f"{where}: first_axis is {first_axis!r} and must be actions or states.")
-    with name_input_errors(where):
-        return _build_from_arrays(where, _load_arrays(where), discount, first_axis)
+        raise InputError(f"{caller}: first_axis is {first_axis!r} and must be actions or states.")
+    with name_input_errors(caller):
+        return _build_from_arrays(caller, _load_arrays(caller), discount, first_axis)
 
 
 def _build_from_arrays(
     caller: str, arrays: dict[str, NDArray[Any]], discount: float | None, first_axis: str | None
 ) -> MDP:
-    given = _read_discount(caller, arrays.get("discount")) if discount is None else discount
-    about = {name: arrays[name] for name in OPTIONAL_ARRAYS if name in arrays}
+    """Build the MDP of the arrays in a file."""
+    used_discount = _read_discount(caller, arrays.get("discount")) if discount is None else discount
+    attributes = {name: arrays[name] for name in OPTIONAL_ARRAYS if name in arrays}
     R = arrays["R"]
     if "P" in arrays:
         P = arrays["P"]
@@ -73,13 +102,13 @@ def _build_from_arrays(
         order = _infer_axis_order(caller, P.shape, first_axis)
         if order == "states":
             P, R = P.swapaxes(0, 1), R.swapaxes(0, 1) if R.ndim == 3 else R
-        return _build_mdp(_split_by_action("P", P), R, given, caller, about)
+        return _build_mdp(_split_by_action("P", P), R, used_discount, caller, attributes)
     actions = _split_csr(caller, arrays, first_axis or "states")
-    return _build_mdp(actions, R, given, caller, about)
+    return _build_mdp(actions, R, used_discount, caller, attributes)
 
 
 def _read_discount(caller: str, stored: NDArray[Any] | None) -> float:
-    """The discount in a file, or the usual one where it has none."""
+    """Return the discount in a file, or the default one."""
     if stored is None:
         return DEFAULT_DISCOUNT
     if stored.shape != () or stored.dtype.kind not in "iuf":
@@ -104,17 +133,18 @@ def _build_mdp(
 
 
 def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array]:
-    """A list of sparse matrices from an array (A, S, S) or a sequence of matrices."""
+    """Return a list of sparse matrices from an array (A, S, S) or a sequence of matrices."""
     if (
         sparse.issparse(matrices_or_array)
         or not hasattr(matrices_or_array, "__len__")
         or getattr(matrices_or_array, "ndim", 1) == 0
     ):
         raise InputError(
-            f"matrices: {name} is one {type(matrices_or_array).__name__} and must hold a matrix an action."
+            f"matrices: {name} is one {type(matrices_or_array).__name__} and must hold a matrix "
+            "per action."
         )
     if not len(matrices_or_array):
-        raise InputError(f"matrices: {name} holds no matrix and must hold one an action.")
+        raise InputError(f"matrices: {name} holds no matrix and must hold one per action.")
     matrices = []
     for action, each in enumerate(matrices_or_array):
         try:
@@ -124,7 +154,7 @@ def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array
         if matrix.ndim != 2:
             raise InputError(
                 f"matrices: {name}[{action}] has shape {matrix.shape}; {name} must be (actions, "
-                "states, states), or one matrix an action."
+                "states, states), or one matrix per action."
             )
         matrices.append(matrix)
     return matrices
@@ -133,7 +163,7 @@ def _split_by_action(name: str, matrices_or_array: Any) -> list[sparse.csr_array
 def _convert_rewards(
     caller: str, R: Any, P: Sequence[sparse.csr_array], states: int, actions: int
 ) -> NDArray[np.float64]:
-    """R as (S, A), from any of its forms."""
+    """Return R as (S, A), from any of its layouts."""
     given = R
     if sparse.issparse(R):
         whole: Any = R
@@ -183,18 +213,18 @@ def _to_floats(caller: str, values: Any) -> NDArray[np.float64]:
 
 
 def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a .npz file, P and R or their like among them."""
+    """Load the arrays of a .npz file that holds P and R, or a sparse P."""
     try:
-        with open_archive(path) as opened:
-            names = set(opened.files)
+        with open_archive(path) as archive:
+            names = set(archive.files)
             if {"values", "paired", "about"} <= names:
                 raise InputError(
-                    f"{path}: is a saved run, not an MDP; give its world or data, and this "
+                    f"{path}: is a saved run, not an MDP; give its MDP or data, and this "
                     "with --resume."
                 )
             if {"values", "about"} <= names:
                 raise InputError(
-                    f"{path}: is a table of distances, not an MDP; see it with "
+                    f"{path}: is a distance matrix, not an MDP; show it with "
                     f"`bisimetric show {path}`."
                 )
             if "R" not in names or not ("P" in names or names.issuperset(CSR_ARRAYS)):
@@ -202,10 +232,10 @@ def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
                     f"{path}: holds {', '.join(sorted(names)) or 'nothing'} and must hold P "
                     "(or data, indices and indptr) and R."
                 )
-            wanted = names & {"P", "R", "discount", *CSR_ARRAYS, *OPTIONAL_ARRAYS}
-            found = {name: opened[name] for name in sorted(wanted)}
-            _validate_dtypes(path, found)
-            return found
+            selected = names & {"P", "R", "discount", *CSR_ARRAYS, *OPTIONAL_ARRAYS}
+            arrays = {name: archive[name] for name in sorted(selected)}
+            _validate_dtypes(path, arrays)
+            return arrays
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; check the path.") from None
     except InputError:
@@ -220,24 +250,24 @@ def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
 
 
 def _validate_dtypes(caller: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuses arrays of other types than their use."""
+    """Raise for arrays of the wrong type."""
     for name, array in arrays.items():
         if name in ("names", "actions"):
-            fine, wanted = array.ndim == 1, "a list of names"
+            valid, expected = array.ndim == 1, "a list of names"
         elif name in ("indices", "indptr"):
-            fine, wanted = array.ndim == 1 and array.dtype.kind in "iu", "whole numbers, (n,)"
+            valid, expected = array.ndim == 1 and array.dtype.kind in "iu", "whole numbers, (n,)"
         elif name == "data":
-            fine, wanted = array.ndim == 1 and array.dtype.kind in "biuf", "numbers, (n,)"
+            valid, expected = array.ndim == 1 and array.dtype.kind in "biuf", "numbers, (n,)"
         else:
-            fine, wanted = name == "discount" or array.dtype.kind in "biuf", "numbers"
-        if not fine:
+            valid, expected = name == "discount" or array.dtype.kind in "biuf", "numbers"
+        if not valid:
             raise InputError(
-                f"{caller}: {name} is {array.dtype} of shape {array.shape} and must be {wanted}."
+                f"{caller}: {name} is {array.dtype} of shape {array.shape} and must be {expected}."
             )
 
 
 def _infer_axis_order(caller: str, shape: tuple[int, ...], first_axis: str | None) -> str:
-    """Whether the first axis of P counts actions or states."""
+    """Return whether the first axis of P is that of actions or of states."""
     fits = [
         order
         for order, states in (("actions", shape[1]), ("states", shape[0]))
@@ -250,7 +280,7 @@ def _infer_axis_order(caller: str, shape: tuple[int, ...], first_axis: str | Non
         )
     if first_axis is None and len(fits) == 2:
         raise InputError(
-            f"{caller}: P has shape {shape}, which does not tell whether its first axis counts "
+            f"{caller}: P has shape {shape}, so that its first axis may be "
             "actions or states; say first_axis=actions or first_axis=states."
         )
     return first_axis or fits[0]
@@ -259,14 +289,14 @@ def _infer_axis_order(caller: str, shape: tuple[int, ...], first_axis: str | Non
 def _split_csr(
     caller: str, arrays: dict[str, NDArray[Any]], first_axis: str
 ) -> list[sparse.csr_array]:
-    """The matrices, one an action, of a sparse stack with S * A rows."""
+    """Return one matrix per action from a sparse matrix with S * A rows."""
     R = arrays["R"]
     states = R.shape[-1] if R.ndim == 3 else len(np.atleast_1d(R))
     rows = len(arrays["indptr"]) - 1
     if not (rows > 0 and states > 0 and R.ndim > 0):
         raise InputError(
-            f"{caller}: indptr has shape {arrays['indptr'].shape} and R {R.shape}; there must be at "
-            "least one state and action."
+            f"{caller}: indptr has shape {arrays['indptr'].shape} and R {R.shape}; there must "
+            "be at least one state and action."
         )
     try:
         validate_csr(arrays["data"], arrays["indices"], arrays["indptr"], states)
@@ -279,7 +309,7 @@ def _split_csr(
     if rows == 0 or rows % states:
         raise InputError(
             f"{caller}: the sparse matrix has {rows} rows and R has {states} states; it must have "
-            "one row a state and action."
+            "one row per state and action."
         )
     actions = rows // states
     if first_axis == "actions":
