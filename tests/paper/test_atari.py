@@ -152,7 +152,7 @@ def test_terminations_can_be_ignored() -> None:
     )
     assert not found.scaling.has_terminal
     assert found.metadata["ends"] is False
-    with pytest.raises(InputError, match="no episode ended"):
+    with pytest.raises(InputError, match="no episode of the data terminated"):
         found(make_game().observations[0], None)
     source = learning.build_source(make_game(), terminal_state=False)
     # The last step of a game leads to its final observation: here, the first of the next game.

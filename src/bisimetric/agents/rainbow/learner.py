@@ -91,14 +91,17 @@ class RainbowConfig:
                 )
         if self.capacity < self.min_replay_size:
             raise InputError(
-                f"RainbowConfig: capacity is {self.capacity:,} and must be at least "
-                f"min_replay_size, {self.min_replay_size:,}."
+                f"is {self.capacity:,} and must be at least min_replay_size, "
+                f"{self.min_replay_size:,}",
+                caller="RainbowConfig",
+                argument="capacity",
             )
         samples = self.num_games * self.samples_per_insert
         if samples % self.batch:
             raise InputError(
-                f"RainbowConfig: num_games * samples_per_insert is {samples} and no multiple of "
-                f"batch, {self.batch}; choose a batch that divides {samples}."
+                f"is {self.batch} and must divide num_games * samples_per_insert, {samples}",
+                caller="RainbowConfig",
+                argument="batch",
             )
 
     @property

@@ -134,8 +134,10 @@ def train(
         run = files.load_checkpoint(resume, run)
     if run.steps >= steps:
         raise InputError(
-            f"{caller}: {resume} has {run.steps:,} steps and steps is {steps:,}, those included; "
-            "give more steps."
+            f"is {steps:,}, those before `resume` included, and {resume} has {run.steps:,}",
+            caller=caller,
+            argument="steps",
+            remedy="give more steps",
         )
     initial = run
     saved = time.perf_counter()
