@@ -33,6 +33,7 @@ from tests.high_precision import Enclosure, closed_forms
 from tests.high_precision.numbers import as_float
 
 Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
+QueryKind = Literal["bisimulation", "on_policy", "lax"]
 KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax", "mico")
 Violations = Iterator[str]
 
@@ -156,7 +157,7 @@ def tables(subject: Subject, kind: Kind, **options: Any) -> Violations:
     yield from check_table(subject.distance(kind, **options), subject.reference(kind))
 
 
-def pairs_of_mdp(subject: Subject, kind: Kind, **options: Any) -> Violations:
+def pairs_of_mdp(subject: Subject, kind: QueryKind, **options: Any) -> Violations:
     policy = subject.policy if kind == "on_policy" else None
     pairs = _select_pairs(subject)
     result = proven(lambda: exact.query(subject.mdp, pairs, kind=kind, policy=policy, **options))
@@ -185,7 +186,7 @@ def _check_query(answer: Any, reference: Enclosure) -> Violations:
 
 
 def pairs_of_successors(
-    subject: Subject, kind: Kind, *, ranged: bool, **options: Any
+    subject: Subject, kind: QueryKind, *, ranged: bool, **options: Any
 ) -> Violations:
     case = subject.case
     has = case.available or [[True] * case.num_actions] * case.num_states
@@ -211,7 +212,7 @@ def pairs_of_successors(
     yield from _check_query(result, subject.reference(kind))
 
 
-def hidden_reward(subject: Subject, kind: Kind, *, ranged: bool) -> Violations:
+def hidden_reward(subject: Subject, kind: QueryKind, *, ranged: bool) -> Violations:
     """A query that reaches a large reward by a negligible mass only."""
     hidden = Subject(subject.seed)
     hidden.case, hidden.pairs = generate_hidden_reward(subject.seed), [(0, 1)]

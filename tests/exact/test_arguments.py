@@ -55,7 +55,7 @@ def test_errors_name_the_argument() -> None:
         ({"device": "tpu"}, "device"),
     ):
         with pytest.raises(InputError, match=f"exact.bisimulation: {argument} is") as caught:
-            exact.bisimulation(mdp, **options)  # type: ignore[arg-type]
+            exact.bisimulation(mdp, **options)
         assert caught.value.argument == argument
 
 
