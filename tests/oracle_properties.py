@@ -34,6 +34,7 @@ from tests.high_precision import Enclosure, closed_forms
 from tests.high_precision.numbers import as_float
 
 Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
+QueryKind = Literal["bisimulation", "on_policy", "lax"]
 KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax", "mico")
 Violations = Iterator[str]
 

@@ -24,7 +24,7 @@ from tests.oracles import (
 from tests.strategies import deterministic_mdps
 
 pair_solver = importlib.import_module("bisimetric.exact.deterministic.policy_iteration")
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=40)
 
 
 def random_policy(mdp: MDP, seed: int) -> np.ndarray:
