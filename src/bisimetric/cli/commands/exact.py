@@ -61,7 +61,7 @@ def bisimulation(
     from bisimetric import exact
 
     if pairs:
-        print_query(mdp, exact.bisimulation(mdp, pairs=pairs, tol=accuracy.tol), world)
+        print_query(mdp, exact.query(mdp, pairs, tol=accuracy.tol), world)
         return
     distance = exact.bisimulation(
         mdp, tol=accuracy.tol, dtype=accuracy.dtype, samples=samples, seed=seed or 0, device=device
@@ -98,7 +98,7 @@ def on_policy(
     from bisimetric import exact
 
     if pairs:
-        query = exact.on_policy(mdp, actions, pairs=pairs, tol=accuracy.tol)
+        query = exact.query(mdp, pairs, kind="on_policy", policy=actions, tol=accuracy.tol)
         print_query(mdp, query, world, policy=name)
         return
     distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, device=device)
@@ -127,7 +127,7 @@ def lax(
     from bisimetric import exact
 
     if pairs:
-        print_query(mdp, exact.lax(mdp, pairs=pairs, tol=accuracy.tol), world)
+        print_query(mdp, exact.query(mdp, pairs, kind="lax", tol=accuracy.tol), world)
         return
     write_result(exact.lax(mdp, tol=accuracy.tol, dtype=accuracy.dtype), world, output, figures)
 
