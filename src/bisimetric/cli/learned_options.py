@@ -107,25 +107,28 @@ class TrainingOptions:
     def to_arguments(self, algorithm: str, network: str | None = None) -> dict[str, Any]:
         """Return the arguments of `learned.bisimulation` and the others."""
         updates = DEFAULT_UPDATES[algorithm] if self.updates is None else self.updates
-        counts = {
-            "updates": parse_count("--updates", updates, minimum=1),
-            "log_every": parse_count("--log-every", self.log_every, minimum=1),
-        }
+        num_updates = parse_count("--updates", updates, minimum=1)
+        log_every = parse_count("--log-every", self.log_every, minimum=1)
         self._validate(algorithm, network)
         if algorithm == "castro2020":
             config = self._build_castro2020()
         else:
             config = self._build_pair_q(network or "metric")
+        from bisimetric.learned import RunOptions
+
         return {
-            **counts,
+            "updates": num_updates,
             "seed": self.seed,
             "config": config,
-            "patience": self.patience,
             # The ratio of the paper: 0.3 for a deviation of 0.1.
             **({"noise": self.noise, "noise_clip": 3 * self.noise} if self.noise else {}),
-            "checkpoint": self.checkpoint,
-            "resume": self.resume,
-            "device": self.device,
+            "options": RunOptions(
+                log_every=log_every,
+                patience=self.patience,
+                checkpoint=self.checkpoint,
+                resume=self.resume,
+                device=self.device,
+            ),
         }
 
     def _validate(self, algorithm: str, network: str | None) -> None:

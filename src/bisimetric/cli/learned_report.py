@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bisimetric.cli.data_report import describe_source, is_deterministic
+from bisimetric.cli.data_report import describe_source
 from bisimetric.cli.network_report import (
-    compute_required_updates,
     describe_algorithm,
     describe_horizon,
     describe_loss,
@@ -50,7 +49,6 @@ class TrainingSummary:
         source: the MDP or the transitions.
         policy: the actions of the policy; None for d~.
         policy_name: its name.
-        stochastic: whether transitions are known to have several outcomes.
         reference: the exact distance, where it is known.
         updates: the requested number.
         resumed_updates: those before the run was resumed.
@@ -60,7 +58,6 @@ class TrainingSummary:
     source: MDP | Transitions
     policy: NDArray[Any] | None
     policy_name: str | None
-    stochastic: bool
     reference: Reference | None
     updates: int
     resumed_updates: int
@@ -92,9 +89,6 @@ def describe_learned(
     yield describe_kind(learned.kind, ": an approximation, nothing is proven")
     if training.policy_name is not None:
         yield Fact("policy", training.policy_name)
-    if training.stochastic:
-        text = "some transitions have several outcomes: the loss averages over pairs of them, and "
-        yield Fact("stochastic", f"{text}distances are overestimated", True)
     yield describe_algorithm(metadata)
     yield describe_network(learned.scaling.num_features, metadata)
     yield from _describe_updates(metadata, training)
@@ -190,10 +184,6 @@ def suggest_next(
     exact: Sequence[str],
 ) -> Iterator[Fact]:
     """Yield what to try after training; `exact` computes the exact distance, where it can."""
-    required = compute_required_updates(learned.metadata, learned.discount)
-    if required is not None:
-        text = f"--updates {required:,} or more, or a smaller --target-update-period"
-        yield Fact("next", f"{text}, for the whole horizon")
     if outputs.output is None:
         yield Fact("next", "add -o d.safetensors to save the network")
     else:
@@ -289,19 +279,3 @@ def describe_file(file: LearnedFile) -> Iterator[Fact]:
     yield from (
         Fact(key, metadata[key]) for key in ("device", "bisimetric", "jax") if key in metadata
     )
-
-
-def is_stochastic(kind: LearnedKind, data: Transitions, policy: NDArray[Any] | None) -> bool:
-    """Whether transitions of one state, with the same action for d~, have different outcomes.
-
-    MICo averages over outcomes, so that none of this matters there.
-    """
-    if data.states is None or kind == "mico":
-        return False
-    if kind == "on_policy":
-        if policy is not None:
-            data = data[np.asarray(policy)[data.states] == data.actions]
-        data = dataclasses.replace(
-            data, actions=np.zeros(len(data), np.int64), num_actions=1, action_names=None
-        )
-    return not is_deterministic(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,6 @@ from bisimetric.cli.report import Fact, format_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-FULL_HORIZON = 0.99
-"""The fraction of the horizon that counts as all of it."""
 
 ALGORITHM_TITLES = {
     "pair-q": "pair Q-learning on the synchronous product MDP",
@@ -45,7 +41,7 @@ def normalise_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def get_algorithm(metadata: Mapping[str, Any]) -> str:
-    """Return the algorithm of a learned distance; files without a number of networks are older.
+    """Return the algorithm of a learned distance; older files do not name it.
 
     >>> get_algorithm({"horizon_growth": 0.9}), get_algorithm({"num_networks": 2})
     ('castro2020', 'pair-q')
@@ -138,24 +134,6 @@ def compute_beta(metadata: Mapping[str, Any]) -> float:
     0.18999999999999995
     """
     return float(1.0 - metadata["horizon_growth"] ** count_target_updates(metadata))
-
-
-def compute_required_updates(metadata: Mapping[str, Any], discount: float) -> int | None:
-    """Return the number of updates that cover the whole horizon; None if they were done."""
-    metadata = normalise_metadata(metadata)
-    period = int(metadata["target_update_period"])
-    if get_algorithm(metadata) == "pair-q":
-        from bisimetric.learned import PairQConfig
-
-        config = PairQConfig(warm_up=metadata["warm_up"], target_update_period=period)
-        required = config.count_settling_updates(discount, _get_lookahead(metadata))
-        return required if metadata["updates"] < required else None
-    beta, growth = compute_beta(metadata), metadata["horizon_growth"]
-    if discount == 0 or (1 - discount) >= FULL_HORIZON * (1 - discount * beta):
-        return None
-    least = (1 - (1 - discount) / FULL_HORIZON) / discount
-    updates = 1 if growth == 0 else math.ceil(math.log(1 - least) / math.log(growth))
-    return updates * period + 1
 
 
 def format_optimiser(metadata: Mapping[str, Any]) -> str:

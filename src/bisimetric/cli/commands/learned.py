@@ -111,7 +111,8 @@ def _learn(
     data = read_source(source, training, outputs, figures)
     from bisimetric import learned
     from bisimetric.cli.data_report import compute_reference, format_data
-    from bisimetric.cli.learned_report import TrainingSummary, is_stochastic
+    from bisimetric.cli.learned_report import TrainingSummary
+    from bisimetric.learned.source_builders import is_stochastic
     from bisimetric.mdp import MDP
 
     actions, policy_name = _resolve_policy(kind, data, policy)
@@ -140,7 +141,6 @@ def _learn(
         data,
         actions,
         policy_name,
-        stochastic,
         reference,
         options["updates"],
         resumed,
