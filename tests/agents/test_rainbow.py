@@ -219,7 +219,7 @@ def test_unusable_checkpoints_raise(tmp_path: Path) -> None:
     rainbow.train("Pong", steps=4, log_every=4, config=SMALL, checkpoint=checkpoint)
     with pytest.raises(InputError, match="another run: its game is Pong and here it is Asterix"):
         rainbow.train("Asterix", steps=8, config=SMALL, resume=checkpoint)
-    with pytest.raises(InputError, match="steps is 2, .* has 4; give more steps"):
+    with pytest.raises(InputError, match=r"steps is 2, .* has 4; give more steps"):
         rainbow.train("Pong", steps=2, config=SMALL, resume=checkpoint)
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     with pytest.raises(InputError, match="no Rainbow run"):
