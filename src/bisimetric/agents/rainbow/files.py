@@ -120,8 +120,14 @@ def load(path: str | os.PathLike[str]) -> RainbowAgent:
     """
     tensors, about = read_tensors(path, AGENT_FORMAT, "Rainbow agent")
     _require_fields(path, about, ("game", "actions"))
+    num_actions = about["actions"]
+    if isinstance(num_actions, bool) or not isinstance(num_actions, int) or num_actions < 1:
+        raise InputError(
+            f"{path} is damaged: its actions is {num_actions} and must be an integer, at least 1; "
+            "download it again, or train another."
+        )
     history = extract_history(tensors)
-    network = RainbowNetwork(about["actions"])
+    network = RainbowNetwork(num_actions)
     parameters = {}
     for layer, shape in network.kernel_shapes().items():
         expected = {"kernel": shape, "bias": shape[-1:]}
