@@ -328,10 +328,10 @@ def test_other_mdps_raise() -> None:
     named = far(discount=0.5, names=("a", "b"))
     with pytest.raises(InputError, match=r"a state is named 'c' .* and 'b' in d"):
         uses.compress(two(names=("a", "c")), named, 2)
-    with pytest.raises(InputError, match="the transitions have 3 actions and d.mdp has 2"):
+    with pytest.raises(InputError, match=r"the transitions have 3 actions and d\.mdp has 2"):
         uses.compress(two(num_actions=3), far(discount=0.5), 2)
     three = exact.bisimulation(worlds.load("pessimism"))
-    with pytest.raises(InputError, match="the data has 2 states and the distance 3"):
+    with pytest.raises(InputError, match="the transitions have 2 states and d has 3"):
         uses.compress(two(), three, 2)
 
 
