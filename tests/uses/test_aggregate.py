@@ -330,12 +330,12 @@ class TestWords:
         )
         lines = str(found).splitlines()
         assert [each.split()[0] for each in lines[:4]] == ["classes", "radius", "values", "regret"]
-        assert lines[3].endswith("what the policy loses of V*")
+        assert lines[3].endswith("V* - V^policy")
         for array in (found.labels, found.representatives, found.policy, found.diameters):
             assert not array.flags.writeable
         assert "not measured" in repr(uses.aggregate(self.mdp, self.d, clusters=2, measure=False))
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))
-        assert "of V^pi" in str(uses.aggregate(self.mdp, d, clusters=2))
+        assert "V^pi - V^policy" in str(uses.aggregate(self.mdp, d, clusters=2))
 
     def test_trivial_clusterings_are_reported(self) -> None:
         nothing = uses.aggregate(self.mdp, self.d, radius=0)

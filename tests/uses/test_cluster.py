@@ -232,7 +232,7 @@ class TestObservations:
         with pytest.raises(InputError, match=r"use table\(observations\)"):
             uses.cluster(d, clusters=4)
         mdp = worlds.load("mirrored-rooms")
-        with pytest.raises(InputError, match=r"needs an MDP; use table\(observations\)"):
+        with pytest.raises(InputError, match=r"needs the MDP .*; use table\(observations\)"):
             uses.aggregate(mdp, d, clusters=4)
         centres = gridworld.cell_centres(mdp).astype(np.float32)
         knowing = dataclasses.replace(d, mdp=mdp, points=centres)

@@ -328,17 +328,19 @@ def test_other_mdps_raise() -> None:
     named = far(discount=0.5, names=("a", "b"))
     with pytest.raises(InputError, match=r"a state is named 'c' .* and 'b' in d"):
         uses.compress(two(names=("a", "c")), named, 2)
-    with pytest.raises(InputError, match="the data has 3 actions and the MDP of the distance 2"):
+    with pytest.raises(InputError, match=r"the transitions have 3 actions and d\.mdp has 2"):
         uses.compress(two(num_actions=3), far(discount=0.5), 2)
     three = exact.bisimulation(worlds.load("pessimism"))
-    with pytest.raises(InputError, match="the data has 2 states and the distance 3"):
+    with pytest.raises(InputError, match="the transitions have 2 states and d has 3"):
         uses.compress(two(), three, 2)
 
 
 def test_transitions_without_ids_or_with_continuous_actions_raise() -> None:
     with pytest.raises(InputError, match=r"observations of shape \(3,\) are no ids of states"):
         uses.compress(two(states=None, next_states=None), TABLE, 2)
-    with pytest.raises(InputError, match=r"actions are continuous, \(1,\), and a kept step must"):
+    with pytest.raises(
+        InputError, match=r"actions are continuous, of shape \(1,\), and a representative must"
+    ):
         uses.compress(two(actions=[[0.5], [1.0]]), TABLE, 2)
 
 
@@ -348,7 +350,7 @@ def test_an_estimate_is_no_proof() -> None:
         uses.compress(two(), TABLE, 2, proof=True)
     mdp = MDP.deterministic([[0, 0]] * 2, [[0.0, 1.0]] * 2, discount=0.5)
     unsure = Distance(np.array(TABLE), math.inf, "bisimulation", mdp)
-    with pytest.raises(InputError, match="nothing is proven"):
+    with pytest.raises(InputError, match="proof=True requires a proven error"):
         uses.compress(two(), unsure, 2, proof=True)
     # A step whose action the MDP of d does not know.
     lacking = mdp.replace(available=[[True, False], [True, True]])
