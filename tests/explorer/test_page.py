@@ -153,7 +153,7 @@ def test_tables_from_experience_are_matched_by_name() -> None:
     ("table", "complaint"),
     [
         ([[0.0, np.nan], [np.nan, 0.0]], r"explorer.render_page: .* has nan at \[0, 1\]"),
-        ([[0.0, -1.0], [-1.0, 0.0]], r"has -1 at \[0, 1\] and distances must be finite"),
+        ([[0.0, -1.0], [-1.0, 0.0]], r"has -1 at \[0, 1\] and must be finite"),
         ([[0.0, 1.0], [2.0, 0.0]], r"must be symmetric"),
         ([0.0, 1.0], r"must be square"),
         (np.zeros((0, 0)), r"must be square"),
