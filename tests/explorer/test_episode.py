@@ -102,6 +102,6 @@ FRAMES = np.zeros((3, 4, 4), np.uint8)
         ({"palette": np.zeros((0, 3), np.uint8)}, r"a frame has colour 0 and the palette has 0"),
     ],
 )
-def test_what_is_no_episode_is_refused(words: dict[str, Any], complaint: str) -> None:
+def test_bad_episodes_raise(words: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         explorer.render_episode(**{"frames": FRAMES, "distances": np.zeros((3, 3)), **words})

@@ -84,7 +84,7 @@ def test_names_are_text_and_never_markup(small: bool) -> None:
     assert "unsafe-eval" not in policy[1]
 
 
-def test_a_plain_table_is_shown_as_points() -> None:
+def test_a_plain_matrix_is_shown_as_points() -> None:
     line = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
     data = carried(explorer.render_page(line))
     xs = np.array(data["points"])[:, 0]
@@ -117,7 +117,7 @@ def test_distances_of_a_policy_carry_its_chain(kind: str) -> None:
     assert table["groups"]["of"] == "V^π"
 
 
-def test_other_worlds_are_refused_and_other_numbers_said(rooms: Distance) -> None:
+def test_other_mdps_raise_and_other_discounts_are_noted(rooms: Distance) -> None:
     other = exact.bisimulation(worlds.load("pessimism"))
     with pytest.raises(InputError, match=r"e is of another MDP than d~: it has 3 states"):
         explorer.render_page(rooms, comparisons={"e": other})
@@ -133,7 +133,7 @@ def test_other_worlds_are_refused_and_other_numbers_said(rooms: Distance) -> Non
         explorer.render_page(rooms, comparisons={"e": np.zeros((3, 3))})
 
 
-def test_tables_from_experience_are_matched_by_name() -> None:
+def test_matrices_from_data_are_matched_by_name() -> None:
     world = worlds.load("FrozenLake-v1", is_slippery=False)
     lake = datasets.rollout("FrozenLake-v1", steps=2_000, seed=0, is_slippery=False)
     page = explorer.build_page(
@@ -153,18 +153,18 @@ def test_tables_from_experience_are_matched_by_name() -> None:
     ("table", "complaint"),
     [
         ([[0.0, np.nan], [np.nan, 0.0]], r"explorer.render_page: .* has nan at \[0, 1\]"),
-        ([[0.0, -1.0], [-1.0, 0.0]], r"has -1 at \[0, 1\] and distances must be finite"),
+        ([[0.0, -1.0], [-1.0, 0.0]], r"has -1 at \[0, 1\] and must be finite"),
         ([[0.0, 1.0], [2.0, 0.0]], r"must be symmetric"),
         ([0.0, 1.0], r"must be square"),
         (np.zeros((0, 0)), r"must be square"),
     ],
 )
-def test_what_is_no_table_is_refused(table: Any, complaint: str) -> None:
+def test_bad_matrices_raise(table: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         explorer.render_page(np.array(table))
 
 
-def test_a_distance_with_nan_is_refused() -> None:
+def test_a_distance_with_nan_raises() -> None:
     mdp = MDP.deterministic([[0], [1]], [[0.0], [1.0]], discount=0.5)
     d = Distance(np.array([[0.0, np.nan], [np.nan, 0.0]]), 0.0, "bisimulation", mdp)
     with pytest.raises(InputError, match=r"nan at \[0, 1\]"):
@@ -180,7 +180,7 @@ def grid(rows: int, columns: int) -> Distance:
 
 
 @pytest.mark.slow
-def test_two_tables_of_2000_states_are_below_20_mb() -> None:
+def test_two_matrices_of_2000_states_are_below_20_mb() -> None:
     d = grid(40, 50)
     rng = np.random.default_rng(0)
     noise = rng.random(d.values.shape)
@@ -190,7 +190,7 @@ def test_two_tables_of_2000_states_are_below_20_mb() -> None:
     assert len(page.html.encode()) < 20e6
 
 
-def test_more_states_are_sampled_and_that_is_said() -> None:
+def test_more_states_are_sampled_with_a_note() -> None:
     d = grid(46, 50)
     page = explorer.build_page({"d": d})
     assert (page.num_shown, page.num_states) == (2_000, 2_300)

@@ -54,7 +54,7 @@ def boxes(figure: Figure) -> tuple[Bbox, list[Bbox]]:
     return figure.legends[0].get_window_extent(), [box for box in panels if box is not None]
 
 
-class TestMeasured:
+class TestEpisodeDistances:
     def test_the_closest_so_far(self, pong: Episode) -> None:
         shown = measure_episode(pong, away(pong, 7), source=7)
         found = shown.find_closest_so_far(30)
@@ -102,7 +102,7 @@ class TestMeasured:
             ({"source": -1}, "source is -1"),
         ],
     )
-    def test_bad_numbers_are_refused(
+    def test_bad_numbers_raise(
         self, pong: Episode, change: dict[str, NDArray[np.float64]], words: str
     ) -> None:
         arguments = {"distances": away(pong), **change}

@@ -100,7 +100,9 @@ class TestPanels:
         assert (steps > 0).all()
         assert np.ptp(steps) <= 1
 
-    def test_ranked_frames_rise(self, pong: Episode, distances: NDArray[np.float64]) -> None:
+    def test_sorted_frames_have_increasing_distances(
+        self, pong: Episode, distances: NDArray[np.float64]
+    ) -> None:
         shown = measure_episode(pong, distances)
         order = sorted(range(STEPS), key=lambda step: (distances[step], step))
         for step, picture in zip(order, videos.render_sorted_frames(shown), strict=True):
@@ -108,13 +110,13 @@ class TestPanels:
             np.testing.assert_array_equal(current, enlarge(pong.render(step)))
         assert picture.shape[0] % 16 == picture.shape[1] % 16 == 0
 
-    def test_words_are_drawn_in_ink(self) -> None:
+    def test_text_is_rendered(self) -> None:
         assert render_text("step 1", 100, 30).min() < 60
         assert (render_text("", 100, 30) == 255).all()
         assert (render_text("step 1", 100, 30) != render_text("step 2", 100, 30)).any()
 
 
-class TestFilms:
+class TestMp4:
     def test_four_panels_as_a_file(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
@@ -132,7 +134,7 @@ class TestFilms:
             assert error.mean() < 3
         assert [each.name for each in tmp_path.iterdir()] == ["pong.mp4"]
 
-    def test_ranked_as_a_file(
+    def test_write_sorted_video(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:
         path = write_sorted_video(pong, distances, tmp_path / "ranked.mp4")
@@ -176,7 +178,7 @@ class TestFilms:
             assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
         assert list(tmp_path.iterdir()) == []
 
-    def test_what_ffmpeg_refuses_is_said_in_one_sentence(self, tmp_path: Path) -> None:
+    def test_errors_of_ffmpeg_are_one_sentence(self, tmp_path: Path) -> None:
         odd = (np.zeros((33, 47, 3), np.uint8) for _ in range(2000))
         with pytest.raises(OSError, match=r"cannot write .*a\.mp4: ffmpeg says '.*divisible by 2"):
             mp4.write_mp4(tmp_path / "a.mp4", odd, 2000, fps=10)

@@ -233,7 +233,7 @@ class TestAllMaps:
 
 
 class TestHeatmap:
-    def test_draws_the_table_reordered(self, rooms: Distance) -> None:
+    def test_draws_the_reordered_matrix(self, rooms: Distance) -> None:
         figure = views.plot_heatmap(rooms)
         names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
         assert sorted(names) == sorted(rooms.mdp.names or ())
@@ -265,7 +265,7 @@ class TestHeatmap:
         np.testing.assert_array_equal(picture, d.values[np.ix_(order, order)])
         assert np.diagonal(picture).all()
 
-    def test_many_states_have_no_names_and_more_are_thinned(
+    def test_many_states_have_no_names_and_more_are_subsampled(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         d = a_distance(worlds.load("random", states=100), sweeps=3)
@@ -273,14 +273,14 @@ class TestHeatmap:
         assert len(axes.get_xticks()) == 0
         assert axes.get_title() == "100 states, discount 0.99"
         monkeypatch.setattr(heatmap, "MAX_DRAWN_STATES", 40)
-        thinned = views.plot_heatmap(d)
-        assert drawn(thinned).shape == (34, 34)
-        assert thinned.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"
+        subsampled = views.plot_heatmap(d)
+        assert drawn(subsampled).shape == (34, 34)
+        assert subsampled.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"
         central = d.values.sum(axis=1).argmin()
         nearest_first = np.argsort(d.values[central], kind="stable")[::3]
         expected = d.values[np.ix_(nearest_first, nearest_first)]
         np.testing.assert_array_equal(
-            np.sort(drawn(thinned), axis=None), np.sort(expected, axis=None)
+            np.sort(drawn(subsampled), axis=None), np.sort(expected, axis=None)
         )
 
 

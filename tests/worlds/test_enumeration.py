@@ -84,7 +84,7 @@ def test_a_corridor_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "CliffWalking-v1"])
-def test_the_walk_finds_what_the_table_says(name: str) -> None:
+def test_enumeration_agrees_with_the_table(name: str) -> None:
     table = worlds.load(name, **({"is_slippery": False} if name == "FrozenLake-v1" else {}))
     columns = 4 if name == "FrozenLake-v1" else 12
     walked = worlds.enumerate_environment(
@@ -148,7 +148,7 @@ class TestMiniGrid:
         seed=st.integers(0, 3),
         actions=st.lists(st.integers(0, 6), max_size=60),
     )
-    def test_episodes_go_as_the_walk_says(self, name: str, seed: int, actions: list[int]) -> None:
+    def test_episodes_follow_the_mdp(self, name: str, seed: int, actions: list[int]) -> None:
         mdp = worlds.load(name, seed=seed)
         environment: Any = gymnasium.make(name).unwrapped
         environment.reset(seed=seed)
@@ -174,12 +174,12 @@ class TestMiniGrid:
         assert {"carrying yellow key", "yellow door open", "yellow door closed"} <= told
         assert any(part.startswith("yellow key at ") for part in told)
 
-    def test_the_seed_chooses_the_room(self) -> None:
+    def test_the_seed_determines_the_room(self) -> None:
         one, same, other = (worlds.load("MiniGrid-FourRooms-v0", seed=n) for n in (1, "1", 2))
         assert one.names == same.names
         assert one.names != other.names
 
-    def test_an_environment_that_is_given_stays_as_it_is(self) -> None:
+    def test_a_given_environment_is_not_modified(self) -> None:
         environment: Any = gymnasium.make("MiniGrid-Empty-5x5-v0")
         environment.reset(seed=5)
         before = environment.unwrapped.agent_pos, environment.unwrapped.step_count
@@ -208,20 +208,20 @@ class TestMiniGrid:
         assert d("1,1 east", "1,1 south") <= d.error  # mirror images
 
 
-class TestRefused:
+class TestErrors:
     def test_random_rewards(self) -> None:
         with pytest.raises(
             InputError, match=r"action 1, taken twice in the same state, paid .* and"
         ):
             worlds.enumerate_environment(Corridor("random"))
 
-    def test_what_the_state_does_not_tell(self) -> None:
+    def test_a_state_that_is_too_coarse(self) -> None:
         with pytest.raises(InputError, match="needs a state_of"):
             worlds.enumerate_environment(Corridor("hidden"))
         with pytest.raises(InputError, match="ended the episode only once"):
             worlds.enumerate_environment(Corridor(), state_of=lambda env, cell: "here")
 
-    def test_a_state_is_looked_at_again_from_elsewhere_although_it_waits(self) -> None:
+    def test_a_queued_state_is_checked_again(self) -> None:
         with pytest.raises(InputError, match="paid 0 and then 1"):
             worlds.enumerate_environment(Detour())
         told = worlds.enumerate_environment(
@@ -232,7 +232,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         "name", ["MiniGrid-Dynamic-Obstacles-5x5-v0", "FrozenLake-v1", "Blackjack-v1"]
     )
-    def test_random_games(self, name: str) -> None:
+    def test_stochastic_environments(self, name: str) -> None:
         with pytest.raises(InputError, match=f"{name}: action .*the environment is stochastic"):
             worlds.enumerate_environment(name)
 

@@ -77,7 +77,7 @@ def test_sizes_and_values_of_the_games(
 
 
 def stays(mdp: MDP, state: int) -> bool:
-    """Whether a state keeps for ever and pays nothing."""
+    """Whether a state is absorbing with reward 0."""
     rows = mdp.P[state * mdp.num_actions : (state + 1) * mdp.num_actions]
     return bool((rows[:, [state]].toarray() == 1).all() and not mdp.R[state].any())
 
@@ -131,7 +131,7 @@ def test_a_distance_on_frozen_lake() -> None:
     assert d("3,2", "3,3") > 1 - d.error  # beside the goal, and the goal
 
 
-def test_expected_rewards_are_said_once_where_they_are_asked_for() -> None:
+def test_expected_rewards_warn_once_at_the_caller() -> None:
     with pytest.warns(
         ExpectedRewardWarning, match="FrozenLake-v1: the reward depends on the succ"
     ) as said:
@@ -144,7 +144,7 @@ def test_expected_rewards_are_said_once_where_they_are_asked_for() -> None:
 
 class TestEnds:
     def test_a_state_that_also_goes_on_needs_an_end_of_its_own(self) -> None:
-        # 0 -> 1 goes on, 1 -> 0 ends: entering 0 is an ending, and also the start.
+        # 0 -> 1 continues, 1 -> 0 terminates: 0 is entered by termination and is also the start.
         P = {0: {0: [(1.0, 1, 5.0, False)]}, 1: {0: [(1.0, 0, 7.0, True)]}}
         mdp = worlds.from_gymnasium(Table(P, starts=[1, 0]))
         assert mdp.next_state.tolist() == [[1], [2], [2]]

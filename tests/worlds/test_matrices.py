@@ -153,7 +153,7 @@ def test_bad_matrices(P: Any, R: Any, message: str) -> None:
 class TestFiles:
     expected = MDP(P3.swapaxes(0, 1), R3, discount=0.99)
 
-    def test_either_order_is_told_by_the_sizes(self, tmp_path: Path) -> None:
+    def test_the_shape_determines_the_order(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", P=P3, R=R3)
         np.savez(tmp_path / "s.npz", P=P3.swapaxes(0, 1), R=R3)
         for name in ("a.npz", "s.npz"):
@@ -162,7 +162,7 @@ class TestFiles:
         with pytest.raises(InputError, match=r"P has shape \(2, 3, 3\) .* with states first"):
             worlds.load(tmp_path / "a.npz", first_axis="states")
 
-    def test_as_many_actions_as_states_need_a_word(self, tmp_path: Path) -> None:
+    def test_as_many_actions_as_states_need_first_axis(self, tmp_path: Path) -> None:
         P, R = np.array([[[0.5, 0.5], [0.0, 1.0]], np.eye(2)]), np.eye(2)
         path = tmp_path / "square.npz"
         np.savez(path, P=P, R=R)
@@ -215,35 +215,35 @@ class TestFiles:
     def test_bad_files(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.npz"
 
-        def refused(message: str) -> None:
+        def expect_error(message: str) -> None:
             with pytest.raises(InputError, match=message) as caught:
                 worlds.load(path)
             assert "bad.npz" in str(caught.value)
 
-        refused("there is no such file")
+        expect_error("there is no such file")
         path.write_text("no archive")
-        refused("cut short or no .npz file")
+        expect_error("cut short or no .npz file")
         np.savez(path, P=P3, R=R3)
         path.write_bytes(path.read_bytes()[:200])
-        refused("cut short or no .npz file")
+        expect_error("cut short or no .npz file")
         np.savez(path, P=P3)
-        refused("holds P and must hold P .* and R")
+        expect_error("holds P and must hold P .* and R")
         np.savez(path, P=P3[0], R=R3)
-        refused(r"P has shape \(3, 3\)")
+        expect_error(r"P has shape \(3, 3\)")
         np.savez(path, P=np.ones((2, 3, 4)), R=R3)
-        refused(r"P has shape \(2, 3, 4\)")
+        expect_error(r"P has shape \(2, 3, 4\)")
         np.savez(path, P=as_objects([sparse.csr_array(each) for each in P3]), R=R3)
-        refused("no .npz file of plain arrays")
+        expect_error("no .npz file of plain arrays")
         np.savez(path, data=[1.0], indices=[9], indptr=[0, 1], R=R3)
-        refused("no CSR matrix|one row per state")
+        expect_error("no CSR matrix|one row per state")
         np.savez(path, data=np.ones(4), indices=np.zeros(4, int), indptr=np.arange(5), R=R3)
-        refused("has 4 rows and R has 3 states")
+        expect_error("has 4 rows and R has 3 states")
         d = exact.bisimulation(worlds.load("pessimism"))
         d.save(path)
-        refused("is a distance matrix, not an MDP; show it with `bisimetric show")
+        expect_error("is a distance matrix, not an MDP; show it with `bisimetric show")
         path.unlink()
         path.mkdir()
-        refused("cannot read")
+        expect_error("cannot read")
 
     def test_options(self) -> None:
         with pytest.raises(InputError, match=r"no option 'order'; its options are first_axis\."):

@@ -44,7 +44,7 @@ CHAIN = {
 }
 
 
-def written(folder: Path, files: dict[str, str], stem: str = "model") -> Path:
+def write(folder: Path, files: dict[str, str], stem: str = "model") -> Path:
     for ending, text in files.items():
         (folder / f"{stem}.{ending}").write_text(text)
     return folder / f"{stem}.tra"
@@ -64,7 +64,7 @@ def row(mdp: MDP, state: int, action: str) -> list[float]:
 
 class TestMachine:
     def test_all_files_together(self, tmp_path: Path) -> None:
-        path = written(tmp_path, MACHINE)
+        path = write(tmp_path, MACHINE)
         with pytest.warns(
             MissingActionsWarning, match="1 of 3 states lack some actions; they are"
         ) as said:
@@ -81,35 +81,35 @@ class TestMachine:
         assert mdp.discount == 0.99
 
     def test_files_under_other_names(self, tmp_path: Path) -> None:
-        path = written(tmp_path, {"tra": MACHINE["tra"]})
-        other = written(tmp_path, MACHINE, stem="other")
+        path = write(tmp_path, {"tra": MACHINE["tra"]})
+        other = write(tmp_path, MACHINE, stem="other")
         mdp = quiet(path, srew=other.with_suffix(".srew"), sta=str(other.with_suffix(".sta")))
         assert mdp.R.tolist() == [[2.0, 2.0], [1.0, 1.0], [0.0, 0.0]]
         assert mdp.state_name(2) == "(2,false)"
         assert quiet(path, discount=0.5).discount == 0.5
 
     def test_the_endings_of_older_versions(self, tmp_path: Path) -> None:
-        path = written(tmp_path, {**only("tra"), "rews": MACHINE["srew"], "rewt": MACHINE["trew"]})
-        assert quiet(path).R.tolist() == quiet(written(tmp_path, MACHINE, "all")).R.tolist()
+        path = write(tmp_path, {**only("tra"), "rews": MACHINE["srew"], "rewt": MACHINE["trew"]})
+        assert quiet(path).R.tolist() == quiet(write(tmp_path, MACHINE, "all")).R.tolist()
 
     def test_comments_blank_lines_and_carriage_returns(self, tmp_path: Path) -> None:
-        plain = quiet(written(tmp_path, MACHINE))
+        plain = quiet(write(tmp_path, MACHINE))
         noisy = {
             ending: f"# A comment\n# Another\n\n{text}\n\n".replace("\n", "\r\n")
             for ending, text in MACHINE.items()
         }
-        same(quiet(written(tmp_path, noisy, "noisy")), plain)
+        same(quiet(write(tmp_path, noisy, "noisy")), plain)
 
     def test_fractions_of_exact_exports(self, tmp_path: Path) -> None:
-        plain = quiet(written(tmp_path, MACHINE))
+        plain = quiet(write(tmp_path, MACHINE))
         text = MACHINE["tra"].replace("0.9", "9/10").replace("0.1", "1/10").replace("0.5", "1/2")
-        same(quiet(written(tmp_path, {**MACHINE, "tra": text}, "exact")), plain)
+        same(quiet(write(tmp_path, {**MACHINE, "tra": text}, "exact")), plain)
 
     def test_lines_in_any_order(self, tmp_path: Path) -> None:
-        plain = quiet(written(tmp_path, MACHINE))
+        plain = quiet(write(tmp_path, MACHINE))
         first, *lines = MACHINE["tra"].splitlines()
         shuffled = "\n".join([first, *reversed(lines)])
-        other = quiet(written(tmp_path, {**MACHINE, "tra": shuffled}, "shuffled"))
+        other = quiet(write(tmp_path, {**MACHINE, "tra": shuffled}, "shuffled"))
         same(other, plain)
 
 
@@ -128,7 +128,7 @@ def same(one: MDP, other: MDP) -> None:
 
 class TestLabels:
     def test_they_count_where_there_are_no_rewards(self, tmp_path: Path) -> None:
-        mdp = worlds.load(written(tmp_path, CHAIN))
+        mdp = worlds.load(write(tmp_path, CHAIN))
         assert mdp.actions == ("step", "label done")
         assert mdp.R.tolist() == [[0, 0], [0, 0], [0, 0], [0, 1]]
         assert all(row(mdp, s, "label done")[s] == 1 for s in range(4))
@@ -138,13 +138,13 @@ class TestLabels:
         # where the label differs, else at the discounted distance of their successors.
         files = {"tra": "3 3\n0 1 1\n1 2 1\n2 2 1\n", "lab": '0="init" 1="done"\n0: 0\n2: 1\n'}
         discount = 0.75
-        d = exact.bisimulation(worlds.load(written(tmp_path, files), discount=discount))
+        d = exact.bisimulation(worlds.load(write(tmp_path, files), discount=discount))
         usual = np.asarray((1 - discount) * d.values)
         expected = np.array([[0, discount, 1], [discount, 0, 1], [1, 1, 0]])
         np.testing.assert_allclose(usual, expected, atol=(1 - discount) * d.error + 1e-12)
 
     def test_observed_labels_only_add(self, tmp_path: Path) -> None:
-        path = written(tmp_path, MACHINE)
+        path = write(tmp_path, MACHINE)
         plain = quiet(path)
         for observe in ("worn,broken", ["worn", "broken"], " worn , broken,worn"):
             mdp = quiet(path, observe=observe)
@@ -157,14 +157,14 @@ class TestLabels:
                 assert row(mdp, s, "run") == row(plain, s, "run")
         assert quiet(path, observe=[]).actions == plain.actions
 
-    def test_without_rewards_none_may_be_asked_for(self, tmp_path: Path) -> None:
-        assert worlds.from_prism(written(tmp_path, CHAIN), observe=[]).actions == ("step",)
+    def test_without_rewards_no_label_may_be_observed(self, tmp_path: Path) -> None:
+        assert worlds.from_prism(write(tmp_path, CHAIN), observe=[]).actions == ("step",)
 
     def test_unknown_labels(self, tmp_path: Path) -> None:
-        path = written(tmp_path, MACHINE)
+        path = write(tmp_path, MACHINE)
         with pytest.raises(InputError, match="no label 'brokn'; did you mean 'broken'"):
             quiet(path, observe="brokn")
-        path = written(tmp_path, only("tra"), "bare")
+        path = write(tmp_path, only("tra"), "bare")
         with pytest.raises(InputError, match=r"no label 'x'; there is no \.lab file beside it"):
             quiet(path, observe="x")
 
@@ -172,14 +172,14 @@ class TestLabels:
 class TestActions:
     def test_choices_without_labels_go_by_number(self, tmp_path: Path) -> None:
         tra = "2 3 3\n0 0 0 1\n0 1 1 1\n1 0 1 1\n"
-        mdp = quiet(written(tmp_path, {"tra": tra}))
+        mdp = quiet(write(tmp_path, {"tra": tra}))
         assert mdp.actions == ("0", "1")
         assert mdp.available is not None
         assert mdp.available.tolist() == [[True, True], [True, False]]
 
     def test_one_label_for_several_choices(self, tmp_path: Path) -> None:
         tra = "3 5 5\n0 0 0 1 a\n0 1 1 1 a\n0 2 2 1\n1 0 1 1 a\n2 0 2 1\n"
-        mdp = quiet(written(tmp_path, {"tra": tra}))
+        mdp = quiet(write(tmp_path, {"tra": tra}))
         assert mdp.actions == ("a", "a#2", "unlabelled")
         assert row(mdp, 0, "a") == [1, 0, 0]
         assert row(mdp, 0, "a#2") == [0, 1, 0]
@@ -188,42 +188,42 @@ class TestActions:
         assert mdp.available.tolist() == [[True] * 3, [True, False, False], [False, False, True]]
 
     def test_a_chain_may_name_its_actions(self, tmp_path: Path) -> None:
-        mdp = worlds.load(written(tmp_path, {"tra": "2 2\n0 1 1 a\n1 1 1 b\n"}))
+        mdp = worlds.load(write(tmp_path, {"tra": "2 2\n0 1 1 a\n1 1 1 b\n"}))
         assert mdp.actions == ("step",)
 
 
 class TestDeadlocks:
-    def test_mended_or_not_they_stay_under_every_action(self, tmp_path: Path) -> None:
+    def test_deadlocks_have_self_loops(self, tmp_path: Path) -> None:
         bare = "3 2 2\n0 0 1 1 go\n0 1 2 1 try\n"
         mended = "3 4 4\n0 0 1 1 go\n0 1 2 1 try\n1 0 1 1\n2 0 2 1\n"
         lab = '0="init" 1="deadlock"\n0: 0\n1: 1\n2: 1\n'
         srew = "3 1\n2 4\n"
-        one = worlds.load(written(tmp_path, {"tra": bare, "srew": srew}))
-        other = worlds.load(written(tmp_path, {"tra": mended, "lab": lab, "srew": srew}, "mended"))
+        one = worlds.load(write(tmp_path, {"tra": bare, "srew": srew}))
+        other = worlds.load(write(tmp_path, {"tra": mended, "lab": lab, "srew": srew}, "mended"))
         same(one, other)
         assert one.available is None
         assert one.next_state.tolist() == [[1, 2], [1, 1], [2, 2]]
         assert one.R.tolist() == [[0, 0], [0, 0], [4, 4]]
 
     def test_a_loop_that_is_no_deadlock_is_an_action(self, tmp_path: Path) -> None:
-        mdp = quiet(written(tmp_path, {"tra": "2 2 2\n0 0 1 1 go\n1 0 1 1\n"}))
+        mdp = quiet(write(tmp_path, {"tra": "2 2 2\n0 0 1 1 go\n1 0 1 1\n"}))
         assert mdp.actions == ("go", "unlabelled")
         assert mdp.available is not None
 
     def test_a_label_stops_nothing_that_moves(self, tmp_path: Path) -> None:
         files = {"tra": "2 2\n0 1 1\n1 1 1\n", "lab": '0="deadlock"\n0: 0\n'}
-        assert worlds.load(written(tmp_path, files)).next_state.tolist() == [[1], [1]]
+        assert worlds.load(write(tmp_path, files)).next_state.tolist() == [[1], [1]]
 
     def test_nothing_moves(self, tmp_path: Path) -> None:
-        mdp = worlds.load(written(tmp_path, {"tra": "2 0 0\n"}))
+        mdp = worlds.load(write(tmp_path, {"tra": "2 0 0\n"}))
         assert mdp.next_state.tolist() == [[0], [1]]
-        chain = worlds.load(written(tmp_path, {"tra": "2 0\n"}))
+        chain = worlds.load(write(tmp_path, {"tra": "2 0\n"}))
         assert chain.next_state.tolist() == [[0], [1]]
 
-    def test_what_a_mended_deadlock_is_paid(self, tmp_path: Path) -> None:
+    def test_rewards_of_a_deadlock(self, tmp_path: Path) -> None:
         tra = "2 3 3\n0 0 1 1 go\n0 1 0 1 wait\n1 0 1 1\n"
         lab = '0="init" 1="deadlock"\n0: 0\n1: 1\n'
-        mdp = worlds.load(written(tmp_path, {"tra": tra, "lab": lab, "trew": "2 3 1\n1 0 1 3\n"}))
+        mdp = worlds.load(write(tmp_path, {"tra": tra, "lab": lab, "trew": "2 3 1\n1 0 1 3\n"}))
         assert mdp.R.tolist() == [[0, 0], [3, 3]]
 
 
@@ -231,7 +231,7 @@ class TestRewards:
     def test_transition_rewards_become_expectations(self, tmp_path: Path) -> None:
         files = {**only("tra"), "trew": "3 5 2\n0 0 0 10\n1 0 2 4\n"}
         with pytest.warns((ExpectedRewardWarning, MissingActionsWarning)) as said:
-            mdp = worlds.load(written(tmp_path, files))
+            mdp = worlds.load(write(tmp_path, files))
         assert sorted(each.category.__name__ for each in said) == [
             "ExpectedRewardWarning",
             "MissingActionsWarning",
@@ -240,14 +240,14 @@ class TestRewards:
 
     def test_of_a_chain(self, tmp_path: Path) -> None:
         files = {**CHAIN, "trew": "4 2\n0 1 2\n0 2 2\n", "srew": "4 1\n3 5\n"}
-        mdp = worlds.load(written(tmp_path, files))
+        mdp = worlds.load(write(tmp_path, files))
         assert mdp.actions == ("step",)
         assert mdp.R.ravel().tolist() == [2, 0, 0, 5]
         V = planning.optimal_values(mdp.replace(discount=0.5), tol=1e-10).values
         np.testing.assert_allclose(V, [2 + 0.25 * 10, 5, 5, 10], atol=1e-8)
 
-    def test_several_structures_must_be_chosen_from(self, tmp_path: Path) -> None:
-        path = written(tmp_path, only("tra", "lab"))
+    def test_several_reward_structures_raise(self, tmp_path: Path) -> None:
+        path = write(tmp_path, only("tra", "lab"))
         for number in (1, 2):
             (tmp_path / f"model{number}.srew").write_text(f"3 1\n0 {number}\n")
         with pytest.raises(
@@ -258,7 +258,7 @@ class TestRewards:
         assert quiet(path, observe="broken").R.max() == 1
 
 
-def edited(ending: str, old: str, new: str) -> dict[str, str]:
+def edit(ending: str, old: str, new: str) -> dict[str, str]:
     assert old in MACHINE[ending]
     return {**MACHINE, ending: MACHINE[ending].replace(old, new, 1)}
 
@@ -267,29 +267,32 @@ def edited(ending: str, old: str, new: str) -> dict[str, str]:
     ("files", "message"),
     [
         (
-            edited("tra", "3 5 7", "3 5 8"),
+            edit("tra", "3 5 7", "3 5 8"),
             "model.tra: line 1 says 8 transitions and the file has 7",
         ),
-        (edited("tra", "3 5 7", "3 4 7"), "model.tra: line 1 says 4 choices and the file has 5"),
-        (edited("tra", "3 5 7", "3 5 7 2"), "line 1 has 4 numbers .* a POMDP cannot be used"),
-        (edited("tra", "3 5 7", "3"), "line 1 has 1 numbers"),
-        (edited("tra", "3 5 7", "x y"), "line 1 is 'x y' and must be numbers"),
-        (edited("tra", "3 5 7", "mdp"), "line 1 is 'mdp' and starts a file of Storm"),
-        (edited("tra", "2 0 0 1 mend\n", "2 0"), "line 8 has 2 words.*is the file cut off"),
-        (edited("tra", "2 0 0 1", "2 0 7 1"), "line 8: there is no state 7; they go from 0 to 2"),
-        (edited("tra", "2 0 0 1", "9 0 0 1"), "line 8: there is no state 9"),
-        (edited("tra", "0 0 1 0.1", "0 0 1 0.2"), "line 2: .*choice 0 of state 0 sum to 1.1"),
-        (edited("tra", "0 0 1 0.1", "0 0 1 -1"), "line 3: -1 is no probability"),
-        (edited("tra", "0 0 1 0.1", "0 0 1 nan"), "line 3: 'nan' is no probability"),
-        (edited("tra", "0 0 1 0.1", "0 0 1 1/0"), "line 3: '1/0' is no probability"),
-        (edited("tra", "0 0 1 0.1", "0 0 x 0.1"), "line 3: 'x' is no successor. A line must be"),
-        (edited("tra", "0 0 1 0.1", "0 0 1.5 0.1"), "line 3: '1.5' is no successor"),
-        (edited("tra", "0 0 1 0.1", "0 -1 1 0.1"), "line 3: '-1' is no choice"),
-        (edited("tra", "0 0 1 0.1", f"0 {10**20} 1 0.1"), "line 3: '1000.*' is no choice"),
-        (edited("tra", "0 0 1 0.1 run", "0 0.9:0 0.1:1 run"), "'0.9:0' is no choice.*`rows`"),
-        (edited("tra", "0 0 1 0.1", "0 0 1 [0.1,0.2]"), "Intervals of probabilities cannot be"),
+        (edit("tra", "3 5 7", "3 4 7"), "model.tra: line 1 says 4 choices and the file has 5"),
+        (edit("tra", "3 5 7", "3 5 7 2"), "line 1 has 4 numbers .* a POMDP cannot be used"),
+        (edit("tra", "3 5 7", "3"), "line 1 has 1 numbers"),
+        (edit("tra", "3 5 7", "x y"), "line 1 is 'x y' and must be numbers"),
+        (edit("tra", "3 5 7", "mdp"), "line 1 is 'mdp' and starts a file of Storm"),
+        (edit("tra", "2 0 0 1 mend\n", "2 0"), "line 8 has 2 words.*is the file cut off"),
         (
-            edited("tra", "1 0 2 0.5 run", "1 0 2 0.5 mend"),
+            edit("tra", "2 0 0 1", "2 0 7 1"),
+            "line 8: there is no state 7; they go from 0 to 2",
+        ),
+        (edit("tra", "2 0 0 1", "9 0 0 1"), "line 8: there is no state 9"),
+        (edit("tra", "0 0 1 0.1", "0 0 1 0.2"), "line 2: .*choice 0 of state 0 sum to 1.1"),
+        (edit("tra", "0 0 1 0.1", "0 0 1 -1"), "line 3: -1 is no probability"),
+        (edit("tra", "0 0 1 0.1", "0 0 1 nan"), "line 3: 'nan' is no probability"),
+        (edit("tra", "0 0 1 0.1", "0 0 1 1/0"), "line 3: '1/0' is no probability"),
+        (edit("tra", "0 0 1 0.1", "0 0 x 0.1"), "line 3: 'x' is no successor. A line must be"),
+        (edit("tra", "0 0 1 0.1", "0 0 1.5 0.1"), "line 3: '1.5' is no successor"),
+        (edit("tra", "0 0 1 0.1", "0 -1 1 0.1"), "line 3: '-1' is no choice"),
+        (edit("tra", "0 0 1 0.1", f"0 {10**20} 1 0.1"), "line 3: '1000.*' is no choice"),
+        (edit("tra", "0 0 1 0.1 run", "0 0.9:0 0.1:1 run"), "'0.9:0' is no choice.*`rows`"),
+        (edit("tra", "0 0 1 0.1", "0 0 1 [0.1,0.2]"), "Intervals of probabilities cannot be"),
+        (
+            edit("tra", "1 0 2 0.5 run", "1 0 2 0.5 mend"),
             "line 6: choice 0 of state 1 has another",
         ),
         ({"tra": "2 2\n0 1 3.5\n1 0 2\n"}, "line 2: 3.5 is no probability; the rates of"),
@@ -298,23 +301,29 @@ def edited(ending: str, old: str, new: str) -> dict[str, str]:
         ({"tra": "0 0\n"}, "line 1 says 0 states"),
         ({**MACHINE, "tra": ""}, "model.tra: is empty"),
         ({**MACHINE, "tra": "# only a comment\n"}, "model.tra: is empty"),
-        (edited("sta", "2:(2,false)\n", ""), "model.sta: has 2 states and .*model.tra has 3"),
-        (edited("sta", "1:(1", "7:(1"), r"model.sta: line 3 is '7:\(1,true\)' and must start with"),
-        (edited("lab", "2: 2 3", "5: 2"), "model.lab: line 4: there is no state 5"),
-        (edited("lab", "2: 2 3", "2: 9"), "model.lab: line 4: there is no label 9"),
-        (edited("lab", "2: 2 3", "2: x"), "model.lab: line 4: 'x' is no number of a label"),
-        (edited("lab", '0="init"', '0="worn"'), "model.lab: line 1 .* must number the labels"),
-        (edited("lab", '0="init"', "init"), "model.lab: line 1 .* must number the labels"),
-        (edited("srew", "3 2", "4 2"), "model.srew: line 1 says 4 states and .*model.tra has 3"),
-        (edited("srew", "1 1", "8 1"), "model.srew: line 3: there is no state 8"),
-        (edited("srew", "3 2", "3 5"), "model.srew: line 1 says 5 rewards and the file has 2"),
-        (edited("srew", "1 1", "1 x"), "model.srew: line 3: 'x' is no reward"),
-        (edited("trew", "2 0 0 -5", "2 0 1 -5"), "model.trew: line 4 pays for a transition that"),
-        (edited("trew", "2 0 0 -5", "2 0 -5"), "model.trew: line 4 has 3 words"),
+        (edit("sta", "2:(2,false)\n", ""), "model.sta: has 2 states and .*model.tra has 3"),
+        (
+            edit("sta", "1:(1", "7:(1"),
+            r"model.sta: line 3 is '7:\(1,true\)' and must start with",
+        ),
+        (edit("lab", "2: 2 3", "5: 2"), "model.lab: line 4: there is no state 5"),
+        (edit("lab", "2: 2 3", "2: 9"), "model.lab: line 4: there is no label 9"),
+        (edit("lab", "2: 2 3", "2: x"), "model.lab: line 4: 'x' is no number of a label"),
+        (edit("lab", '0="init"', '0="worn"'), "model.lab: line 1 .* must number the labels"),
+        (edit("lab", '0="init"', "init"), "model.lab: line 1 .* must number the labels"),
+        (edit("srew", "3 2", "4 2"), "model.srew: line 1 says 4 states and .*model.tra has 3"),
+        (edit("srew", "1 1", "8 1"), "model.srew: line 3: there is no state 8"),
+        (edit("srew", "3 2", "3 5"), "model.srew: line 1 says 5 rewards and the file has 2"),
+        (edit("srew", "1 1", "1 x"), "model.srew: line 3: 'x' is no reward"),
+        (
+            edit("trew", "2 0 0 -5", "2 0 1 -5"),
+            "model.trew: line 4 pays for a transition that",
+        ),
+        (edit("trew", "2 0 0 -5", "2 0 -5"), "model.trew: line 4 has 3 words"),
     ],
 )
 def test_bad_files(tmp_path: Path, files: dict[str, str], message: str) -> None:
-    path = written(tmp_path, files)
+    path = write(tmp_path, files)
     with pytest.raises(InputError, match=message) as caught:
         quiet(path)
     assert "\n" not in str(caught.value)
@@ -323,7 +332,7 @@ def test_bad_files(tmp_path: Path, files: dict[str, str], message: str) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.tra: there is no such file"):
         worlds.load(tmp_path / "none.tra")
-    path = written(tmp_path, MACHINE)
+    path = write(tmp_path, MACHINE)
     with pytest.raises(InputError, match=r"none.srew: there is no such file"):
         quiet(path, srew="none.srew")
     (tmp_path / "folder.tra").mkdir()
@@ -333,9 +342,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         worlds.load(path, rewards="x")
 
 
-def test_rounded_probabilities_are_scaled(tmp_path: Path) -> None:
+def test_probabilities_are_normalised(tmp_path: Path) -> None:
     tra = "3 5\n0 0 0.333333\n0 1 0.333333\n0 2 0.333333\n1 1 1\n2 2 1\n"
-    mdp = worlds.load(written(tmp_path, {"tra": tra}))
+    mdp = worlds.load(write(tmp_path, {"tra": tra}))
     np.testing.assert_allclose(mdp.P[[0]].toarray(), 1 / 3, rtol=1e-15)
 
 
@@ -361,7 +370,7 @@ def models(draw: st.DrawFn) -> tuple[MDP, list[list[str]]]:
 
 @settings(deadline=None, max_examples=60)
 @given(models(), st.sampled_from([16, 64, 1 << 22]))
-def test_what_is_written_is_read(
+def test_files_round_trip(
     tmp_path_factory: pytest.TempPathFactory, model: tuple[MDP, list[list[str]]], block: int
 ) -> None:
     mdp, (tra, trew) = model
@@ -369,7 +378,7 @@ def test_what_is_written_is_read(
     files = {"tra": "\n".join(tra), "trew": "\n".join(trew)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_parser, "BLOCK_BYTES", block)  # lines cut at any place
-        read = worlds.from_prism(written(folder, files), discount=0.9)
+        read = worlds.from_prism(write(folder, files), discount=0.9)
     assert read.available is None
     assert read.actions == tuple(f"act{a}" for a in range(mdp.num_actions))
     np.testing.assert_array_equal(read.P.toarray(), mdp.P.toarray())
@@ -383,23 +392,23 @@ def test_a_line_number_far_down_a_file_of_many_blocks(
     lines = [f"{s} {s} 1" for s in range(5000)]
     lines[4321] = "4321 zzz 1"
     with pytest.raises(InputError, match="line 4323: 'zzz' is no successor"):
-        worlds.load(written(tmp_path, {"tra": "\n".join(["5000 5000", *lines])}))
+        worlds.load(write(tmp_path, {"tra": "\n".join(["5000 5000", *lines])}))
 
 
 def test_a_deterministic_model_from_file_to_classes(tmp_path: Path) -> None:
     # Two ways to the goal, of equal length: their states are bisimilar.
     tra = "5 5\n0 1 1\n1 2 1\n2 2 1\n3 4 1\n4 2 1\n"
-    mdp = worlds.load(written(tmp_path, {"tra": tra, "lab": '0="init" 1="goal"\n0: 0\n2: 1\n'}))
+    mdp = worlds.load(write(tmp_path, {"tra": tra, "lab": '0="init" 1="goal"\n0: 0\n2: 1\n'}))
     labels = relation.bisimulation(mdp)
     assert labels[0] == labels[3]
     assert labels[1] == labels[4]
     assert len(set(labels.tolist())) == 3
 
 
-def test_more_states_than_the_memory_holds_are_refused(
+def test_more_states_than_the_memory_holds_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = psutil.virtual_memory()._replace(available=2**27)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     with pytest.raises(InsufficientMemory, match=r"says 100,000,000 states.*has 1 transitions"):
-        worlds.load(written(tmp_path, {"tra": "100000000 1 1\n0 0 0 1\n"}))
+        worlds.load(write(tmp_path, {"tra": "100000000 1 1\n0 0 0 1\n"}))

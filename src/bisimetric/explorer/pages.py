@@ -70,6 +70,9 @@ class Page(NamedTuple):
         num_shown: the number of states that it shows.
         num_states: the number of states of the MDP.
         notes: remarks for the reader, in sentences.
+
+    >>> build_page({"plain": [[0.0, 1.0], [1.0, 0.0]]}).notes
+    ()
     """
 
     html: str

@@ -59,6 +59,9 @@ class World:
         description: one line.
         discount: its default discount.
         options: its options with their defaults.
+
+    >>> next(world.discount for world in describe() if world.name == "pessimism")
+    0.9
     """
 
     name: str
