@@ -8,7 +8,7 @@ import numpy as np
 
 from bisimetric import MDP, exact, worlds
 from bisimetric.uses.exploration.experiment import ExplorationComparison
-from bisimetric.views.exploration import format_comparison
+from bisimetric.views.terminal import format_comparison
 from tests.commands import Run, refused
 
 

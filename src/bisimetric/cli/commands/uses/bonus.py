@@ -85,7 +85,8 @@ def bonus(
     from bisimetric import views
     from bisimetric.cli import report
     from bisimetric.uses.exploration import experiment
-    from bisimetric.views.exploration import format_comparison, plot_exploration
+    from bisimetric.views.exploration import plot_exploration
+    from bisimetric.views.terminal import format_comparison
 
     by_distance = {"distance", "nearest"} & set(bonuses)
     d = _read_distance(mdp, world, distance) if by_distance else None
