@@ -337,13 +337,13 @@ def test_ctrl_c_names_the_checkpoint_and_how_to_resume(
     assert err.endswith("; --checkpoint RUN.safetensors would save such a run.\n")
 
 
-def test_numbers_that_are_none_end_in_one_line_and_keep_the_run(run: Run) -> None:
+def test_divergence_is_one_line_and_keeps_the_checkpoint(run: Run) -> None:
     data = walk()
     dataclasses.replace(data, rewards=1e30 * data.rewards).save("data.npz")
     words = ("learned", "on-policy", "data.npz", *PAPER, "--checkpoint", "run.safetensors")
     refused(
         run(*words, "-o", "d.safetensors"),
-        "finite at step",
+        "not finite",
         "run.safetensors",
         "smaller",
     )
@@ -513,7 +513,7 @@ def test_mistakes_with_policies_files_and_devices(run: Run) -> None:
     for words, complaint in (
         ("data.npz --policy optimal", "--policy optimal: data has no such policy"),
         ("data.npz --policy none.txt", "none.txt: there is no such file"),
-        ("data.npz --policy p.txt", "a policy for data must be"),
+        ("data.npz --policy p.txt", "actions, one per"),
         ("pessimism --policy own", "this world has no policy"),
     ):
         refused(run("learned", "on-policy", *words.split()), complaint)

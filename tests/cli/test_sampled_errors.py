@@ -50,7 +50,7 @@ def files(run: Run) -> None:
         ("pessimism --resume run.npz --discount 0.5", ("run.npz", "its discount is 0.9")),
         ("mirrored-rooms --resume run.npz --discount 0.9", ("run.npz", "its states is 3")),
         ("pessimism --set K=2 --resume run.npz", ("run.npz", "its transitions or their weights")),
-        ("pessimism --resume run.npz --seed 1", ("run.npz", "is 0 and here it is 1")),
+        ("pessimism --resume run.npz --seed 1", ("run.npz", "seed is 0")),
         (
             "pessimism --resume data.npz",
             ("data.npz", "checkpoint", "write a new one"),

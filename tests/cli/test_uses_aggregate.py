@@ -147,7 +147,7 @@ class TestClasses:
     @pytest.mark.parametrize(
         ("labels", "message"),
         [
-            (np.zeros(30, int), r"shape \(30,\) and must be a number from 0 on for each of 31"),
+            (np.zeros(30, int), r"shape \(30,\)"),
             (np.zeros(31), "float64"),
             (np.full(31, -1), "from 0 on"),
         ],
@@ -175,7 +175,8 @@ class TestCurve:
         np.testing.assert_allclose(np.asarray(drawn[2].get_ydata()), losses, atol=1e-6)
         assert len(here.lines) == len(there.lines)
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert labels == ["d_lax", "plain", "measured", "promised, at most"]
+        assert labels[:2] == ["d_lax", "plain"]
+        assert labels[-1] == "regret bound"
 
     def test_many_states_have_a_logarithmic_axis(self) -> None:
         mdp = worlds.load("random", states=70)

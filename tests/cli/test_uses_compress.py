@@ -127,6 +127,6 @@ def test_losses_are_means_with_intervals() -> None:
     assert np.allclose(np.asarray(first.lines[0].get_ydata()), [0.8, 0.4])
     assert len(first.collections) == 1
     assert (len(first.lines), len(second.lines)) == (3, 1)  # the line of random actions
-    with pytest.raises(InputError, match="thinning: there is nothing to draw"):
+    with pytest.raises(InputError, match="nothing to draw"):
         plot_compression_regret([0.1], {})
     assert not plot_compression_regret([0.5], {"one": {"a": [[0.2]]}, "none": {}}).axes[1].lines

@@ -88,7 +88,7 @@ def test_a_picture_shows_every_state(rooms: Distance) -> None:
     assert bar.get_ylabel() == "V*"
     assert {text.get_text() for text in axes.texts} <= set(rooms.mdp.names or ())
     assert len(axes.texts) > 25
-    assert axes.get_title().startswith("metric scaling: stress 0.34")
+    assert "stress 0.34" in axes.get_title()
     assert np.size(axes.lines[0].get_xdata()) == 2  # the goals
 
 
@@ -130,7 +130,7 @@ def test_predictions_are_means_with_intervals() -> None:
     assert np.asarray(first.lines[1].get_xdata()).tolist() == [1.0]
     assert len(first.collections) == 1
     assert len(figure.axes) == 2
-    with pytest.raises(InputError, match="prediction: there is nothing to draw"):
+    with pytest.raises(InputError, match="nothing to draw"):
         plot_prediction_error([1], {})
     with pytest.raises(InputError, match=r"of 'a' in 'V' have shape \(2,\) and must have one row"):
         plot_prediction_error([1, 2], {"V": {"a": [0.1, 0.2]}})

@@ -77,8 +77,8 @@ def test_arrows_point_where_the_policy_leads() -> None:
     found = uses.transfer(small, large)
     figure = plot_transfer(found)
     assert [axes.get_title() for axes in figure.axes] == [
-        "source, best policy",
-        "target, optimistic\nloses nothing",
+        "source, optimal policy",
+        "target, optimistic\nno regret",
     ]
     assert large.positions is not None
     steps = large.positions[large.apply_policy(found.policy).next_state[:, 0]] - large.positions
@@ -99,7 +99,7 @@ def test_several_rules_have_a_map_each_in_one_scale() -> None:
     assert len(figure.axes) == 3
     nearest, best = (axes.images[0] for axes in figure.axes[1:])
     assert nearest.norm is best.norm
-    assert f"loses at most {found[0].max_regret:.3f}" in figure.axes[1].get_title()
+    assert f"regret at most {found[0].max_regret:.3f}" in figure.axes[1].get_title()
     shown = np.asarray(nearest.get_array()).ravel()
     np.testing.assert_allclose(np.sort(shown[np.isfinite(shown)]), np.sort(found[0].regret))
 
