@@ -53,9 +53,9 @@ def distances() -> dict[str, Distance]:
         "lacking": exact.bisimulation(lacking(0)),
         "lacking-lax": exact.lax(lacking(1)),
         "stochastic": exact.bisimulation(tree),
-        "branching-lax": exact.lax(tree),
-        "branching-policy": exact.on_policy(tree, mixed(tree)),
-        "branching-mico": exact.mico(tree, mixed(tree)),
+        "stochastic-lax": exact.lax(tree),
+        "stochastic-policy": exact.on_policy(tree, mixed(tree)),
+        "stochastic-mico": exact.mico(tree, mixed(tree)),
         "seen": some(lacking(2).replace(available=None), 1),
         "seen-less": some(lacking(3).replace(available=None), 4),
     }
@@ -96,7 +96,7 @@ def test_reasons_are_those_of_explain(show: Open, known: dict[str, Distance], na
 
 def _same_step(d: Distance, step: Any, mine: dict[str, Any], loose: float) -> None:
     """The same gap and the same cost; plans of equal cost may differ."""
-    total = step.gap + sum(match.adds for match in step.coupling)
+    total = step.reward_gap + sum(match.contribution for match in step.coupling)
     assert mine["gap"] + sum(match["adds"] for match in mine["coupling"]) == pytest.approx(
         total, rel=1e-9, abs=loose
     )
