@@ -27,7 +27,6 @@ from bisimetric import (
     sampled,
     uses,
 )
-from bisimetric.exact._query import QueryKind
 from tests import high_precision as oracle
 from tests.adversarial_mdps import Case, generate, generate_hidden_reward, generate_star
 from tests.high_precision import Enclosure, closed_forms

@@ -50,7 +50,7 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     done = run(*learn, "--steps", "240", "--data", "steps.npz", "--device", "cpu")
     assert done.code == 0, done.err
     assert "game       Pong, played by player.py:mine" in done.out
-    assert "data       240 steps, 2 games, rewards clipped" in done.out
+    assert "data       240 steps, 2 episodes, rewards clipped" in done.out
     assert "updates    60" in done.out
     assert "next: bisimetric atari show Pong --agent player.py:mine --metric out" in done.out
     metric = LearnedDistance.load(tmp_path / "out" / "metric.safetensors")
@@ -67,21 +67,21 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     found = LearnedDistance.load(tmp_path / "again" / "metric.safetensors")
     np.testing.assert_array_equal(found.parameters[0]["weights"], metric.parameters[0]["weights"])
     other = run(*learn, "--steps", "240", "--data", "steps.npz", "--no-reward-clipping")
-    refused(other, "steps.npz holds other steps: its clip is True and here it is False")
+    refused(other, "steps.npz holds other transitions: its clip_rewards is True and here it is False")
 
     show = ["atari", "show", "Pong", "--agent", agent, "--metric", "out/metric.safetensors"]
     seen = run(*show, "-o", "shown", "--steps", "120", "--from", "7", "--save-episode")
     assert seen.code == 0, seen.err
-    assert "frames     120 of 1 game" in seen.out
-    assert "level starts: cannot be told" in seen.out
+    assert "frames     120 of 1 episode" in seen.out
+    assert "level starts: undecided" in seen.out
     names = {path.name for path in (tmp_path / "shown").iterdir()}
     assert names == {
         "distances.png", "frames.png", "learning.png", "episode.mp4", "sorted.mp4",
-        "episode.npz", "explore.html", "observations.json",
+        "episode.npz", "explore.html", "claims.json",
     }  # fmt: skip
-    record = json.loads((tmp_path / "shown" / "observations.json").read_text())
+    record = json.loads((tmp_path / "shown" / "claims.json").read_text())
     assert (record["source"], record["frames"], record["agent"]) == (7, 120, agent)
-    assert len(record["observations"]) == 7
+    assert len(record["claims"]) == 7
     late = run(*show, "-o", "shown", "--steps", "50", "--from", "60", "--no-videos")
     refused(late, "60", "50")
     wide = run(*show[:4], "player.py:wide", *show[5:], "-o", "shown")
@@ -137,7 +137,7 @@ def test_training_an_agent(run: Run, tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"agent.safetensors", "run.safetensors", "training.png"}
     short = run(*train, "--steps", "20", "--resume", "out/run.safetensors")
-    refused(short, "out/run.safetensors holds", "ask for more")
+    refused(short, "out/run.safetensors has 60", "give more steps")
 
 
 @pytest.mark.parametrize("command", ["train-agent", "learn", "show", "sweep"])
@@ -201,7 +201,7 @@ def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--batch-size", "7"], "128 games, each step learned from 16 times, are no whole number"),
+        (["--batch-size", "7"], "--batch-size is 7 and must divide"),
         (["--num-envs", "0"], "--num-envs is 0"),
         (["-o", "/proc/none"], "cannot make the folder /proc/none"),
     ],

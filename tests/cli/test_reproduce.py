@@ -22,7 +22,7 @@ def test_convergence_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> Non
     assert out.count("holds ") == 2
     for name in ("convergence.png", "convergence.json"):
         assert f"saved      new/folder/{name}\n" in out
-    made = json.loads((tmp_path / "new" / "folder" / "convergence.json").read_text())["made"]
+    made = json.loads((tmp_path / "new" / "folder" / "convergence.json").read_text())["metadata"]
     again = shlex.split(made["command"])
     assert again[0] == "bisimetric"
     assert run(*again[1:]).out == out
@@ -40,7 +40,7 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
     monkeypatch.setattr(exact, "on_policy", too_small)
     code, out, _ = run("reproduce", "convergence", "--seeds", "2", "--steps", "20k")
     assert code == 1
-    assert "BROKEN  d_n <= d" in out
+    assert "FAILS   d_n <= d" in out
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
     for name in (*figures, "policy.npz", "policy.safetensors"):
         assert (tmp_path / "new" / "folder" / name).exists()
     record = json.loads((tmp_path / "new" / "folder" / "gridworld.json").read_text())
-    again = shlex.split(record["policy"]["made"]["command"])
+    again = shlex.split(record["policy"]["metadata"]["command"])
     assert again[0] == "bisimetric"
     # Nothing is trained again.
     assert run(*again[1:], "--resume", "new/folder").out == out

@@ -368,8 +368,10 @@ def _validate_arguments(
         )
     if isinstance(source, TransitionSource) and len(source.reward) < config.batch:
         raise InputError(
-            f"{caller}: there are {len(source.reward):,} transitions and a batch takes "
-            f"{config.batch:,}; collect more, or lower the batch of the {type(config).__name__}."
+            f"is {config.batch:,} and there are {len(source.reward):,} transitions",
+            caller=caller,
+            argument="batch",
+            remedy="collect more, or lower it",
         )
     if (
         isinstance(source, StateSource)

@@ -102,11 +102,19 @@ def source_from_mdp(
     if not mdp.is_deterministic:
         s, a = mdp.first_stochastic_action()
         raise InputError(
-            f"{caller}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have several "
-            f"successors, and these losses need a deterministic MDP; use exact.{kind}."
+            f"has several successors of state {mdp.state_name(s)} under action "
+            f"{mdp.action_name(a)} and must be deterministic",
+            caller=caller,
+            argument="source",
+            remedy=f"use exact.{kind}",
         )
     if mdp.available is not None and kind == "bisimulation":
-        raise InputError(f"{caller}: some states lack some actions; use exact.{kind} or on_policy.")
+        raise InputError(
+            "has states that lack some actions",
+            caller=caller,
+            argument="source",
+            remedy=f"use exact.{kind} or learned.on_policy",
+        )
     if LOSSES[kind].same_actions:
         successor, reward = mdp.next_state, mdp.R
     else:
@@ -178,8 +186,10 @@ def source_from_transitions(
     selected = _select_policy_steps(kind, data, policy)
     if loss.same_actions and selected.sum() > 1 and np.bincount(actions[selected]).max() < 2:
         raise InputError(
-            f"{caller}: no two transitions have the same action, so that no pair can be compared; "
-            "collect more, or use learned.on_policy."
+            "has no two transitions with the same action, so that no pair can be compared",
+            caller=caller,
+            argument="source",
+            remedy="collect more, or use learned.on_policy",
         )
     if selected.sum() < 2:
         raise InputError(

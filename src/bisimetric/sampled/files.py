@@ -196,5 +196,5 @@ def _read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[st
 def _build_error(path: str | os.PathLike[str], error: Exception) -> InputError:
     reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
     return InputError(
-        f"{path} is cut short or no saved run of bisimetric ({reason}); make one with checkpoint=."
+        f"{path} is truncated or not a checkpoint of bisimetric ({reason}); write a new one."
     )

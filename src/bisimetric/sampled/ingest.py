@@ -335,9 +335,11 @@ def _reject_contradictions(
         model = "use exact.on_policy(transitions.to_mdp(), policy) with its probabilities (S, A)"
     if kind == "on_policy" and new.action[later] != new.action[earlier]:
         raise InputError(
-            f"sampled.on_policy: {state} takes action {_action_name(new, earlier)} (step "
-            f"{new.step[earlier]}) and action {action} (step {new.step[later]}), and sampling "
-            f"needs a deterministic policy; pass policy= to select its steps, or {model}."
+            f"takes action {_action_name(new, earlier)} (step {new.step[earlier]}) and action "
+            f"{action} (step {new.step[later]}) in {state} and must follow a deterministic policy",
+            caller="sampled.on_policy",
+            argument="source",
+            remedy=f"select the steps of one policy, or {model}",
         )
     if differs[later]:
         outcomes = "led to " + " and to ".join(
@@ -349,8 +351,10 @@ def _reject_contradictions(
             f"paid {float(new.reward[row])!r} (step {new.step[row]})" for row in (earlier, later)
         )
     raise InputError(
-        f"sampled.{kind}: {state} and action {action} {outcomes}, and sampling needs a "
-        f"deterministic MDP; {model}."
+        f"must be deterministic, and {state} under action {action} {outcomes}",
+        caller=f"sampled.{kind}",
+        argument="source",
+        remedy=model,
     )
 
 

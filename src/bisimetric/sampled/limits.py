@@ -102,7 +102,7 @@ def run_until_stopped(
         raise NotConverged(
             f"sampled.{run.kind}: after {run.steps:,} steps the known transitions could still "
             f"change a distance by {bound:.2g}, more than tol={criteria.tol:g}; allow more steps "
-            f"or a larger tol, or use exact.{run.kind}, with Transitions.to_mdp() for data.",
+            "or a larger tol, or compute the exact distance.",
             distance,
         )
     return distance

@@ -124,8 +124,10 @@ def open_source(
     if mdp.is_deterministic and not chain.is_deterministic:
         s, _ = chain.first_stochastic_action()
         raise InputError(
-            f"sampled.on_policy: the policy takes several actions in state {mdp.state_name(s)}, "
-            "and sampling needs a deterministic policy; use exact.on_policy."
+            f"takes several actions in state {mdp.state_name(s)} and must be deterministic",
+            caller="sampled.on_policy",
+            argument="policy",
+            remedy="use exact.on_policy",
         )
     table = dataclasses.replace(
         table_from_mdp(chain, kind, weights), reward_error=induced.reward_error

@@ -150,8 +150,11 @@ def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
     if not mdp.is_deterministic:
         s, a = mdp.first_stochastic_action()
         raise InputError(
-            f"sampled.{kind}: state {mdp.state_name(s)} and action {mdp.action_name(a)} have "
-            f"several successors, and sampling needs a deterministic MDP; use exact.{kind}."
+            f"has several successors of state {mdp.state_name(s)} under action "
+            f"{mdp.action_name(a)} and must be deterministic",
+            caller=f"sampled.{kind}",
+            argument="source",
+            remedy=f"use exact.{kind}",
         )
     group, state = np.meshgrid(np.arange(mdp.num_actions), np.arange(mdp.num_states), indexing="ij")
     available = mdp.action_mask.T.ravel()

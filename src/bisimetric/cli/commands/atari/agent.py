@@ -149,7 +149,7 @@ def show(
     distances.png shows distances and value differences, frames.png the nearest and the farthest
     frames, episode.mp4 the paper's four panels, sorted.mp4 all frames by distance, explore.html
     the distances from any frame, learning.png and training.png the training of metric and agent,
-    and observations.json the paper's observations about such plots, each as a number.
+    and claims.json the paper's claims about such plots, each with its statistics.
 
     Args:
         game: its name, such as Pong
@@ -208,12 +208,12 @@ def show(
                 f"{mean:.3g} on average, at most {largest:.3g}, from frame {origin}",
                 {"mean": mean, "largest": largest, "from": origin},
             ),
-            "observations of the paper:",
+            "claims of the paper:",
         ],
         (f"  {claim}" for claim in analysis.claims),
     )
     report.emit_values(
-        observations={
+        claims={
             claim.name: {"holds": claim.holds, **claim.statistics} for claim in analysis.claims
         }
     )

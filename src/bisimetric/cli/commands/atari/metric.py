@@ -251,7 +251,7 @@ def sweep(
     if output is None:
         folder /= "sweep"
     data = steps.collect(found, player, seed)
-    grid = {"batch": batch_size, "period": target_update_steps, "layers": layers, "units": units}
+    grid = {"batch": batch_size, "target_update_period": target_update_steps, "layers": layers, "units": units}
     results = library.run_sweep(
         folder,
         data,
