@@ -29,7 +29,7 @@ from bisimetric.paper.gridworld import DISCOUNT, NOISE_CLIP, PAPER_CONFIG, SCALI
 
 ATARI = castro2020.Castro2020Config(
     castro2020.PairNetwork((16, 16), output="relu"),
-    batch=128,
+    batch_size=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,
     target_update_period=125,
@@ -86,10 +86,10 @@ def measure_peak() -> float:
 def count_pairs(source: Any) -> float:
     """Return the pairs of a noisy batch that are computed: on a GPU, tiles with equal actions."""
     if not GPU:
-        return float(PAPER_CONFIG.batch**2)
+        return float(PAPER_CONFIG.batch_size**2)
     tiles = []
     for key in range(20):
-        actions = jnp.sort(source.sample_batch(jax.random.key(key), PAPER_CONFIG.batch).action)
+        actions = jnp.sort(source.sample_batch(jax.random.key(key), PAPER_CONFIG.batch_size).action)
         tiles.append(float(build_tile_groups(actions).tiles.sum()) * TILE**2)
     return float(np.mean(tiles))
 
@@ -147,7 +147,7 @@ def time_atari() -> Iterator[Row]:
     zeros = np.zeros(100_000, dtype=np.int64)
     data = Transitions(observations[:-1], zeros, rng.random(100_000), observations[1:], zeros > 0)
     source = source_from_transitions("on_policy", data)
-    b, peak = ATARI.batch, measure_peak()
+    b, peak = ATARI.batch_size, measure_peak()
     operations = 3 * 2 * 2 * (2 * b * 512 * 16) + 4 * b * b * (16 * 4 + 2 * 16 * 16 + 2 * 16)
     for num_seeds in (1, 16) if GPU else (1,):
         updates = 20_000 if GPU else 1_000

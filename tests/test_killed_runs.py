@@ -48,7 +48,7 @@ def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
         source_from_mdp("bisimulation", worlds.load("pessimism")),
         discount=0.9,
         updates=240,
-        config=Castro2020Config(PairNetwork((5,)), batch=6, target_update_period=4),
+        config=Castro2020Config(PairNetwork((5,)), batch_size=6, target_update_period=4),
         options=RunOptions(log_every=4, checkpoint=file, resume=file if resume else None),
     )
     return {

@@ -144,7 +144,7 @@ PLAIN = FeatureScaling(np.zeros(1, np.float32), np.ones(1, np.float32))
 """Features as they are."""
 
 SMALL = Castro2020Config(
-    PairNetwork((5,), output="relu"), batch=6, learning_rate=0.01, target_update_period=4
+    PairNetwork((5,), output="relu"), batch_size=6, learning_rate=0.01, target_update_period=4
 )
 STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
 """The triangle with one-hot states; all runs on it with `SMALL` share one compilation."""

@@ -67,7 +67,9 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     found = LearnedDistance.load(tmp_path / "again" / "metric.safetensors")
     np.testing.assert_array_equal(found.parameters[0]["weights"], metric.parameters[0]["weights"])
     other = run(*learn, "--steps", "240", "--data", "steps.npz", "--no-reward-clipping")
-    refused(other, "steps.npz holds other transitions: its clip_rewards is True and here it is False")
+    refused(
+        other, "steps.npz holds other transitions: its clip_rewards is True and here it is False"
+    )
 
     show = ["atari", "show", "Pong", "--agent", agent, "--metric", "out/metric.safetensors"]
     seen = run(*show, "-o", "shown", "--steps", "120", "--from", "7", "--save-episode")

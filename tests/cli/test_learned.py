@@ -43,7 +43,7 @@ SMALL = (
     "20",
 )
 PAPER = ("--algorithm", "castro2020", *SMALL)
-TINY = learned.PairQConfig(learned.MetricNetwork((4,), num_groups=2, group_size=2), batch=4)
+TINY = learned.PairQConfig(learned.MetricNetwork((4,), num_groups=2, group_size=2), batch_size=4)
 WORLD = "mirrored-rooms-policy"
 GRIDWORLD = Path(__file__).parents[2] / "docs" / "gridworld"
 
@@ -171,7 +171,10 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
                 hidden=(8, 4), batch_size=8, learning_rate=0.1, target_update_period=3, updates="2k"
             ),
             learned.PairQConfig(
-                learned.MetricNetwork((8, 4)), batch=8, learning_rate=0.1, target_update_period=3
+                learned.MetricNetwork((8, 4)),
+                batch_size=8,
+                learning_rate=0.1,
+                target_update_period=3,
             ),
             2_000,
         ),
@@ -180,7 +183,9 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
                 hidden=(8, 4), output_activation="relu", horizon_growth=0.5, batch_size=8
             ),
             learned.castro2020.Castro2020Config(
-                learned.castro2020.PairNetwork((8, 4), output="relu"), horizon_growth=0.5, batch=8
+                learned.castro2020.PairNetwork((8, 4), output="relu"),
+                horizon_growth=0.5,
+                batch_size=8,
             ),
             100_000,
         ),

@@ -36,7 +36,7 @@ from tests.twins import (  # noqa: F401 - a fixture
 DISCOUNT = 0.5
 METRIC = MetricNetwork((8,), num_groups=4, group_size=2, fourier_features=4)
 TINY = PairQConfig(
-    METRIC, batch=6, learning_rate=0.01, warm_up=2, target_update_period=4, lookahead=1
+    METRIC, batch_size=6, learning_rate=0.01, warm_up=2, target_update_period=4, lookahead=1
 )
 STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
 
@@ -92,14 +92,14 @@ def by_hand(
     @jax.jit
     def step(parameters: Any, target: Any, memory: Any, drawn: Any) -> Any:
         if isinstance(source, StateSource):
-            state, action = source.sample_state_actions(drawn, settings.batch)
+            state, action = source.sample_state_actions(drawn, settings.batch_size)
             rows = (source.compute_features()[state], state, action, source.reward[state, action])
             x, x_next = rows[0], source.compute_features()[source.successor[state, action]]
             same = state[:, None] == state
             W = jnp.equal(action[:, None], action)
             blocks = [(x, rows[3], x_next, W & (action == a), same) for a in range(2)]
         else:
-            each = settings.batch // network.num_actions
+            each = settings.batch_size // network.num_actions
             x, _, reward, x_next = source.build_stratified_sampler(
                 network.num_actions, each
             ).sample(drawn)
@@ -137,7 +137,7 @@ def by_hand(
 @pytest.mark.parametrize("source", [STATES, record(1, ends=True)], ids=["states", "record"])
 def test_training_is_the_plain_loop(source: TrainingSource) -> None:
     # What only shifts an embedding has a slope of 0, whose rounding Adam would make large.
-    settings = dataclasses.replace(TINY, batch=12, target_update_period=3, epsilon=1e-3)
+    settings = dataclasses.replace(TINY, batch_size=12, target_update_period=3, epsilon=1e-3)
     parameters, target, losses = by_hand(source, settings, 4, 11)
     done = run(4, updates=11, source=source, config=settings, log_every=11)
     assert done.history["loss"][0, 0] == pytest.approx(np.mean(losses), rel=1e-4)
@@ -273,7 +273,7 @@ def test_a_run_is_not_resumed_by_another_algorithm(tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     run(3, checkpoint=file)
     paper = learned.castro2020.Castro2020Config(
-        learned.castro2020.PairNetwork((8,)), batch=6, target_update_period=3
+        learned.castro2020.PairNetwork((8,)), batch_size=6, target_update_period=3
     )
     with pytest.raises(
         InputError, match="is of another run: its algorithm is pair-q and here it is castro2020"
@@ -301,7 +301,7 @@ def test_a_learned_distance_is_saved_and_loaded(network: Any, tmp_path: Path) ->
 
 
 def test_castro2020_has_its_own_network() -> None:
-    quick = learned.castro2020.Castro2020Config(learned.castro2020.PairNetwork((4,)), batch=4)
+    quick = learned.castro2020.Castro2020Config(learned.castro2020.PairNetwork((4,)), batch_size=4)
     for made in (
         learned.castro2020.bisimulation(TRIANGLE, updates=2, config=quick),
         learned.bisimulation(TRIANGLE, updates=2, config=quick),

@@ -19,7 +19,7 @@ from bisimetric.learned.training import initialise_state
 
 assert len(jax.devices()) == 4
 source = source_from_mdp("bisimulation", worlds.load("mirrored-rooms", discount=0.9), noise=0.1)
-config = castro2020.Castro2020Config((8,), batch=16, target_update_period=5)
+config = castro2020.Castro2020Config((8,), batch_size=16, target_update_period=5)
 
 
 def same(one, other):

@@ -81,8 +81,8 @@ def test_run_options_validate_their_fields(name: str, value: Any) -> None:
 
 def test_fields_become_plain_numbers_and_networks() -> None:
     config: Any = Castro2020Config
-    found = config([np.int64(8)], batch=np.int32(4), learning_rate=np.float32(0.5))
-    assert found == Castro2020Config(PairNetwork((8,)), batch=4, learning_rate=0.5)
+    found = config([np.int64(8)], batch_size=np.int32(4), learning_rate=np.float32(0.5))
+    assert found == Castro2020Config(PairNetwork((8,)), batch_size=4, learning_rate=0.5)
     assert json.dumps([found.batch, found.learning_rate, *found.network.hidden])
     assert config((OWN.init, OWN.apply)).network == OWN
     with pytest.raises(InputError, match="hidden is 729 and must be the widths"):
@@ -101,7 +101,7 @@ def test_a_network_is_made_of_known_parts(name: str) -> None:
 )
 def test_a_network_gives_one_number_for_a_pair(answer: Any, found: str) -> None:
     settings = Castro2020Config(
-        FunctionalNetwork(lambda key, features: jnp.zeros(features), answer), batch=4
+        FunctionalNetwork(lambda key, features: jnp.zeros(features), answer), batch_size=4
     )
     with pytest.raises(
         InputError, match=f"apply returns .*{re.escape(found)}.* must return one float"

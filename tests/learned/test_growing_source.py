@@ -19,9 +19,9 @@ from bisimetric.transitions import Transitions
 from tests.twins import compile_quickly, fit_flat  # noqa: F401 - a fixture
 
 SMALL = Castro2020Config(
-    PairNetwork((4, 4), output="open"), batch=8, target_update_period=5, horizon_growth=0.9
+    PairNetwork((4, 4), output="open"), batch_size=8, target_update_period=5, horizon_growth=0.9
 )
-COUPLED = learned.PairQConfig(learned.MetricNetwork((8,), num_groups=2, group_size=4), batch=8)
+COUPLED = learned.PairQConfig(learned.MetricNetwork((8,), num_groups=2, group_size=4), batch_size=8)
 
 
 def steps(count: int = 60, *, ended: tuple[int, ...] = (19,), cut: tuple[int, ...] = (39,)) -> Any:

@@ -39,7 +39,7 @@ from tests.twins import (  # noqa: F401 - a fixture
 )
 
 NETWORK = PairNetwork((6,), output="relu")
-QUICK = Castro2020Config(NETWORK, batch=4)
+QUICK = Castro2020Config(NETWORK, batch_size=4)
 ROOT = Path(__file__).parents[2]
 TRACKED = sorted(
     [

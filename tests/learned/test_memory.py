@@ -22,8 +22,11 @@ NOISY = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, n
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (PairQConfig(batch=10 * HUGE), "a batch of 10,000,000,000 needs .* lower the batch of"),
-        (PairQConfig(batch=HUGE), "a batch of 1,000,000,000 needs .* lower the batch of"),
+        (
+            PairQConfig(batch_size=10 * HUGE),
+            "a batch of 10,000,000,000 needs .* lower the batch of",
+        ),
+        (PairQConfig(batch_size=HUGE), "a batch of 1,000,000,000 needs .* lower the batch of"),
         (PairQConfig(MetricNetwork((HUGE,))), "a network of .* weights .* give fewer hidden units"),
         (PairQConfig(MetricNetwork((HUGE, 10**30))), "a network of .* weights with the optimiser"),
         (PairQConfig(MetricNetwork(num_groups=HUGE)), "a network of .* weights with the optimiser"),
@@ -34,7 +37,7 @@ NOISY = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, n
         ),
         (PairQConfig(FreeNetwork((100 * HUGE,))), "a network of .* weights with the optimiser"),
         (PairQConfig(num_networks=HUGE), "a network of .* weights with the optimiser"),
-        (castro2020.Castro2020Config(batch=100 * HUGE), "a batch of 100,000,000,000 needs"),
+        (castro2020.Castro2020Config(batch_size=100 * HUGE), "a batch of 100,000,000,000 needs"),
         (
             castro2020.Castro2020Config(network=PairNetwork((10 * HUGE,))),
             "a network of .* weights with the optimiser",
@@ -58,7 +61,7 @@ def test_a_batch_of_pairs_is_refused_where_its_rows_fit() -> None:
             NOISY,
             discount=0.5,
             updates=1,
-            config=castro2020.Castro2020Config(batch=10**7),
+            config=castro2020.Castro2020Config(batch_size=10**7),
         )
 
 
@@ -73,7 +76,7 @@ def test_memory_that_xla_cannot_get_is_an_error_of_ours(monkeypatch: pytest.Monk
     with pytest.raises(
         InsufficientMemory, match="a batch of 16 ran out of memory; lower the batch"
     ):
-        fit("bisimulation", STATES, discount=0.5, updates=1, config=PairQConfig(batch=16))
+        fit("bisimulation", STATES, discount=0.5, updates=1, config=PairQConfig(batch_size=16))
 
 
 def test_many_seeds_are_refused() -> None:

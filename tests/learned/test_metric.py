@@ -22,7 +22,7 @@ from tests.twins import compile_quickly, walk  # noqa: F401 - a fixture
 
 QUICK = PairQConfig(
     MetricNetwork((16,), num_groups=4, group_size=2),
-    batch=32,
+    batch_size=32,
     learning_rate=0.01,
     warm_up=50,
     target_update_period=10,
@@ -96,7 +96,7 @@ def test_data_gives_the_exact_distance_including_the_terminal_state(
         d = learned.bisimulation(data, discount=0.7, updates=2_500, config=QUICK)
         truth = exact.bisimulation(mdp).values
     else:
-        few = dataclasses.replace(QUICK, batch=16)
+        few = dataclasses.replace(QUICK, batch_size=16)
         d = learned.on_policy(data, [1, 1, 1], discount=0.7, updates=2_500, config=few)
         truth = exact.on_policy(mdp, [1] * mdp.num_states).values
     atol = 0.02 * truth.max()

@@ -392,17 +392,17 @@ def test_pairs_of_states_are_listed_where_that_is_cheap(monkeypatch: pytest.Monk
         return np.asarray(found) if isinstance(found, jax.Array) else None
 
     for batch in (15, 14):
-        near, far = frozen(source, batch=batch, lookahead=1), frozen(source, batch=batch)
+        near, far = frozen(source, batch_size=batch, lookahead=1), frozen(source, batch_size=batch)
         assert near.shape == far.shape == (3, 5, 5)
         assert not np.allclose(near, far)
-        np.testing.assert_array_equal(far, frozen(source, batch=batch, lookahead=10))
+        np.testing.assert_array_equal(far, frozen(source, batch_size=batch, lookahead=10))
     # 25 pairs, and 3 * 2^2 * period of batches.
-    assert frozen(source, batch=6, target_update_period=3) is not None
-    assert frozen(source, batch=6, target_update_period=2) is None
-    assert frozen(noisy, batch=15) is None
+    assert frozen(source, batch_size=6, target_update_period=3) is not None
+    assert frozen(source, batch_size=6, target_update_period=2) is None
+    assert frozen(noisy, batch_size=15) is None
     with monkeypatch.context() as patch:
         patch.setattr(config_module, "MAX_TABLE_STATES", 4)
-        assert frozen(source, batch=6, target_update_period=3) is None
+        assert frozen(source, batch_size=6, target_update_period=3) is None
 
 
 # Fourier features.

@@ -17,10 +17,13 @@ from tests.commands import Run
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
     "pair-q-learning": learned.PairQConfig(
-        learned.MetricNetwork((8,), num_groups=2, group_size=2), batch=32, warm_up=2
+        learned.MetricNetwork((8,), num_groups=2, group_size=2), batch_size=32, warm_up=2
     ),
     "castro2020": learned.castro2020.Castro2020Config(
-        learned.castro2020.PairNetwork((8,)), batch=32, learning_rate=0.01, target_update_period=5
+        learned.castro2020.PairNetwork((8,)),
+        batch_size=32,
+        learning_rate=0.01,
+        target_update_period=5,
     ),
 }
 

@@ -22,7 +22,7 @@ CYCLE, FEATURES = 12, 6
 QUICK = dataclasses.replace(
     learning.PAPER_CONFIG,
     network=PairNetwork((32, 32), output="open"),
-    batch=32,
+    batch_size=32,
     learning_rate=1e-2,
     target_update_period=10,
     horizon_growth=0.8,
@@ -163,7 +163,7 @@ def test_terminations_can_be_ignored() -> None:
 def test_the_paper_configuration_is_the_default() -> None:
     config = learning.PAPER_CONFIG
     assert config.network == PairNetwork((16, 16), output="relu")
-    assert (config.batch, config.target_update_period, config.horizon_growth) == (
+    assert (config.batch_size, config.target_update_period, config.horizon_growth) == (
         128,
         125,
         0.99,

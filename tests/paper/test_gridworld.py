@@ -26,7 +26,7 @@ from bisimetric.paper.gridworld_curves import GridworldCurves
 TINY = dataclasses.replace(
     gridworld.PAPER_CONFIG,
     network=PairNetwork((8,)),
-    batch=16,
+    batch_size=16,
     target_update_period=5,
     horizon_growth=0.5,
 )
@@ -105,7 +105,7 @@ class TestMeasure:
         paper = gridworld.PAPER_CONFIG
         assert isinstance(paper.network, PairNetwork)
         assert paper.network.hidden == (729,)
-        assert (paper.batch, paper.learning_rate, paper.epsilon) == (256, 0.01, 1e-8)
+        assert (paper.batch_size, paper.learning_rate, paper.epsilon) == (256, 0.01, 1e-8)
         assert (paper.target_update_period, paper.horizon_growth, gridworld.DISCOUNT) == (
             500,
             0.9,
@@ -358,7 +358,7 @@ package.__path__ = [{str(source)!r}]
 sys.modules["bisimetric.paper"] = package
 from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
 from bisimetric.paper import gridworld
-tiny = Castro2020Config(PairNetwork((4,)), batch=8)
+tiny = Castro2020Config(PairNetwork((4,)), batch_size=8)
 gridworld.measure({str(tmp_path)!r}, ["policy"], updates=4, num_seeds=2, config=tiny, log_every=2)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -103,7 +103,6 @@ WARNINGS = (
     StochasticDataWarning,
 )
 ARGUMENT_NAMES = {
-    "batch": "batch_size",
     "max_minutes": "minutes",
     "min_replay_size": "learning_starts",
     "num_games": "num_envs",

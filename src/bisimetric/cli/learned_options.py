@@ -175,7 +175,7 @@ class TrainingOptions:
 
     def _get_shared_arguments(self) -> dict[str, Any]:
         return omit_none(
-            batch=self.batch_size,
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             target_update_period=self.target_update_period,
         )

@@ -132,7 +132,7 @@ def fit(
     >>> from bisimetric import worlds
     >>> from bisimetric.learned import MetricNetwork, source_from_mdp
     >>> source = source_from_mdp("bisimulation", worlds.load("pessimism"))
-    >>> config = PairQConfig(MetricNetwork((8,), num_groups=2), batch=16)
+    >>> config = PairQConfig(MetricNetwork((8,), num_groups=2), batch_size=16)
     >>> options = RunOptions(log_every=10)
     >>> result = fit(
     ...     "bisimulation", source, discount=0.9, updates=20, config=config, options=options
@@ -258,7 +258,7 @@ def _has_zero_output(result: FitResult) -> bool:
 
     @jit
     def compute_max_output(parameters: Any, key: Array) -> Array:
-        x = result.source.sample_batch(key, result.config.batch).x
+        x = result.source.sample_batch(key, result.config.batch_size).x
         tables = jax.vmap(result.network.table, in_axes=(0, None, None))
         return jnp.abs(tables(parameters, x, x)).max()
 
@@ -366,11 +366,11 @@ def _validate_arguments(
             argument="source",
             remedy="use source_from_mdp or source_from_transitions",
         )
-    if isinstance(source, TransitionSource) and len(source.reward) < config.batch:
+    if isinstance(source, TransitionSource) and len(source.reward) < config.batch_size:
         raise InputError(
-            f"is {config.batch:,} and there are {len(source.reward):,} transitions",
+            f"is {config.batch_size:,} and there are {len(source.reward):,} transitions",
             caller=caller,
-            argument="batch",
+            argument="batch_size",
             remedy="collect more, or lower it",
         )
     if (

@@ -76,7 +76,7 @@ def bisimulation(
     >>> from bisimetric import worlds
     >>> from bisimetric.learned import MetricNetwork, PairQConfig
     >>> network = MetricNetwork((16,), num_groups=4, group_size=2)
-    >>> config = PairQConfig(network, batch=32, warm_up=100)
+    >>> config = PairQConfig(network, batch_size=32, warm_up=100)
     >>> mdp = worlds.load("pessimism", discount=0.5)
     >>> d = bisimulation(mdp, updates=1_000, seed=1, config=config)
     >>> round(d("s", "t"), 1)
@@ -147,7 +147,7 @@ def on_policy(
     >>> from bisimetric import worlds
     >>> from bisimetric.learned import MetricNetwork, PairQConfig
     >>> network = MetricNetwork((16,), num_groups=4, group_size=2)
-    >>> config = PairQConfig(network, batch=32, warm_up=100)
+    >>> config = PairQConfig(network, batch_size=32, warm_up=100)
     >>> mdp = worlds.load("pessimism", discount=0.5)
     >>> d = on_policy(mdp, [0] * mdp.num_states, updates=1_000, seed=1, config=config)
     >>> d.kind

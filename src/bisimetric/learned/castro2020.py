@@ -58,7 +58,7 @@ class Castro2020Config:
     Attributes:
         network: psi, a `PairNetwork`; also the widths of its hidden layers, or a pair of functions
             (init, apply), for `FunctionalNetwork`.
-        batch: transitions per update; all pairs of them are compared.
+        batch_size: transitions per update; all pairs of them are compared.
         learning_rate: step size of Adam.
         epsilon: epsilon of Adam.
         target_update_period: updates between two synchronisations of the target network; the first
@@ -74,7 +74,7 @@ class Castro2020Config:
     """
 
     network: Castro2020Network = dataclasses.field(default_factory=PairNetwork)
-    batch: int = 128
+    batch_size: int = 128
     learning_rate: float = 1e-3
     epsilon: float = 1e-8
     target_update_period: int = 500
@@ -85,7 +85,9 @@ class Castro2020Config:
     def __post_init__(self) -> None:
         caller = type(self).__name__
         object.__setattr__(self, "network", validate_network(self.network))
-        validate_fields(self, {"batch": 2, "target_update_period": 1}, ("learning_rate", "epsilon"))
+        validate_fields(
+            self, {"batch_size": 2, "target_update_period": 1}, ("learning_rate", "epsilon")
+        )
         growth = validate_number(caller, "horizon_growth", self.horizon_growth, positive=False)
         object.__setattr__(self, "horizon_growth", growth)
         if self.horizon_growth >= 1:
@@ -126,7 +128,7 @@ class Castro2020Config:
         """
         build: Any = (
             build_all_pairs_objective
-            if fits_in_batch(source, self.batch)
+            if fits_in_batch(source, self.batch_size)
             else build_batch_objective
         )
         objective: Objective = build(
@@ -134,7 +136,7 @@ class Castro2020Config:
             network,
             kind,
             discount,
-            self.batch,
+            self.batch_size,
             self.target_update_period,
             self.horizon_growth,
         )
@@ -150,11 +152,11 @@ class Castro2020Config:
         Returns:
             Lower bounds of both.
         """
-        rows = len(source.reward) if fits_in_batch(source, self.batch) else self.batch
+        rows = len(source.reward) if fits_in_batch(source, self.batch_size) else self.batch_size
         hidden = getattr(network, "hidden", (1,))
         # One hidden layer of ReLU is not stored pair by pair; deeper ones are.
         deep = len(hidden) > 1 or getattr(network, "activation", "relu") != "relu"
-        return rows, rows**2 * (max(hidden) if deep else 1) + FLOATS_PER_SAMPLE * self.batch
+        return rows, rows**2 * (max(hidden) if deep else 1) + FLOATS_PER_SAMPLE * self.batch_size
 
     def learning_rate_at(
         self, step: Array, updates: Array, base_rate: Array | None = None
@@ -263,7 +265,7 @@ def bisimulation(
 
     >>> from bisimetric import worlds
     >>> config = Castro2020Config(
-    ...     (32,), batch=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
+    ...     (32,), batch_size=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
     ... )
     >>> mdp = worlds.load("pessimism", discount=0.5)
     >>> d = bisimulation(mdp, updates=1_000, seed=1, config=config)
@@ -332,7 +334,7 @@ def on_policy(
 
     >>> from bisimetric import worlds
     >>> config = Castro2020Config(
-    ...     (32,), batch=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
+    ...     (32,), batch_size=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
     ... )
     >>> mdp = worlds.load("pessimism", discount=0.5)
     >>> d = on_policy(mdp, [0] * mdp.num_states, updates=1_000, seed=1, config=config)
@@ -403,7 +405,7 @@ def mico(
 
     >>> from bisimetric import worlds
     >>> config = Castro2020Config(
-    ...     (32,), batch=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
+    ...     (32,), batch_size=32, learning_rate=0.01, target_update_period=50, horizon_growth=0.5
     ... )
     >>> mdp = worlds.load("pessimism", discount=0.5)
     >>> d = mico(mdp, [0] * mdp.num_states, updates=1_000, seed=1, config=config)

@@ -118,7 +118,7 @@ class PairQConfig:
             metric network whose `fourier_features` are None gets random ones where the states are
             enumerable and lie close together: at the highest frequency, neighbouring states are
             half a period apart.
-        batch: transitions per update, the same number of each action; all pairs with the same
+        batch_size: transitions per update, the same number of each action; all pairs with the same
             action are compared.
         learning_rate: step size of Adam, after the warm-up.
         epsilon: epsilon of Adam.
@@ -135,12 +135,12 @@ class PairQConfig:
     Raises:
         InputError: when a field is out of range, or `network` is of another type.
 
-    >>> PairQConfig(batch=64).target_update_period
+    >>> PairQConfig(batch_size=64).target_update_period
     25
     """
 
     network: MetricNetwork | FreeNetwork = dataclasses.field(default_factory=MetricNetwork)
-    batch: int = 256
+    batch_size: int = 256
     learning_rate: float = 1e-3
     epsilon: float = 1e-8
     warm_up: int = 500
@@ -159,7 +159,7 @@ class PairQConfig:
                 remedy="learned.castro2020.Castro2020Config takes other networks",
             )
         minimums = {
-            "batch": 2,
+            "batch_size": 2,
             "warm_up": 0,
             "target_update_period": 1,
             "lookahead": 1,
@@ -222,13 +222,13 @@ class PairQConfig:
             The objective.
         """
         if not self._stores_all_targets(source, network):
-            return build_batch_objective(source, network, discount, self.batch)
+            return build_batch_objective(source, network, discount, self.batch_size)
         build = (
             build_all_pairs_objective
-            if fits_in_batch(source, self.batch // network.num_actions)
+            if fits_in_batch(source, self.batch_size // network.num_actions)
             else build_lookup_objective
         )
-        return build(source, network, discount, self.batch, self.lookahead)
+        return build(source, network, discount, self.batch_size, self.lookahead)
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
         """Return `lookahead` where it applies to the source, else 1.
@@ -246,7 +246,7 @@ class PairQConfig:
         """Return whether the targets of all pairs of states are stored."""
         if not (isinstance(source, StateSource) and source.enumerable):
             return False
-        per_action, states = self.batch // network.num_actions, len(source.points)
+        per_action, states = self.batch_size // network.num_actions, len(source.points)
         cheap = (
             states**2 <= self.target_update_period * network.num_actions * max(per_action, 2) ** 2
         )
@@ -262,14 +262,14 @@ class PairQConfig:
         Returns:
             Lower bounds of both.
         """
-        per_action = max(self.batch // network.num_actions, 2)
+        per_action = max(self.batch_size // network.num_actions, 2)
         rows = network.num_actions * per_action
         pairs = (network.num_networks + 1) * network.num_actions * per_action**2
         if not self._stores_all_targets(source, network):
             return rows, pairs
         states = len(source.points)
-        if fits_in_batch(source, self.batch // network.num_actions):
-            return states, network.num_actions * states**2 + FLOATS_PER_SAMPLE * self.batch
+        if fits_in_batch(source, self.batch_size // network.num_actions):
+            return states, network.num_actions * states**2 + FLOATS_PER_SAMPLE * self.batch_size
         return rows, pairs + network.num_actions * states**2
 
     def learning_rate_at(

@@ -58,7 +58,7 @@ class PivotIndex:
 
     >>> from bisimetric import worlds
     >>> from bisimetric.learned import MetricNetwork, PairQConfig, bisimulation
-    >>> config = PairQConfig(MetricNetwork((8,), num_groups=2), batch=16, warm_up=0)
+    >>> config = PairQConfig(MetricNetwork((8,), num_groups=2), batch_size=16, warm_up=0)
     >>> d = bisimulation(worlds.load("pessimism", discount=0.5), updates=200, config=config)
     >>> PivotIndex(d, d.points, num_pivots=2).nearest(d.points[0], k=1).ids.tolist()
     [0]

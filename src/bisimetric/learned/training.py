@@ -46,7 +46,7 @@ class Algorithm(Protocol):
     name: ClassVar[str]
 
     @property
-    def batch(self) -> int: ...
+    def batch_size(self) -> int: ...
     @property
     def target_update_period(self) -> int: ...
     @property
@@ -341,7 +341,7 @@ def require_training_memory(
     rows, pairs = config.estimate_batch_memory(source, network)
     batch_bytes = BYTES_PER_FLOAT * (rows * (features + widths) + pairs)
     require_memory(
-        f"learned.{kind}: a batch of {config.batch:,} needs",
+        f"learned.{kind}: a batch of {config.batch_size:,} needs",
         state_bytes + batch_bytes,
         f"lower the batch of the {type(config).__name__}",
         free,
@@ -357,7 +357,7 @@ def report_exhausted_memory(kind: LearnedKind, config: Algorithm) -> Iterator[No
         if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
             raise
         raise InsufficientMemory(
-            f"learned.{kind}: a batch of {config.batch:,} ran out of memory; lower the batch of "
+            f"learned.{kind}: a batch of {config.batch_size:,} ran out of memory; lower the batch of "
             f"the {type(config).__name__}."
         ) from None
 

@@ -67,7 +67,7 @@ __all__ = [
 
 PAPER_CONFIG = Castro2020Config(
     PairNetwork((729,), output="relu"),
-    batch=256,
+    batch_size=256,
     learning_rate=0.01,
     epsilon=1e-8,
     target_update_period=500,
@@ -188,8 +188,8 @@ def measure(
     command = command or _format_command(target, parts, updates, num_seeds, quick)
     curves = {}
     for name in parts:
-        default_updates, batch = PARTS[name].quick if quick else (UPDATES, config.batch)
-        part_config = dataclasses.replace(config, batch=min(batch, config.batch))
+        default_updates, batch = PARTS[name].quick if quick else (UPDATES, config.batch_size)
+        part_config = dataclasses.replace(config, batch_size=min(batch, config.batch_size))
         seeds = tuple(range(num_seeds or (QUICK_NUM_SEEDS if quick else NUM_SEEDS)))
         metadata = _describe_run(
             name, updates or default_updates, seeds, part_config, log_every, command

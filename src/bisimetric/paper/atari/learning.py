@@ -51,7 +51,7 @@ INITIAL_STEPS, STEPS_PER_UPDATE = 10_000, 4
 
 PAPER_CONFIG = Castro2020Config(
     PairNetwork((16, 16), output="relu"),
-    batch=128,
+    batch_size=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,
     target_update_period=125,

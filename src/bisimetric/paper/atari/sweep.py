@@ -79,7 +79,7 @@ def build_config(shape: SweepShape) -> Castro2020Config:
     return dataclasses.replace(
         PAPER_CONFIG,
         network=PairNetwork((shape.units,) * shape.layers, output="relu"),
-        batch=shape.batch,
+        batch_size=shape.batch,
         target_update_period=max(1, shape.target_update_period // STEPS_PER_UPDATE),
     )
 

@@ -213,9 +213,7 @@ def show(
         (f"  {claim}" for claim in analysis.claims),
     )
     report.emit_values(
-        claims={
-            claim.name: {"holds": claim.holds, **claim.statistics} for claim in analysis.claims
-        }
+        claims={claim.name: {"holds": claim.holds, **claim.statistics} for claim in analysis.claims}
     )
     paths = experiment.write_outputs(
         analysis, folder, videos=not no_videos, agent=agent or "pretrained"

@@ -104,7 +104,7 @@ def learn(
     config = dataclasses.replace(
         learning.get_config(found.name),
         network=PairNetwork(hidden, output=output_activation),
-        batch=batch_size,
+        batch_size=batch_size,
         target_update_period=target_update_period,
         **omit_none(learning_rate=learning_rate),
     )
@@ -251,7 +251,12 @@ def sweep(
     if output is None:
         folder /= "sweep"
     data = steps.collect(found, player, seed)
-    grid = {"batch": batch_size, "target_update_period": target_update_steps, "layers": layers, "units": units}
+    grid = {
+        "batch": batch_size,
+        "target_update_period": target_update_steps,
+        "layers": layers,
+        "units": units,
+    }
     results = library.run_sweep(
         folder,
         data,
