@@ -357,7 +357,7 @@ def report_exhausted_memory(kind: LearnedKind, config: Algorithm) -> Iterator[No
         if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
             raise
         raise InsufficientMemory(
-            f"learned.{kind}: a batch of {config.batch_size:,} ran out of memory; lower the batch of "
+            f"learned.{kind}: a batch of {config.batch_size:,} ran out of memory; lower batch_size of "
             f"the {type(config).__name__}."
         ) from None
 
