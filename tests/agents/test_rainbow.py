@@ -27,7 +27,7 @@ from bisimetric.games.environments import AtariGames  # noqa: E402
 NUM_ROWS, NUM_GAMES, LOOKAHEAD, DISCOUNT = 24, 2, 3, 0.9
 SMALL = rainbow.RainbowConfig(
     num_games=2,
-    batch=4,
+    batch_size=4,
     samples_per_insert=2,
     capacity=64,
     min_replay_size=16,
@@ -160,7 +160,7 @@ def test_projection_keeps_mass_and_mean(returns: list[float]) -> None:
 def test_updates_fit_known_returns(walk: list[Step]) -> None:
     """With a discount near 0, values approach the rewards."""
     config = dataclasses.replace(
-        SMALL, lookahead=1, discount=1e-6, batch=16, samples_per_insert=8, num_games=2
+        SMALL, lookahead=1, discount=1e-6, batch_size=16, samples_per_insert=8, num_games=2
     )
     network = rainbow.RainbowNetwork(num_actions=6)
     buffer = replay.create_buffer(NUM_ROWS, NUM_GAMES)
@@ -233,7 +233,7 @@ def test_unusable_checkpoints_raise(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 3}, "batch is 3 and must divide .*, 4"),
+        ({"batch_size": 3}, "batch_size is 3 and must divide .*, 4"),
         ({"discount": 1.0}, "discount is 1.0 and must be between 0 and 1"),
         ({"num_games": 0}, "num_games is 0"),
         ({"capacity": 8}, "capacity is 8 and must be at least min_replay_size, 16"),
@@ -263,9 +263,9 @@ def test_a_replay_buffer_larger_than_memory_raises_first(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 10**9, "num_games": 10**9}, "1,000,000,000 parallel games need"),
+        ({"batch_size": 10**9, "num_games": 10**9}, "1,000,000,000 parallel games need"),
         (
-            {"num_games": 100, "samples_per_insert": 10**6, "batch": 10**8},
+            {"num_games": 100, "samples_per_insert": 10**6, "batch_size": 10**8},
             "a batch of 100,000,000 transitions needs",
         ),
     ],

@@ -205,7 +205,7 @@ def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) ->
     [
         (["--batch-size", "7"], "--batch-size is 7 and must divide"),
         (["--num-envs", "0"], "--num-envs is 0"),
-        (["-o", "/proc/none"], "cannot make the folder /proc/none"),
+        (["-o", "/proc/none"], "cannot create the folder /proc/none"),
     ],
 )
 def test_bad_training_is_refused_before_it_starts(run: Run, flags: list[str], message: str) -> None:

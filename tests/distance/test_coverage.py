@@ -188,7 +188,7 @@ def test_the_report_of_a_partly_seen_corridor() -> None:
     assert "lower bounds" in _report(d)
     for table in (d, dataclasses.replace(d, estimate=None)):
         lines = _report(table).splitlines()
-        assert "seen       5 of 8 state-action pairs" in lines
+        assert "coverage   5 of 8 state-action pairs" in lines
         assert not [line for line in lines if line.startswith(("classes", "estimate"))]
 
 
@@ -219,7 +219,7 @@ def test_the_report_where_everything_is_seen() -> None:
     assert "error <= " in repr(d)
     assert f"{d.error:.2g}" in _report(d)
     lines = _report(d).splitlines()
-    assert not [line for line in lines if line.startswith("seen")]
+    assert not [line for line in lines if line.startswith("coverage")]
     said = str(d.coverage)
     assert "unseen" not in said
     assert "bounds" not in said

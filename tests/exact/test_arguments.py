@@ -17,7 +17,7 @@ REMEDIES: list[tuple[Any, str]] = [
     (ENVIRONMENT, r"worlds\.from_gymnasium"),
     (Transitions([0], [0], [1.0], [0], [False]), r"\.to_mdp"),
     (IMPLICIT, r"exact\.query"),
-    (np.eye(2), r"MDP\.from_matrices"),
+    (np.eye(2), r"MDP\(P, R"),
     (3, r"worlds\.load"),
 ]
 FUNCTIONS = [

@@ -46,8 +46,8 @@ from tests.twins import (  # noqa: F401 - a fixture
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch": 1}, "batch is 1 and must be a whole number, at least 2"),
-        ({"batch": 2.5}, "batch is 2.5 and must be a whole number, at least 2"),
+        ({"batch_size": 1}, "batch_size is 1 and must be a whole number, at least 2"),
+        ({"batch_size": 2.5}, "batch_size is 2.5 and must be a whole number, at least 2"),
         ({"target_update_period": 0}, "target_update_period is 0 and must be"),
         ({"learning_rate": 0}, "learning_rate is 0 and must be a number, above 0"),
         ({"learning_rate": "a"}, "learning_rate is 'a' and must be a number, above 0"),
@@ -83,7 +83,7 @@ def test_fields_become_plain_numbers_and_networks() -> None:
     config: Any = Castro2020Config
     found = config([np.int64(8)], batch_size=np.int32(4), learning_rate=np.float32(0.5))
     assert found == Castro2020Config(PairNetwork((8,)), batch_size=4, learning_rate=0.5)
-    assert json.dumps([found.batch, found.learning_rate, *found.network.hidden])
+    assert json.dumps([found.batch_size, found.learning_rate, *found.network.hidden])
     assert config((OWN.init, OWN.apply)).network == OWN
     with pytest.raises(InputError, match="hidden is 729 and must be the widths"):
         PairNetwork(729)  # type: ignore[arg-type]
@@ -126,8 +126,7 @@ def test_a_network_gives_one_number_for_a_pair(answer: Any, found: str) -> None:
         ({"kind": "on_policy"}, "source has 2 actions per state and no policy"),
         (
             {"source": record(0, steps=5)},
-            "there are 5 transitions and a batch takes 6; collect more, or lower the batch of the "
-            "Castro2020Config",
+            "batch_size is 6 and there are 5 transitions; collect more, or lower it",
         ),
         ({"learning_rates": [0.1, 0.2]}, "learning_rates has 2 entries and there are 1 seeds"),
         ({"learning_rates": [0.0]}, "learning_rates is 0.0 and must be a number, above 0"),
@@ -165,12 +164,11 @@ def stochastic() -> MDP:
     [
         (
             {"mdp": stochastic()},
-            "state here and action 0 have several successors, and these losses need a "
-            "deterministic MDP; use exact.bisimulation.",
+            "several successors of state here under action 0 and must be deterministic; use exact",
         ),
         (
             {"mdp": TRIANGLE.replace(available=[[True, True], [True, False], [True, True]])},
-            "some states lack some actions; use exact.bisimulation or on_policy",
+            "has states that lack some actions; use exact.bisimulation",
         ),
         ({"points": np.eye(2)}, "points has shape (2, 2) and must be (3, k), one row per state"),
         ({"points": [1.0, 2.0, 3.0]}, "points has shape (3,) and must be (3, k)"),
@@ -228,7 +226,7 @@ def test_scalings_are_validated() -> None:
         (
             steps(actions=[0, 1, 2, 3]),
             {},
-            "no two transitions have the same action",
+            "has no two transitions with the same action",
         ),
         (
             steps(actions=np.zeros((4, 2))),
@@ -289,9 +287,9 @@ def test_arguments_that_contradict_each_other_raise() -> None:
         learned.bisimulation([1, 2], updates=2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="discount is missing"):
         learned.bisimulation(STATES, updates=2)
-    with pytest.raises(InputError, match="there are 4 transitions and a batch takes 256"):
+    with pytest.raises(InputError, match="batch_size is 256 and there are 4 transitions"):
         learned.bisimulation(steps(), updates=2)
-    with pytest.raises(InputError, match="there are 4 transitions and a batch takes 128"):
+    with pytest.raises(InputError, match="batch_size is 128 and there are 4 transitions"):
         learned.castro2020.bisimulation(steps(), updates=2)
     other = exact.bisimulation(MDP.deterministic([[0]], [[1.0]], discount=0.5))
     for source in (TRIANGLE, steps()):

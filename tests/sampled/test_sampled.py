@@ -359,7 +359,9 @@ def test_invalid_options_raise(options: dict[str, Any], complaint: str) -> None:
 
 def test_stochastic_mdps_raise() -> None:
     slippery = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
-    with pytest.raises(InputError, match=r"state 0 and action 0 have several .* exact.bisimulat"):
+    with pytest.raises(
+        InputError, match=r"several successors of state 0 under action 0 .* exact.bisimulat"
+    ):
         sampled.bisimulation(slippery)
     mixed = MDP.deterministic([[0, 1], [1, 0]], [[0, 0], [1, 1]], discount=0.9)
     with pytest.raises(InputError, match="takes several actions in state 0"):
@@ -417,7 +419,7 @@ def test_checkpoints_of_other_runs_raise(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its checksum does not match"):
         run.resume(tmp_path / "changed.npz")
     for wrong in ("distance.npz", "cut.npz"):
-        with pytest.raises(InputError, match="cut short or no saved run of bisimetric"):
+        with pytest.raises(InputError, match="truncated or not a checkpoint of bisimetric"):
             run.resume(tmp_path / wrong)
     with pytest.raises(FileNotFoundError, match="cannot read"):
         run.resume(tmp_path / "missing.npz")

@@ -231,7 +231,7 @@ def test_named_states_are_the_same_by_name(tmp_path: Path) -> None:
     assert again.mdp.names == ("a", "b")
     assert again("a", "b") == pytest.approx(1.0)
     liar = Transitions([1], [0], [0.0], [1], [False], num_states=2, names=("b", "a"))
-    with pytest.raises(InputError, match=r"state a and action 0 paid 1.0 .* and paid 0.0"):
+    with pytest.raises(InputError, match=r"state a under action 0 paid 1.0 .* and paid 0.0"):
         sampled.bisimulation(iter([first, liar]), discount=0.5)
     nameless = Transitions([1], [0], [0.0], [1], [False], num_states=2)
     with pytest.raises(InputError, match="1 states have names and 1 more have none"):
@@ -342,7 +342,7 @@ def test_nothing_is_proven_of_what_was_not_seen() -> None:
 CONTRADICTIONS: list[tuple[Transitions, str]] = [
     (
         Transitions([0, 1, 0], [1, 1, 1], [0, 0, 0], [1, 1, 2], [False] * 3),
-        r"state 0 and action 1 led to state 1 \(step 0\) and to state 2 \(step 2\)",
+        r"state 0 under action 1 led to state 1 \(step 0\) and to state 2 \(step 2\)",
     ),
     (
         Transitions([0, 1, 0], [1, 1, 1], [0, 0, 0], [1, 1, 1], [False, False, True]),
@@ -350,11 +350,11 @@ CONTRADICTIONS: list[tuple[Transitions, str]] = [
     ),
     (
         Transitions([0, 1, 1], [0, 0, 0], [0, 0.1, 0.1 + 1e-12], [1, 1, 1], [False] * 3),
-        r"state 1 and action 0 paid 0.1 \(step 1\) and paid 0.10000000000100001 \(step 2\)",
+        r"state 1 under action 0 paid 0.1 \(step 1\) and paid 0.10000000000100001 \(step 2\)",
     ),
     (
         Transitions([0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 1, 0], [False] * 3, names=("a", "b")),
-        r"state a and action 0 led to state b \(step 0\) and to state a \(step 2\)",
+        r"state a under action 0 led to state b \(step 0\) and to state a \(step 2\)",
     ),
 ]
 

@@ -37,7 +37,7 @@ class RainbowConfig:
 
     Attributes:
         num_games: parallel games.
-        batch: transitions per update.
+        batch_size: transitions per update.
         samples_per_insert: mean number of times that a transition is sampled.
         learning_rate: of Adam.
         adam_epsilon: epsilon of Adam.
@@ -58,7 +58,7 @@ class RainbowConfig:
     """
 
     num_games: int = 128
-    batch: int = 512
+    batch_size: int = 512
     samples_per_insert: int = 16
     learning_rate: float = 2e-4
     adam_epsilon: float = 2e-5
@@ -73,7 +73,7 @@ class RainbowConfig:
     def __post_init__(self) -> None:
         for name in (
             "num_games",
-            "batch",
+            "batch_size",
             "samples_per_insert",
             "lookahead",
             "capacity",
@@ -97,17 +97,17 @@ class RainbowConfig:
                 argument="capacity",
             )
         samples = self.num_games * self.samples_per_insert
-        if samples % self.batch:
+        if samples % self.batch_size:
             raise InputError(
-                f"is {self.batch} and must divide num_games * samples_per_insert, {samples}",
+                f"is {self.batch_size} and must divide num_games * samples_per_insert, {samples}",
                 caller="RainbowConfig",
-                argument="batch",
+                argument="batch_size",
             )
 
     @property
     def updates_per_step(self) -> int:
         """Updates after each step of all games."""
-        return self.num_games * self.samples_per_insert // self.batch
+        return self.num_games * self.samples_per_insert // self.batch_size
 
     @property
     def num_rows(self) -> int:
@@ -154,7 +154,7 @@ def update(
     key: Array,
 ) -> tuple[RainbowState, ReplayBuffer, Array]:
     """Take one gradient step on a sampled batch; return its mean loss too."""
-    batch = sample_batch(replay, key, config.batch, config.lookahead, config.discount)
+    batch = sample_batch(replay, key, config.batch_size, config.lookahead, config.discount)
     target = compute_target_distribution(network, state.target_parameters, batch)
 
     def loss(parameters: Parameters) -> tuple[Array, Array]:

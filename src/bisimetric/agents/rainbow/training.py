@@ -113,7 +113,7 @@ def train(
         InputError: if an argument is out of range, or `resume` is of another run or has all steps.
         InsufficientMemory: if replay buffer, games or a batch do not fit into memory.
 
-    >>> config = RainbowConfig(num_games=2, batch=2, samples_per_insert=1, capacity=40,
+    >>> config = RainbowConfig(num_games=2, batch_size=2, samples_per_insert=1, capacity=40,
     ...                        min_replay_size=8)
     >>> train("Pong", steps=4, log_every=4, config=config).steps
     4
@@ -308,8 +308,8 @@ def _require_memory(network: RainbowNetwork, config: RainbowConfig) -> None:
     # Both observations as bytes; the first also as floats, and its activations in all layers.
     per_transition = (2 + 4) * NUM_FRAMES * FRAME_BYTES + 4 * network.count_activations()
     require_memory(
-        f"rainbow.train: a batch of {config.batch:,} transitions needs",
-        float(config.batch * per_transition),
+        f"rainbow.train: a batch of {config.batch_size:,} transitions needs",
+        float(config.batch_size * per_transition),
         "lower batch of the config",
         free,
     )

@@ -80,7 +80,7 @@ def train_agent(
 
     config = rainbow.RainbowConfig(
         num_games=num_envs,
-        batch=batch_size,
+        batch_size=batch_size,
         capacity=replay_capacity,
         min_replay_size=min_replay_size,
     )
