@@ -48,6 +48,9 @@ class InputError(ValueError):
             caller: in place of the caller.
             argument: in place of the argument.
             remedy: in place of the remedy.
+
+        Returns:
+            The message.
         """
         if not (caller or argument or remedy):
             return self.problem

@@ -74,6 +74,9 @@ class ImplicitMDP:
         Args:
             state: any state.
 
+        Returns:
+            One or more distinct actions.
+
         Raises:
             InputError: the actions are empty, repeated or not hashable.
         """
@@ -87,6 +90,9 @@ class ImplicitMDP:
         Args:
             state: any state.
             action: one of its actions.
+
+        Returns:
+            The reward and {successor: probability}, rounded to floats.
 
         Raises:
             InputError: `step` returned something that is no reward and distribution.
@@ -128,6 +134,9 @@ class ImplicitMDP:
 
         Args:
             policy: a function from a state to an action or to {action: probability}.
+
+        Returns:
+            The chain; the only action of every state is "policy".
 
         Raises:
             InputError: the policy is no function; when stepped, it takes a missing action.

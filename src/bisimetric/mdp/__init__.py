@@ -250,6 +250,9 @@ class MDP:
         Args:
             state: an id or a name.
 
+        Returns:
+            The id, from 0 to S - 1.
+
         Raises:
             InputError: there is no such state.
         """
@@ -277,6 +280,9 @@ class MDP:
 
         Args:
             state: an id.
+
+        Returns:
+            The name, or the id as text.
         """
         return self.names[state] if self.names is not None else str(state)
 
@@ -285,6 +291,9 @@ class MDP:
 
         Args:
             action: an id.
+
+        Returns:
+            The name, or the id as text.
         """
         return self.actions[action] if self.actions is not None else str(action)
 
@@ -293,6 +302,9 @@ class MDP:
 
         Args:
             changes: arguments of `MDP`, such as `discount` or `policy`.
+
+        Returns:
+            The new MDP.
         """
         return dataclasses.replace(self, **changes)
 
@@ -304,6 +316,9 @@ class MDP:
 
         Args:
             policy: (S,) actions or (S, A) probabilities.
+
+        Returns:
+            The chain: P is (S, S), R is (S, 1).
 
         Raises:
             InputError: the policy has a wrong shape, is no distribution, or takes a missing action.

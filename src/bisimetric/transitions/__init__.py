@@ -266,6 +266,9 @@ class Transitions:
             seed: of the draw.
             replacement: whether a step may be drawn twice.
 
+        Returns:
+            The n steps, in the order of the draw.
+
         Raises:
             InputError: n is larger than the number of steps, without replacement.
         """

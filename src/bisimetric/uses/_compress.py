@@ -184,6 +184,11 @@ class Compression:
         value_gap: the largest such difference in d.mdp; None where nothing is proven.
         metadata: the arguments, and the seconds.
         value_gap_error: a proven bound on the error of `value_gap`; NaN where nothing is proven.
+
+    >>> buffer = Transitions([0, 1, 2], [0, 0, 0], [0, 0, 1], [1, 2, 0], [False] * 3)
+    >>> coreset = compress(buffer, [[0, 1, 9], [1, 0, 9], [9, 9, 0]], keep=2)
+    >>> coreset.indices.tolist(), coreset.distances.tolist(), coreset.radius
+    ([0, 2], [0.0, 1.0, 0.0], 1.0)
     """
 
     transitions: Transitions

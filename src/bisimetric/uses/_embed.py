@@ -51,6 +51,10 @@ class Embedding:
         error: the proven error of d; infinite where nothing is proven.
         mdp: the MDP of the states, or None.
         metadata: rounds, seconds, and whether `negative_fraction` is exact or an estimate.
+
+    >>> embedding = embed([[0, 3, 4], [3, 0, 5], [4, 5, 0]])  # a right triangle is Euclidean
+    >>> embedding.coordinates.shape, embedding.rank, round(embedding.stress, 6)
+    ((3, 2), 2, 0.0)
     """
 
     coordinates: NDArray[np.float64]

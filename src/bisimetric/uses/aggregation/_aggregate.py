@@ -55,6 +55,12 @@ class Aggregation:
         regret_error: a proven bound on the error of `regret`, which may exceed `regret_bound` by
             as much; or NaN.
         value_gap_error: a proven bound on the error of `value_gap`; or NaN.
+
+    >>> from bisimetric import exact, worlds
+    >>> mdp = worlds.load("pessimism")
+    >>> aggregation = aggregate(mdp, exact.lax(mdp), clusters=2)
+    >>> aggregation.labels.tolist(), aggregation.representatives.tolist(), len(aggregation)
+    ([0, 0, 1], [0, 2], 2)
     """
 
     labels: NDArray[np.int64]

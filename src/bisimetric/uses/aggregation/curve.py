@@ -31,6 +31,12 @@ class AggregationCurve:
         mdp: the MDP.
         rule: the clustering rule.
         aggregations: by the name of a distance, fewest classes first.
+
+    >>> from bisimetric import exact, worlds
+    >>> mdp = worlds.load("pessimism")
+    >>> curve = aggregation_curve(mdp, {"d_lax": exact.lax(mdp)}, clusters=[1, 2])
+    >>> [len(aggregation) for aggregation in curve.aggregations["d_lax"]]
+    [1, 2]
     """
 
     mdp: MDP
