@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bisimetric import InputError, explorer
 from bisimetric.explorer import episodes
-from bisimetric.explorer.encoding import encode_data_url, encode_png
+from bisimetric.explorer.bundle import encode_data_url, encode_png
 from tests.carried import carried
 
 

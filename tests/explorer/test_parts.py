@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import exact, explorer, worlds
-from bisimetric.explorer import bundle, encoding, pages
+from bisimetric.explorer import bundle, pages
+from bisimetric.explorer import bundle as encoding
 from tests.carried import unpacked
 
 

@@ -21,12 +21,7 @@ from bisimetric._rounding import UNIT
 from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.exact._request import Request, bound_error, build_request
 from bisimetric.exact.queries import pair_graph
-from bisimetric.exact.queries.pair_search import (
-    PairSearch,
-    QueryRows,
-    decode_pairs,
-    encode_pairs,
-)
+from bisimetric.exact.queries.pair_search import PairSearch, QueryRows, decode_pairs, encode_pairs
 from bisimetric.exact.queries.row_source import (
     ImplicitRowSource,
     MDPRowSource,

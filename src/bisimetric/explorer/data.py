@@ -14,7 +14,7 @@ from bisimetric import planning, uses
 from bisimetric._progress import ProgressBar
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.explorer.encoding import (
+from bisimetric.explorer.bundle import (
     encode_array,
     encode_bits,
     encode_distances,

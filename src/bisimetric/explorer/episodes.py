@@ -10,8 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric import __version__
 from bisimetric.errors import InputError
-from bisimetric.explorer.bundle import assemble_page
-from bisimetric.explorer.encoding import encode_array, encode_data_url, encode_distances, encode_png
+from bisimetric.explorer.bundle import (
+    assemble_page,
+    encode_array,
+    encode_data_url,
+    encode_distances,
+    encode_png,
+)
 from bisimetric.uses.certificates import validate_distance_matrix
 
 CALLER = "explorer.render_episode"

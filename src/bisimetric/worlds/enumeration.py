@@ -12,11 +12,7 @@ from bisimetric._progress import show_progress
 from bisimetric.errors import InputError
 from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.worlds import minigrid_states
-from bisimetric.worlds.gymnasium_envs import (
-    is_minigrid,
-    make_environment,
-    read_actions,
-)
+from bisimetric.worlds.gymnasium_envs import is_minigrid, make_environment, read_actions
 
 StateOf = Callable[[Any, Any], Hashable]
 

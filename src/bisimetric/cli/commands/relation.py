@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from bisimetric.cli.options import (
-    OutputArg,
-    PolicyArg,
-    WorldOptions,
-    load_world,
-    resolve_policy,
-)
+from bisimetric.cli.options import OutputArg, PolicyArg, WorldOptions, load_world, resolve_policy
 from bisimetric.cli.output import write_relation
 
 

@@ -21,12 +21,7 @@ from bisimetric.cli.options import (
     resolve_policy,
     validate_files,
 )
-from bisimetric.cli.output import (
-    add_metadata,
-    report_checkpoint,
-    translate_source,
-    write_result,
-)
+from bisimetric.cli.output import add_metadata, report_checkpoint, translate_source, write_result
 from bisimetric.errors import InputError, NotConverged, suggest_names
 
 if TYPE_CHECKING:

@@ -26,11 +26,7 @@ from bisimetric.uses.certificates import (
     multiply_upward,
     validate_distance_matrix,
 )
-from bisimetric.uses.policy_transfer._disjoint_union import (
-    align_actions,
-    disjoint_union,
-    solve_lax,
-)
+from bisimetric.uses.policy_transfer._disjoint_union import align_actions, disjoint_union, solve_lax
 from bisimetric.uses.policy_transfer.action_bounds import (
     TransferRule,
     bound_actions,

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from bisimetric.cli.options import (
-    FigureArg,
-    OutputArg,
-    WorldOptions,
-    program_name,
-    validate_files,
-)
+from bisimetric.cli.options import FigureArg, OutputArg, WorldOptions, program_name, validate_files
 from bisimetric.cli.output import save_array
 from bisimetric.errors import InputError
 

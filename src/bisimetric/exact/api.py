@@ -1,0 +1,161 @@
+"""d~ (Ferns et al. 2004), d^pi (Castro 2020) and d_lax (Taylor et al. 2009) of all pairs."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike, DTypeLike
+
+from bisimetric.distance import Distance
+from bisimetric.exact._quotient_solver import (
+    DeterministicSolver,
+    select_solver,
+    solve_on_quotient,
+    validate_device,
+)
+from bisimetric.exact._request import build_request
+from bisimetric.exact.deterministic import doubling, lax_solver, policy_iteration
+from bisimetric.exact.stochastic import monte_carlo
+from bisimetric.mdp import MDP, induce_chain, reject_label_actions
+from bisimetric.mdp._validation import require_mdp, resolve_policy
+
+
+def bisimulation(
+    mdp: MDP,
+    *,
+    tol: float | None = None,
+    dtype: DTypeLike = "float64",
+    samples: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+) -> Distance:
+    """Compute the bisimulation metric d~ of an MDP, every entry proven to `tol`.
+
+        d~(s, t) = max_a |R(s, a) - R(t, a)| + discount * W1(d~)(P(s, a), P(t, a))
+
+    W1 is the Kantorovich (1-Wasserstein) distance; |V*(s) - V*(t)| <= d~(s, t). At a discount
+    above 0, d~(s, t) = 0 iff s and t are bisimilar; at 0 only the rewards count. A computed 0
+    proves no more than that d~(s, t) is at most the error. In a deterministic MDP W1 is the
+    distance of the two successors, and d~ the optimal value function of the pair graph
+    (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
+    (`exact/stochastic`). States whose available actions differ are at the largest possible
+    distance, the reward range divided by 1 - discount.
+
+    Args:
+        mdp: the MDP.
+        tol: bound on the true error of every entry; default 1e-6.
+        dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
+            `error` that its rounding allows.
+        samples: Monte Carlo estimate: replace each distribution by this many samples, and W1 by
+            an assignment of them (Ferns et al. 2006), which is less work where supports are large.
+            The `error` of the result is infinite, and its `estimate` says about how far off it is.
+        seed: of the samples.
+        device: "cpu", the default, or "gpu": a deterministic MDP on an NVIDIA GPU (`exact/gpu`),
+            with the same proof.
+
+    Returns:
+        The distance matrix with its proven error, in units of reward.
+
+    Raises:
+        InputError: an argument has the wrong type or value, or `device` cannot do what is asked.
+        NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
+        InsufficientMemory: the matrix does not fit into memory.
+
+    >>> from bisimetric import worlds
+    >>> d = bisimulation(worlds.load("mirrored-rooms", discount=0.99))
+    >>> round(float(d.values.max()), 2), d.error <= 1e-6
+    (150.25, True)
+    """
+    require_mdp("exact.bisimulation", mdp)
+    validate_device("bisimulation", device, samples=samples)
+    request = build_request("bisimulation", tol, dtype)
+    solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
+    if samples is not None:
+        return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
+    solver = select_solver(device, request, mdp, solver, "bisimulation")
+    return solve_on_quotient(request, mdp, solver)
+
+
+def on_policy(
+    mdp: MDP,
+    policy: ArrayLike | None = None,
+    *,
+    tol: float | None = None,
+    dtype: DTypeLike = "float64",
+    device: str | None = None,
+) -> Distance:
+    """Compute the on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
+
+        d^pi(s, t) = |R^pi(s) - R^pi(t)| + discount * W1(d^pi)(P^pi(s), P^pi(t))
+
+    R^pi and P^pi are those of the Markov chain that the policy induces (`MDP.apply_policy`), whose
+    rounding is part of the error; |V^pi(s) - V^pi(t)| <= d^pi(s, t). In a deterministic chain every
+    pair has one successor, so the number of summed terms doubles in each pass
+    (`exact/deterministic/doubling.py`). Otherwise policy iteration over couplings computes it
+    (`exact/stochastic`).
+
+    Args:
+        mdp: the MDP.
+        policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
+            one where there is a single action.
+        tol: bound on the true error of every entry; default 1e-6.
+        dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
+            `error` that its rounding allows.
+        device: "cpu", the default, or "gpu": a deterministic chain on an NVIDIA GPU (`exact/gpu`),
+            with the same proof.
+
+    Returns:
+        The distance matrix with its proven error, in units of reward.
+
+    Raises:
+        InputError: an argument has the wrong type or value, or the MDP comes with no policy.
+        NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
+        InsufficientMemory: the matrix does not fit into memory.
+
+    >>> from bisimetric import worlds
+    >>> d = on_policy(worlds.load("pessimism"), [0, 1, 0])
+    >>> round(d("s", "t"), 6), round(d("s", "u"), 6)
+    (0.0, 10.0)
+    """
+    require_mdp("exact.on_policy", mdp)
+    validate_device("on_policy", device)
+    actions = resolve_policy("on_policy", mdp, policy)
+    chain = induce_chain(mdp, actions)
+    request = build_request("on_policy", tol, dtype)
+    solver = DeterministicSolver(doubling.solve, 2, 0.5)
+    solver = select_solver(device, request, chain.mdp, solver, "on_policy")
+    return solve_on_quotient(request, mdp, solver, chain=chain, policy=actions)
+
+
+def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance:
+    """Compute the lax bisimulation metric d_lax of an MDP, every entry proven to `tol`.
+
+    With delta((s, a), (t, b)) = |R(s, a) - R(t, b)| + discount * W1(d_lax)(P(s, a), P(t, b)),
+
+        d_lax(s, t) = max(max_a min_b delta((s, a), (t, b)), max_b min_a delta((s, a), (t, b))),
+
+    the Hausdorff distance between the actions of s and those of t: each action is matched with the
+    best response among the actions of the other state. |V*(s) - V*(t)| <= d_lax(s, t) <= d~(s, t).
+
+    Actions that encode labels of states (`MDP.label_actions`) must not be matched with others.
+
+    Args:
+        mdp: the MDP.
+        tol: bound on the true error of every entry; default 1e-6.
+        dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
+            `error` that its rounding allows.
+
+    Returns:
+        The distance matrix with its proven error, in units of reward.
+
+    Raises:
+        InputError: an argument has the wrong type or value, or actions encode labels.
+        NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
+        InsufficientMemory: the matrix does not fit into memory.
+
+    >>> from bisimetric import worlds
+    >>> lax(worlds.load("pessimism"))("s", "t")
+    0.0
+    """
+    require_mdp("exact.lax", mdp)
+    reject_label_actions("exact.lax", mdp)
+    solver = DeterministicSolver(lax_solver.solve, 1, 6)
+    return solve_on_quotient(build_request("lax", tol, dtype), mdp, solver)
