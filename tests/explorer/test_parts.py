@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from bisimetric import exact, explorer, worlds
 from bisimetric.explorer import bundle, pages
-from bisimetric.explorer import bundle as encoding
 from tests.carried import unpacked
 
 
@@ -20,7 +19,7 @@ from tests.carried import unpacked
 def test_a_small_table_keeps_its_digits(count: int, key: int) -> None:
     table = np.random.default_rng(key).random((count, count))
     table = table + table.T
-    assert (unpacked(encoding.encode_distances(table), count) == table).all()
+    assert (unpacked(bundle.encode_distances(table), count) == table).all()
 
 
 def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
@@ -29,7 +28,7 @@ def test_a_large_table_is_off_by_a_step_at_most_and_only_0_is_0() -> None:
     table = np.maximum(table, table.T)
     np.fill_diagonal(table, 0.0)
     table[3, 4] = table[4, 3] = 1e-12
-    packed = encoding.encode_distances(table, num_matrices=10_000)
+    packed = bundle.encode_distances(table, num_matrices=10_000)
     found = unpacked(packed, 60)
     assert packed["form"] == "uint24"
     assert packed["step"] == pytest.approx(table.max() / (2**24 - 1))

@@ -357,8 +357,8 @@ def report_exhausted_memory(kind: LearnedKind, config: Algorithm) -> Iterator[No
         if not re.search("out of memory|RESOURCE_EXHAUSTED", str(error), re.IGNORECASE):
             raise
         raise InsufficientMemory(
-            f"learned.{kind}: a batch of {config.batch_size:,} ran out of memory; lower batch_size of "
-            f"the {type(config).__name__}."
+            f"learned.{kind}: a batch of {config.batch_size:,} ran out of memory; lower batch_size "
+            f"of the {type(config).__name__}."
         ) from None
 
 
