@@ -208,6 +208,7 @@ def test_a_run_resumes_and_its_agent_is_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(before.action, after.action)
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_agent() -> None:
     one, two = (rainbow.train("Pong", steps=40, log_every=40, config=SMALL, seed=4) for _ in "ab")
     for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):

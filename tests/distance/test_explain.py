@@ -107,7 +107,7 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, seed:
             assert match.contribution == mdp.discount * match.mass * match.distance
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     stochastic_mdps(available=True), st.sampled_from(["bisimulation", "on_policy", "lax"]), SEEDS
 )

@@ -63,14 +63,16 @@ def off(found: SolverResult, p: DeterministicProblem) -> float:
     return error
 
 
-@pytest.mark.parametrize("states", [1, 2, 3, 67, pytest.param(130, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "states", [1, 2, 3, *(pytest.param(each, marks=pytest.mark.slow) for each in (67, 130))]
+)
 @pytest.mark.parametrize("actions", [1, 2, 3])
 def test_the_solution_is_the_fixed_point(states: int, actions: int) -> None:
     p = problem(states, actions, seed=states)
     assert off(bisimulation.solve(p, EmulatedDevice()), p) <= 1e-7
 
 
-@pytest.mark.parametrize("actions", [1, 3])
+@pytest.mark.parametrize("actions", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_float32_proves_what_its_roundings_allow(actions: int) -> None:
     p = problem(65, actions, "float32", tolerance=1e-6)
     found = bisimulation.solve(p, EmulatedDevice())

@@ -121,6 +121,7 @@ def test_unknown_names_and_other_files_raise(tmp_path: Path) -> None:
         algorithms.load_curves(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
     words = ["algorithms", "--worlds", "policy", "--updates", "10", "--seeds", "2"]
     code, out, _ = run("reproduce", *words, "-o", str(tmp_path))

@@ -101,6 +101,7 @@ def test_processes_that_disagree_all_raise(killed: Killed) -> None:
     assert fine == "no error"
 
 
+@pytest.mark.slow
 def test_four_processes_hold_a_matrix_that_none_of_them_could(killed: Killed) -> None:
     for index in range(4):
         large = killed.of(index)["large"]
@@ -114,6 +115,7 @@ def test_four_processes_hold_a_matrix_that_none_of_them_could(killed: Killed) ->
     assert np.array_equal(np.asarray(together.values), alone.values)
 
 
+@pytest.mark.slow
 def test_a_killed_process_stops_the_others(killed: Killed) -> None:
     assert killed.seconds < 60
     assert killed.orphans == 0
