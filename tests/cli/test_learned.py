@@ -277,7 +277,7 @@ def test_a_run_resumes_from_its_checkpoint(run: Run) -> None:
     assert short.history["step"].tolist() == [20, 40, 60]
     refused(
         run(*words, "--updates", "10", "--resume", "run.safetensors"),
-        "run.safetensors holds 20 steps and 10 are asked for",
+        "run.safetensors holds 20 updates and 10 are requested",
     )
 
 
@@ -293,7 +293,7 @@ def test_a_resumed_run_keeps_its_decay(run: Run, monkeypatch: pytest.MonkeyPatch
     assert lines["updates"].startswith("40, 20 of them in this run, in ")
     long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
-    refused(run(*again, "--updates", "60"), "a run of 40 steps", "resume it with as many")
+    refused(run(*again, "--updates", "60"), "a run of 40 updates", "resume it with as many")
     refused(
         run(*again, "--algorithm", "castro2020"),
         "run.safetensors is of --algorithm pair-q and here it is castro2020; resume it",
@@ -304,7 +304,7 @@ def test_a_resumed_run_keeps_its_decay(run: Run, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_patience_ends_a_run_early(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fit, "_stalled", lambda fit, patience: patience == 7)
+    monkeypatch.setattr(_fit, "_has_stalled", lambda fit, patience: patience == 7)
     words = ("learned", "bisimulation", "pessimism", *SMALL, "--patience", "7")
     lines = lines_of(run(*words))
     assert lines["updates"].startswith("20, in ")

@@ -66,7 +66,7 @@ def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*words)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].split()[:2] == ["variant", "steps"]
+    assert lines[0].split()[:2] == ["variant", "updates"]
     assert [line.split()[:4] for line in lines[1:4:2]] == [
         ["d~,", "noise", "off", "6"],
         ["d^pi,", "noise", "off", "6"],

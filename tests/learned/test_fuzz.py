@@ -127,7 +127,13 @@ def metric(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         scaling=FeatureScaling(np.zeros(2), np.ones(2), shape=(2,)),
         points=np.array([[0, 0], [0, 1], [1, 1]], np.float32),
         names=TRIANGLE.names,
-        metadata={"kind": "bisimulation", "discount": 0.5, "updates": 4, "seeds": [0], "batch": 6},
+        metadata={
+            "kind": "bisimulation",
+            "discount": 0.5,
+            "updates": 4,
+            "seeds": [0],
+            "batch_size": 6,
+        },
         history={"step": np.array([2.0, 4.0]), "loss": np.array([1.0, np.nan])},
     )
     file = tmp_path_factory.mktemp("metric") / "d.safetensors"

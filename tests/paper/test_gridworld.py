@@ -125,7 +125,7 @@ class TestMeasure:
         runs: list[tuple[int, int, int]] = []
 
         def record(folder: Any, name: str, metadata: Any, config: Any, resume: bool) -> Any:
-            runs.append((metadata["updates"], len(metadata["seeds"]), config.batch))
+            runs.append((metadata["updates"], len(metadata["seeds"]), config.batch_size))
             raise InputError("enough")
 
         monkeypatch.setattr(gridworld, "_train_part", record)

@@ -18,6 +18,7 @@ ALGORITHM_TITLES = {
 }
 
 FORMER_KEYS = {
+    "batch": "batch_size",
     "steps": "updates",
     "keys": "seeds",
     "period": "target_update_period",
@@ -35,7 +36,7 @@ def normalise_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata with the current names of their keys.
 
     >>> normalise_metadata({"steps": 76, "batch": 32})
-    {'updates': 76, 'batch': 32}
+    {'updates': 76, 'batch_size': 32}
     """
     return {FORMER_KEYS.get(key, key): value for key, value in metadata.items()}
 
@@ -144,7 +145,7 @@ def format_optimiser(metadata: Mapping[str, Any]) -> str:
     """
     metadata = normalise_metadata(metadata)
     adam = f"Adam {metadata['learning_rate']:g}"
-    batch = metadata.get("batch_size", metadata.get("batch"))
+    batch = metadata.get("batch_size")
     rest = f"batch size {batch}, target update period {metadata['target_update_period']}"
     if get_algorithm(metadata) == "castro2020":
         return f"{adam}, {rest}, horizon growth {metadata['horizon_growth']:g}"

@@ -38,6 +38,7 @@ DAMAGE_ERRORS = (AttributeError, KeyError, OverflowError, RecursionError, TypeEr
 
 VERSION_1_FORMAT = "bisimetric learned distance, version 1"
 VERSION_1_KEYS = {
+    "batch": "batch_size",
     "keys": "seeds",
     "period": "target_update_period",
     "rate": "horizon_growth",

@@ -399,7 +399,7 @@ def _plot_aggregation(network: LearnedDistance, mdp: MDP) -> tuple[Figure, list[
         samples.points - 0.5,
         panels,
         title=f"{SAMPLES_PER_CELL} samples per cell, clustered by the learned distance (noise on, "
-        f"{metadata['updates']:,} updates, batches of {metadata['batch']}, seed 0)\n"
+        f"{metadata['updates']:,} updates, batches of {metadata['batch_size']}, seed 0)\n"
         "thresholds relative to the largest distance; colours repeat after eight clusters",
     )
     return figure, record

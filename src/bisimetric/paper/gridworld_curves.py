@@ -46,6 +46,7 @@ def validate_counts(caller: str, updates: Any, num_seeds: Any) -> None:
 
 FORMAT = "bisimetric gridworld curves, version 1"
 METADATA_NAMES = {
+    "batch": "batch_size",
     "keys": "seeds",
     "steps": "updates",
     "every": "log_every",
@@ -202,11 +203,12 @@ def format_extent(runs: Sequence[GridworldCurves]) -> str:
 
     "240,000 updates, 10 seeds, batches of 256", or "... of 256 (noise off) and 32 (noise on)".
     """
+    batch_sizes = [curves.metadata["batch_size"] for curves in runs]
     return ", ".join(
         (
             f"{_format_counts(runs, [curves.metadata['updates'] for curves in runs])} updates",
             f"{_format_counts(runs, [curves.num_seeds for curves in runs])} seeds",
-            f"batches of {_format_counts(runs, [curves.metadata['batch'] for curves in runs])}",
+            f"batches of {_format_counts(runs, batch_sizes)}",
         )
     )
 
