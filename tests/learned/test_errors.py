@@ -164,11 +164,11 @@ def stochastic() -> MDP:
     [
         (
             {"mdp": stochastic()},
-            "several successors of state here under action 0 and must be deterministic; use exact",
+            "source has several successors of state here under action 0 and must be deterministic; use exact",
         ),
         (
             {"mdp": TRIANGLE.replace(available=[[True, True], [True, False], [True, True]])},
-            "has states that lack some actions; use exact.bisimulation",
+            "source has states that lack some actions; use exact.bisimulation",
         ),
         ({"points": np.eye(2)}, "points has shape (2, 2) and must be (3, k), one row per state"),
         ({"points": [1.0, 2.0, 3.0]}, "points has shape (3,) and must be (3, k)"),
@@ -226,7 +226,7 @@ def test_scalings_are_validated() -> None:
         (
             steps(actions=[0, 1, 2, 3]),
             {},
-            "has no two transitions with the same action",
+            "source has no two transitions with the same action",
         ),
         (
             steps(actions=np.zeros((4, 2))),

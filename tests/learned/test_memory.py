@@ -74,7 +74,7 @@ def test_memory_that_xla_cannot_get_is_an_error_of_ours(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("bisimetric.learned._fit._advance", exhausted)
     with pytest.raises(
-        InsufficientMemory, match="a batch of 16 ran out of memory; lower the batch"
+        InsufficientMemory, match="a batch of 16 ran out of memory; lower batch_size"
     ):
         fit("bisimulation", STATES, discount=0.5, updates=1, config=PairQConfig(batch_size=16))
 
