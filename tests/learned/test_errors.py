@@ -164,7 +164,7 @@ def stochastic() -> MDP:
     [
         (
             {"mdp": stochastic()},
-            "source has several successors of state here under action 0 and must be deterministic; use exact",
+            "source has several successors of state here under action 0 and must be deterministic",
         ),
         (
             {"mdp": TRIANGLE.replace(available=[[True, True], [True, False], [True, True]])},
