@@ -7,9 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.commands import Result, Run
+from tests.property_testing import scaled
 
+settings.register_profile("scaled", max_examples=scaled(100))
+settings.load_profile("scaled")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Subprocesses import the test helpers too.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bisimetric import MDP, InputError, NotConverged, exact, planning, worlds
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
 
@@ -42,7 +43,7 @@ def slow_values(mdp: MDP, sweeps: int) -> np.ndarray:
     return V
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled(50))
 @given(st.one_of(stochastic_mdps(), deterministic_mdps(4, 2, [0.0, 0.5, 0.9])))
 def test_optimal_values_are_those_of_value_iteration(mdp: MDP) -> None:
     V = planning.optimal_values(mdp)
@@ -53,7 +54,7 @@ def test_optimal_values_are_those_of_value_iteration(mdp: MDP) -> None:
     assert V.error <= 1e-6
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled(50))
 @given(st.one_of(stochastic_mdps(), deterministic_mdps(4, 2)))
 def test_the_optimum_is_the_best_of_all_policies(mdp: MDP) -> None:
     V = planning.optimal_values(mdp)
@@ -66,7 +67,7 @@ def test_the_optimum_is_the_best_of_all_policies(mdp: MDP) -> None:
     assert (own.values >= V.values - 1e-6 - own.error - V.error).all()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled(50))
 @given(st.one_of(stochastic_mdps(), deterministic_mdps()), st.integers(0, 9))
 def test_policy_values_put_back_into_their_equation(mdp: MDP, key: int) -> None:
     policy = np.random.default_rng(key).dirichlet(np.ones(mdp.num_actions), mdp.num_states)
@@ -76,7 +77,7 @@ def test_policy_values_put_back_into_their_equation(mdp: MDP, key: int) -> None:
     assert np.abs(image - V.values).max() <= V.error * (1 + mdp.discount)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled(50))
 @given(st.one_of(stochastic_mdps(), deterministic_mdps()))
 def test_action_values_put_back_into_their_equation(mdp: MDP) -> None:
     V = planning.optimal_values(mdp)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bisimetric import _transport
 from tests.oracles import transport as solve_by_linear_programme
+from tests.property_testing import scaled
 
 
 def solve(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def problems(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
     return d, p / p.sum(), q / q.sum()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(problems())
 def test_cost_is_that_of_the_linear_programme(problem: Any) -> None:
     d, p, q = problem
@@ -69,7 +70,7 @@ def test_cost_is_that_of_the_linear_programme(problem: Any) -> None:
     assert found["cost"] == pytest.approx(truth, abs=1e-9 * max(1.0, d.max()))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(problems())
 def test_flow_has_the_right_marginals(problem: Any) -> None:
     d, p, q = problem
@@ -81,7 +82,7 @@ def test_flow_has_the_right_marginals(problem: Any) -> None:
         assert np.abs(found["flow"].sum(axis=0) + rest[found["y"]]).max() < 1e-14
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(problems(), st.integers(0, 1000))
 def test_an_old_tree_is_a_good_start_for_other_costs(problem: Any, key: int) -> None:
     d, p, q = problem
@@ -91,7 +92,7 @@ def test_an_old_tree_is_a_good_start_for_other_costs(problem: Any, key: int) -> 
     assert warm["cost"] == pytest.approx(cold["cost"], abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(problems(), st.integers(0, 1000))
 def test_a_tree_stays_optimal_while_costs_move_less_than_its_slack(problem: Any, key: int) -> None:
     d, p, q = problem

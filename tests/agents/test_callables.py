@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bisimetric import agents, games
 from bisimetric.agents.callables import FunctionAgent, make_agent
 from bisimetric.errors import InputError
+from tests.property_testing import scaled
 
 IS_FIRST = np.ones(2, bool)
 OBSERVATIONS = np.arange(2 * 4 * 84 * 84).reshape(2, 4, 84, 84).astype(np.uint8)
@@ -80,7 +81,7 @@ def test_a_function_gets_each_observation_and_the_state_of_its_game() -> None:
     assert dtypes == [np.int64, np.float32, np.float32]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=scaled(25))
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_each_game_has_its_own_state(starts: list[list[bool]]) -> None:
     def count(observation: Any, state: Any) -> Any:

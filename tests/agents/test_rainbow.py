@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
 
+from tests.property_testing import scaled
+
 jax = pytest.importorskip("jax")
 pytest.importorskip("ale_py")
 
@@ -145,7 +147,7 @@ def test_unavailable_steps_keep_priority_zero(walk: list[Step]) -> None:
     assert int((after.priority != buffer.priority).sum()) <= 8
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=scaled(20))
 @given(strategies.lists(strategies.floats(-9.9, 9.9), min_size=3, max_size=3))
 def test_projection_keeps_mass_and_mean(returns: list[float]) -> None:
     network = rainbow.RainbowNetwork(num_actions=2)

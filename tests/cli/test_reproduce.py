@@ -13,6 +13,7 @@ from bisimetric import MDP, Distance, exact
 from tests.commands import Run, refused
 
 
+@pytest.mark.slow
 def test_convergence_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
     small = ("--seeds", "2", "--steps", "50k", "--target-error", "0.1", "--discount", "0.5")
     words = ("reproduce", "convergence", "-o", "new/folder", *small)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bisimetric import datasets
 from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.transitions import Transitions
+from tests.property_testing import scaled
 
 SHAPE = (2, 3)
 
@@ -106,7 +107,7 @@ def agrees(steps: Transitions, entries: list[Entry]) -> None:
         assert cut == (not on and not each.terminal)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=scaled(150))
 @given(
     st.integers(1, 4), st.integers(8, 40), st.integers(2, 90), st.booleans(), st.integers(0, 999)
 )

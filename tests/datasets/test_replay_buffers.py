@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from bisimetric import datasets
 from bisimetric.errors import InputError
+from tests.property_testing import scaled
 
 
 class ReplayBuffer:
@@ -94,7 +95,7 @@ def simulate(random: np.random.Generator, envs: int, steps: int, numbers: bool) 
     return recorded
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(st.integers(1, 3), st.integers(2, 12), st.integers(1, 40), st.booleans(), st.integers(0, 99))
 def test_stored_transitions_are_read_back(
     envs: int, size: int, steps: int, numbers: bool, seed: int
@@ -127,7 +128,7 @@ def test_stored_transitions_are_read_back(
     assert found.num_states == (1000 if numbers else None)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(st.integers(1, 3), st.integers(2, 12), st.integers(1, 40), st.integers(0, 99))
 def test_observations_that_are_stored_once(envs: int, size: int, steps: int, seed: int) -> None:
     recorded = simulate(np.random.default_rng(seed), envs, steps, numbers=False)

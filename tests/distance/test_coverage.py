@@ -17,6 +17,7 @@ from bisimetric import MDP, Distance, InputError, exact, worlds
 from bisimetric.cli import report
 from bisimetric.distance import Coverage
 from tests.half_known import corridor, corridor_half_seen, half_known, some, two_rooms
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 SEEDS = st.integers(0, 2**16)
@@ -25,7 +26,7 @@ SEEDS = st.integers(0, 2**16)
 # What is proven.
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=scaled(80))
 @given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
 def test_the_exact_distance_lies_within_the_bounds(mdp: MDP, seed: int, sweeps: int) -> None:
     d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
@@ -238,7 +239,7 @@ def test_many_unseen_states_are_counted() -> None:
 # Reasons.
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=scaled(80))
 @given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
 def test_the_steps_of_a_partly_known_distance(mdp: MDP, seed: int, sweeps: int) -> None:
     d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
@@ -337,7 +338,7 @@ def test_a_policy_that_was_half_seen_is_explained() -> None:
         )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax"]), SEEDS)
 def test_partly_seen_stochastic_mdps_are_explained(mdp: MDP, kind: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)

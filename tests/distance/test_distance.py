@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from bisimetric import MDP, Distance, InputError, exact, worlds
 from bisimetric.distance import Coverage, StateDistance
 from tests.half_known import corridor, corridor_half_seen, half_known, two_rooms
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
 
@@ -78,7 +79,7 @@ def test_invalid_fields_raise(rooms: Distance, change: dict[str, Any], complaint
 # Reasons.
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(deterministic_mdps(), st.integers(0, 9))
 def test_steps_add_up_to_the_distance(mdp: MDP, seed: int) -> None:
     for d in every_kind(mdp, seed):
@@ -91,7 +92,7 @@ def test_steps_add_up_to_the_distance(mdp: MDP, seed: int) -> None:
                 assert str(why)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(deterministic_mdps(), st.integers(0, 9))
 def test_steps_follow_the_mdp(mdp: MDP, seed: int) -> None:
     for d in every_kind(mdp, seed):

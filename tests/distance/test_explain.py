@@ -16,6 +16,7 @@ from scipy import optimize
 
 from bisimetric import MDP, Distance, NotConverged, exact, relation, worlds
 from bisimetric.distance import Match, PairStep, pair_path
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 SEEDS = st.integers(0, 2**16)
@@ -72,7 +73,7 @@ def adds_up_to(step: PairStep) -> float:
     return step.reward_gap + sum(match.contribution for match in step.coupling)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=scaled(80))
 @given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "lax"]), SEEDS)
 def test_every_step_is_the_equation(mdp: MDP, kind: str, seed: int) -> None:
     d = a_metric(mdp, kind, seed)
@@ -83,7 +84,7 @@ def test_every_step_is_the_equation(mdp: MDP, kind: str, seed: int) -> None:
         assert str(why)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=scaled(80))
 @given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax", "on_policy"]), SEEDS)
 def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, seed: int) -> None:
     d, dynamics = a_metric(mdp, kind, seed), mdp
@@ -107,7 +108,7 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, seed:
             assert match.contribution == mdp.discount * match.mass * match.distance
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=scaled(30))
 @given(
     stochastic_mdps(available=True), st.sampled_from(["bisimulation", "on_policy", "lax"]), SEEDS
 )
@@ -123,7 +124,7 @@ def test_every_step_adds_up_to_the_distance_of_its_pair(mdp: MDP, kind: str, see
                 assert abs(adds_up_to(step) - d(*step.states)) <= 2 * d.error
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(), SEEDS)
 def test_the_steps_of_mico_add_up_to_the_distance(mdp: MDP, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -162,7 +163,7 @@ def whatever_is_proven(mdp: MDP, kind: str, seed: int, tol: float) -> Distance:
         return partial
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=scaled(100))
 @given(
     st.one_of(stochastic_mdps(available=True), deterministic_mdps()),
     Kinds,
@@ -258,7 +259,7 @@ def test_values_are_as_exact_as_they_can_be() -> None:
     assert f", up to {why.value_gap_error:.1g}" in str(why).splitlines()[-1]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(max_states=6), st.sampled_from(["bisimulation", "lax"]), SEEDS)
 def test_steps_follow_what_adds_most(mdp: MDP, kind: str, seed: int) -> None:
     d = a_metric(mdp, kind, seed)

@@ -19,6 +19,7 @@ from bisimetric._progress import convergence_fraction
 from bisimetric.exact import _threads
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import pair_kernels, table_kernels
+from tests.property_testing import scaled
 from tests.rationals import largest_error, solve_deterministic, solve_mico
 
 pair_solver = importlib.import_module("bisimetric.exact.deterministic.policy_iteration")
@@ -26,7 +27,7 @@ ALMOST_ONE = math.nextafter(1.0, 0.0)
 DISCOUNTS = [0.0, 5e-324, 1e-300, 0.5, 0.999, 1 - 1e-8, 1 - 1e-12, ALMOST_ONE]
 REWARDS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, -1.0, 0.1, 5e-324, 1e-300, 1e10])
 TOLERANCES = st.sampled_from([1e-6, 1e3, 1e-320])
-quick = settings(deadline=None, max_examples=100)
+quick = settings(deadline=None, max_examples=scaled(100))
 
 
 @st.composite
@@ -206,7 +207,7 @@ def extreme_chains(draw: st.DrawFn) -> MDP:
 DTYPES = ["float64", "float32"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(extreme_chains(), TOLERANCES, st.sampled_from(DTYPES))
 def test_mico_ends_after_few_sweeps(mdp: MDP, tol: float, dtype: str) -> None:
     d = solve(exact.mico, mdp, tol=tol, dtype=dtype)

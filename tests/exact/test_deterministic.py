@@ -21,10 +21,11 @@ from tests.oracles import (
     solve_bisimulation_by_linear_programme,
     solve_lax_fixed_point,
 )
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
 pair_solver = importlib.import_module("bisimetric.exact.deterministic.policy_iteration")
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=scaled(40))
 
 
 def random_policy(mdp: MDP, seed: int) -> np.ndarray:

@@ -156,6 +156,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
     return device
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 def test_the_same_distances_as_the_cpu() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bisimetric import MDP, InputError, InsufficientMemory, NotConverged, exact, planning, worlds
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 KEYS = st.integers(0, 2**16)
@@ -58,7 +59,7 @@ def once(mdp: MDP, policy: NDArray[Any], U: NDArray[Any]) -> NDArray[Any]:
     return image
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=scaled(150))
 @given(stochastic_mdps(available=True), KEYS)
 def test_equals_the_linear_solve(mdp: MDP, seed: int) -> None:
     policy = make_policy(mdp, seed)
@@ -69,7 +70,7 @@ def test_equals_the_linear_solve(mdp: MDP, seed: int) -> None:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(stochastic_mdps(), KEYS)
 def test_solves_its_equation(mdp: MDP, seed: int) -> None:
     policy = make_policy(mdp, seed)
@@ -78,7 +79,7 @@ def test_solves_its_equation(mdp: MDP, seed: int) -> None:
     assert residual <= d.error * (1 + mdp.discount) + 1e-12 * d.values.max()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(), KEYS)
 def test_bounds_the_values_and_is_symmetric(mdp: MDP, seed: int) -> None:
     policy = make_policy(mdp, seed)
@@ -98,7 +99,7 @@ def meets_a_gap(P: NDArray[Any], R: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(reached)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=scaled(100))
 @given(stochastic_mdps(discounts=[0.5, 0.9, 0.99]), KEYS)
 def test_is_zero_without_reward_gaps(mdp: MDP, seed: int) -> None:
     policy = make_policy(mdp, seed)
@@ -110,7 +111,7 @@ def test_is_zero_without_reward_gaps(mdp: MDP, seed: int) -> None:
     assert (d.values[met & (by_linear_solve(mdp, policy) > d.error)] > 0).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(deterministic_mdps(), KEYS)
 def test_is_the_on_policy_metric_of_a_deterministic_chain(mdp: MDP, seed: int) -> None:
     policy = make_policy(mdp, 2 * seed)
@@ -119,7 +120,7 @@ def test_is_the_on_policy_metric_of_a_deterministic_chain(mdp: MDP, seed: int) -
     assert not np.diagonal(d.values).any()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(), KEYS)
 def test_is_at_least_the_on_policy_metric(mdp: MDP, seed: int) -> None:
     policy = make_policy(mdp, seed)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from bisimetric import MDP, ImplicitMDP, InsufficientMemory, exact
 from bisimetric.exact import query
+from tests.property_testing import scaled
 from tests.strategies import stochastic_mdps
 
-quick = settings(deadline=None, max_examples=100)
+quick = settings(deadline=None, max_examples=scaled(100))
 Kind = Literal["bisimulation", "on_policy", "lax"]
 KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax")
 

@@ -15,10 +15,11 @@ from scipy import optimize
 from bisimetric import MDP, ImplicitMDP, InputError, NotConverged, exact
 from bisimetric.exact import QueryResult, query
 from bisimetric.exact.queries import pair_graph
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-quick = settings(deadline=None, max_examples=100)
-slow = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=scaled(100))
+slow = settings(deadline=None, max_examples=scaled(40))
 Kind = Literal["bisimulation", "on_policy", "lax"]
 KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax")
 

@@ -18,6 +18,7 @@ from scipy import sparse
 from bisimetric import MDP, ImplicitMDP, InputError, NotConverged
 from bisimetric.exact import QueryResult, query
 from bisimetric.exact.queries import pair_search, row_source
+from tests.property_testing import scaled
 
 TINY, UNIT = 2.0**-1074, 2.0**-53
 Kind = Literal["bisimulation", "on_policy", "lax"]
@@ -161,7 +162,7 @@ def is_proven(answer: QueryResult, reference: Fraction) -> bool:
     return math.isinf(answer.error) or off <= Fraction(answer.error)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=scaled(300))
 @given(fans(), st.sampled_from(["bisimulation", "on_policy", "lax"]), st.booleans())
 def test_the_error_of_a_function_holds(fan: Fan, kind: Kind, bounded: bool) -> None:
     source = fan.successors(bounded=bounded)
@@ -170,13 +171,13 @@ def test_the_error_of_a_function_holds(fan: Fan, kind: Kind, bounded: bool) -> N
     assert math.isfinite(answer.error)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=scaled(200))
 @given(fans(), st.sampled_from(["bisimulation", "lax"]))
 def test_the_error_of_an_mdp_holds(fan: Fan, kind: Kind) -> None:
     assert is_proven(run_query(kind, fan.mdp(), (0, 1)), fan.distance(kind))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=scaled(100))
 @given(fans())
 def test_an_average_is_rounded_once(fan: Fan) -> None:
     chain = fan.successors(bounded=True).apply_policy(fan.choose)
@@ -234,6 +235,7 @@ def test_mass_left_aside_is_in_the_error() -> None:
     assert off > 1.05 * rounding
 
 
+@pytest.mark.slow
 def test_rounded_probabilities_are_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Summed from the left, many masses lose a little each time, and shares come out too large."""
 

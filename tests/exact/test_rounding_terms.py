@@ -22,6 +22,7 @@ from bisimetric._rounding import UNIT
 from bisimetric._transport import Costs
 from bisimetric.exact._request import bound_error
 from bisimetric.exact.stochastic import coupling_kernels, policy_iteration
+from tests.property_testing import scaled
 from tests.rationals import transport as transport_cost
 from tests.rationals import worth
 
@@ -160,7 +161,7 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
     assert off <= d.error
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 @given(st.lists(st.integers(1, 64), min_size=9, max_size=9))
 def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     costs: list[int],
@@ -236,7 +237,7 @@ def test_products_of_denormal_numbers_round_by_up_to_half_of_the_smallest() -> N
 SIZES = st.floats(1e-200, 1e200)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=scaled(500), deadline=None)
 @given(SIZES, SIZES, st.floats(0, 1, exclude_max=True))
 def test_the_error_is_rounded_up(residual: float, largest: float, discount: float) -> None:
     bound = Fraction(residual) + 4 * (Fraction(UNIT) * Fraction(largest) + Fraction(TINY))
@@ -244,7 +245,7 @@ def test_the_error_is_rounded_up(residual: float, largest: float, discount: floa
     assert Fraction(found) >= bound / (1 - Fraction(discount))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9), st.floats(0, 1, exclude_max=True))
 def test_the_error_of_values_is_rounded_up(value: float, image: float, discount: float) -> None:
     mdp = MDP.deterministic([[0]], [[1.0]], discount=discount)

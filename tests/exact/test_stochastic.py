@@ -27,6 +27,7 @@ from bisimetric import (
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import policy_iteration
 from tests.oracles import apply_stochastic_operator, solve_by_linear_programme
+from tests.property_testing import scaled
 from tests.rationals import residual
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
@@ -46,7 +47,7 @@ def kind_of(d: Distance) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(stochastic_mdps(max_states=4), st.sampled_from(["bisimulation", "lax"]))
 def test_distances_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
@@ -56,7 +57,7 @@ def test_distances_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(stochastic_mdps(available=True), st.sampled_from(["bisimulation", "lax"]), st.data())
 def test_the_error_holds_in_exact_arithmetic(mdp: MDP, kind: str, data: st.DataObject) -> None:
     scale = data.draw(st.sampled_from([1.0, 1.0, 1e-44, 1e-8, 1e8, 1e45]), label="scale")
@@ -96,7 +97,7 @@ def test_rewards_of_actions_that_states_lack_do_not_count() -> None:
     assert exact.lax(mdp).error <= 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(stochastic_mdps(max_states=4, available=True), st.sampled_from(["bisimulation", "lax"]))
 def test_actions_that_a_state_lacks_agree_with_the_linear_programme(mdp: MDP, kind: str) -> None:
     d = getattr(exact, kind)(mdp, tol=1e-5)
@@ -104,7 +105,7 @@ def test_actions_that_a_state_lacks_agree_with_the_linear_programme(mdp: MDP, ki
     assert np.abs(d.values - reference).max() <= d.error + own_error
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(stochastic_mdps(max_states=4), st.data())
 def test_on_policy_agrees_with_the_linear_programme(mdp: MDP, data: st.DataObject) -> None:
     weights = data.draw(
@@ -126,7 +127,7 @@ def test_larger_tables_solve_their_equation(kind: str) -> None:
     assert np.abs(image - d.values).max() <= 1.9 * d.error + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(stochastic_mdps())
 def test_laws(mdp: MDP) -> None:
     tilde, lax = exact.bisimulation(mdp, tol=1e-5), exact.lax(mdp, tol=1e-5)
@@ -141,7 +142,7 @@ def test_laws(mdp: MDP) -> None:
         assert (d.values[:, None, :] <= through + 3 * d.error).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(stochastic_mdps(), st.data())
 def test_on_policy_lies_between_values_and_mico(mdp: MDP, data: st.DataObject) -> None:
     policy = np.array(
@@ -160,7 +161,7 @@ def test_on_policy_lies_between_values_and_mico(mdp: MDP, data: st.DataObject) -
     assert (d.values <= mico.values + mico.error + d.error).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(stochastic_mdps(available=True, discounts=CALM[1:]))
 def test_zero_set_is_the_relation(mdp: MDP) -> None:
     for d, labels in (
@@ -172,7 +173,7 @@ def test_zero_set_is_the_relation(mdp: MDP) -> None:
         assert (d.values[~alike] > 0).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(deterministic_mdps(discounts=CALM))
 def test_the_deterministic_shortcut_agrees_with_the_general_code(mdp: MDP) -> None:
     for kind in ("bisimulation", "lax"):
@@ -182,7 +183,7 @@ def test_the_deterministic_shortcut_agrees_with_the_general_code(mdp: MDP) -> No
         assert np.abs(table.values - d.values).max() <= error + 1e-9
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(stochastic_mdps(discounts=CALM), st.randoms(use_true_random=False))
 def test_relabelling_states_changes_nothing(mdp: MDP, random: Any) -> None:
     order = list(range(mdp.num_states))
@@ -330,7 +331,7 @@ def test_samples_give_an_estimate() -> None:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(deterministic_mdps(discounts=CALM))
 def test_samples_of_a_deterministic_mdp_change_nothing(mdp: MDP) -> None:
     d, e = exact.bisimulation(mdp), exact.bisimulation(mdp, samples=3, seed=0)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from bisimetric import MDP, worlds
 from bisimetric.explorer import layout
+from tests.property_testing import scaled
 
 
 @given(st.integers(20, 200), st.integers(1, 3), st.integers(9, 60), st.integers(0, 99))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=scaled(25))
 def test_a_sample_has_its_size_and_grows_by_steps(
     count: int, actions: int, most: int, key: int
 ) -> None:

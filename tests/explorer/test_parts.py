@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from bisimetric import exact, explorer, worlds
 from bisimetric.explorer import bundle, pages
 from tests.carried import unpacked
+from tests.property_testing import scaled
 
 
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=scaled(30))
 def test_a_small_table_keeps_its_digits(count: int, key: int) -> None:
     table = np.random.default_rng(key).random((count, count))
     table = table + table.T

@@ -300,6 +300,7 @@ def test_a_learned_distance_is_saved_and_loaded(network: Any, tmp_path: Path) ->
     assert again.metadata == d.metadata
 
 
+@pytest.mark.slow
 def test_castro2020_has_its_own_network() -> None:
     quick = learned.castro2020.Castro2020Config(learned.castro2020.PairNetwork((4,)), batch_size=4)
     for made in (

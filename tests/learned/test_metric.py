@@ -75,6 +75,7 @@ def test_pessimism_is_learned_from_listed_states_and_from_batches(
     laws(d.values)
 
 
+@pytest.mark.slow
 def test_a_free_network_comes_near() -> None:
     truth = exact.bisimulation(FIVE)
     free = dataclasses.replace(QUICK, network=FreeNetwork((32,)), learning_rate=0.001)
@@ -123,6 +124,7 @@ def test_noise_makes_states_continuous() -> None:
     assert table.max() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [0, 1])
 def test_an_unobserved_action_is_ignored(key: int) -> None:
     data = walk(True)

@@ -23,6 +23,7 @@ from bisimetric.learned import (
 )
 from bisimetric.learned.evaluation import compute_distances
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from tests.property_testing import scaled
 from tests.twins import TRIANGLE, Table, compile_quickly, contains  # noqa: F401 - a fixture
 
 FEATURES, ACTIONS, STATES = 2, 3, 5
@@ -147,7 +148,7 @@ def laws(table: Table) -> None:
     assert (table <= detour + ULPS * table.max()).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(POINTS, st.integers(0, 10**6), SCALES)
 def test_a_metric_network_is_a_pseudometric_whatever_its_weights(
     x: Table, key: int, by: float
@@ -156,7 +157,7 @@ def test_a_metric_network_is_a_pseudometric_whatever_its_weights(
         laws(table)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(POINTS, st.integers(0, 10**6), SCALES)
 def test_the_largest_of_means_of_them_is_one_too(x: Table, key: int, by: float) -> None:
     network = PairQEnsemble(METRIC, ACTIONS, unit=7.0, diameter_bound=1.0)
@@ -164,7 +165,7 @@ def test_the_largest_of_means_of_them_is_one_too(x: Table, key: int, by: float) 
     laws(table)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(POINTS, st.integers(0, 10**6), SCALES)
 def test_a_free_network_is_symmetric_and_at_least_zero(x: Table, key: int, by: float) -> None:
     found = np.asarray(_values(FREE, wild(FREE, key, by), x, x))

@@ -32,6 +32,7 @@ from bisimetric.learned.pair_q_loss import (
     evaluate_double_q,
 )
 from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TransitionSource
+from tests.property_testing import scaled
 from tests.twins import PLAIN, Table, compile_quickly, contains, record  # noqa: F401 - a fixture
 
 DISCOUNT = 0.8
@@ -439,7 +440,7 @@ def double_loop(rewards: Any) -> float:
     return float(np.mean([abs(r - q) for r in rewards for q in rewards]))
 
 
-@hypothesis_settings(deadline=None, max_examples=50)
+@hypothesis_settings(deadline=None, max_examples=scaled(50))
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9), st.sampled_from([0.0, 0.3, 1.0]))
 def test_the_mean_gap_is_that_of_the_double_loop(rewards: list[float], ended: float) -> None:
     """Each of two copies is terminal, with reward 0, with a probability of its own."""

@@ -17,6 +17,7 @@ from bisimetric.learned import (
     PivotIndex,
 )
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from tests.property_testing import scaled
 
 
 def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> LearnedDistance:
@@ -29,7 +30,7 @@ def learned(key: int, network: MetricNetwork | FreeNetwork | None = None) -> Lea
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=scaled(25))
 @given(st.integers(0, 5), st.integers(1, 400), st.integers(1, 6), st.integers(1, 9))
 def test_it_finds_the_nearest(key: int, count: int, k: int, pivots: int) -> None:
     random = np.random.default_rng(count)

@@ -19,6 +19,7 @@ from bisimetric import MDP, Distance, exact, planning
 from bisimetric.errors import NotConverged
 from bisimetric.mdp import induce_chain
 from bisimetric.mdp.induced_chain import _compute_averages
+from tests.property_testing import scaled
 from tests.rationals import transport
 
 Rows = list[dict[int, Fraction]]
@@ -136,7 +137,7 @@ def problems(draw: st.DrawFn) -> tuple[MDP, NDArray[np.float64]]:
     return MDP(P.reshape(states, actions, states), R, discount=discount), policy
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(problems())
 def test_chain_errors_bound_the_rounding_of_rewards_and_rows(
     problem: tuple[MDP, NDArray[np.float64]],
@@ -152,7 +153,7 @@ def test_chain_errors_bound_the_rounding_of_rewards_and_rows(
         assert apart <= Fraction(chain.mass_error)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(problems())
 def test_policy_values_and_mico_contain_the_true_values(
     problem: tuple[MDP, NDArray[np.float64]],
@@ -167,7 +168,7 @@ def test_policy_values_and_mico_contain_the_true_values(
         assert abs(Fraction(ours) - true) <= Fraction(U.error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(problems())
 def test_the_error_of_d_pi_contains_its_residual_on_the_true_chain(
     problem: tuple[MDP, NDArray[np.float64]],
@@ -221,7 +222,7 @@ def test_a_policy_that_takes_one_action_for_certain_has_no_rounding() -> None:
     assert same.mdp.R.ravel().tolist() == [0.1, 0.3]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(
     st.integers(2, 6).flatmap(
         lambda n: st.tuples(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bisimetric import MDP, InputError, NotConverged, Transitions, sampled
 from bisimetric.distance import Coverage
 from bisimetric.sampled import Uniform
+from tests.property_testing import scaled
 
 
 def on_policy_distances(mdp: MDP, policy: NDArray[np.float64]) -> list[list[Fraction]]:
@@ -86,7 +87,7 @@ def deviation(mdp: MDP, policy: NDArray[np.float64], **options: Any) -> tuple[Fr
     return far, d
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=scaled(30))
 @given(chains())
 def test_the_error_covers_the_rewards_of_a_stochastic_policy(
     case: tuple[MDP, NDArray[np.float64]],

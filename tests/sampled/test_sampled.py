@@ -23,6 +23,7 @@ from bisimetric.sampled import (
     sum_tree,
 )
 from bisimetric.sampled.samplers import PAIRS_PER_BLOCK, PrioritisedUpdater
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
 SAMPLERS: list[Any] = [Uniform(), Trajectories(), AllActions(), Prioritised()]
@@ -102,7 +103,7 @@ def test_the_grid_converges_for_ten_seeds_and_never_exceeds_the_metric(
         assert np.abs(distance.values - truth.values).max() <= distance.error + truth.error
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(data=st.data(), mdp=deterministic_mdps(discounts=QUICK))
 def test_the_theorem(data: st.DataObject, mdp: MDP) -> None:
     """Any distribution that is positive everywhere reaches the metric."""
@@ -130,7 +131,7 @@ def test_the_theorem(data: st.DataObject, mdp: MDP) -> None:
     assert (run.values <= truth.values + truth.error + distance.coverage.rounding).all()  # type: ignore[union-attr]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(data=st.data(), mdp=deterministic_mdps(discounts=QUICK))
 def test_the_theorem_on_policy(data: st.DataObject, mdp: MDP) -> None:
     states, actions = mdp.R.shape
@@ -141,7 +142,7 @@ def test_the_theorem_on_policy(data: st.DataObject, mdp: MDP) -> None:
     assert np.abs(d.values - truth.values).max() <= d.error + truth.error
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(mdp=deterministic_mdps(discounts=[0.0, 0.9, 0.999]), steps=st.integers(0, 3000))
 def test_the_bound_holds_at_any_time(mdp: MDP, steps: int) -> None:
     truth = exact.bisimulation(mdp, tol=1e-7)

@@ -24,6 +24,7 @@ from bisimetric import (
     worlds,
 )
 from bisimetric.sampled import AllActions, Prioritised, SampledRun, Trajectories, Uniform
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
 SAMPLERS: list[Any] = [Uniform(), Trajectories(), AllActions(), Prioritised()]
@@ -69,7 +70,7 @@ def half_known(draw: st.DrawFn) -> tuple[MDP, NDArray[np.bool_]]:
     return mdp, known
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(half_known(), st.integers(0, 1000))
 def test_what_is_determined_holds_whatever_the_unseen_does(
     half: tuple[MDP, NDArray[np.bool_]], seed: int
@@ -96,7 +97,7 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
         assert (truth.values <= upper + truth.error).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 @given(mdp=deterministic_mdps(discounts=[0.3, 0.9]), seed=st.integers(0, 99))
 def test_data_that_covers_all_reaches_the_metric_and_says_so(mdp: MDP, seed: int) -> None:
     data = everything(mdp)

@@ -19,12 +19,13 @@ from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 from bisimetric.transitions.empirical_mdp import mean_rewards
 from tests.commands import Run
+from tests.property_testing import scaled
 from tests.recordings import images, recordings, same_mdp, steps, walk
 from tests.strategies import REWARDS, deterministic_mdps
 
 
 class TestModel:
-    @settings(deadline=None, max_examples=100)
+    @settings(deadline=None, max_examples=scaled(100))
     @given(deterministic_mdps(), st.integers(0, 20), st.integers(0, 99))
     def test_a_deterministic_mdp_comes_back(self, mdp: MDP, times: int, key: int) -> None:
         again = walk(mdp, times, key).to_mdp(discount=mdp.discount)
@@ -32,7 +33,7 @@ class TestModel:
         assert again.available is None
         assert again.is_deterministic
 
-    @settings(deadline=None, max_examples=100)
+    @settings(deadline=None, max_examples=scaled(100))
     @given(recordings(max_steps=30), st.integers(0, 99))
     def test_frequencies_and_means(self, t: Transitions, key: int) -> None:
         if t.states is None or t.num_states is None or t.num_actions is None:
@@ -182,7 +183,7 @@ class TestModel:
 
 
 class TestMeanRewards:
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=scaled(60))
     @given(st.lists(st.tuples(st.integers(0, 3), REWARDS), max_size=20), st.randoms())
     def test_means_do_not_depend_on_the_order(
         self, paid: list[tuple[int, float]], random: Any

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from bisimetric.errors import InputError
 from bisimetric.transitions import Transitions
+from tests.property_testing import scaled
 from tests.recordings import images, recordings, same, steps
 
 
 class TestEpisodes:
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=scaled(60))
     @given(recordings())
     def test_episodes_partition_the_recording(self, t: Transitions) -> None:
         episodes = list(t.episodes())
@@ -30,7 +31,7 @@ class TestEpisodes:
         t = steps(truncated=None)
         assert [len(episode) for episode in t.episodes()] == [2, 2]
 
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=scaled(60))
     @given(recordings(), st.integers(1, 3), st.integers(0, 99))
     def test_parts_of_a_split_hold_each_episode_once(
         self, t: Transitions, parts: int, key: int

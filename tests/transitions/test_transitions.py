@@ -16,6 +16,7 @@ from bisimetric import exact, worlds
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.transitions import COLUMNS, Transitions
+from tests.property_testing import scaled
 from tests.recordings import images, recordings, same, steps
 
 
@@ -241,7 +242,7 @@ class TestIndexing:
 
 
 class TestFiles:
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=scaled(40))
     @given(recordings())
     def test_saved_files_are_read_back(self, t: Transitions) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from bisimetric.errors import InputError
 from bisimetric.uses.aggregation.aggregate_mdp import compute_action_distances
 from bisimetric.uses.aggregation.clustering import ClusteringRule
 from tests import oracles
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 DISCOUNTS = [0.0, 0.3, 0.9, 0.99]
@@ -52,7 +53,7 @@ KINDS: dict[str, Callable[[MDP], Distance]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled(50))
 @given(mdp=MDPS, share=st.floats(0, 1))
 def test_bounds_hold(kind: str, mdp: MDP, share: float) -> None:
     # Of every MDP six aggregations: 2,100 in all.
@@ -82,7 +83,7 @@ def test_bounds_hold(kind: str, mdp: MDP, share: float) -> None:
         assert found.value_gap == off
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(mdp=MDPS, clusters=st.integers(1, 6))
 def test_without_measurement_the_bound_is_no_smaller(mdp: MDP, clusters: int) -> None:
     d, clusters = exact.lax(mdp), min(clusters, mdp.num_states)
@@ -99,7 +100,7 @@ ALIKE = [(exact.bisimulation, relation.bisimulation), (exact.lax, relation.lax)]
 
 
 @pytest.mark.parametrize(("compute", "relate"), ALIKE)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(mdp=MDPS)
 def test_bisimilar_states_are_aggregated_without_regret(
     compute: Callable[[MDP], Distance], relate: Callable[[MDP], Any], mdp: MDP
@@ -183,7 +184,7 @@ class TestByHand:
         assert uses.aggregate(mdp, exact.lax(mdp), clusters=1).regret == 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(stochastic_mdps(available=True))
 def test_likeness_is_that_of_a_linear_programme(mdp: MDP) -> None:
     rewards, table = mdp.R[:, 0], exact.lax(mdp).values

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, InputError, exact, uses, worlds
 from bisimetric.uses.exploration.visit_counts import median_distance
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 Rule = Literal["counts", "nearest"]
 RULES: list[Rule] = ["counts", "nearest"]
 walks = st.lists(st.integers(0, 5), max_size=25)
 radii = st.sampled_from([None, 0.0, 0.3, 2.0, 50.0])
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=scaled(60))
 
 
 def visited(

@@ -25,9 +25,10 @@ from bisimetric import (
     uses,
     worlds,
 )
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=scaled(60))
 
 
 def steps_of(mdp: MDP, number: int, seed: int) -> Transitions:

@@ -11,6 +11,7 @@ from bisimetric import MDP, InputError, exact, uses, worlds
 from bisimetric.uses.certificates import describe_mismatch
 from bisimetric.uses.policy_transfer import _disjoint_union
 from tests.oracles import transport
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 MDPS = st.one_of(
@@ -44,7 +45,7 @@ def across(source: MDP, target: MDP) -> np.ndarray:
     return d
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(MDPS)
 def test_copies_are_at_distance_0(mdp: MDP) -> None:
     pair = uses.disjoint_union(mdp, mdp)
@@ -53,7 +54,7 @@ def test_copies_are_at_distance_0(mdp: MDP) -> None:
         assert d.values[copies, mdp.num_states + copies].max() <= d.error
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(MDPS, MDPS)
 def test_the_union_keeps_the_distances_inside_each(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
@@ -63,7 +64,7 @@ def test_the_union_keeps_the_distances_inside_each(source: MDP, target: MDP) -> 
         np.testing.assert_allclose(d.values[part, part], alone.values, atol=d.error + alone.error)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=scaled(8))
 @given(stochastic_mdps(max_states=2, max_actions=2), stochastic_mdps(max_states=3, max_actions=3))
 def test_distances_between_the_two_against_the_equation(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.3), target.replace(discount=0.3)
@@ -72,7 +73,7 @@ def test_distances_between_the_two_against_the_equation(source: MDP, target: MDP
     np.testing.assert_allclose(d.values[:here, here:], across(source, target), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(deterministic_mdps(), deterministic_mdps())
 def test_an_action_twice_changes_nothing(source: MDP, target: MDP) -> None:
     pair = uses.disjoint_union(source.replace(discount=0.9), target.replace(discount=0.9))

@@ -16,9 +16,10 @@ from bisimetric import MDP, Distance, InputError, exact, planning, sampled, uses
 from bisimetric.transitions import Transitions
 from bisimetric.uses import mds
 from bisimetric.uses.mds import measure_distortion, smacof
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=scaled(60))
 Array = NDArray[np.float64]
 
 

@@ -17,9 +17,10 @@ from scipy.spatial.distance import cdist
 from bisimetric import MDP, Coverage, InputError, exact, planning, worlds
 from bisimetric.uses import features
 from bisimetric.uses.k_centre import k_centre
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=scaled(60))
 
 
 def least_radius(table: NDArray[np.float64], number: int) -> float:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, Distance, InputError, Transitions, exact, planning, uses, worlds
 from bisimetric.uses.replay_policy import ReplayPolicy, solve_replay
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 from tests.uses.test_compress import steps_of
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=scaled(60))
 
 
 def every_step(mdp: MDP) -> Transitions:
@@ -104,7 +105,7 @@ def slow_promise(d: Distance, found: ReplayPolicy) -> NDArray[np.float64]:
     return total
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=scaled(20))
 @given(deterministic_mdps(max_states=4, discounts=[0.0, 0.5, 0.9]), st.integers(0, 99))
 def test_the_bound_matches_its_definition(mdp: MDP, seed: int) -> None:
     d, steps = exact.bisimulation(mdp), every_step(mdp)

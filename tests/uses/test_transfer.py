@@ -28,6 +28,7 @@ from bisimetric.uses.policy_transfer import _disjoint_union
 from bisimetric.uses.policy_transfer.action_bounds import ActionBounds, TransferRule, bound_actions
 from bisimetric.uses.policy_transfer.imitation import solve_imitation
 from tests.oracles import transport
+from tests.property_testing import scaled
 from tests.strategies import DISCOUNTS, deterministic_mdps, stochastic_mdps
 
 RULES = get_args(TransferRule)
@@ -72,27 +73,27 @@ def check_promises(source: MDP, target: MDP) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(deterministic_mdps(), deterministic_mdps(), st.sampled_from(DISCOUNTS))
 def test_bounds_hold_in_deterministic_mdps(source: MDP, target: MDP, discount: float) -> None:
     check_promises(source.replace(discount=discount), target.replace(discount=discount))
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(STOCHASTIC, STOCHASTIC, st.sampled_from(DISCOUNTS))
 def test_bounds_hold_in_stochastic_mdps(source: MDP, target: MDP, discount: float) -> None:
     check_promises(source.replace(discount=discount), target.replace(discount=discount))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=scaled(30))
 @given(deterministic_mdps(), STOCHASTIC, st.booleans())
 def test_bounds_hold_where_one_of_the_two_is_stochastic(one: MDP, other: MDP, turned: bool) -> None:
     one, other = one.replace(discount=0.9), other.replace(discount=0.9)
     check_promises(*((other, one) if turned else (one, other)))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(ANY, ANY, st.sampled_from([0.01, 0.1, 1.0]), st.integers(0, 9))
 def test_bounds_hold_with_perturbed_distances(
     source: MDP, target: MDP, most: float, seed: int
@@ -108,7 +109,7 @@ def test_bounds_hold_with_perturbed_distances(
             assert (found.regret <= found.regret_bound + found.regret_error).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(ANY, st.sampled_from(DISCOUNTS))
 def test_transfer_of_an_mdp_to_itself_has_no_regret(mdp: MDP, discount: float) -> None:
     mdp = mdp.replace(discount=discount)
@@ -127,7 +128,7 @@ def uses_error(rule: str) -> float:
     return 1e-6 if rule == "optimistic" else 0.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(ANY, ANY)
 def test_action_values_satisfy_the_bounds(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
@@ -146,7 +147,7 @@ def test_action_values_satisfy_the_bounds(source: MDP, target: MDP) -> None:
         assert (found.upper.max(axis=1) <= (V.values[:, None] + across).min(axis=0) + off).all()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=scaled(15))
 @given(STOCHASTIC, stochastic_mdps(max_states=3))
 def test_bounds_against_linear_programmes(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
@@ -171,7 +172,7 @@ def test_bounds_against_linear_programmes(source: MDP, target: MDP) -> None:
         assert math.isclose(found.lower_distances[t, b], delta[match], abs_tol=atol)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=scaled(40))
 @given(ANY, ANY)
 def test_bounds_are_never_above_the_chain_of_regrets(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
@@ -187,7 +188,7 @@ def test_bounds_are_never_above_the_chain_of_regrets(source: MDP, target: MDP) -
         assert (found.regret_bound <= along.values + slack).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(deterministic_mdps(), deterministic_mdps(), st.sampled_from(DISCOUNTS))
 def test_imitation_is_a_shortest_path(source: MDP, target: MDP, discount: float) -> None:
     source, target = source.replace(discount=discount), target.replace(discount=discount)
@@ -206,7 +207,7 @@ def test_imitation_is_a_shortest_path(source: MDP, target: MDP, discount: float)
     )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=scaled(15))
 @given(stochastic_mdps(max_states=3), stochastic_mdps(max_states=3, available=True))
 def test_imitation_solves_its_equation(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
@@ -288,7 +289,7 @@ def test_the_optimistic_rule_finds_its_way_through_larger_rooms() -> None:
     assert losses["nearest"] > 1
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=scaled(10))
 @given(deterministic_mdps(max_states=4))
 def test_the_same_call_is_the_same_answer(mdp: MDP) -> None:
     one, other = (uses.transfer(mdp, mdp) for _ in range(2))

@@ -15,6 +15,7 @@ from scipy.sparse import csgraph
 from bisimetric import exact, planning, worlds
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
+from tests.property_testing import scaled
 
 assert minigrid
 
@@ -142,7 +143,7 @@ class TestMiniGrid:
         assert len(np.unique(mdp.positions, axis=0)) == states
         assert set(np.unique(mdp.R)) == {0.0, 1.0}
 
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=scaled(30))
     @given(
         name=st.sampled_from(["MiniGrid-DoorKey-5x5-v0", "MiniGrid-LavaGapS5-v0"]),
         seed=st.integers(0, 3),

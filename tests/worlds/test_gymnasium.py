@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bisimetric import exact, planning, worlds
 from bisimetric.errors import ExpectedRewardWarning, InputError, MissingActionsWarning
 from bisimetric.mdp import MDP
+from tests.property_testing import scaled
 
 
 class Table(gymnasium.Env[Any, Any]):
@@ -211,7 +212,7 @@ def tables(draw: st.DrawFn) -> dict[int, Any]:
     return table
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=scaled(100))
 @given(tables())
 def test_values_are_those_of_play(table: dict[int, Any]) -> None:
     # Every state may be a start, so none is taken for an end: each ending leads to one more.

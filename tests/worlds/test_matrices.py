@@ -18,6 +18,7 @@ from scipy import sparse
 from bisimetric import exact, planning, worlds
 from bisimetric.errors import ExpectedRewardWarning, InputError
 from bisimetric.mdp import MDP
+from tests.property_testing import scaled
 
 # pymdptoolbox ships no types.
 example: Any = importlib.import_module("mdptoolbox.example")
@@ -102,7 +103,7 @@ def test_every_form_of_both_is_one_mdp(form: str) -> None:
     assert by_state.R.tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 999))
 def test_expected_rewards_and_either_order(actions: int, states: int, key: int) -> None:
     rng = np.random.default_rng(key)

@@ -21,6 +21,7 @@ from bisimetric.errors import (
 )
 from bisimetric.mdp import MDP
 from bisimetric.worlds import text_parser
+from tests.property_testing import scaled
 
 # A machine that runs or is mended; running wears it out, and a broken one can only be mended.
 MACHINE = {
@@ -368,7 +369,7 @@ def models(draw: st.DrawFn) -> tuple[MDP, list[list[str]]]:
     return MDP(P, R, discount=0.9), [[counts, *tra], [counts, *trew]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(models(), st.sampled_from([16, 64, 1 << 22]))
 def test_files_round_trip(
     tmp_path_factory: pytest.TempPathFactory, model: tuple[MDP, list[list[str]]], block: int

@@ -18,6 +18,7 @@ from bisimetric.exact.sharded import driver
 from bisimetric.exact.sharded.cost import estimate_grid_rows, estimate_random_rows
 from bisimetric.exact.sharded.exchange import plan_exchange
 from bisimetric.exact.sharded.layout import build_layout, order_states
+from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
 ROOMS = worlds.load("mirrored-rooms", discount=0.95)
@@ -32,7 +33,7 @@ def image(mdp: MDP, d: np.ndarray[Any, Any]) -> Any:
 
 
 @given(deterministic_mdps())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=scaled(6), deadline=None)
 def test_the_error_is_proven_and_the_answer_is_that_of_exact(mdp: MDP) -> None:
     d, e = sharded.bisimulation(mdp), exact.bisimulation(mdp)
     assert np.abs(image(mdp, d.values) - d.values).max() <= d.error
@@ -43,7 +44,7 @@ def test_the_error_is_proven_and_the_answer_is_that_of_exact(mdp: MDP) -> None:
 
 
 @given(deterministic_mdps(available=True))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=scaled(6), deadline=None)
 def test_states_may_lack_actions(mdp: MDP) -> None:
     d, e = sharded.bisimulation(mdp), exact.bisimulation(mdp)
     np.testing.assert_allclose(d.values, e.values, rtol=0, atol=d.error + e.error)
