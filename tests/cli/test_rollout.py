@@ -160,3 +160,13 @@ def test_a_file_to_save_in_is_needed(run: Run) -> None:
     code, out, err = run("rollout", "FrozenLake-v1")
     assert (code, out) == (2, "")
     assert "-o DATA.npz" in err
+
+
+def test_the_error_of_a_distance_from_data_refers_to_the_empirical_model(run: Run) -> None:
+    words = ("--set", "is_slippery=False", "--steps", "2000", "-o", "lake.npz")
+    assert run("rollout", "FrozenLake-v1", *words).code == 0
+    result = run("exact", "bisimulation", "lake.npz", "--discount", "0.9")
+    assert result.code == 0, result.err
+    assert "proven for the empirical model" in result.out
+    query = run("exact", "bisimulation", "lake.npz", "--discount", "0.9", "--pairs", "0,0", "0,1")
+    assert "proven for the empirical model" in query.out

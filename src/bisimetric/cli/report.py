@@ -235,7 +235,18 @@ def describe_error(distance: Distance) -> Fact:
     among = ""
     if coverage is not None and not coverage.visited.all():
         among = f", among {format_count(int(coverage.visited.sum()), 'visited state')}"
-    return Fact("error", f"at most {distance.error:.2g}, proven{among}", {"bound": distance.error})
+    model = describe_model(distance.metadata)
+    text = f"at most {distance.error:.2g}, proven{model}{among}"
+    return Fact("error", text, {"bound": distance.error})
+
+
+def describe_model(metadata: Mapping[str, Any]) -> str:
+    """Return a clause that names the MDP to which a proven error refers.
+
+    >>> describe_model({"model": "empirical"})
+    ' for the empirical model'
+    """
+    return " for the empirical model" if metadata.get("model") == "empirical" else ""
 
 
 def describe_query(
@@ -250,7 +261,8 @@ def describe_query(
     for (s, t), value in zip(names, query.values, strict=True):
         text = f"{s:<{widths[0]}}  {t:<{widths[1]}}  {value:.6g}"
         yield Fact("pair", text, {"states": [s, t], "distance": float(value)})
-    yield Fact("error", f"at most {query.error:.2g}, proven", {"bound": query.error})
+    model = describe_model(query.metadata)
+    yield Fact("error", f"at most {query.error:.2g}, proven{model}", {"bound": query.error})
     num_pairs = mdp.num_states * (mdp.num_states - 1) // 2
     text = f"{query.num_explored:,} of {format_count(num_pairs, 'pair')}"
     yield Fact("explored", text, {"explored": query.num_explored, "pairs": num_pairs})

@@ -76,7 +76,7 @@ def write_result(
         **output.metadata,
     }
     if path is not None and path.suffix != ARCHIVE_SUFFIX:
-        metadata = request.build_metadata({**details, "dtype": str(request.dtype)})
+        metadata = request.build_metadata({**details, "dtype": str(request.dtype)}, output.mdp)
         _write_folder(output, path, group, layout, problem, solution, error, metadata)
         distance = group.run_collectively(lambda: Distance.load(path))
         request.require_tolerance(error, distance)
