@@ -77,7 +77,7 @@ def test_commands_in_the_documentation_parse(page: str, command: str) -> None:
         "exact bisimulation mirrored-rooms --from 4,3 --plot-map hallway.png",
         "exact lax mirrored-rooms -o lax.npz",
         "relation on-policy mirrored-rooms --policy optimal",
-        "exact bisimulation open-grid --pairs 0 100 --json",
+        "exact bisimulation mirrored-rooms --pairs 1,5 5,5 --json",
     ],
 )
 def test_fast_commands_of_the_readme_run(run: Run, command: str) -> None:
