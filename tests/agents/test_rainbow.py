@@ -217,6 +217,7 @@ def test_the_same_seed_trains_the_same_agent() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_unusable_checkpoints_raise(tmp_path: Path) -> None:
     checkpoint = tmp_path / "run.safetensors"
     rainbow.train("Pong", steps=4, log_every=4, config=SMALL, checkpoint=checkpoint)

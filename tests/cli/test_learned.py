@@ -428,6 +428,7 @@ def test_show_describes_a_learned_file(run: Run, algorithm: str, optimiser: str)
     refused(run("show", "none.safetensors"), "none.safetensors")
 
 
+@pytest.mark.slow
 def test_files_without_a_network_name_are_of_castro_2020(run: Run) -> None:
     for path in sorted(GRIDWORLD.glob("*.safetensors")):
         lines = lines_of(run("show", str(path)))

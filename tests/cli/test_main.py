@@ -311,6 +311,7 @@ def test_demo_fails_where_the_chain_is_broken(run: Run, monkeypatch: pytest.Monk
     assert "1,4 and 2,3: 1000 > " in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     words = ("exact", "bisimulation", "random", "--set", "states=9000", "-o", "d.npz")
     with started(*words, folder=tmp_path) as process:

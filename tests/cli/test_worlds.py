@@ -49,6 +49,7 @@ def test_environments(capsys: pytest.CaptureFixture[str], words: str, states: in
     assert os.path.exists("map.png") == ("--plot-map" in words)
 
 
+@pytest.mark.slow
 def test_warnings_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "relation on-policy FrozenLake-v1 --set is_slippery=False")
     assert (code, err) == (0, "")

@@ -338,6 +338,7 @@ def test_a_policy_that_was_half_seen_is_explained() -> None:
         )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(), st.sampled_from(["bisimulation", "lax"]), SEEDS)
 def test_partly_seen_stochastic_mdps_are_explained(mdp: MDP, kind: Any, seed: int) -> None:

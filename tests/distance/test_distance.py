@@ -79,6 +79,7 @@ def test_invalid_fields_raise(rooms: Distance, change: dict[str, Any], complaint
 # Reasons.
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(60))
 @given(deterministic_mdps(), st.integers(0, 9))
 def test_steps_add_up_to_the_distance(mdp: MDP, seed: int) -> None:

@@ -108,6 +108,7 @@ def test_a_coupling_has_the_successors_as_its_margins(mdp: MDP, kind: str, seed:
             assert match.contribution == mdp.discount * match.mass * match.distance
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(30))
 @given(
     stochastic_mdps(available=True), st.sampled_from(["bisimulation", "on_policy", "lax"]), SEEDS

@@ -162,6 +162,7 @@ def is_proven(answer: QueryResult, reference: Fraction) -> bool:
     return math.isinf(answer.error) or off <= Fraction(answer.error)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(300))
 @given(fans(), st.sampled_from(["bisimulation", "on_policy", "lax"]), st.booleans())
 def test_the_error_of_a_function_holds(fan: Fan, kind: Kind, bounded: bool) -> None:
@@ -171,6 +172,7 @@ def test_the_error_of_a_function_holds(fan: Fan, kind: Kind, bounded: bool) -> N
     assert math.isfinite(answer.error)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(200))
 @given(fans(), st.sampled_from(["bisimulation", "lax"]))
 def test_the_error_of_an_mdp_holds(fan: Fan, kind: Kind) -> None:

@@ -190,6 +190,7 @@ def test_two_matrices_of_2000_states_are_below_20_mb() -> None:
     assert len(page.html.encode()) < 20e6
 
 
+@pytest.mark.slow
 def test_more_states_are_sampled_with_a_note() -> None:
     d = grid(46, 50)
     page = explorer.build_page({"d": d})

@@ -134,6 +134,7 @@ def by_hand(
     return parameters, target, losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [STATES, record(1, ends=True)], ids=["states", "record"])
 def test_training_is_the_plain_loop(source: TrainingSource) -> None:
     # What only shifts an embedding has a slope of 0, whose rounding Adam would make large.

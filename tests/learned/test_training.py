@@ -166,6 +166,7 @@ def test_the_same_key_is_the_same_run_and_another_another() -> None:
     assert not same(leaves(one), leaves(other))
 
 
+@pytest.mark.slow
 def test_several_seeds_at_once_equal_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     together = run(seeds=THREE)
     assert together.history["loss"].shape == (3, 2)

@@ -184,6 +184,7 @@ class TestByHand:
         assert uses.aggregate(mdp, exact.lax(mdp), clusters=1).regret == 0
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(40))
 @given(stochastic_mdps(available=True))
 def test_likeness_is_that_of_a_linear_programme(mdp: MDP) -> None:

@@ -93,6 +93,7 @@ def test_bounds_hold_where_one_of_the_two_is_stochastic(one: MDP, other: MDP, tu
     check_promises(*((other, one) if turned else (one, other)))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(40))
 @given(ANY, ANY, st.sampled_from([0.01, 0.1, 1.0]), st.integers(0, 9))
 def test_bounds_hold_with_perturbed_distances(
@@ -109,6 +110,7 @@ def test_bounds_hold_with_perturbed_distances(
             assert (found.regret <= found.regret_bound + found.regret_error).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scaled(60))
 @given(ANY, st.sampled_from(DISCOUNTS))
 def test_transfer_of_an_mdp_to_itself_has_no_regret(mdp: MDP, discount: float) -> None:

@@ -117,6 +117,7 @@ class TestPanels:
 
 
 class TestMp4:
+    @pytest.mark.slow
     def test_four_panels_as_a_file(
         self, pong: Episode, distances: NDArray[np.float64], tmp_path: Path
     ) -> None:

@@ -32,6 +32,7 @@ def image(mdp: MDP, d: np.ndarray[Any, Any]) -> Any:
     return (gaps + mdp.discount * d[ahead[:, None], ahead[None]]).max(axis=2)
 
 
+@pytest.mark.slow
 @given(deterministic_mdps())
 @settings(max_examples=scaled(6), deadline=None)
 def test_the_error_is_proven_and_the_answer_is_that_of_exact(mdp: MDP) -> None:
