@@ -9,6 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+FIGURE_FLAGS = (
+    "--plot-map",
+    "m.png",
+    "--plot-heatmap",
+    "h.svg",
+    "--plot-all-maps",
+    "a.pdf",
+    "--from",
+    "4,3",
+)
+"""All figures of a distance on a grid, each in another format."""
+
 
 class Result(NamedTuple):
     code: int

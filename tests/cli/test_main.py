@@ -20,7 +20,7 @@ import pytest
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
 from bisimetric.cli._main import COMMANDS, GROUP_HELP, parse
-from tests.commands import Run, started
+from tests.commands import FIGURE_FLAGS, Run, started
 
 ROOT = Path(__file__).parents[2]
 GRID = "******\n*   g*\n* ** *\n******\n"
@@ -55,18 +55,8 @@ def test_worlds_lists_every_world_with_its_options(run: Run) -> None:
 
 @pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax", "mico"])
 def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> None:
-    pictures = (
-        "--plot-map",
-        "m.png",
-        "--plot-heatmap",
-        "h.svg",
-        "--plot-all-maps",
-        "a.pdf",
-        "--from",
-        "4,3",
-    )
     world = ("mirrored-rooms-policy", "--discount", "0.9", "--tol", "1e-8")
-    code, out, err = run("exact", which, *world, "-o", "d.npz", *pictures)
+    code, out, err = run("exact", which, *world, "-o", "d.npz", *FIGURE_FLAGS)
     assert (code, err) == (0, "")
     assert sorted(os.listdir(tmp_path)) == ["a.pdf", "d.npz", "h.svg", "m.png"]
     saved = Distance.load("d.npz")

@@ -16,7 +16,7 @@ from bisimetric.cli import data_report
 from bisimetric.cli.commands import sampled as command
 from bisimetric.cli.options import parse_count
 from bisimetric.sampled.samplers import SAMPLERS
-from tests.commands import Run, refused
+from tests.commands import FIGURE_FLAGS, Run, refused
 
 KINDS = ("bisimulation", "on-policy")
 WORLD = "mirrored-rooms-policy"
@@ -56,18 +56,8 @@ def test_a_table_of_a_world_and_of_data(run: Run, kind: str, source: str, tmp_pa
         every_step(mdp).save(tmp_path / "data.npz")
     world = WORLD if source == "world" else "data.npz"
     policy = ["--policy", "p.txt"] if source == "data" and kind == "on-policy" else []
-    pictures = (
-        "--plot-map",
-        "m.png",
-        "--plot-heatmap",
-        "h.svg",
-        "--plot-all-maps",
-        "a.pdf",
-        "--from",
-        "4,3",
-    )
     code, out, err = run(
-        "sampled", kind, world, "--discount", "0.9", *policy, "-o", "d.npz", *pictures
+        "sampled", kind, world, "--discount", "0.9", *policy, "-o", "d.npz", *FIGURE_FLAGS
     )
     assert (code, err) == (0, "")
     d = read("d.npz")

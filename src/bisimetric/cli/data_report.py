@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bisimetric._text import pluralise
 from bisimetric.cli.options import append_terminal_action
 from bisimetric.cli.report import (
     Fact,
@@ -18,7 +19,6 @@ from bisimetric.cli.report import (
     describe_mdp,
     describe_seconds,
     emit_values,
-    format_count,
 )
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError, NotConverged
@@ -161,7 +161,7 @@ def _describe_reference(distance: Distance, reference: Reference) -> Iterator[Fa
         return
     states, coverage = distance.mdp.num_states, distance.coverage
     total = states * (states - 1) // 2 if coverage is None else coverage.num_state_pairs
-    among = "" if pairs == total else f", among {pairs:,} of {format_count(total, 'pair')}"
+    among = "" if pairs == total else f", among {pairs:,} of {pluralise(total, 'pair')}"
     text = f"largest difference from the exact distance: {error:.2g}{among}"
     yield Fact("reference", text, {"error": error, "pairs": pairs})
 
@@ -233,7 +233,7 @@ def describe_rollout(data: Transitions, output: Path, policy: str) -> Iterator[F
     yield Fact("states", text, {"visited": visited, "exited": exited, "total": data.num_states})
     if data.num_actions is not None:
         seen, total = count_state_actions(data), exited * data.num_actions
-        pairs = format_count(total, "state-action pair")
+        pairs = pluralise(total, "state-action pair")
         text = f"{seen:,} of {pairs} of the exited states"
         yield Fact("seen", text, {"seen": seen, "total": total})
 

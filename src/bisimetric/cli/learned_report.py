@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bisimetric._text import pluralise
 from bisimetric.cli.data_report import describe_source
 from bisimetric.cli.network_report import (
     describe_algorithm,
@@ -17,7 +18,6 @@ from bisimetric.cli.network_report import (
     describe_loss,
     describe_network,
     format_optimiser,
-    normalise_metadata,
 )
 from bisimetric.cli.report import (
     TITLES,
@@ -26,7 +26,6 @@ from bisimetric.cli.report import (
     describe_largest,
     emit_values,
     find_farthest_pair,
-    format_count,
 )
 from bisimetric.mdp import MDP
 
@@ -82,7 +81,7 @@ def describe_learned(
     """Yield the source, the network, its training, and its deviation from a distance."""
     from bisimetric.learned.evaluation import EVALUATION_BATCH
 
-    metadata = normalise_metadata(learned.metadata)
+    metadata = learned.metadata
     source = training.source
     mdp = source if isinstance(source, MDP) else None
     yield describe_source(metadata["world"], source, mdp, learned.discount)
@@ -144,7 +143,7 @@ def _describe_reference(learned: LearnedDistance, training: TrainingSummary) -> 
         exited = np.unique(np.asarray(source.states))
         values, exact = values[np.ix_(exited, exited)], exact[np.ix_(exited, exited)]
         if not reference.complete:
-            among = f", among the {format_count(len(exited), 'exited state')}"
+            among = f", among the {pluralise(len(exited), 'exited state')}"
     errors = compute_errors(jnp.asarray(exact), jnp.asarray(values))
     error = {name: float(each) for name, each in errors.items()}
     text = (
@@ -205,8 +204,8 @@ def format_title(kind: str, discount: float, metadata: Mapping[str, Any]) -> str
     'Learning d^pi, the on-policy distance, from cart.npz: discount 0.99, seed 3'
     """
     source = f", from {Path(metadata['world']).name}" if "world" in metadata else ""
-    seeds = normalise_metadata(metadata)["seeds"]
-    runs = f"seed {seeds[0]}" if len(seeds) == 1 else format_count(len(seeds), "seed")
+    seeds = metadata["seeds"]
+    runs = f"seed {seeds[0]}" if len(seeds) == 1 else pluralise(len(seeds), "seed")
     return f"Learning {TITLES[kind]}{source}: discount {discount:g}, {runs}"
 
 
@@ -251,7 +250,7 @@ def read_learned_file(path: Path, label: Mapping[str, Any]) -> LearnedFile:
         learned = LearnedDistance.load(path)
         metadata, description = learned.metadata, "a learned distance"
         num_features, history = learned.scaling.num_features, learned.history
-    return LearnedFile(path, description, normalise_metadata(metadata), num_features, history)
+    return LearnedFile(path, description, metadata, num_features, history)
 
 
 def describe_file(file: LearnedFile) -> Iterator[Fact]:

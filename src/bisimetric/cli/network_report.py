@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bisimetric.cli.report import Fact, format_count
+from bisimetric._text import pluralise
+from bisimetric.cli.report import Fact
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,29 +18,6 @@ ALGORITHM_TITLES = {
     "castro2020": "Castro (2020)",
 }
 
-FORMER_KEYS = {
-    "batch": "batch_size",
-    "steps": "updates",
-    "keys": "seeds",
-    "period": "target_update_period",
-    "rate": "horizon_growth",
-    "copies": "num_networks",
-    "groups": "num_groups",
-    "size": "group_size",
-    "reach": "effective_lookahead",
-    "ends": "terminal_state",
-}
-"""Keys of metadata in files that were written before a key was renamed."""
-
-
-def normalise_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata with the current names of their keys.
-
-    >>> normalise_metadata({"steps": 76, "batch": 32})
-    {'updates': 76, 'batch_size': 32}
-    """
-    return {FORMER_KEYS.get(key, key): value for key, value in metadata.items()}
-
 
 def get_algorithm(metadata: Mapping[str, Any]) -> str:
     """Return the algorithm of a learned distance; older files do not name it.
@@ -47,7 +25,7 @@ def get_algorithm(metadata: Mapping[str, Any]) -> str:
     >>> get_algorithm({"horizon_growth": 0.9}), get_algorithm({"num_networks": 2})
     ('castro2020', 'pair-q')
     """
-    return "pair-q" if "num_networks" in normalise_metadata(metadata) else "castro2020"
+    return "pair-q" if "num_networks" in metadata else "castro2020"
 
 
 def describe_algorithm(metadata: Mapping[str, Any]) -> Fact:
@@ -66,16 +44,15 @@ def describe_network(num_features: int, metadata: Mapping[str, Any]) -> Fact:
     'metric: 2 features per state, hidden layers 256, 256, 64 groups of 4 coordinates per action,
     2 networks, seed 0'
     """
-    metadata = normalise_metadata(metadata)
     form = metadata.get("form", "pairs")
     widths = ", ".join(map(str, metadata["network"]))
-    words = [f"{format_count(num_features, 'feature')} per state", f"hidden layers {widths}"]
+    words = [f"{pluralise(num_features, 'feature')} per state", f"hidden layers {widths}"]
     if form == "metric":
-        groups = format_count(metadata["num_groups"], "group")
-        size = format_count(metadata["group_size"], "coordinate")
+        groups = pluralise(metadata["num_groups"], "group")
+        size = pluralise(metadata["group_size"], "coordinate")
         words.append(f"{groups} of {size} per action")
     if "num_networks" in metadata:
-        words.append(format_count(metadata["num_networks"], "network"))
+        words.append(pluralise(metadata["num_networks"], "network"))
     words.append("seed " + ", ".join(map(str, metadata["seeds"])))
     value = {
         "form": form,
@@ -100,14 +77,13 @@ def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     >>> describe_horizon({**base, "effective_lookahead": 10}, 0.9).text
     'at most 9.85 of 10 steps, 3 target updates'
     """
-    metadata = normalise_metadata(metadata)
     full = 1 / (1 - discount)
     if get_algorithm(metadata) == "pair-q":
         updates = count_target_updates(metadata)
         steps = _get_lookahead(metadata) * (updates + 1)
         covered = (1 - discount**steps) * full
         text = f"at most {covered:.3g} of {full:.3g} steps"
-        text = f"{text}, {format_count(updates, 'target update')}"
+        text = f"{text}, {pluralise(updates, 'target update')}"
     else:
         beta = compute_beta(metadata)
         covered = 1 / (1 - discount * beta)
@@ -140,13 +116,13 @@ def compute_beta(metadata: Mapping[str, Any]) -> float:
 def format_optimiser(metadata: Mapping[str, Any]) -> str:
     """Format the hyperparameters of the optimiser.
 
-    >>> format_optimiser({"learning_rate": 0.001, "batch": 128, "period": 500, "rate": 0.9})
+    >>> sizes = {"batch_size": 128, "target_update_period": 500}
+    >>> format_optimiser({"learning_rate": 0.001, "horizon_growth": 0.9, **sizes})
     'Adam 0.001, batch size 128, target update period 500, horizon growth 0.9'
     """
-    metadata = normalise_metadata(metadata)
     adam = f"Adam {metadata['learning_rate']:g}"
-    batch = metadata.get("batch_size")
-    rest = f"batch size {batch}, target update period {metadata['target_update_period']}"
+    batch_size = metadata["batch_size"]
+    rest = f"batch size {batch_size}, target update period {metadata['target_update_period']}"
     if get_algorithm(metadata) == "castro2020":
         return f"{adam}, {rest}, horizon growth {metadata['horizon_growth']:g}"
     decay = ", cosine decay" if metadata["decay"] else ""

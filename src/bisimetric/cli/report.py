@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bisimetric._text import pluralise
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -200,7 +202,7 @@ def describe_distance(distance: Distance) -> Iterator[Fact]:
         yield Fact("coverage", distance.coverage.summary)
     if distance.kind != "mico" and math.isfinite(distance.error):
         count = count_zero_classes(distance)
-        zero = format_count(count, "class", "classes")
+        zero = pluralise(count, "class", "classes")
         to = "" if distance.coverage is None else ", up to the error"
         yield Fact("classes", f"{zero} of states at distance 0{to}", count)
     if "seconds" in distance.metadata:
@@ -221,7 +223,7 @@ def describe_error(distance: Distance) -> Fact:
     """Return what is known of the error: a bound for all or some pairs, an estimate, or nothing."""
     coverage = distance.coverage
     if coverage is not None and not coverage.complete:
-        pairs = format_count(coverage.num_state_pairs, "pair")
+        pairs = pluralise(coverage.num_state_pairs, "pair")
         value = {"proven_pairs": coverage.num_proven, "pairs": coverage.num_state_pairs}
         if not coverage.num_proven:
             return Fact("error", f"unknown: lower bounds for all {pairs}", {**value, "bound": None})
@@ -234,7 +236,7 @@ def describe_error(distance: Distance) -> Fact:
         return Fact("error", "unknown", {"bound": None})
     among = ""
     if coverage is not None and not coverage.visited.all():
-        among = f", among {format_count(int(coverage.visited.sum()), 'visited state')}"
+        among = f", among {pluralise(int(coverage.visited.sum()), 'visited state')}"
     model = describe_model(distance.metadata)
     text = f"at most {distance.error:.2g}, proven{model}{among}"
     return Fact("error", text, {"bound": distance.error})
@@ -264,7 +266,7 @@ def describe_query(
     model = describe_model(query.metadata)
     yield Fact("error", f"at most {query.error:.2g}, proven{model}", {"bound": query.error})
     num_pairs = mdp.num_states * (mdp.num_states - 1) // 2
-    text = f"{query.num_explored:,} of {format_count(num_pairs, 'pair')}"
+    text = f"{query.num_explored:,} of {pluralise(num_pairs, 'pair')}"
     yield Fact("explored", text, {"explored": query.num_explored, "pairs": num_pairs})
     if "seconds" in query.metadata:
         yield describe_seconds(query.metadata["seconds"])
@@ -309,10 +311,10 @@ def describe_classes(
     found, counts = np.unique(sizes, return_counts=True)
     rows = list(zip(found.tolist(), counts.tolist(), strict=True))[::-1]
     for size, count in rows[:MAX_LISTED_STATES]:
-        yield f"  {format_count(count, 'class', 'classes')} of {format_count(size, 'state')}"
+        yield f"  {pluralise(count, 'class', 'classes')} of {pluralise(size, 'state')}"
     if len(rows) > MAX_LISTED_STATES:
         rest = sum(count for _, count in rows[MAX_LISTED_STATES:])
-        yield f"  {format_count(rest, 'smaller class', 'smaller classes')}"
+        yield f"  {pluralise(rest, 'smaller class', 'smaller classes')}"
 
 
 def describe_nearest(distance: Distance, origin: int, k: int) -> Iterator[str]:
@@ -334,17 +336,8 @@ def describe_nearest(distance: Distance, origin: int, k: int) -> Iterator[str]:
 def format_mdp(mdp: MDP) -> str:
     """Format the size of an MDP."""
     nature = "deterministic" if mdp.is_deterministic else "stochastic"
-    states, actions = format_count(mdp.num_states, "state"), format_count(mdp.num_actions, "action")
+    states, actions = pluralise(mdp.num_states, "state"), pluralise(mdp.num_actions, "action")
     return f"{states}, {actions}, {nature}, discount {mdp.discount:g}"
-
-
-def format_count(number: int, singular: str, plural: str | None = None) -> str:
-    """Format a number with its noun.
-
-    >>> format_count(1, "class", "classes"), format_count(1200, "state")
-    ('1 class', '1,200 states')
-    """
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def find_farthest_pair(distance: Distance) -> tuple[int, int]:

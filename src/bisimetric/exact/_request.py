@@ -88,7 +88,7 @@ class Request:
         self, details: dict[str, Any], source: MDP | ImplicitMDP | None = None
     ) -> dict[str, Any]:
         """Add the tolerance, the elapsed time and versions; mark errors of an empirical model."""
-        model = {"model": "empirical"} if getattr(source, "is_empirical", False) else {}
+        model = {"model": "empirical"} if isinstance(source, MDP) and source.is_empirical else {}
         return {
             **details,
             **model,

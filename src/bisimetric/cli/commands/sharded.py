@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.options import (
     AccuracyOptions,
     DeviceArg,
@@ -135,14 +136,14 @@ def _print_result(distance: Distance, run: ShardedRunOptions) -> None:
 
 
 def _describe(distance: Distance) -> Iterator[Fact]:
-    from bisimetric.cli.report import Fact, describe_header, describe_seconds, format_count
+    from bisimetric.cli.report import Fact, describe_header, describe_seconds
 
     metadata = distance.metadata
     yield from describe_header(distance)
-    classes = format_count(metadata["classes"], "class", "classes")
+    classes = pluralise(metadata["classes"], "class", "classes")
     yield Fact("classes", f"{classes} of bisimilar states", metadata["classes"])
-    processes = format_count(metadata["processes"], "process", "processes")
-    text = f"{processes}, {format_count(metadata['devices'], 'device')}"
+    processes = pluralise(metadata["processes"], "process", "processes")
+    text = f"{processes}, {pluralise(metadata['devices'], 'device')}"
     value = {name: metadata[name] for name in ("processes", "devices")}
     yield Fact("shards", text, value)
     yield describe_seconds(metadata["seconds"])

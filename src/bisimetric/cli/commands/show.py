@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.options import (
     DistanceArg,
     FigureArg,
@@ -233,9 +234,9 @@ def _create_temporary_path(path: Path) -> Path:
 
 
 def _describe_page(page: Page) -> Iterator[Fact]:
-    from bisimetric.cli.report import Fact, format_count
+    from bisimetric.cli.report import Fact
 
     shown = f"{page.num_shown:,} of " if page.num_shown < page.num_states else ""
-    yield Fact("states", f"{shown}{format_count(page.num_states, 'state')}")
+    yield Fact("states", f"{shown}{pluralise(page.num_states, 'state')}")
     yield from (Fact("note", note) for note in page.notes)
     yield Fact("size", f"{len(page.html.encode()) / 1e6:.1f} MB")

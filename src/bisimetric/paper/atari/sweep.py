@@ -211,12 +211,6 @@ def _load_matching(path: Path, metadata: dict[str, Any]) -> SweepResult:
     return result
 
 
-def load_results(folder: str | os.PathLike[str]) -> list[SweepResult]:
-    """Read all results of a sweep in a folder."""
-    paths = [Path(folder) / f"{shape.name}.npz" for shape in list_shapes()]
-    return [SweepResult.load(path) for path in paths if path.exists()]
-
-
 def get_paper_choice(game: str) -> tuple[SweepShape, float]:
     """Return the paper's shape and learning rate for a game."""
     return PAPER_SHAPE, get_config(game).learning_rate

@@ -86,7 +86,7 @@ def write_video(
     Raises:
         InputError: an argument is out of range, the arrays do not fit the episode, or ffmpeg is not
             installed.
-        OSError: the video cannot be format_number.
+        OSError: the video cannot be written.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -237,7 +237,7 @@ def write_sorted_video(
     Raises:
         InputError: an argument is out of range, the distances do not fit the episode, or ffmpeg is
             not installed.
-        OSError: the video cannot be format_number.
+        OSError: the video cannot be written.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

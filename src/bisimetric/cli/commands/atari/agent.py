@@ -8,6 +8,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.commands.atari.options import (
     AgentArg,
     FolderArg,
@@ -105,12 +106,10 @@ def train_agent(
     rainbow.save(target, training, evaluation)
     scores = np.array(evaluation["scores"])
     speed = training.steps / max(training.seconds, 1e-9)
-    mean = f"mean {scores.mean():.4g} of {report.format_count(eval_episodes, 'episode')}"
+    mean = f"mean {scores.mean():.4g} of {pluralise(eval_episodes, 'episode')}"
     report.emit(
         [
-            report.Fact(
-                "game", f"{found.name}, {report.format_count(len(found.actions), 'action')}"
-            ),
+            report.Fact("game", f"{found.name}, {pluralise(len(found.actions), 'action')}"),
             report.Fact(
                 "steps",
                 f"{training.steps:,}, in {training.seconds:,.0f} s, {speed:,.0f} per second",
@@ -189,13 +188,11 @@ def show(
         seed=seed,
         window=window,
     )
-    from bisimetric.cli.network_report import normalise_metadata
-
     episode, distances = analysis.episode, analysis.distances
     scores = ", ".join(f"{score:g}" for score in episode.scores)
-    updates = normalise_metadata(distance.metadata)["updates"]
+    updates = distance.metadata["updates"]
     mean, largest = float(distances.mean()), float(distances.max())
-    frames = f"{len(episode):,} of {report.format_count(len(episode.starts), 'episode')}"
+    frames = f"{len(episode):,} of {pluralise(len(episode.starts), 'episode')}"
     truncated = "" if episode.terminated[-1] else ", the last one truncated"
     report.emit(
         [

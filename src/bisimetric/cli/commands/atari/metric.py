@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.commands.atari.options import (
     AgentArg,
     CollectOptions,
@@ -140,19 +141,18 @@ def _describe(
         describe_horizon,
         describe_loss,
         describe_network,
-        normalise_metadata,
     )
-    from bisimetric.cli.report import Fact, emit_values, format_count
+    from bisimetric.cli.report import Fact, emit_values
     from bisimetric.learned.evaluation import EVALUATION_BATCH
     from bisimetric.paper.atari.learning import evaluate_metric
 
-    metadata, history = normalise_metadata(learned.metadata), learned.history
+    metadata, history = learned.metadata, learned.history
     episodes = int((data.terminated | data.truncated).sum())
     clipped = "clipped" if metadata.get("clip", True) else "not clipped"
     yield Fact("game", f"{game.name}, played by {agent.name}")
-    sizes = f"{format_count(len(data), 'step')}, {format_count(episodes, 'episode')}"
+    sizes = f"{pluralise(len(data), 'step')}, {pluralise(episodes, 'episode')}"
     yield Fact("data", f"{sizes}, rewards {clipped}", {"steps": len(data), "episodes": episodes})
-    terminal = "lead to a terminal state" if metadata["terminal_state"] else "are ignored"
+    terminal = "lead to a terminal state" if metadata["ends"] else "are ignored"
     text = f"d^pi, the on-policy distance: an approximation; terminations {terminal}"
     yield Fact("distance", text, "on_policy")
     yield describe_network(learned.scaling.num_features, metadata)

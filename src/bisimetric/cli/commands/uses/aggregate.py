@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.options import FigureArg, OutputArg, SeedArg, program_name, validate_files
 from bisimetric.cli.output import reject_networks, save_array
 from bisimetric.errors import InputError
@@ -183,7 +184,7 @@ def _write_curve(
             for name, aggregations in curve.aggregations.items()
         }
     )
-    title = f"{world}: {report.format_count(mdp.num_states, 'state')}, discount {mdp.discount:g}"
+    title = f"{world}: {pluralise(mdp.num_states, 'state')}, discount {mdp.discount:g}"
     figure = views.plot_aggregation_curve({f"{title}\n{RULE_TITLES[rule]}": curve})
     views.save_figure(figure, output)
     report.emit(report.describe_saved([output]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.options import FigureArg, OutputArg, program_name, validate_files
 from bisimetric.cli.output import read_any_distance
 from bisimetric.errors import InputError
@@ -89,15 +90,15 @@ def _describe(
     compression: Compression,
 ) -> Iterator[Fact]:
     from bisimetric.cli.data_report import count_data, format_data
-    from bisimetric.cli.report import Fact, describe_kind, describe_seconds, format_count
+    from bisimetric.cli.report import Fact, describe_kind, describe_seconds
 
     value = {"name": str(path), **count_data(transitions)}
     yield Fact("data", f"{path}: {format_data(transitions)}", value)
     yield describe_kind(distance.kind)
     kept, total = len(compression.indices), len(transitions)
-    yield Fact("kept", f"{kept:,} of {format_count(total, 'step')}, {kept / total:.3g}", kept)
+    yield Fact("kept", f"{kept:,} of {pluralise(total, 'step')}, {kept / total:.3g}", kept)
     count = compression.num_state_actions
-    text = format_count(count, "distinct state and action", "distinct states and actions")
+    text = pluralise(count, "distinct state and action", "distinct states and actions")
     yield Fact("pairs", text, count)
     proven = compression.value_function is not None
     optimal = "; at most twice the smallest possible" if proven else ""

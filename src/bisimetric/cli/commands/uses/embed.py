@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from bisimetric._text import pluralise
 from bisimetric.cli.options import DistanceArg, FigureArg, OutputArg, SeedArg, validate_files
 from bisimetric.cli.output import reject_networks, save_array
 
@@ -85,7 +86,6 @@ def _describe(
         describe_seconds,
         emit_fields,
         emit_values,
-        format_count,
     )
 
     metadata = embedding.metadata
@@ -93,8 +93,8 @@ def _describe(
     yield describe_kind(distance.kind)
     dimensions = embedding.coordinates.shape[1]
     iterations = metadata.get("iterations", metadata.get("rounds"))
-    rounds = "" if iterations is None else f", {format_count(iterations, 'iteration')}"
-    text = f"{embedding.method}, {format_count(dimensions, 'dimension')}{rounds}"
+    rounds = "" if iterations is None else f", {pluralise(iterations, 'iteration')}"
+    text = f"{embedding.method}, {pluralise(dimensions, 'dimension')}{rounds}"
     value = {"method": embedding.method, "dimensions": dimensions, "iterations": iterations}
     yield Fact("embedding", text, value)
     if embedding.rank < dimensions:
