@@ -14,14 +14,14 @@ demo: .venv/.installed ## compute, check and plot three distances on the paper's
 	@$(BIN)/bisimetric demo --output demo
 
 test: lint ## linters, type checks and all tests that take seconds (some minutes on two cores)
-	$(BIN)/python -m pytest -n auto -m "not slow" --ignore=tests/browser
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser
 
 test-slow: .venv/.installed-dev ## the tests marked slow
-	EXAMPLES=1 $(BIN)/python -m pytest -n auto -m slow --ignore=tests/browser
+	EXAMPLES=1 $(BIN)/python -m pytest -n auto --dist worksteal -m slow --ignore=tests/browser
 
 # Numba's cache is valid for one version. Matplotlib 3.10 calls functions that Pyparsing has renamed.
 test-minimum: .venv-minimum/.installed ## the tests of `make test` with the oldest versions that pyproject.toml allows, in .venv-minimum
-	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto -m "not slow" --ignore=tests/browser \
+	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## the agents of Stable-Baselines3, with PyTorch, in .venv-sb3

@@ -125,6 +125,7 @@ def test_equal_masses_end_in_an_assignment() -> None:
     assert solve(d, p, q)["cost"] == pytest.approx(d[:40, 40:][rows, columns].sum() / 40)
 
 
+@pytest.mark.slow
 def test_hundreds_of_successors() -> None:
     rng = np.random.default_rng(2)
     spot = rng.random((500, 2))

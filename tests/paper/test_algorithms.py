@@ -98,6 +98,7 @@ def test_divergence_is_a_result(
     assert "diverged at 10" in list(algorithms.format_table([found]))[1]
 
 
+@pytest.mark.slow
 def test_observations_identify_the_states() -> None:
     mdp, source, _ = algorithms.build_task(algorithms.TASKS["minigrid"])
     points = np.asarray(source.points)
