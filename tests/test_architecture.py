@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "bisimetric"
 TREE = (
     "errors",
     "_text",
+    "_k_centre",
     "_statistics",
     "_rounding",
     "_optional",

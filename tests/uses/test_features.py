@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from bisimetric import MDP, Coverage, InputError, exact, planning, worlds
+from bisimetric._k_centre import k_centre
 from bisimetric.uses import features
-from bisimetric.uses.k_centre import k_centre
 from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
