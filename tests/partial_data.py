@@ -13,15 +13,15 @@ from bisimetric import MDP, Distance
 from bisimetric.distance import Coverage
 
 
-def some(mdp: MDP, seed: int, sweeps: int = 200) -> Distance:
+def compute_partial_distance(mdp: MDP, seed: int, sweeps: int = 200) -> Distance:
     """Compute d~ from a random part of the transitions, by sweeps from 0 over that part."""
     rng = np.random.default_rng(seed)
     known = rng.random(mdp.R.shape) < rng.choice([0.4, 0.9, 1.0])
     known[rng.random(mdp.num_states) < 0.2] = False
-    return half_known(mdp, known, sweeps)
+    return solve_partial(mdp, known, sweeps)
 
 
-def half_known(mdp: MDP, known: NDArray[np.bool_], sweeps: int) -> Distance:
+def solve_partial(mdp: MDP, known: NDArray[np.bool_], sweeps: int) -> Distance:
     states = len(known)
     pairs = [(s, t) for s in range(states) for t in range(states) if s != t]
     both = {
@@ -59,7 +59,7 @@ def half_known(mdp: MDP, known: NDArray[np.bool_], sweeps: int) -> Distance:
     return Distance(values, math.inf, "bisimulation", seen, estimate=within[1], coverage=coverage)
 
 
-def corridor(**about: Any) -> MDP:
+def build_corridor(**about: Any) -> MDP:
     """Cells in a row, one action per side; entering the last pays 0.5, and staying there 1."""
     n = [[0, 1], [0, 2], [1, 3], [2, 3]]
     R = [[0.0, 0.0], [0.0, 0.0], [0.0, 0.5], [0.0, 1.0]]
@@ -67,14 +67,14 @@ def corridor(**about: Any) -> MDP:
     return MDP.deterministic(n, R, discount=0.5, names=names, actions=["left", "right"], **about)
 
 
-def corridor_half_seen() -> Distance:
+def build_partial_corridor() -> Distance:
     """Everything was seen except action left in A, and all of D."""
     known = np.array([[False, True], [True, True], [True, True], [False, False]])
-    d = half_known(corridor(), known, 60)
+    d = solve_partial(build_corridor(), known, 60)
     return dataclasses.replace(d, mdp=d.mdp.replace(names="ABCD", actions=["left", "right"]))
 
 
-def two_rooms(error: float = 0.00099) -> Distance:
+def build_partial_self_loops(error: float = 0.00099) -> Distance:
     """17 states with self-loops, of which 13 were seen."""
     left = np.arange(17) < 13
     values = np.abs(np.subtract.outer(np.arange(17.0), np.arange(17.0))) / 8
