@@ -10,7 +10,7 @@ import numpy as np
 from bisimetric import MDP, Distance, worlds
 
 
-def a_distance(mdp: MDP, kind: Any = "bisimulation", sweeps: int = 30) -> Distance:
+def iterate_distance(mdp: MDP, kind: Any = "bisimulation", sweeps: int = 30) -> Distance:
     """Some sweeps of value iteration: not exact, but like a distance and different everywhere."""
     d = np.zeros((mdp.num_states, mdp.num_states))
     by_action = [
@@ -26,13 +26,13 @@ def a_distance(mdp: MDP, kind: Any = "bisimulation", sweeps: int = 30) -> Distan
     return Distance(d, 1e-6, kind, mdp)
 
 
-def everywhere_apart() -> Distance:
+def build_distinct_states() -> Distance:
     """Like a MICo distance: no state is at distance 0 from any, itself included."""
-    d = a_distance(worlds.load("mirrored-rooms"), "mico", 5)
+    d = iterate_distance(worlds.load("mirrored-rooms"), "mico", 5)
     return dataclasses.replace(d, values=d.values + 1)
 
 
-def zeros(states: int, **about: Any) -> Distance:
+def build_zero_distance(states: int, **about: Any) -> Distance:
     loops = np.arange(states)[:, None]
     mdp = MDP.deterministic(loops, np.zeros((states, 1)), discount=0.5, **about)
     return Distance(np.zeros((states, states)), 0.0, "lax", mdp)
