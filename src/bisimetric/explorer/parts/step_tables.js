@@ -58,8 +58,8 @@ export function createStepTable(panel) {
     "second",
     "action",
     createTerm("gap", "reward gap"),
-    createTerm("contribution"),
-    "cumulative",
+    createTerm("term", "contribution"),
+    "sum",
   ];
   const more =
     steps.length > SHOWN_STEPS
@@ -129,7 +129,13 @@ export function createMatchTable(panel, step) {
     ),
     createTable(
       "matches",
-      [createTerm("mass"), "first", "second", createTerm("distance"), "contribution"],
+      [
+        createTerm("mass"),
+        "first",
+        "second",
+        createTerm("distance"),
+        createTerm("term", "contribution"),
+      ],
       rows,
     ),
   );
