@@ -82,14 +82,14 @@ def measure_solve(device: cuda.GpuDevice, name: str, problem: DeterministicProbl
     fetch_seconds = []
     fetch_matrix = GpuWorkspace.fetch_matrix
 
-    def fetch_timed(self: GpuWorkspace, *arguments: object) -> object:
+    def time_fetch(self: GpuWorkspace, *arguments: object) -> object:
         device.arrays.cuda.Device().synchronize()
         start = time.perf_counter()
         values = fetch_matrix(self, *arguments)
         fetch_seconds.append(time.perf_counter() - start)
         return values
 
-    GpuWorkspace.fetch_matrix = fetch_timed  # type: ignore[assignment,method-assign]
+    GpuWorkspace.fetch_matrix = time_fetch  # type: ignore[assignment,method-assign]
     start = time.perf_counter()
     solution = (on_policy if problem.num_actions == 1 else bisimulation).solve(problem, device)
     elapsed = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Running command lines, in this process or in one of their own."""
+"""Run command lines, in this process or another one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Result(NamedTuple):
 Run = Callable[..., Result]
 
 
-def started(*words: str, folder: Path) -> subprocess.Popen[str]:
+def start_command(*words: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a command in another process."""
     return subprocess.Popen(
         [sys.executable, "-m", "bisimetric", *words],
         cwd=folder,
@@ -41,9 +42,13 @@ def started(*words: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def refused(result: Result, *complaints: str) -> None:
-    """One line on stderr that says all this, exit code 2, nothing on stdout."""
+def assert_input_error(result: Result, *complaints: str) -> None:
+    """Assert exit code 2, nothing on stdout, and one line on stderr with all complaints."""
     assert (result.code, result.out) == (2, "")
     assert re.fullmatch(r"bisimetric: .+\n", result.err)
     for complaint in complaints:
         assert complaint in result.err
+
+
+started, refused = start_command, assert_input_error
+"""Names that `tests/cli` imports."""

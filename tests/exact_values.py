@@ -36,7 +36,7 @@ class Rational(NamedTuple):
 def rational(mdp: Any) -> Rational:
     """The arrays of an MDP as rational numbers."""
     states, actions = mdp.R.shape
-    rows = [_normalised(row) for row in mdp.P.toarray()]
+    rows = [_normalise(row) for row in mdp.P.toarray()]
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
     return Rational(
         [rows[s * actions : (s + 1) * actions] for s in range(states)],
@@ -54,7 +54,7 @@ def policy_values(mdp: Rational, policy: Any) -> Vector:
         if given.ndim == 1:
             weights = {int(given[s]): Fraction(1)}
         else:
-            weights = {a: w for a, w in enumerate(_normalised(given[s])) if w}
+            weights = {a: w for a, w in enumerate(_normalise(given[s])) if w}
         rewards.append(sum((w * mdp.R[s][a] for a, w in weights.items()), Fraction(0)))
         rows.append(
             [sum(w * mdp.P[s][a][x] for a, w in weights.items()) for x in range(len(mdp.R))]
@@ -77,7 +77,7 @@ def optimal_values(mdp: Rational) -> Vector:
         policy = better
 
 
-def _normalised(row: Any) -> Vector:
+def _normalise(row: Any) -> Vector:
     masses = [Fraction(float(mass)) for mass in row]
     total = sum(masses)
     return [mass / total for mass in masses]

@@ -420,7 +420,7 @@ def sharded(subject: Subject, kind: Kind, **options: Any) -> Violations:
 def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
     """The GPU kernels, compiled for the CPU."""
     from bisimetric.exact.gpu import cuda
-    from tests.cuda_here import COMPILER, EmulatedDevice
+    from tests.emulated_cuda import COMPILER, EmulatedDevice
 
     if COMPILER is None:
         return

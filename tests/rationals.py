@@ -12,7 +12,7 @@ from bisimetric import MDP, Distance
 Masses = dict[int, Fraction]
 
 
-def residual(d: Distance) -> Fraction:
+def compute_residual(d: Distance) -> Fraction:
     """The largest |F(d) - d|, exactly; the contraction proves |d - d*| <= that / (1 - discount)."""
     mdp = d.mdp if d.policy is None else d.mdp.apply_policy(d.policy)
     table = [[Fraction(float(entry)) for entry in row] for row in d.values]
@@ -24,27 +24,29 @@ def residual(d: Distance) -> Fraction:
         for t in range(s):
             ours, theirs = np.flatnonzero(has[s]).tolist(), np.flatnonzero(has[t]).tolist()
             if d.kind == "lax":
-                delta = {(a, b): worth(mdp, table, s, a, t, b) for a in ours for b in theirs}
+                delta = {
+                    (a, b): compute_backup(mdp, table, s, a, t, b) for a in ours for b in theirs
+                }
                 there = max(min(delta[a, b] for b in theirs) for a in ours)
                 image = max(there, max(min(delta[a, b] for a in ours) for b in theirs))
             elif ours != theirs:
                 image = farthest
             else:
-                image = max(worth(mdp, table, s, a, t, a) for a in ours)
+                image = max(compute_backup(mdp, table, s, a, t, a) for a in ours)
             found = max(found, abs(image - table[s][t]))
     return found
 
 
-def worth(mdp: MDP, d: list[list[Fraction]], s: int, a: int, t: int, b: int) -> Fraction:
+def compute_backup(mdp: MDP, d: list[list[Fraction]], s: int, a: int, t: int, b: int) -> Fraction:
     """|R(s, a) - R(t, b)| + discount * W1(d)(P(s, a), P(t, b)), shared mass left where it is."""
-    p, q = distribution(mdp, s, a), distribution(mdp, t, b)
+    p, q = normalise_row(mdp, s, a), normalise_row(mdp, t, b)
     send = {x: p[x] - q.get(x, Fraction(0)) for x in p if p[x] > q.get(x, Fraction(0))}
     take = {y: q[y] - p.get(y, Fraction(0)) for y in q if q[y] > p.get(y, Fraction(0))}
     gap = abs(Fraction(float(mdp.R[s, a])) - Fraction(float(mdp.R[t, b])))
-    return gap + Fraction(mdp.discount) * transport(d, send, take)
+    return gap + Fraction(mdp.discount) * solve_transport(d, send, take)
 
 
-def distribution(mdp: MDP, s: int, a: int) -> Masses:
+def normalise_row(mdp: MDP, s: int, a: int) -> Masses:
     """P(s, a), divided by its sum."""
     row = s * mdp.num_actions + a
     part = slice(mdp.P.indptr[row], mdp.P.indptr[row + 1])
@@ -52,7 +54,7 @@ def distribution(mdp: MDP, s: int, a: int) -> Masses:
     return dict(zip(mdp.P.indices[part].tolist(), (m / sum(masses) for m in masses), strict=True))
 
 
-def transport(d: list[list[Fraction]], send: Masses, take: Masses) -> Fraction:
+def solve_transport(d: list[list[Fraction]], send: Masses, take: Masses) -> Fraction:
     """The least cost of moving one mass onto the other, by successive shortest paths."""
     send, take, flow = dict(send), dict(take), dict[tuple[int, int], Fraction]()
     cost = Fraction(0)
@@ -103,7 +105,7 @@ def solve_deterministic(mdp: MDP, kind: str) -> list[list[Fraction]]:
     options = {(s, t): _options(mdp, kind, s, t) for s in range(mdp.num_states) for t in range(s)}
     option, answer = dict.fromkeys(options, 0), dict.fromkeys(options, 0)
 
-    def worth(value: dict[Pair, Fraction], step: Step) -> Fraction:
+    def compute_backup(value: dict[Pair, Fraction], step: Step) -> Fraction:
         return step[0] + (discount * value[step[1]] if step[1] is not None else 0)
 
     while True:
@@ -112,13 +114,13 @@ def solve_deterministic(mdp: MDP, kind: str) -> list[list[Fraction]]:
             value = _evaluate(chosen, discount)
             changed = False
             for pair, every in options.items():
-                costs = [worth(value, step) for step in every[option[pair]]]
+                costs = [compute_backup(value, step) for step in every[option[pair]]]
                 if min(costs) < costs[answer[pair]]:
                     answer[pair], changed = costs.index(min(costs)), True
             if not changed:
                 break
         for pair, every in options.items():
-            gains = [min(worth(value, step) for step in steps) for steps in every]
+            gains = [min(compute_backup(value, step) for step in steps) for steps in every]
             if max(gains) > gains[option[pair]]:
                 option[pair], answer[pair], changed = gains.index(max(gains)), 0, True
         if not changed:
@@ -169,7 +171,7 @@ def _evaluate(chosen: dict[Pair, Step], discount: Fraction) -> dict[Pair, Fracti
 def solve_mico(mdp: MDP) -> list[list[Fraction]]:
     """MICo of an MDP with one action, exactly: a linear system by elimination."""
     states, discount = range(mdp.num_states), Fraction(mdp.discount)
-    rows = [distribution(mdp, s, 0) for s in states]
+    rows = [normalise_row(mdp, s, 0) for s in states]
     pairs = [(s, t) for s in states for t in range(s + 1)]
     number = {pair: i for i, pair in enumerate(pairs)}
     system = []
@@ -192,7 +194,7 @@ def solve_mico(mdp: MDP) -> list[list[Fraction]]:
     return [[system[number[max(s, t), min(s, t)]][-1] for t in states] for s in states]
 
 
-def largest_error(values: Any, truth: list[list[Fraction]]) -> Fraction:
+def compute_largest_error(values: Any, truth: list[list[Fraction]]) -> Fraction:
     """The largest difference of a float table from a rational one, exactly."""
     return max(
         abs(Fraction(float(found)) - true)

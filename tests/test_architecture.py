@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "bisimetric"
 TREE = (
     "errors",
     "_text",
+    "_k_centre",
     "_statistics",
     "_rounding",
     "_optional",
@@ -48,16 +49,16 @@ ROOTS = ("__init__", "__main__")
 HEAVY = ("numpy", "scipy", "numba", "matplotlib", "jax")
 
 
-def modules() -> list[Path]:
+def list_modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
-def top_level(path: Path) -> str:
+def find_tree_line(path: Path) -> str:
     """Return the line of the tree that a file belongs to."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> Iterator[str]:
+def list_imports(path: Path) -> Iterator[str]:
     """Yield the dotted names that a file imports at run time, also inside functions."""
     yield from _imports(ast.parse(path.read_text(encoding="utf-8")))
 
@@ -75,7 +76,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from _imports(node)
 
 
-def test_imports_are_found_wherever_they_stand() -> None:
+def test_imports_inside_functions_are_found() -> None:
     text = """
 import numpy as np
 from bisimetric import exact
@@ -91,13 +92,13 @@ def late():
     assert found == ["numpy", "bisimetric.exact", "bisimetric.views.maps.all_maps", "..here"]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_above(path: Path) -> None:
-    here = top_level(path)
+@pytest.mark.parametrize("path", list_modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_earlier_lines(path: Path) -> None:
+    here = find_tree_line(path)
     if here in ROOTS:
         return
     assert here in TREE, f"{here} is not in the tree: give it a line"
-    for name in imported(path):
+    for name in list_imports(path):
         assert not name.startswith("."), f"{path} imports {name}: write the whole name"
         package, _, rest = name.partition(".")
         there = rest.partition(".")[0]
@@ -106,10 +107,10 @@ def test_a_module_imports_only_from_above(path: Path) -> None:
             assert TREE.index(there) < TREE.index(here), f"{path} imports {name} from below"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_matplotlib_lives_only_in_views(path: Path) -> None:
-    if top_level(path) != "views":
-        assert not [name for name in imported(path) if name.partition(".")[0] == "matplotlib"]
+@pytest.mark.parametrize("path", list_modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_views_imports_matplotlib(path: Path) -> None:
+    if find_tree_line(path) != "views":
+        assert not [name for name in list_imports(path) if name.partition(".")[0] == "matplotlib"]
 
 
 def test_public_names_are_the_exported_ones() -> None:
@@ -117,14 +118,14 @@ def test_public_names_are_the_exported_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", sorted({path.parent for path in modules()}), ids=lambda path: path.name
+    "folder", sorted({path.parent for path in list_modules()}), ids=lambda path: path.name
 )
 def test_no_exported_function_shadows_its_module(folder: Path) -> None:
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     names = {
         alias.asname or alias.name
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != dotted(folder)
+        if isinstance(node, ast.ImportFrom) and node.module != build_module_name(folder)
         for alias in node.names
     }
     stems = {path.stem for path in folder.glob("*.py")} | {
@@ -133,26 +134,26 @@ def test_no_exported_function_shadows_its_module(folder: Path) -> None:
     assert not names & stems
 
 
-def dotted(folder: Path) -> str:
+def build_module_name(folder: Path) -> str:
     return ".".join(folder.relative_to(SOURCE.parent).parts)
 
 
 def test_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
-    for path in modules():
+    for path in list_modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
     assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", list_modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_module_is_too_long(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
 
 
-def test_every_line_of_the_tree_exists_and_is_written_down() -> None:
-    assert {top_level(path) for path in modules()} == {*TREE, *ROOTS}
+def test_every_line_of_the_tree_exists_and_is_documented() -> None:
+    assert {find_tree_line(path) for path in list_modules()} == {*TREE, *ROOTS}
     assert f"\n    {' '.join(TREE)}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
@@ -178,7 +179,7 @@ def test_the_citation_names_this_version() -> None:
     assert f"\n## {bisimetric.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", list_modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_kernel_uses_numba_s_own_threads(path: Path) -> None:
     # They spin while they wait, which is slow where other processes occupy the cores.
-    assert not [name for name in imported(path) if name.partition(".")[2] == "prange"]
+    assert not [name for name in list_imports(path) if name.partition(".")[2] == "prange"]

@@ -88,7 +88,7 @@ def describe_class(name: str, cls: type) -> Iterator[str]:
         yield from describe_function(f"{name}.{method_name}", function)
 
 
-def exported() -> Iterator[tuple[str, Any]]:
+def list_exported() -> Iterator[tuple[str, Any]]:
     for module_name in MODULES:
         module = importlib.import_module(module_name)
         for name in module.__all__:
@@ -115,7 +115,7 @@ def test_every_exported_name_exists_and_is_documented(module_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [pytest.param(*each, id=each[0]) for each in exported()]
+    ("name", "value"), [pytest.param(*each, id=each[0]) for each in list_exported()]
 )
 def test_docstring_follows_the_signature(name: str, value: Any) -> None:
     describe = describe_class if inspect.isclass(value) else describe_function

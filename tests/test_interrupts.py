@@ -81,7 +81,7 @@ LEARN = ("learned", "bisimulation", "mirrored-rooms", "--updates", "100k", "--ba
 SHARD = ("sharded", "bisimulation", "mirrored-rooms", "--discount", "0.9999")
 
 
-def interrupted(
+def interrupt(
     folder: Path, program: str, delay: float, words: tuple[str, ...]
 ) -> subprocess.CompletedProcess[str]:
     script = INTERRUPTED.format(program=program, delay=delay)
@@ -99,7 +99,7 @@ def interrupted(
 @pytest.mark.parametrize("delay", [0.0, 0.3, 1.5, 6.0])
 def test_interrupted_training_saves_a_checkpoint(tmp_path: Path, delay: float) -> None:
     keep = ("--hidden", "32", "--checkpoint", "run.safetensors")
-    found = interrupted(tmp_path, "_compiled", delay, (*LEARN, *keep))
+    found = interrupt(tmp_path, "_compiled", delay, (*LEARN, *keep))
     assert found.returncode == 130, found.stderr
     (line,) = found.stderr.splitlines()
     assert line.startswith("bisimetric: interrupted")
@@ -110,7 +110,7 @@ def test_interrupted_training_saves_a_checkpoint(tmp_path: Path, delay: float) -
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.1])
 def test_an_interrupted_sharded_compilation_exits_cleanly(tmp_path: Path, delay: float) -> None:
-    found = interrupted(tmp_path, "", delay, SHARD)
+    found = interrupt(tmp_path, "", delay, SHARD)
     assert found.returncode == 130, found.stderr
     (line,) = found.stderr.splitlines()
     assert line.startswith("bisimetric: interrupted")

@@ -52,7 +52,7 @@ def replace_member(path: Path, name: str, content: bytes, kind: int = zipfile.ZI
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def distance_file(tmp_path: Path) -> Path:
     exact.bisimulation(worlds.load("pessimism")).save(tmp_path / "d.npz")
     return tmp_path / "d.npz"
 
@@ -78,18 +78,18 @@ def test_arrays_are_read_back(tmp_path: Path) -> None:
 
 
 def test_a_member_larger_than_the_memory_raises_unread(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
+    distance_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """80 MiB of zeros deflate to 80 KiB."""
-    replace_member(saved, "values.npy", header((10 * MIB,)) + bytes(80 * MIB))
-    assert saved.stat().st_size < MIB
+    replace_member(distance_file, "values.npy", header((10 * MIB,)) + bytes(80 * MIB))
+    assert distance_file.stat().st_size < MIB
     monkeypatch.setattr("bisimetric._memory.available_memory", lambda: 70.0 * MIB)
 
     def read() -> None:
         with pytest.raises(
             InsufficientMemory, match=r"d\.npz: its member values\.npy needs 80 MiB"
         ):
-            Distance.load(saved)
+            Distance.load(distance_file)
 
     assert measure_memory(read) < 10 * MIB
 
@@ -114,43 +114,43 @@ def test_a_member_larger_than_the_memory_raises_unread(
     ],
 )
 @pytest.mark.parametrize("name", ["values", "names", "about"])
-def test_headers_that_lie_take_no_memory(saved: Path, content: bytes, name: str) -> None:
-    replace_member(saved, f"{name}.npy", content)
+def test_false_headers_allocate_no_memory(distance_file: Path, content: bytes, name: str) -> None:
+    replace_member(distance_file, f"{name}.npy", content)
 
     def read() -> None:
         with pytest.raises(InputError, match=r"d\.npz is cut short or no distance file"):
-            Distance.load(saved)
+            Distance.load(distance_file)
 
     assert measure_memory(read) < 10 * MIB
     assert not fuzzing.Bomb.fired
 
 
-def test_wrong_sizes_in_the_directory_raise(saved: Path) -> None:
+def test_wrong_sizes_in_the_directory_raise(distance_file: Path) -> None:
     """The directory of the zip itself declares a terabyte for a member of some bytes."""
-    raw = bytearray(saved.read_bytes())
+    raw = bytearray(distance_file.read_bytes())
     at = raw.index(b"PK\x01\x02")
     struct.pack_into("<I", raw, at + 24, 2**32 - 2)
-    saved.write_bytes(raw)
+    distance_file.write_bytes(raw)
     with pytest.raises(InputError, match="declares more bytes than it can hold"):
-        Distance.load(saved)
+        Distance.load(distance_file)
 
 
 @pytest.mark.parametrize("name", ["readme.txt", "notes/x.bin"])
-def test_members_that_are_no_arrays_raise(saved: Path, name: str) -> None:
-    replace_member(saved, name, b"hello")
+def test_members_that_are_no_arrays_raise(distance_file: Path, name: str) -> None:
+    replace_member(distance_file, name, b"hello")
     with pytest.raises(InputError, match=r"d\.npz is cut short or no distance file"):
-        Distance.load(saved)
-    Transitions([0], [0], [1.0], [1], [True]).save(saved)
-    replace_member(saved, name, b"hello")
-    assert len(Transitions.load(saved)) == 1
+        Distance.load(distance_file)
+    Transitions([0], [0], [1.0], [1], [True]).save(distance_file)
+    replace_member(distance_file, name, b"hello")
+    assert len(Transitions.load(distance_file)) == 1
 
 
-def test_a_flipped_bit_raises(saved: Path) -> None:
-    raw = bytearray(saved.read_bytes())
+def test_a_flipped_bit_raises(distance_file: Path) -> None:
+    raw = bytearray(distance_file.read_bytes())
     raw[raw.index(b"values.npy") + 200] ^= 1
-    saved.write_bytes(raw)
+    distance_file.write_bytes(raw)
     with pytest.raises(InputError, match="CRC"):
-        Distance.load(saved)
+        Distance.load(distance_file)
 
 
 def test_only_the_first_frames_are_decompressed(tmp_path: Path) -> None:
@@ -220,13 +220,13 @@ def test_discounts_in_matrix_files(tmp_path: Path, discount: Any, complaint: str
 
 
 @pytest.mark.parametrize("metadata", [None, [], 3, "text"])
-def test_metadata_of_another_type_raise(saved: Path, metadata: Any) -> None:
-    with np.load(saved) as file:
+def test_metadata_of_another_type_raise(distance_file: Path, metadata: Any) -> None:
+    with np.load(distance_file) as file:
         arrays = dict(file)
     about = {**json.loads(str(arrays["about"])), "metadata": metadata}
-    np.savez(saved, **{**arrays, "about": np.array(json.dumps(about))})
+    np.savez(distance_file, **{**arrays, "about": np.array(json.dumps(about))})
     with pytest.raises(InputError, match=r"d\.npz is no distance file .*its metadata is"):
-        Distance.load(saved)
+        Distance.load(distance_file)
 
 
 @pytest.mark.parametrize("text", [None, 5, b"***", ["***", "* *"], np.zeros(3), Path("x")])

@@ -19,7 +19,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
-def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
+def run_sampled(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import sampled, worlds
     from bisimetric.sampled import Trajectories, limits
 
@@ -36,7 +36,7 @@ def sampled_run(folder: Path, resume: bool) -> dict[str, Any]:
     return {"values": d.values, "error": d.error}
 
 
-def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
+def run_learned(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import worlds
     from bisimetric.learned import RunOptions, _fit, files, fit, source_from_mdp
     from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
@@ -57,7 +57,7 @@ def learned_run(folder: Path, resume: bool) -> dict[str, Any]:
     } | {f"history {name}": each for name, each in done.history.items()}
 
 
-def sharded_run(folder: Path, resume: bool) -> dict[str, Any]:
+def run_sharded(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric import worlds
     from bisimetric.exact import sharded
 
@@ -66,7 +66,7 @@ def sharded_run(folder: Path, resume: bool) -> dict[str, Any]:
     return {"values": d.values, "error": d.error, "sweeps": d.metadata["sweeps"]}
 
 
-PARTS = {"sampled": sampled_run, "learned": learned_run, "sharded": sharded_run}
+PARTS = {"sampled": run_sampled, "learned": run_learned, "sharded": run_sharded}
 KEPT = {"sampled": "run.npz", "learned": "run.safetensors", "sharded": "run/manifest.json"}
 
 
@@ -84,7 +84,7 @@ def arrange_death(moment: str) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def patched_chmod(self: Path, *args: Any, **options: Any) -> None:
+    def patch_chmod(self: Path, *args: Any, **options: Any) -> None:
         nonlocal writes
         writes += 1
         if stage == "half" and writes == int(number):
@@ -92,7 +92,7 @@ def arrange_death(moment: str) -> None:
             die()
         chmod(self, *args, **options)
 
-    def patched_replace(self: Path, target: Any) -> Path:
+    def patch_replace(self: Path, target: Any) -> Path:
         due = stage in ("before", "after") and writes == int(number)
         if due and stage == "before":
             die()
@@ -103,7 +103,7 @@ def arrange_death(moment: str) -> None:
             threading.Timer(float(number), die).start()
         return found
 
-    Path.replace, Path.chmod = patched_replace, patched_chmod  # type: ignore[method-assign,assignment]
+    Path.replace, Path.chmod = patch_replace, patch_chmod  # type: ignore[method-assign,assignment]
 
 
 def start(part: str, folder: Path, moment: str) -> int:

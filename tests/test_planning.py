@@ -124,7 +124,7 @@ def test_a_long_chain_is_solved_directly(scale: float) -> None:
     np.testing.assert_allclose(ratios, 0.999 / 1.001, rtol=1e-6)
 
 
-def test_what_float64_cannot_prove_is_said() -> None:
+def test_what_float64_cannot_prove_is_reported() -> None:
     with pytest.raises(NotConverged, match="tol=1e-16") as caught:
         planning.optimal_values(worlds.load("mirrored-rooms"), tol=1e-16)
     assert isinstance(caught.value.partial, planning.ValueFunction)

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from bisimetric._text import format_bytes
 from bisimetric.errors import InsufficientMemory
 
 ALWAYS_AVAILABLE_BYTES = 2**26
@@ -36,7 +37,7 @@ def require_memory(subject: str, needed: float, remedy: str, free: float | None 
     if not (fits_in_memory(needed) if free is None else needed <= free):
         free = available_memory() if free is None else free
         raise InsufficientMemory(
-            f"{subject} {_format_bytes(needed)} of memory and {_format_bytes(free)} are free; "
+            f"{subject} {format_bytes(needed)} of memory and {format_bytes(free)} are free; "
             f"{remedy}."
         )
 
@@ -147,13 +148,3 @@ def _unescape(text: str) -> str:
     """Return a path of mountinfo, in which special characters are octal numbers."""
     raw = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), os.fsencode(text))
     return os.fsdecode(raw)
-
-
-def _format_bytes(num_bytes: float) -> str:
-    """Format a number of bytes with a binary unit."""
-    num_bytes = min(num_bytes, 1e300)  # a larger int is no float
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if num_bytes < 1024:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1024
-    return f"{num_bytes:.3g} PiB"

@@ -128,7 +128,7 @@ def test_pickles_in_the_settings_are_not_read(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_plain_tensor_raises(tmp_path: Path, weights: Any) -> None:
+def test_anything_but_a_plain_tensor_raises(tmp_path: Path, weights: Any) -> None:
     path = write(tmp_path / "a.zip", policy=serialise(weights))
     with pytest.raises(InputError, match=r"a\.zip: its (weights|policy\.pth)"):
         load(path)
@@ -189,7 +189,7 @@ def test_a_bomb_within_the_weights_raises(tmp_path: Path) -> None:
         load(write(tmp_path / "a.zip", policy=inner.getvalue()))
 
 
-def test_sizes_that_lie_raise(tmp_path: Path) -> None:
+def test_false_sizes_raise(tmp_path: Path) -> None:
     path = write(tmp_path / "a.zip")
     raw = bytearray(path.read_bytes())
     struct.pack_into("<I", raw, raw.index(b"PK\x01\x02") + 24, 2**32 - 2)

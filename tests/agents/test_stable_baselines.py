@@ -151,17 +151,17 @@ def test_actions_features_and_values_equal_those_of_sb3(
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "pong.zip"
     train_model("ppo").save(path)
     return path
 
 
 def change_zip(
-    saved: Path, path: Path, settings: Callable[[Any], Any], weights: Callable[[Any], Any]
+    agent_file: Path, path: Path, settings: Callable[[Any], Any], weights: Callable[[Any], Any]
 ) -> Path:
     """Write a zip whose options and weights are changed in place by two functions."""
-    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w") as new:
+    with zipfile.ZipFile(agent_file) as old, zipfile.ZipFile(path, "w") as new:
         data, state = json.loads(old.read("data")), torch.load(io.BytesIO(old.read("policy.pth")))
         settings(data)
         weights(state)
@@ -177,7 +177,7 @@ def keep(_: Any) -> None:
 
 
 def test_pickled_options_are_never_opened(
-    saved: Path, tmp_path: Path, observations: NDArray[np.uint8]
+    agent_file: Path, tmp_path: Path, observations: NDArray[np.uint8]
 ) -> None:
     def spoil(data: Any) -> None:
         pickled = [each for each in data.values() if isinstance(each, dict)]
@@ -185,26 +185,28 @@ def test_pickled_options_are_never_opened(
         for each in pickled:
             each[":serialized:"] = "no pickle"
 
-    agent = agents.load(change_zip(saved, tmp_path / "spoilt.zip", spoil, keep), "Pong")
+    agent = agents.load(change_zip(agent_file, tmp_path / "spoilt.zip", spoil, keep), "Pong")
     is_first = np.ones(len(observations), bool)
     found, wanted = (
-        each.act(observations, None, is_first)[0] for each in (agent, agents.load(saved, "Pong"))
+        each.act(observations, None, is_first)[0]
+        for each in (agent, agents.load(agent_file, "Pong"))
     )
     np.testing.assert_array_equal(found.features, wanted.features)
 
 
 def test_unnormalised_images_stay_unnormalised(
-    saved: Path, tmp_path: Path, observations: NDArray[np.uint8]
+    agent_file: Path, tmp_path: Path, observations: NDArray[np.uint8]
 ) -> None:
     def disable_normalisation(data: Any) -> None:
         data["policy_kwargs"] = {"normalize_images": False}
 
     agent = agents.load(
-        change_zip(saved, tmp_path / "raw.zip", disable_normalisation, keep), "Pong"
+        change_zip(agent_file, tmp_path / "raw.zip", disable_normalisation, keep), "Pong"
     )
     is_first = np.ones(len(observations), bool)
     raw, scaled = (
-        each.act(observations, None, is_first)[0] for each in (agent, agents.load(saved, "Pong"))
+        each.act(observations, None, is_first)[0]
+        for each in (agent, agents.load(agent_file, "Pong"))
     )
     assert raw.features.max() > 50 * scaled.features.max()
 
@@ -219,17 +221,19 @@ class Exploit:
         return os.mkdir, (self.path,)
 
 
-def test_code_in_the_weights_raises_and_is_not_executed(saved: Path, tmp_path: Path) -> None:
+def test_code_in_the_weights_raises_and_is_not_executed(agent_file: Path, tmp_path: Path) -> None:
     harm = str(tmp_path / "harm")
-    bad = change_zip(saved, tmp_path / "bad.zip", keep, lambda state: state.update(x=Exploit(harm)))
+    bad = change_zip(
+        agent_file, tmp_path / "bad.zip", keep, lambda state: state.update(x=Exploit(harm))
+    )
     with pytest.raises(InputError, match=r"bad\.zip: its policy\.pth is damaged or holds code"):
         agents.load(bad, "Pong")
     assert not Path(harm).exists()
 
 
-def test_an_agent_of_another_game_raises(saved: Path) -> None:
+def test_an_agent_of_another_game_raises(agent_file: Path) -> None:
     with pytest.raises(InputError, match=r"pong\.zip: chooses among 6 actions and Asterix has 9"):
-        agents.load(saved, "Asterix")
+        agents.load(agent_file, "Asterix")
 
 
 def test_an_agent_with_one_frame_raises(tmp_path: Path) -> None:
@@ -238,16 +242,16 @@ def test_an_agent_with_one_frame_raises(tmp_path: Path) -> None:
         agents.load(tmp_path / "one.zip", "Pong")
 
 
-def test_a_truncated_zip_raises(saved: Path, tmp_path: Path) -> None:
+def test_a_truncated_zip_raises(agent_file: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.zip"
-    cut.write_bytes(saved.read_bytes()[:-1000])
+    cut.write_bytes(agent_file.read_bytes()[:-1000])
     with pytest.raises(InputError, match=r"cut\.zip is truncated or no zip of Stable-Baselines3"):
         agents.load(cut, "Pong")
 
 
-def test_truncated_weights_raise(saved: Path, tmp_path: Path) -> None:
+def test_truncated_weights_raise(agent_file: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.zip"
-    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(cut, "w") as new:
+    with zipfile.ZipFile(agent_file) as old, zipfile.ZipFile(cut, "w") as new:
         new.writestr("data", old.read("data"))
         new.writestr("policy.pth", old.read("policy.pth")[:-1000])
     with pytest.raises(InputError, match=r"cut\.zip: its policy\.pth is damaged"):
@@ -269,9 +273,9 @@ def test_an_agent_without_image_observations_raises(tmp_path: Path) -> None:
         agents.load(tmp_path / "cart.zip", "Pong")
 
 
-def test_an_agent_with_continuous_actions_raises(saved: Path, tmp_path: Path) -> None:
+def test_an_agent_with_continuous_actions_raises(agent_file: Path, tmp_path: Path) -> None:
     path = change_zip(
-        saved, tmp_path / "smooth.zip", lambda data: data["action_space"].pop("n"), keep
+        agent_file, tmp_path / "smooth.zip", lambda data: data["action_space"].pop("n"), keep
     )
     with pytest.raises(
         InputError, match="its number of actions or its observation space is missing"
@@ -279,44 +283,44 @@ def test_an_agent_with_continuous_actions_raises(saved: Path, tmp_path: Path) ->
         agents.load(path, "Pong")
 
 
-def test_a_custom_feature_extractor_raises(saved: Path, tmp_path: Path) -> None:
+def test_a_custom_feature_extractor_raises(agent_file: Path, tmp_path: Path) -> None:
     def own(data: Any) -> None:
         data["policy_kwargs"] = {"features_extractor_class": "<class 'mine.NatureCNN'>"}
 
-    path = change_zip(saved, tmp_path / "own.zip", own, keep)
+    path = change_zip(agent_file, tmp_path / "own.zip", own, keep)
     with pytest.raises(InputError, match=r"features come from <class 'mine\.NatureCNN'>, and only"):
         agents.load(path, "Pong")
 
 
-def test_a_custom_policy_raises(saved: Path, tmp_path: Path) -> None:
+def test_a_custom_policy_raises(agent_file: Path, tmp_path: Path) -> None:
     def own(data: Any) -> None:
         data["policy_class"]["__module__"] = "mine"
 
-    path = change_zip(saved, tmp_path / "own.zip", own, keep)
+    path = change_zip(agent_file, tmp_path / "own.zip", own, keep)
     with pytest.raises(InputError, match="its policy is of the module mine, and only SB3's own"):
         agents.load(path, "Pong")
 
 
-def test_an_unknown_activation_raises(saved: Path, tmp_path: Path) -> None:
+def test_an_unknown_activation_raises(agent_file: Path, tmp_path: Path) -> None:
     def own(data: Any) -> None:
         data["policy_kwargs"] = {"activation_fn": "<class 'mine.Bend'>"}
 
-    path = change_zip(saved, tmp_path / "own.zip", own, keep)
+    path = change_zip(agent_file, tmp_path / "own.zip", own, keep)
     with pytest.raises(InputError, match=r"activation is <class 'mine\.Bend'>; known are ReLU"):
         agents.load(path, "Pong")
 
 
-def test_unknown_layers_raise(saved: Path, tmp_path: Path) -> None:
+def test_unknown_layers_raise(agent_file: Path, tmp_path: Path) -> None:
     path = change_zip(
-        saved, tmp_path / "x.zip", keep, lambda state: state.update({"lstm.w": torch.ones(2)})
+        agent_file, tmp_path / "x.zip", keep, lambda state: state.update({"lstm.w": torch.ones(2)})
     )
     with pytest.raises(InputError, match=r"no CnnPolicy .* has, such as 'lstm\.w'; wrap"):
         agents.load(path, "Pong")
 
 
-def test_incompatible_layers_raise(saved: Path, tmp_path: Path) -> None:
+def test_incompatible_layers_raise(agent_file: Path, tmp_path: Path) -> None:
     path = change_zip(
-        saved,
+        agent_file,
         tmp_path / "x.zip",
         keep,
         lambda state: state.update({"action_net.weight": torch.ones(6, 3)}),

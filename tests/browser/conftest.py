@@ -29,28 +29,28 @@ def browser() -> Iterator[Browser]:
     if found is None:
         pytest.skip("no Chromium is installed: `make test-browser` installs one and runs this")
     with sync_playwright() as playwright:
-        # Chromium refuses to guard itself as root, as whom containers run.
-        guard = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = playwright.chromium.launch(executable_path=found, args=guard)
-        yield opened
-        opened.close()
+        # Chromium has no sandbox as root, the user of containers.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page; in the end no script may have failed, and nothing been asked of a network."""
-    wrong: list[str] = []
+    """Open pages; scripts that fail and requests to a network fail the test."""
+    failures: list[str] = []
     contexts: list[BrowserContext] = []
 
-    def asked(request: Request) -> None:
+    def record_request(request: Request) -> None:
         if not request.url.startswith(("file:", "data:", "about:")):
-            wrong.append(f"asked for {request.url}")
+            failures.append(f"asked for {request.url}")
 
-    def said(message: ConsoleMessage) -> None:
+    def record_message(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            wrong.append(f"{message.type}: {message.text}")
+            failures.append(f"{message.type}: {message.text}")
 
-    def opened(text: str, *, width: int = 1280, dark: bool = False, strict: bool = True) -> Page:
+    def open_page(text: str, *, width: int = 1280, dark: bool = False, strict: bool = True) -> Page:
         path = tmp_path / f"page{len(contexts)}.html"
         path.write_text(text, encoding="utf-8")
         context = browser.new_context(
@@ -58,17 +58,17 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.on("request", asked)
+        page.on("request", record_request)
         if strict:
-            page.on("console", said)
-        page.on("pageerror", lambda error: wrong.append(f"failed: {error}"))
+            page.on("console", record_message)
+        page.on("pageerror", lambda error: failures.append(f"failed: {error}"))
         page.goto(path.as_uri())
         return page
 
-    yield opened
+    yield open_page
     for context in contexts:
         context.close()
-    assert not wrong
+    assert not failures
 
 
 @pytest.fixture(scope="session")
@@ -87,5 +87,5 @@ def several(rooms: Distance) -> dict[str, Distance]:
 
 
 @pytest.fixture(scope="session")
-def compared(several: dict[str, Distance]) -> str:
+def comparison_page(several: dict[str, Distance]) -> str:
     return explorer.build_page(several, title="two rooms").html

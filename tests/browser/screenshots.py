@@ -17,8 +17,8 @@ VIEWS = """
 distances  1280 light
 compare    1280 light
 values     1280 dark
-groups     1280 dark
-telephone   390 dark
+classes    1280 dark
+phone       390 dark
 coupling   1280 light
 points     1280 dark
 episode    1280 light
@@ -26,7 +26,7 @@ notebook   1000 light
 """
 
 
-def pages() -> dict[str, str]:
+def render_pages() -> dict[str, str]:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     d = exact.bisimulation(mdp)
     policy = planning.greedy_policy(mdp)
@@ -38,46 +38,48 @@ def pages() -> dict[str, str]:
     random = exact.bisimulation(worlds.load("random", states=150, successors=2, discount=0.9))
     head = "<!doctype html><meta charset=utf-8><title>notebook</title><pre>In [1]: d</pre>"
     return {
-        **dict.fromkeys(("distances", "compare", "values", "groups", "telephone"), rooms),
+        **dict.fromkeys(("distances", "compare", "values", "classes", "phone"), rooms),
         "coupling": explorer.render_page(lake, title="FrozenLake-v1, slippery"),
         "points": explorer.render_page(random, title="random, 150 states"),
-        "episode": episode(),
+        "episode": render_asterix(),
         "notebook": head + explorer.render_notebook(d),
     }
 
 
-def episode() -> str:
+def render_asterix() -> str:
     """Frames of Asterix, as `bisimetric atari show` writes them (needs the extra `atari`)."""
     with tempfile.TemporaryDirectory() as folder:
-        words = f"atari show Asterix --steps 1400 --no-films -o {folder}".split()
+        words = f"atari show Asterix --steps 1400 --no-videos -o {folder}".split()
         subprocess.run([sys.executable, "-m", "bisimetric", *words], check=True)
         return (Path(folder) / "explore.html").read_text(encoding="utf-8")
 
 
 def prepare(page: Page, name: str) -> None:
-    """Picks what the picture shows."""
-    if name in ("compare", "values", "groups"):
-        page.evaluate("bisimetric.selection.choose(15, 3)")
+    """Select what the screenshot shows."""
+    if name in ("compare", "values", "classes"):
+        page.evaluate("bisimetric.selection.selectPair(15, 3)")
         page.locator(f"#tab-{name}").click()
         if name == "compare":
-            page.locator("#choose-other").select_option("1")
-        if name == "groups":
-            page.locator("#table").select_option("1")
+            page.locator("#select-comparison").select_option("1")
+        if name == "classes":
+            page.locator("#distance-select").select_option("1")
             page.locator("#threshold").fill("8")
     elif name == "episode":
         # Places among the 600 frames that are shown of 1,400.
         page.locator("#source").fill("86")
         page.locator("#events button", has_text="life lost").first.click()
-        page.locator("#stretched").check()
+        page.locator("#fit-axis").check()
         page.locator("h1").click()
     elif name == "notebook":
-        page.frames[1].evaluate("bisimetric.selection.choose(15, 3)")
+        page.frames[1].evaluate("bisimetric.selection.selectPair(15, 3)")
     else:
         first, second = {"coupling": (0, 9), "points": (12, 25)}.get(name, (4, 20))
-        page.evaluate(f"bisimetric.selection.choose({first}, {second})")
+        page.evaluate(f"bisimetric.selection.selectPair({first}, {second})")
 
 
-def taken(browser: Browser, name: str, text: str, width: int, scheme: str, folder: Path) -> None:
+def take_screenshot(
+    browser: Browser, name: str, text: str, width: int, scheme: str, folder: Path
+) -> None:
     height = 560 if name == "notebook" else 860
     page = browser.new_page(
         viewport={"width": width, "height": height},
@@ -90,13 +92,13 @@ def taken(browser: Browser, name: str, text: str, width: int, scheme: str, folde
 
 
 def main(folder: Path) -> None:
-    texts = pages()
+    texts = render_pages()
     with sync_playwright() as playwright:
-        guard = ["--no-sandbox"] if os.geteuid() == 0 else []
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         path = shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=guard)
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
         for name, width, scheme in (line.split() for line in VIEWS.strip().splitlines()):
-            taken(browser, name, texts[name], int(width), scheme, folder)
+            take_screenshot(browser, name, texts[name], int(width), scheme, folder)
         browser.close()
 
 

@@ -13,14 +13,14 @@ from bisimetric import explorer
 Open = Callable[..., Page]
 
 
-def path() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def build_path() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return np.cumsum(np.random.default_rng(1).normal(size=(90, 2)), axis=0)
 
 
-def episode() -> tuple[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def render_episode_page() -> tuple[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (90, 8, 6), dtype=np.uint8)
-    places = path()
+    places = build_path()
     far = np.linalg.norm(places[:, None] - places[None], axis=-1)
     marks = {30: "<b>point</b>", 52: "life lost"}
     return explorer.render_episode(
@@ -29,7 +29,7 @@ def episode() -> tuple[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
 
 
 def test_an_episode_is_dragged_through(show: Open) -> None:
-    text, far = episode()
+    text, far = render_episode_page()
     page = show(text)
     expect(page.locator("#curve svg").first).to_be_visible()
     box = page.locator("#curve svg").first.bounding_box()
@@ -44,8 +44,8 @@ def test_an_episode_is_dragged_through(show: Open) -> None:
     source = int(page.locator("#source").input_value())
     assert 35 < source < 50
     expect(page.locator(".screen.source")).to_contain_text(f"source frame {source}")
-    pointed = int(page.locator("#pointed").input_value())
-    shown = (page.locator("#apart").text_content() or "").split()[-1]
+    pointed = int(page.locator("#compared").input_value())
+    shown = (page.locator("#frame-distance").text_content() or "").split()[-1]
     assert float(shown) == pytest.approx(far[source, pointed], abs=0.01)
     thumbs = page.locator("#nearest button")
     expect(thumbs).to_have_count(6)
@@ -58,8 +58,8 @@ def test_an_episode_is_dragged_through(show: Open) -> None:
     expect(page.locator("#source")).to_have_value(str(best))
 
 
-def test_an_episode_by_keys_and_on_a_telephone(show: Open) -> None:
-    page = show(episode()[0], width=390, dark=True)
+def test_an_episode_by_keyboard_and_on_a_phone(show: Open) -> None:
+    page = show(render_episode_page()[0], width=390, dark=True)
     page.locator("#source").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -68,8 +68,8 @@ def test_an_episode_by_keys_and_on_a_telephone(show: Open) -> None:
     assert page.evaluate(over) <= 0
 
 
-def test_what_happened_is_read_by_pointer_and_by_keys(show: Open) -> None:
-    page = show(episode()[0])
+def test_events_are_shown_by_pointer_and_keyboard(show: Open) -> None:
+    page = show(render_episode_page()[0])
     caption = page.locator(".screen").nth(1)
     diamond = (
         page.locator("#curve svg").first.locator("[aria-label=dot] path").nth(1).bounding_box()
@@ -79,8 +79,8 @@ def test_what_happened_is_read_by_pointer_and_by_keys(show: Open) -> None:
     page.mouse.move(diamond["x"] + diamond["width"] / 2 + 3, diamond["y"] + 90)
     expect(caption).to_contain_text("frame 52")
     expect(caption).to_contain_text("life lost")
-    expect(page.locator("#pointed")).to_have_attribute(
-        "aria-valuetext", f"frame 52, value {path()[52, 0]:.3g}, life lost"
+    expect(page.locator("#compared")).to_have_attribute(
+        "aria-valuetext", f"frame 52, value {build_path()[52, 0]:.3g}, life lost"
     )
     events = page.locator("#events button")
     assert events.all_text_contents() == ["30 <b>point</b>", "52 life lost"]
@@ -92,21 +92,21 @@ def test_what_happened_is_read_by_pointer_and_by_keys(show: Open) -> None:
 
 
 def test_a_thumbnail_is_shown_beside_the_source(show: Open) -> None:
-    text, far = episode()
+    text, far = render_episode_page()
     page = show(text)
     thumb = page.locator("#nearest button").nth(2)
     frame = int((thumb.locator("span").first.text_content() or "").split()[-1])
     thumb.hover()
     expect(page.locator(".screen").nth(1)).to_contain_text(f"frame {frame}")
-    expect(page.locator("#apart")).to_contain_text(f"{far[0, frame]:.2f}")
+    expect(page.locator("#frame-distance")).to_contain_text(f"{far[0, frame]:.2f}")
     expect(page.locator("#source")).to_have_value("0")
     page.mouse.move(2, 2)
     page.locator("#furthest button").first.focus()
     furthest = int(far[0].argmax())
-    expect(page.locator("#pointed")).to_have_value(str(furthest))
+    expect(page.locator("#compared")).to_have_value(str(furthest))
 
 
-def test_the_axis_is_stretched_and_the_page_starts_where_it_is_told(show: Open) -> None:
+def test_the_axis_fits_the_distances_and_the_source_can_be_set(show: Open) -> None:
     apart = 5 + np.abs(np.subtract.outer(np.arange(60.0), np.arange(60.0))) / 60
     np.fill_diagonal(apart, 0.0)
     frames = np.zeros((60, 4, 4), np.uint8)
@@ -114,5 +114,5 @@ def test_the_axis_is_stretched_and_the_page_starts_where_it_is_told(show: Open) 
     expect(page.locator(".screen.source")).to_contain_text("source frame 40")
     ticks = page.locator("#curve [aria-label='y-axis tick label'] text")
     assert float(ticks.first.text_content() or "nan") == 0
-    page.locator("#stretched").check()
+    page.locator("#fit-axis").check()
     assert float(ticks.first.text_content() or "nan") >= 5

@@ -23,12 +23,12 @@ OVER = "document.documentElement.scrollWidth - document.documentElement.clientWi
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_is_wider_than_the_window(
-    show: Open, compared: str, width: int, dark: bool
+    show: Open, comparison_page: str, width: int, dark: bool
 ) -> None:
-    page = show(compared, width=width, dark=dark)
+    page = show(comparison_page, width=width, dark=dark)
     click(page, 12)
     click(page, 25)
-    for view in ("distances", "compare", "values", "groups"):
+    for view in ("distances", "compare", "values", "classes"):
         page.locator(f"#tab-{view}").click()
         assert page.evaluate(OVER) <= 0, view
     light = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
@@ -46,7 +46,7 @@ def test_long_names_are_cut_and_shown_whole_on_hover(show: Open, width: int) -> 
     page = show(explorer.build_page({"d": d, "lax": exact.lax(mdp)}).html, width=width)
     click(page, 0)
     click(page, 3)
-    for view in ("distances", "compare", "values", "groups"):
+    for view in ("distances", "compare", "values", "classes"):
         page.locator(f"#tab-{view}").click()
         assert page.evaluate(OVER) <= 0, view
     shown = page.locator("#view-distances .name").all()
@@ -59,15 +59,15 @@ def test_long_names_are_cut_and_shown_whole_on_hover(show: Open, width: int) -> 
         assert (each.get_attribute("title") or "").startswith(("a long name", "0"))
 
 
-def test_words_are_explained(show: Open, rooms: Distance) -> None:
+def test_terms_are_explained(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
     page.locator(".facts-line [data-term=discount]").focus()
-    expect(page.locator("#tip")).to_contain_text("How much the next step counts")
-    for view in ("distances", "values", "groups"):
+    expect(page.locator("#tooltip")).to_contain_text("a reward k steps ahead")
+    for view in ("distances", "values", "classes"):
         page.locator(f"#tab-{view}").click()
     for term in page.locator("[data-term]").all():
         term.dispatch_event("pointerover", {"bubbles": True})
-        assert (page.locator("#tip").text_content() or "undefined") != "undefined"
+        assert (page.locator("#tooltip").text_content() or "undefined") != "undefined"
 
 
 # From a click until the frame after the one that shows it.
@@ -105,12 +105,12 @@ def test_2000_states_are_repainted_within_100_ms(show: Open, large: str) -> None
         taken = page.evaluate(CLICKS, view)
         assert statistics.median(taken) < PATIENCE * 100, view
         # The last click, the fourteenth, chose a second state.
-        picked = page.locator(f"#view-{view} .picked").first
-        expect(picked.locator(".first")).to_have_count(1)
-        expect(picked.locator(".second")).to_have_count(1)
+        selected = page.locator(f"#view-{view} .selected").first
+        expect(selected.locator(".first")).to_have_count(1)
+        expect(selected.locator(".second")).to_have_count(1)
 
 
-def test_a_path_that_leaves_the_sample_says_so(show: Open) -> None:
+def test_a_path_that_leaves_the_sample_stops_with_a_note(show: Open) -> None:
     count = 2_400
     after = (np.arange(count) + 1) % count
     rewards = np.sin(np.arange(count))
@@ -121,8 +121,10 @@ def test_a_path_that_leaves_the_sample_says_so(show: Open) -> None:
     names: list[str] = page.evaluate("bisimetric.data.names")
     inside = set(map(int, names))
     last = next(s for s in inside if (s + 1) % count not in inside)
-    why = f"bisimetric.tables[0].explain({names.index(str(last))}, 0)"
+    why = f"bisimetric.distances[0].explain({names.index(str(last))}, 0)"
     found = page.evaluate(why)
-    assert (found["left"], found["steps"]) == ([names.index(str(last)), 0], [])
-    page.evaluate(f"bisimetric.selection.choose({names.index(str(last))}, 0)")
-    expect(page.locator(".why")).to_contain_text("leads to states that are not on this page")
+    assert (found["outsidePair"], found["steps"]) == ([names.index(str(last)), 0], [])
+    page.evaluate(f"bisimetric.selection.selectPair({names.index(str(last))}, 0)")
+    expect(page.locator(".explanation")).to_contain_text(
+        "leads to states that are not on this page"
+    )

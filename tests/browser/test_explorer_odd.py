@@ -20,7 +20,7 @@ HOSTILE = (
 )
 
 
-def named(names: tuple[str, ...]) -> Distance:
+def build_ring(names: tuple[str, ...]) -> Distance:
     count = len(names)
     ring = (np.arange(count) + 1) % count
     rewards = np.arange(count, dtype=float)[:, None]
@@ -29,23 +29,25 @@ def named(names: tuple[str, ...]) -> Distance:
     return exact.bisimulation(mdp)
 
 
-def test_names_are_shown_and_never_run(show: Open) -> None:
-    page = show(explorer.build_page({"<i>d</i>": named(HOSTILE), "e": named(HOSTILE)}).html)
+def test_names_are_shown_and_never_executed(show: Open) -> None:
+    page = show(
+        explorer.build_page({"<i>d</i>": build_ring(HOSTILE), "e": build_ring(HOSTILE)}).html
+    )
     for s, name in enumerate(HOSTILE):
-        page.evaluate(f"bisimetric.selection.choose({s}, {(s + 1) % len(HOSTILE)})")
-        assert page.locator(".why .chip.first").text_content() == name
+        page.evaluate(f"bisimetric.selection.selectPair({s}, {(s + 1) % len(HOSTILE)})")
+        assert page.locator(".explanation .chip.first").text_content() == name
         hover(page, s)
-        assert name in (page.locator("#tip").text_content() or "")
+        assert name in (page.locator("#tooltip").text_content() or "")
     expect(page.locator("table.steps").first).to_contain_text("<b>go</b>")
-    for view in ("compare", "values", "groups"):
+    for view in ("compare", "values", "classes"):
         page.locator(f"#tab-{view}").click()
     assert "<i>d</i>" in (page.locator("#view-compare").text_content() or "")
     assert page.evaluate("window.bad") is None
     assert page.locator("main img, main b, main i:not([class]):not([style])").count() == 0
 
 
-def test_a_script_that_got_in_would_not_run(show: Open) -> None:
-    text = explorer.render_page(named(("a", "b")))
+def test_an_injected_script_does_not_run(show: Open) -> None:
+    text = explorer.render_page(build_ring(("a", "b")))
     traps = "<p onclick='window.bad = 1' id=trap>x</p><script>window.bad = 1</script>"
     page = show(text.replace("</body>", f"{traps}</body>"), strict=False)
     page.evaluate("document.getElementById('trap').click()")
@@ -59,12 +61,12 @@ def test_a_page_of_one_state(show: Open) -> None:
     page = show(
         explorer.render_page(exact.bisimulation(MDP.deterministic([[0]], [[1]], discount=0.5)))
     )
-    expect(page.locator(".why")).to_contain_text("There is no other state")
-    for view in ("values", "groups", "distances"):
+    expect(page.locator(".explanation")).to_contain_text("There is no other state")
+    for view in ("values", "classes", "distances"):
         page.locator(f"#tab-{view}").click()
     click(page, 0)
     click(page, 0)
-    expect(page.locator(".why")).to_contain_text("They are the same state.")
+    expect(page.locator(".explanation")).to_contain_text("They are the same state.")
     expect(page.locator("#view-values")).to_contain_text("There is no pair of states")
     expect(page.locator("main svg:not(.states-map)")).to_have_count(0)
 
@@ -75,34 +77,34 @@ def test_regrets_that_are_all_0_have_a_whole_axis(show: Open) -> None:
             exact.bisimulation(MDP.deterministic([[0], [0]], [[1], [0]], discount=0.5))
         )
     )
-    page.locator("#tab-groups").click()
-    ticks = page.locator("#view-groups [aria-label='y-axis tick label'] text").all_text_contents()
+    page.locator("#tab-classes").click()
+    ticks = page.locator("#view-classes [aria-label='y-axis tick label'] text").all_text_contents()
     assert ticks[0] in ("0", "0.0")
     assert float(ticks[-1]) == 1
-    classes = page.locator("#view-groups [aria-label='x-axis tick label'] text")
+    classes = page.locator("#view-classes [aria-label='x-axis tick label'] text")
     assert classes.all_text_contents() == ["1", "2"]
 
 
-def test_a_table_without_a_world(show: Open) -> None:
+def test_a_matrix_without_an_mdp(show: Open) -> None:
     line = np.abs(np.subtract.outer(np.arange(6.0), np.arange(6.0)))
     page = show(explorer.render_page(line))
     click(page, 0)
     click(page, 5)
     expect(page.locator("#distance")).to_have_text("d = 5")
-    expect(page.locator(".why")).to_contain_text("has no steps to show")
+    expect(page.locator(".explanation")).to_contain_text("has no transitions to explain it")
     page.locator("#tab-values").click()
     expect(page.locator("#view-values")).to_contain_text("has no values")
-    page.locator("#tab-groups").click()
-    expect(page.locator("#regret")).to_have_text("not measured")
+    page.locator("#tab-classes").click()
+    expect(page.locator("#regret")).to_have_text("unknown")
     page.locator("#tab-distances").click()
     page.locator("#view-distances svg.states-map").focus()
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
-    expect(page.locator("#said")).not_to_be_empty()
+    expect(page.locator("#announcement")).not_to_be_empty()
 
 
-def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
+def test_lower_bounds_and_unknown_states_are_marked(show: Open) -> None:
     lake = datasets.rollout("FrozenLake-v1", steps=40, seed=0, is_slippery=False)
     d = sampled.bisimulation(lake, seed=0)
     coverage = d.coverage
@@ -111,13 +113,15 @@ def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
     page = show(explorer.render_page(d))
     below = np.argwhere(~coverage.determined & np.outer(coverage.visited, coverage.visited))
     s, t = below[0].tolist()
-    page.evaluate(f"bisimetric.selection.choose({s}, {t})")
+    page.evaluate(f"bisimetric.selection.selectPair({s}, {t})")
     expect(page.locator("#distance")).to_contain_text("≥")
-    expect(page.locator(".why")).to_contain_text("lower bound")
+    expect(page.locator(".explanation")).to_contain_text("lower bound")
     dead = int(np.flatnonzero(~coverage.visited)[0])
-    page.evaluate(f"bisimetric.selection.choose({s}, {dead})")
-    expect(page.locator("#distance")).to_have_text("not known")
-    assert page.locator("#view-distances .veils [data-state]").count() == (~coverage.visited).sum()
+    page.evaluate(f"bisimetric.selection.selectPair({s}, {dead})")
+    expect(page.locator("#distance")).to_have_text("unknown")
+    assert (
+        page.locator("#view-distances .unknown [data-state]").count() == (~coverage.visited).sum()
+    )
     page.locator("#tab-values").click()
     expect(page.locator("#view-values")).to_contain_text(
         "Not all transitions of this MDP were observed"
@@ -125,7 +129,7 @@ def test_lower_bounds_and_unknown_states_are_said(show: Open) -> None:
 
 
 def test_a_notebook_shows_a_map_that_can_be_clicked(show: Open) -> None:
-    d, odd = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)), named(HOSTILE)
+    d, odd = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)), build_ring(HOSTILE)
     page = show(f"<!doctype html><meta charset=utf-8><title>x</title>{d._repr_html_()}")
     frame = page.frames[1]
     click(frame, 3)
@@ -135,5 +139,5 @@ def test_a_notebook_shows_a_map_that_can_be_clicked(show: Open) -> None:
     page = show(
         f"<!doctype html><meta charset=utf-8><title>x</title>{explorer.render_notebook(odd)}"
     )
-    chip = page.frame_locator("iframe").locator(".why .chip.first")
+    chip = page.frame_locator("iframe").locator(".explanation .chip.first")
     assert chip.text_content() == HOSTILE[0]

@@ -18,31 +18,31 @@ Open = Callable[..., Page]
 
 
 COLOURS = """(view) => {
-  const { places, painting: { canvas, scale } } = bisimetric.views.get(view).map;
+  const { layout, stateCanvas: { canvas, scale } } = bisimetric.views.get(view).map;
   const { width, height } = canvas;
   const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
   copy.drawImage(canvas, 0, 0);
   const { data } = copy.getImageData(0, 0, width, height);
   const hex = (part) => part.toString(16).padStart(2, "0");
-  return places.x.map((x, s) => {
-    const at = 4 * (Math.floor(places.y[s] * scale) * width + Math.floor(x * scale));
+  return layout.x.map((x, s) => {
+    const at = 4 * (Math.floor(layout.y[s] * scale) * width + Math.floor(x * scale));
     return "#" + [...data.slice(at, at + 4)].map(hex).join("");
   });
 }"""
 
 
-def colours(page: Page, view: str = "distances") -> list[str]:
+def read_colours(page: Page, view: str = "distances") -> list[str]:
     """What is painted in the middle of each state: red, green, blue and how dense."""
     found: list[str] = page.evaluate(COLOURS, view)
     return found
 
 
-def test_a_click_shows_the_world_from_there(show: Open, rooms: Distance) -> None:
+def test_a_click_shows_the_distances_from_a_state(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms, title="two rooms"))
     expect(page.locator("h1")).to_have_text("two rooms")
     s = rooms.mdp.state("4,3")
     click(page, s)
-    found = colours(page)
+    found = read_colours(page)
     row = rooms.values[s]
     written = build_number_format(rooms.values)
     texts = page.locator("#view-distances .numbers text").all_text_contents()
@@ -52,12 +52,12 @@ def test_a_click_shows_the_world_from_there(show: Open, rooms: Distance) -> None
     assert found[int(row.argmax())] == "#fde725ff"
     assert found[int(np.where(row > 0, row, np.inf).argmin())] == "#440154ff"
     hover(page, 0)
-    expect(page.locator("#tip")).to_contain_text("1,1")
-    expect(page.locator("#tip")).to_contain_text(f"d~ = {row[0]:.6g}")
-    expect(page.locator("#view-distances .picked .first")).to_have_count(1)
+    expect(page.locator("#tooltip")).to_contain_text("1,1")
+    expect(page.locator("#tooltip")).to_contain_text(f"d~ = {row[0]:.6g}")
+    expect(page.locator("#view-distances .selected .first")).to_have_count(1)
 
 
-def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
+def test_a_second_click_shows_the_explanation(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
     s, t = rooms.mdp.state("1,5"), rooms.mdp.state("5,5")
     click(page, s)
@@ -94,9 +94,9 @@ def test_a_second_click_shows_why(show: Open, rooms: Distance) -> None:
     expect(page.locator("table.steps")).to_have_count(0)
 
 
-def test_all_is_done_by_keys(show: Open, rooms: Distance) -> None:
+def test_everything_works_by_keyboard(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
-    name, said = rooms.mdp.state_name, page.locator("#said")
+    name, said = rooms.mdp.state_name, page.locator("#announcement")
     title = page.locator("#view-distances .map-title")
     page.locator("#view-distances svg.states-map").focus()
     for key, where in (("ArrowRight", "1,2"), ("ArrowDown", "2,2"), ("ArrowLeft", "2,1")):
@@ -107,11 +107,11 @@ def test_all_is_done_by_keys(show: Open, rooms: Distance) -> None:
     page.keyboard.press("ArrowUp")
     s, t = rooms.mdp.state("2,1"), rooms.mdp.state("1,1")
     expect(page.locator("#distance")).to_have_text(f"d~ = {rooms(s, t):.6g}")
-    expect(page.locator(".why .chip.second")).to_have_text(name(t))
+    expect(page.locator(".explanation .chip.second")).to_have_text(name(t))
     # An arrow goes over a wall, straight on.
     for _ in range(3):
         page.keyboard.press("ArrowDown")
-    expect(page.locator(".why .chip.second")).to_have_text("5,1")
+    expect(page.locator(".explanation .chip.second")).to_have_text("5,1")
     page.keyboard.press("Escape")
     expect(page.locator("#distance")).to_have_count(0)
     page.keyboard.press("ArrowDown")
@@ -125,57 +125,57 @@ def test_all_is_done_by_keys(show: Open, rooms: Distance) -> None:
 
 
 def test_two_distances_are_compared(
-    show: Open, compared: str, several: dict[str, Distance]
+    show: Open, comparison_page: str, several: dict[str, Distance]
 ) -> None:
-    page = show(compared)
+    page = show(comparison_page)
     page.locator("#tab-compare").click()
     d, e = several["d~"].values, several["d^pi"].values
     apart = np.abs(e - d)[np.triu_indices(31, 1)]
     summary = page.locator("#summary")
     expect(summary).to_contain_text("Over 465 pairs of states the two differ")
-    expect(summary).to_contain_text(f"by {apart.mean():.4g} in the mean")
+    expect(summary).to_contain_text(f"by {apart.mean():.4g} on average")
     expect(summary).to_contain_text(f"by {apart.max():.4g} at most")
     worst = page.locator("table.pairs tbody tr").first
     cells = worst.locator("td").all_text_contents()
     s, t = (several["d~"].mdp.state(cell) for cell in cells[:2])
     assert abs(e[s, t] - d[s, t]) == apart.max()
     worst.click()
-    expect(page.locator("#view-compare .picked .second")).to_have_count(3)
-    page.locator("#choose-other").select_option("2")
+    expect(page.locator("#view-compare .selected .second")).to_have_count(3)
+    page.locator("#select-comparison").select_option("2")
     lax = several["lax"].values
     above = int((lax > d)[np.triu_indices(31, 1)].sum())
-    expect(summary).to_contain_text(f"the larger one for {above or 'none'} of them")
+    expect(summary).to_contain_text(f"larger for {above or 'none'} of them")
     expect(page.locator("#view-compare svg.states-map")).to_have_count(3)
 
 
-def test_a_dot_of_a_pair_is_read_and_picked(
-    show: Open, compared: str, several: dict[str, Distance]
+def test_a_dot_of_a_pair_has_a_tooltip_and_selects_it(
+    show: Open, comparison_page: str, several: dict[str, Distance]
 ) -> None:
-    page = show(compared)
+    page = show(comparison_page)
     click(page, 7)
     page.locator("#tab-compare").click()
-    own = page.evaluate("bisimetric.views.get('compare').plot.own")
+    own = page.evaluate("bisimetric.views.get('compare').plot.selectedPairs")
     assert [pair["t"] for pair in own] == [t for t in range(31) if t != 7]
     dot = max(own, key=lambda pair: pair["x"])
     plot = page.locator("#view-compare .pair-plot")
     plot.hover(position={"x": dot["left"], "y": dot["top"]})
     d, e = several["d~"], several["d^pi"]
-    expect(page.locator("#tip")).to_contain_text(f"{d(7, dot['t']):.5g}")
-    expect(page.locator("#tip")).to_contain_text(f"{e(7, dot['t']):.5g}")
+    expect(page.locator("#tooltip")).to_contain_text(f"{d(7, dot['t']):.5g}")
+    expect(page.locator("#tooltip")).to_contain_text(f"{e(7, dot['t']):.5g}")
     plot.click(position={"x": dot["left"], "y": dot["top"]})
-    legend = page.locator("#view-compare .dot.chosen")
+    legend = page.locator("#view-compare .dot.second")
     expect(legend).to_have_count(1)
     page.locator("#tab-distances").click()
-    chosen = page.locator(".why .chip.second").text_content() or ""
+    chosen = page.locator(".explanation .chip.second").text_content() or ""
     there = d.mdp.state(chosen)
     assert (d(7, there), e(7, there)) == pytest.approx((dot["x"], dot["y"]))
 
 
-def test_values_lie_under_the_bound_or_that_is_said(show: Open, rooms: Distance) -> None:
+def test_values_lie_below_the_bound_or_violations_are_counted(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
     page.locator("#tab-values").click()
     verdict = page.locator("#verdict")
-    expect(verdict).to_contain_text("All 465 pairs lie under the diagonal.")
+    expect(verdict).to_contain_text("All 465 pairs lie below the diagonal.")
     short = dataclasses.replace(rooms, values=rooms.values / 1000, error=math.inf)
     V = planning.optimal_values(rooms.mdp).values
     above = (np.abs(np.subtract.outer(V, V)) > short.values + 1e-6)[np.triu_indices(31, 1)].sum()
@@ -186,7 +186,7 @@ def test_values_lie_under_the_bound_or_that_is_said(show: Open, rooms: Distance)
 
 def test_a_slider_merges_states(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
-    page.locator("#tab-groups").click()
+    page.locator("#tab-classes").click()
     slider = page.locator("#threshold")
     slider.focus()
     seen = []
@@ -202,27 +202,27 @@ def test_a_slider_merges_states(show: Open, rooms: Distance) -> None:
         bound = page.locator("#bound").text_content() or ""
         assert float(bound.split()[-1]) == pytest.approx(true.regret_bound, rel=1e-3, abs=1e-6)
     assert seen[0] > seen[1] > seen[2] > seen[3] == 1
-    hover(page, 4, "groups")
-    expect(page.locator("#tip")).to_contain_text("in a class of 31 states")
+    hover(page, 4, "classes")
+    expect(page.locator("#tooltip")).to_contain_text("in a class of 31 states")
 
 
-def test_a_class_is_seen_by_itself(show: Open, rooms: Distance) -> None:
+def test_a_class_is_highlighted(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
-    page.locator("#tab-groups").click()
+    page.locator("#tab-classes").click()
     page.locator("#threshold").fill("8")
-    radius = float(page.evaluate("bisimetric.tables[0].groups.steps[8].radius"))
+    radius = float(page.evaluate("bisimetric.distances[0].aggregation.thresholds[8].radius"))
     labels = uses.cluster(rooms, radius=radius, rule="complete")
-    assert {shade[-2:] for shade in colours(page, "groups")} == {"ff"}
+    assert {shade[-2:] for shade in read_colours(page, "classes")} == {"ff"}
     s = int(np.flatnonzero(labels == np.bincount(labels).argmax())[0])
-    hover(page, s, "groups")
-    dense = [shade.endswith("ff") for shade in colours(page, "groups")]
+    hover(page, s, "classes")
+    dense = [shade.endswith("ff") for shade in read_colours(page, "classes")]
     assert dense == (labels == labels[s]).tolist()
     page.mouse.move(2, 2)
-    assert {shade[-2:] for shade in colours(page, "groups")} == {"ff"}
+    assert {shade[-2:] for shade in read_colours(page, "classes")} == {"ff"}
     # By keys: the class of the state that the arrows have come to, which is said too.
-    page.locator("#view-groups svg.states-map").focus()
+    page.locator("#view-classes svg.states-map").focus()
     page.keyboard.press("ArrowRight")
     at = int(page.evaluate("bisimetric.selection.cursor"))
-    dense = [shade.endswith("ff") for shade in colours(page, "groups")]
+    dense = [shade.endswith("ff") for shade in read_colours(page, "classes")]
     assert dense == (labels == labels[at]).tolist()
-    expect(page.locator("#said")).to_contain_text("class")
+    expect(page.locator("#announcement")).to_contain_text("class")

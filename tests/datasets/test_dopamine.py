@@ -215,7 +215,7 @@ def test_bad_folders_raise(tmp_path: Path) -> None:
         datasets.from_dopamine(tmp_path)
 
 
-def test_what_the_memory_cannot_hold_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_beyond_the_memory_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(40, 4)
     simulate(np.random.default_rng(0), ring, 30, cuts=False)
     monkeypatch.setattr("bisimetric._memory.fits_in_memory", lambda needed: False)

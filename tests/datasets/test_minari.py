@@ -42,17 +42,17 @@ class Weather(gymnasium.Env[Any, Any]):
     def __init__(self) -> None:
         self.spec = None
 
-    def seen(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         wind = self.np_random.normal(size=2).astype(np.float32)
         return {"wind": wind, "sun": np.int64(self.np_random.integers(3))}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        return self.seen(), {}
+        return self.observe(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        seen = self.seen()
-        return seen, float(seen["wind"][0]), bool(seen["sun"] == 2), False, {}
+        observation = self.observe()
+        return observation, float(observation["wind"][0]), bool(observation["sun"] == 2), False, {}
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def agrees(steps: Any, recorded: Recorded) -> None:
     np.testing.assert_array_equal(steps.truncated, truncated)
 
 
-def test_frozen_lake_comes_back_as_it_was() -> None:
+def test_frozen_lake_data_are_read_back() -> None:
     options: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
     environment = gymnasium.make("FrozenLake-v1", max_episode_steps=12, **options)
     recorded = simulate(environment, 300)
@@ -146,7 +146,7 @@ def test_frozen_lake_comes_back_as_it_was() -> None:
     assert steps.metadata["environment"] == "FrozenLake-v1"
 
 
-def test_cart_pole_comes_back_as_it_was() -> None:
+def test_cart_pole_data_are_read_back() -> None:
     environment = gymnasium.make("CartPole-v1", max_episode_steps=20)
     recorded = simulate(environment, 200)
     steps = datasets.from_minari(store_dataset(environment, recorded, "pole/random-v3"))
@@ -193,7 +193,7 @@ def test_a_state_of_gives_ids() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="Minari records with JAX")
 @pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "CartPole-v1"])
-def test_what_minari_recorded_itself(name: str) -> None:
+def test_a_dataset_recorded_by_minari(name: str) -> None:
     recorder = minari.DataCollector(gymnasium.make(name, max_episode_steps=15))
     recorded = simulate(recorder, 100)
     dataset = recorder.create_dataset(dataset_id="recorded/random-v0", **ABOUT)
@@ -222,7 +222,7 @@ def test_a_damaged_dataset_is_named(tmp_path: Path) -> None:
         datasets.from_minari("lake/random-v0")
 
 
-def test_what_is_no_dataset_raises() -> None:
+def test_anything_but_a_dataset_raises() -> None:
     with pytest.raises(InputError, match="list is no Minari dataset; give one, or the id of a"):
         datasets.from_minari([])
 

@@ -186,6 +186,6 @@ def test_an_empty_buffer_raises() -> None:
         datasets.from_stable_baselines(buffer)
 
 
-def test_what_is_no_buffer_raises() -> None:
+def test_anything_but_a_buffer_raises() -> None:
     with pytest.raises(InputError, match="dict has no observations, so it is no replay buffer of"):
         datasets.from_stable_baselines({})

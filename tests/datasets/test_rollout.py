@@ -124,7 +124,7 @@ def test_the_key_decides(name: str) -> None:
     assert not same(one, other)
 
 
-def test_actions_are_not_drawn_from_the_numbers_of_the_environment() -> None:
+def test_actions_use_another_random_stream_than_the_environment() -> None:
     steps = datasets.rollout(Echo(), steps=400)
     for shift in (0, 1):
         agreeing = steps.observations[shift:] == steps.actions[: 400 - shift]
@@ -265,15 +265,15 @@ def test_observations_that_are_no_arrays_are_their_ids() -> None:
 def test_an_observation_that_is_overwritten_in_place_is_copied() -> None:
     cells = np.zeros(2)
 
-    def seen(cell: int) -> Any:
+    def observe(cell: int) -> Any:
         cells[:] = cell
         return cells
 
-    steps = datasets.rollout(Corridor("", spaces.Box(0, 9, (2,)), seen), right, steps=3)
+    steps = datasets.rollout(Corridor("", spaces.Box(0, 9, (2,)), observe), right, steps=3)
     assert steps.observations[:, 0].tolist() == [0, 1, 2]
 
 
-def test_chance_goes_on_where_the_start_is_the_same() -> None:
+def test_the_random_stream_continues_with_the_same_start() -> None:
     steps = datasets.rollout(Echo(), steps=90, same_start=True, max_episode_steps=30)
     first, second, third = (episode.next_observations.tolist() for episode in steps.episodes())
     assert len({int(episode.observations[0]) for episode in steps.episodes()}) == 1

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from bisimetric import MDP, Distance, InputError, exact, worlds
 from bisimetric.cli import report
 from bisimetric.distance import Coverage
-from tests.half_known import corridor, corridor_half_seen, half_known, some, two_rooms
+from tests.partial_data import (
+    build_corridor,
+    build_partial_corridor,
+    build_partial_self_loops,
+    compute_partial_distance,
+    solve_partial,
+)
 from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
@@ -29,7 +35,7 @@ SEEDS = st.integers(0, 2**16)
 @settings(deadline=None, max_examples=scaled(80))
 @given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
 def test_the_exact_distance_lies_within_the_bounds(mdp: MDP, seed: int, sweeps: int) -> None:
-    d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
+    d, truth = compute_partial_distance(mdp, seed, sweeps), exact.bisimulation(mdp)
     assert d.coverage is not None
     everyone = np.arange(mdp.num_states)
     lower, upper = d.bounds(everyone[:, None], everyone)
@@ -62,7 +68,7 @@ def test_bounds_of_a_state_that_is_not_at_distance_zero_from_itself() -> None:
 
 
 def test_the_lower_end_allows_for_rounding() -> None:
-    d = two_rooms(0.5)
+    d = build_partial_self_loops(0.5)
     assert d.coverage is not None
     d = dataclasses.replace(d, coverage=dataclasses.replace(d.coverage, rounding=0.125))
     assert d.bounds(0, 8) == (0.875, 1.5)
@@ -71,7 +77,7 @@ def test_the_lower_end_allows_for_rounding() -> None:
 
 
 def test_bounds_broadcast_like_calls() -> None:
-    d = corridor_half_seen()
+    d = build_partial_corridor()
     lower, upper = d.bounds(["A", "B"], [[0], [1], [2]])
     assert lower.shape == upper.shape == (3, 2)
     for i, t in enumerate("ABC"):
@@ -97,8 +103,8 @@ def test_no_bound_is_rounded_inwards(value: float, error: float, single: bool) -
 # The record.
 
 
-def test_what_was_seen_of_the_corridor() -> None:
-    coverage = corridor_half_seen().coverage
+def test_observed_transitions_of_the_corridor() -> None:
+    coverage = build_partial_corridor().coverage
     assert coverage is not None
     assert coverage.unseen.tolist() == [[0, 0], [3, 0], [3, 1]]
     whole = [False, True, True, False]
@@ -108,7 +114,7 @@ def test_what_was_seen_of_the_corridor() -> None:
 
 
 def test_coverage_is_read_only() -> None:
-    coverage = corridor_half_seen().coverage
+    coverage = build_partial_corridor().coverage
     assert coverage is not None
     for mask in (coverage.known, coverage.determined):
         with pytest.raises(ValueError, match="read-only"):
@@ -155,7 +161,7 @@ def test_invalid_coverage_raises(change: dict[str, Any], complaint: str) -> None
 
 
 def test_coverage_must_fit_the_matrix() -> None:
-    d = corridor_half_seen()
+    d = build_partial_corridor()
     with pytest.raises(InputError, match=r"has shape \(3, 2\) and must be \(4, 2\)"):
         dataclasses.replace(d, coverage=a_coverage())
     with pytest.raises(InputError, match=r"has shape \(4, 2\) and must be \(4, 1\)"):
@@ -168,7 +174,7 @@ def test_coverage_must_fit_the_matrix() -> None:
 
 
 def test_the_report_of_a_partly_seen_corridor() -> None:
-    d = corridor_half_seen()
+    d = build_partial_corridor()
     assert d.coverage is not None
     assert (
         repr(d)
@@ -199,7 +205,7 @@ def _report(d: Distance) -> str:
 
 
 def test_the_report_where_some_pairs_are_proven() -> None:
-    d = two_rooms()
+    d = build_partial_self_loops()
     assert d.coverage is not None
     assert repr(d) == (
         "Distance(bisimulation, 17 states, largest 1.5, a lower bound; "
@@ -211,11 +217,13 @@ def test_the_report_where_some_pairs_are_proven() -> None:
     assert "seen       13 of 17 states\n" in text
     assert "proven     78 of 136 pairs of states, to 0.00099\n" in text
     assert "bounds     58 of 136 pairs" in text
-    assert "inf" not in str(two_rooms(math.inf).coverage) + repr(two_rooms(math.inf))
+    assert "inf" not in str(build_partial_self_loops(math.inf).coverage) + repr(
+        build_partial_self_loops(math.inf)
+    )
 
 
-def test_the_report_where_everything_is_seen() -> None:
-    d = half_known(corridor(), np.ones((4, 2), bool), 3)
+def test_the_report_of_complete_data() -> None:
+    d = solve_partial(build_corridor(), np.ones((4, 2), bool), 3)
     assert d.coverage is not None
     assert "error <= " in repr(d)
     assert f"{d.error:.2g}" in _report(d)
@@ -242,7 +250,7 @@ def test_many_unseen_states_are_counted() -> None:
 @settings(deadline=None, max_examples=scaled(80))
 @given(deterministic_mdps(), SEEDS, st.sampled_from([1, 3, 400]))
 def test_the_steps_of_a_partly_known_distance(mdp: MDP, seed: int, sweeps: int) -> None:
-    d, truth = some(mdp, seed, sweeps), exact.bisimulation(mdp)
+    d, truth = compute_partial_distance(mdp, seed, sweeps), exact.bisimulation(mdp)
     assert d.coverage is not None
     within = d.error if d.coverage.complete else d.estimate
     assert within is not None
@@ -269,8 +277,8 @@ def test_the_steps_of_a_partly_known_distance(mdp: MDP, seed: int, sweeps: int) 
             assert "are bisimilar" not in text
 
 
-def test_the_reasons_in_half_a_corridor() -> None:
-    d = dataclasses.replace(corridor_half_seen(), estimate=0.001)
+def test_explanations_in_a_partly_observed_corridor() -> None:
+    d = dataclasses.replace(build_partial_corridor(), estimate=0.001)
     assert str(d.explain("A", "B")).splitlines() == [
         "d~(A; B) >= 0.25, a lower bound, at most 0.001 below what the seen transitions "
         "determine, at discount 0.5",
@@ -290,21 +298,21 @@ def test_the_reasons_in_half_a_corridor() -> None:
     assert str(d.explain("D", "D")).splitlines()[1:] == ["they are the same state"]
 
 
-def test_the_reasons_of_a_pair_that_is_determined() -> None:
-    text = str(two_rooms().explain(0, 8)).splitlines()
+def test_the_explanation_of_a_determined_pair() -> None:
+    text = str(build_partial_self_loops().explain(0, 8)).splitlines()
     assert text[0] == "d~(0; 8) = 1, proven to 0.00099, at discount 0.5"
     assert text[-1] == "so their values under the optimal policy differ by at most 1.00099"
 
 
-def test_a_distance_that_has_not_converged_says_so() -> None:
-    whole = half_known(corridor(), np.ones((4, 2), bool), 2)
+def test_a_distance_that_has_not_converged_reports_it() -> None:
+    whole = solve_partial(build_corridor(), np.ones((4, 2), bool), 2)
     text = str(whole.explain(0, 3)).splitlines()
     assert text[-2] == "the matrix has 1.5000 instead of 1.6250: it has not converged"
     assert text[-1].startswith("so their values under the optimal policy differ by at most ")
     bound = float(text[-1].split(";")[0].split()[-1])
     assert bound == pytest.approx(whole(0, 3) + whole.error, rel=1e-5)
     assert "has not converged" not in str(
-        half_known(corridor(), np.ones((4, 2), bool), 60).explain(0, 3)
+        solve_partial(build_corridor(), np.ones((4, 2), bool), 60).explain(0, 3)
     )
     rounded = np.array([[0.0, 0.12344999], [0.12344999, 0.0]])
     pays = MDP.deterministic([[0], [1]], [[0.0], [0.061725005]], discount=0.5)
@@ -313,12 +321,14 @@ def test_a_distance_that_has_not_converged_says_so() -> None:
     assert "0.1235 in all" in str(near.explain(0, 1))
     assert "has not converged" not in str(near.explain(0, 1))
     # Not drawn yet, and so at 0, is not the same as alike.
-    fresh = half_known(corridor(), np.ones((4, 2), bool), 0)
+    fresh = solve_partial(build_corridor(), np.ones((4, 2), bool), 0)
     assert "no sample distinguishes 0 and 3 so far" in str(fresh.explain(0, 3))
 
 
-def test_a_policy_that_was_half_seen_is_explained() -> None:
-    mdp = corridor(available=np.array([[True, True], [True, True], [True, True], [True, False]]))
+def test_a_partly_observed_policy_is_explained() -> None:
+    mdp = build_corridor(
+        available=np.array([[True, True], [True, True], [True, True], [True, False]])
+    )
     seen = np.array([[True], [True], [True], [False]])
     values = np.zeros((4, 4))
     determined = np.eye(4, dtype=bool)

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, exact, worlds
 from bisimetric.distance import Coverage, StateDistance
-from tests.half_known import corridor, corridor_half_seen, half_known, two_rooms
+from tests.partial_data import (
+    build_corridor,
+    build_partial_corridor,
+    build_partial_self_loops,
+    solve_partial,
+)
 from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps
 
@@ -145,7 +150,7 @@ def test_a_mixed_policy_with_one_successor_is_explained() -> None:
 # Files.
 
 
-def test_what_is_saved_comes_back(rooms: Distance, tmp_path: Path) -> None:
+def test_saving_and_loading_is_lossless(rooms: Distance, tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     single = exact.on_policy(rooms.mdp, dtype="float32")
     nameless = exact.lax(worlds.load("random", states=9))
@@ -179,11 +184,11 @@ def test_a_failed_save_keeps_the_old_file(
     rooms.save(path)
     before = path.read_bytes()
 
-    def interrupted(file: Any, **_: Any) -> None:
+    def interrupt(file: Any, **_: Any) -> None:
         file.write(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(np, "savez", interrupted)
+    monkeypatch.setattr(np, "savez", interrupt)
     with pytest.raises(KeyboardInterrupt):
         rooms.save(path)
     assert path.read_bytes() == before
@@ -253,10 +258,10 @@ def test_every_damaged_byte_of_the_directory_raises_or_is_harmless(
 def test_coverage_is_saved_with_the_distance(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     for d in (
-        corridor_half_seen(),
-        two_rooms(),
-        two_rooms(math.inf),
-        half_known(corridor(), np.ones((4, 2), bool), 3),
+        build_partial_corridor(),
+        build_partial_self_loops(),
+        build_partial_self_loops(math.inf),
+        solve_partial(build_corridor(), np.ones((4, 2), bool), 3),
     ):
         assert d.coverage is not None
         d.save(path)
@@ -311,7 +316,7 @@ def test_damaged_coverage_raises(
     tmp_path: Path, arrays: dict[str, Any], numbers: dict[str, Any] | None, complaint: str
 ) -> None:
     path = tmp_path / "d.npz"
-    corridor_half_seen().save(path)
+    build_partial_corridor().save(path)
     with np.load(path) as file:
         found = {**file, **arrays}
     about = json.loads(str(found["about"]))
@@ -371,7 +376,7 @@ def test_a_frame_is_labelled_by_states(rooms: Distance, monkeypatch: pytest.Monk
         rooms.to_frame()
 
 
-def test_the_error_of_an_empirical_model_says_so(rooms: Distance) -> None:
+def test_the_error_names_the_empirical_model(rooms: Distance) -> None:
     empirical = dataclasses.replace(rooms, metadata={"model": "empirical"})
     assert "of the empirical model)" in repr(empirical)
     assert "for the empirical model" in str(empirical.explain(0, 1))

@@ -262,7 +262,7 @@ def test_values_are_as_exact_as_they_can_be() -> None:
 
 @settings(deadline=None, max_examples=scaled(60))
 @given(stochastic_mdps(max_states=6), st.sampled_from(["bisimulation", "lax"]), SEEDS)
-def test_steps_follow_what_adds_most(mdp: MDP, kind: str, seed: int) -> None:
+def test_steps_follow_the_largest_contribution(mdp: MDP, kind: str, seed: int) -> None:
     d = a_metric(mdp, kind, seed)
     why = d.explain(0, mdp.num_states - 1)
     if not (why.steps and why.steps[0].coupling):

@@ -20,7 +20,7 @@ from bisimetric.exact import _threads
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import pair_kernels, table_kernels
 from tests.property_testing import scaled
-from tests.rationals import largest_error, solve_deterministic, solve_mico
+from tests.rationals import compute_largest_error, solve_deterministic, solve_mico
 
 pair_solver = importlib.import_module("bisimetric.exact.deterministic.policy_iteration")
 ALMOST_ONE = math.nextafter(1.0, 0.0)
@@ -54,7 +54,7 @@ def solve(distance: Callable[..., Any], *given: Any, **options: Any) -> Any:
 
 def holds(d: Distance, reference: list[list[Fraction]]) -> bool:
     """Return whether every entry is within `error` of the reference."""
-    return math.isinf(d.error) or largest_error(d.values, reference) <= Fraction(d.error)
+    return math.isinf(d.error) or compute_largest_error(d.values, reference) <= Fraction(d.error)
 
 
 def solve_as_large(mdp: MDP, **options: Any) -> Distance:
@@ -95,7 +95,7 @@ def test_lax_ends_after_few_sweeps(mdp: MDP, tol: float) -> None:
         assert answer.metadata.get("sweeps", 0) <= 2048
         lines = [[reference[s][t] for s, t in pairs]]
         assert math.isinf(answer.error) or (
-            largest_error([answer.values], lines) <= Fraction(float(answer.error))
+            compute_largest_error([answer.values], lines) <= Fraction(float(answer.error))
         )
 
 

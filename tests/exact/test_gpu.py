@@ -15,7 +15,7 @@ from bisimetric.exact._request import SolverResult, bound_error
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import bisimulation, cuda, on_policy, workspace
 from bisimetric.mdp import MDP
-from tests.cuda_here import COMPILER, EmulatedDevice
+from tests.emulated_cuda import COMPILER, EmulatedDevice
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
 

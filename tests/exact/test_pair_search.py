@@ -112,7 +112,7 @@ def test_the_depth_is_bounded() -> None:
     assert query(ahead, [(0, 1)], tol=100).num_explored == 0
 
 
-def test_a_walk_on_all_integers_is_that_on_enough_of_them() -> None:
+def test_a_random_walk_on_all_integers_equals_a_truncated_one() -> None:
     def reward(x: int) -> float:
         return float(x % 4 == 0)
 

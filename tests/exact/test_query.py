@@ -182,7 +182,9 @@ def test_a_coarse_answer_lies_within_its_error(mdp: MDP, kind: Kind, tol: float)
 
 @quick
 @given(stochastic_mdps(available=True), st.sampled_from(KINDS), st.booleans())
-def test_a_function_gives_what_its_mdp_gives(mdp: MDP, kind: Kind, known_range: bool) -> None:
+def test_an_implicit_mdp_gives_the_distances_of_its_explicit_one(
+    mdp: MDP, kind: Kind, known_range: bool
+) -> None:
     policy = policy_for(kind, mdp)
     of_mdp = query(mdp, all_pairs(mdp), kind=kind, policy=policy, tol=1e-5)
     source = as_successors(mdp, known_range=known_range or mdp.available is not None)
@@ -221,7 +223,7 @@ def test_diverging_evaluations_do_no_harm(
 # States with different actions.
 
 
-def test_states_with_different_actions_are_as_far_apart_as_can_be() -> None:
+def test_different_action_sets_give_the_diameter_bound() -> None:
     def step(x: int, a: str) -> tuple[float, int]:
         return (1.0 if a == "win" else 0.0), x + 2
 
@@ -263,7 +265,7 @@ def test_a_result_takes_names_and_ids_in_either_order() -> None:
         answer("a", "d")
 
 
-def test_the_policy_of_the_world_is_the_default() -> None:
+def test_the_policy_of_the_mdp_is_the_default() -> None:
     assert query(make_named_mdp(), [("a", "b")], kind="on_policy")(0, 1) == pytest.approx(
         1, abs=1e-6
     )

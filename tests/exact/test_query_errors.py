@@ -322,7 +322,7 @@ def test_pairs_beyond_the_search_are_in_the_error() -> None:
     assert answer.error / 2 < abs(answer(1, -1) - 2.0) <= answer.error
 
 
-def test_a_search_that_the_discount_ends_says_what_is_beyond() -> None:
+def test_a_search_truncated_by_the_discount_has_a_valid_error() -> None:
     """Below the normal numbers a power of the discount has few digits."""
     gamma = 1.0001e-161
     walk = ImplicitMDP(

@@ -23,8 +23,8 @@ from bisimetric._transport import Costs
 from bisimetric.exact._request import bound_error
 from bisimetric.exact.stochastic import coupling_kernels, policy_iteration
 from tests.property_testing import scaled
-from tests.rationals import transport as transport_cost
-from tests.rationals import worth
+from tests.rationals import compute_backup
+from tests.rationals import solve_transport as transport_cost
 
 TINY = 2.0**-1074
 """The smallest number above 0."""
@@ -128,7 +128,7 @@ def test_two_states_of_a_class_may_both_differ_from_its_first(
     discount = Fraction(mdp.discount)
     table = [[Fraction(0)] * 5 for _ in range(5)]
     table[3][4] = table[4][3] = 1 / (1 - discount)
-    reference = worth(mdp, table, 1, 0, 2, 0)
+    reference = compute_backup(mdp, table, 1, 0, 2, 0)
     assert d(1, 2) == 0.0
     assert reference > discount * Fraction(width) * table[3][4] / (1 - discount)
     assert reference <= d.error

@@ -28,7 +28,7 @@ from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import policy_iteration
 from tests.oracles import apply_stochastic_operator, solve_by_linear_programme
 from tests.property_testing import scaled
-from tests.rationals import residual
+from tests.rationals import compute_residual
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
 CALM = [0.0, 0.3, 0.9, 0.99]
@@ -66,7 +66,7 @@ def test_the_error_holds_in_exact_arithmetic(mdp: MDP, kind: str, data: st.DataO
         d = getattr(exact, kind)(mdp, tol=1e-7 * scale)
     except NotConverged as stop:  # then the bound that it carries is claimed
         d = stop.partial
-    assert residual(d) <= Fraction(d.error) * (1 - Fraction(mdp.discount))
+    assert compute_residual(d) <= Fraction(d.error) * (1 - Fraction(mdp.discount))
 
 
 def test_rewards_that_float64_cannot_separate_raise() -> None:
@@ -287,7 +287,7 @@ def test_one_state_and_no_difference() -> None:
         assert d.values.tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def test_states_that_differ_in_their_actions_are_as_far_apart_as_can_be() -> None:
+def test_states_that_differ_in_their_actions_are_at_the_diameter_bound() -> None:
     mdp = MDP.deterministic(
         [[0, 0], [1, 1], [2, 2]],
         [[0.0, 1.0], [0.0, 1.0], [0.0, 5.0]],

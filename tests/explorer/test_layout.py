@@ -35,7 +35,7 @@ def test_a_sample_is_more_closed_than_one_at_random() -> None:
     assert inside > 0.8 > 2 * np.isin(mdp.next_state[at_random], at_random).mean()
 
 
-def test_points_on_one_spot_are_set_apart() -> None:
+def test_coinciding_points_are_spread() -> None:
     moved = layout.spread_points(np.zeros((50, 2)), layout.POINT_SPACING)
     apart = np.linalg.norm(moved[:, None] - moved[None], axis=-1) + np.eye(50)
     assert apart.min() > 0.5 * layout.POINT_SPACING
@@ -44,12 +44,12 @@ def test_points_on_one_spot_are_set_apart() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 5, 30, 200])
-def test_few_states_that_are_all_alike_do_not_cover_each_other(count: int) -> None:
+def test_few_bisimilar_states_do_not_overlap(count: int) -> None:
     found = layout.build_layout(
         None, np.zeros((count, count)), np.arange(count), np.full(count, True)
     )
     points = np.array(found["points"])
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.eye(count)
-    # As wide as parts/places.js draws them, in shares of the width of the picture.
+    # As wide as parts/state_layout.js draws them, in shares of the width of the picture.
     drawn = max(1.1, min(4, 30 / math.sqrt(count))) / 100
     assert apart.min() >= drawn

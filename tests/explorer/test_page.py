@@ -19,7 +19,7 @@ import pytest
 
 from bisimetric import MDP, Distance, InputError, datasets, exact, explorer, sampled, uses, worlds
 from bisimetric.explorer import data as groups
-from tests.carried import carried, unpacked
+from tests.page_data import decode_distances, read_page_data
 
 HOSTILE = (
     "</script><script>bad()</script>",
@@ -34,7 +34,7 @@ def rooms() -> Distance:
     return exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
 
 
-def named(names: tuple[str, ...], **made: Any) -> Distance:
+def build_ring(names: tuple[str, ...], **made: Any) -> Distance:
     count = len(names)
     ring = (np.arange(count) + 1) % count
     rewards = np.arange(count, dtype=float)[:, None]
@@ -43,11 +43,11 @@ def named(names: tuple[str, ...], **made: Any) -> Distance:
     return dataclasses.replace(found, metadata={**found.metadata, **made})
 
 
-def test_a_page_carries_the_table_the_values_and_the_steps(rooms: Distance) -> None:
-    data = carried(explorer.render_page(rooms, title="two rooms"))
-    (table,) = data["tables"]
+def test_a_page_contains_the_matrix_values_and_transitions(rooms: Distance) -> None:
+    data = read_page_data(explorer.render_page(rooms, title="two rooms"))
+    (table,) = data["distances"]
     assert data["title"] == "two rooms"
-    assert (unpacked(table["values"], 31) == rooms.values).all()
+    assert (decode_distances(table["values"], 31) == rooms.values).all()
     assert table["error"] == rooms.error
     assert data["names"] == list(rooms.mdp.names or ())
     assert table["V"]["name"] == "V*"
@@ -56,20 +56,20 @@ def test_a_page_carries_the_table_the_values_and_the_steps(rooms: Distance) -> N
     assert data["points"] is None
 
 
-def test_a_learned_distance_is_shown_by_its_table(rooms: Distance) -> None:
+def test_a_learned_distance_is_shown_by_its_matrix(rooms: Distance) -> None:
     learned = types.SimpleNamespace(distance=lambda: rooms)
     assert explorer.render_page(learned) == explorer.render_page(rooms)
 
 
 @pytest.mark.parametrize("small", [False, True])
 def test_names_are_text_and_never_markup(small: bool) -> None:
-    d = named(HOSTILE, world="<script>bad()</script>")
+    d = build_ring(HOSTILE, world="<script>bad()</script>")
     text = explorer.render_page(d)
     if small:
         text = html.unescape(
             explorer.render_notebook(d).partition('srcdoc="')[2].partition('" sandbox')[0]
         )
-    assert carried(text)["names"] == list(HOSTILE)
+    assert read_page_data(text)["names"] == list(HOSTILE)
     assert "<script>bad()" not in text
     assert "<img src" not in text
     # One script of data, and those whose hashes the policy lists.
@@ -86,35 +86,38 @@ def test_names_are_text_and_never_markup(small: bool) -> None:
 
 def test_a_plain_matrix_is_shown_as_points() -> None:
     line = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
-    data = carried(explorer.render_page(line))
+    data = read_page_data(explorer.render_page(line))
     xs = np.array(data["points"])[:, 0]
     assert data["map"] is None
     assert np.argsort(xs).tolist() in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0])
-    assert data["tables"][0]["steps"] is None
-    assert data["tables"][0]["groups"]["steps"][0]["regret"] is None
-    assert data["tables"][0]["groups"]["unsaid"] == "A matrix without an MDP has no regret."
+    assert data["distances"][0]["transitions"] is None
+    assert data["distances"][0]["aggregation"]["thresholds"][0]["regret"] is None
+    assert (
+        data["distances"][0]["aggregation"]["regretNote"]
+        == "A matrix without an MDP has no regret."
+    )
     assert data["stress"] == pytest.approx(0, abs=1e-6)
 
 
 def test_a_page_of_one_state() -> None:
     mdp = MDP.deterministic([[0]], [[1.0]], discount=0.5)
-    data = carried(explorer.render_page(exact.bisimulation(mdp)))
+    data = read_page_data(explorer.render_page(exact.bisimulation(mdp)))
     assert data["names"] == ["0"]
-    assert data["tables"][0]["sure"] == "proven, exact"
-    assert [step["classes"] for step in data["tables"][0]["groups"]["steps"]] == [1]
+    assert data["distances"][0]["accuracy"] == "proven, exact"
+    assert [step["numClasses"] for step in data["distances"][0]["aggregation"]["thresholds"]] == [1]
     assert "<iframe" in explorer.render_notebook(exact.bisimulation(mdp))
 
 
 @pytest.mark.parametrize("kind", ["on_policy", "mico"])
-def test_distances_of_a_policy_carry_its_chain(kind: str) -> None:
+def test_distances_of_a_policy_contain_its_chain(kind: str) -> None:
     mdp = worlds.load("random", states=12, actions=3, successors=2, discount=0.9)
     policy = np.full((12, 3), 1 / 3)
     policy[0] = [1, 0, 0]
-    (table,) = carried(explorer.render_page(getattr(exact, kind)(mdp, policy)))["tables"]
-    assert table["steps"]["count"] == 1
-    assert table["steps"]["played"] == [0] + [-1] * 11
+    (table,) = read_page_data(explorer.render_page(getattr(exact, kind)(mdp, policy)))["distances"]
+    assert table["transitions"]["numActions"] == 1
+    assert table["transitions"]["policyActions"] == [0] + [-1] * 11
     assert table["V"]["name"] == "V^π"
-    assert table["groups"]["of"] == "V^π"
+    assert table["aggregation"]["valueName"] == "V^π"
 
 
 def test_other_mdps_raise_and_other_discounts_are_noted(rooms: Distance) -> None:
@@ -139,14 +142,14 @@ def test_matrices_from_data_are_matched_by_name() -> None:
     page = explorer.build_page(
         {"exact": exact.bisimulation(world), "data": sampled.bisimulation(lake)}
     )
-    first, second = carried(page.html)["tables"]
+    first, second = read_page_data(page.html)["distances"]
     found = sampled.bisimulation(lake)
     assert found.coverage is not None
     assert second["unknown"] == [s for s in range(16) if not found.coverage.visited[s]]
     assert first["unknown"] == []
     back = explorer.build_page({"data": found, "exact": exact.bisimulation(world)})
     assert back.notes == ("1 state is not in exact: end.",)
-    assert 16 in carried(back.html)["tables"][1]["unknown"]
+    assert 16 in read_page_data(back.html)["distances"][1]["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_a_distance_with_nan_raises() -> None:
         explorer.render_page(exact.bisimulation(mdp), comparisons={"second": d})
 
 
-def grid(rows: int, columns: int) -> Distance:
+def build_grid_distance(rows: int, columns: int) -> Distance:
     """A table that is quick to make: how far cells are apart, of which nothing is proven."""
     mdp = worlds.load("open-grid", rows=rows, columns=columns, obstacles=0, discount=0.9)
     return Distance(uses.manhattan_distances(mdp), float("inf"), "bisimulation", mdp)
@@ -181,7 +184,7 @@ def grid(rows: int, columns: int) -> Distance:
 
 @pytest.mark.slow
 def test_two_matrices_of_2000_states_are_below_20_mb() -> None:
-    d = grid(40, 50)
+    d = build_grid_distance(40, 50)
     rng = np.random.default_rng(0)
     noise = rng.random(d.values.shape)
     e = dataclasses.replace(d, values=np.maximum(noise, noise.T) * (d.values > 0))
@@ -192,40 +195,44 @@ def test_two_matrices_of_2000_states_are_below_20_mb() -> None:
 
 @pytest.mark.slow
 def test_more_states_are_sampled_with_a_note() -> None:
-    d = grid(46, 50)
+    d = build_grid_distance(46, 50)
     page = explorer.build_page({"d": d})
     assert (page.num_shown, page.num_states) == (2_000, 2_300)
     assert page.notes == (
         "The page shows 2,000 of 2,300 states, in patches; paths are not followed outside of them.",
     )
-    data = carried(page.html)
+    data = read_page_data(page.html)
     assert len(data["names"]) == 2_000
-    assert len(data["map"]["others"]) == 300
+    assert len(data["map"]["unsampledCells"]) == 300
     ids = [d.mdp.state(name) for name in data["names"]]
-    found = unpacked(data["tables"][0]["values"], 2_000)
-    assert np.abs(found - d.values[np.ix_(ids, ids)]).max() <= data["tables"][0]["values"]["step"]
+    found = decode_distances(data["distances"][0]["values"], 2_000)
+    assert (
+        np.abs(found - d.values[np.ix_(ids, ids)]).max() <= data["distances"][0]["values"]["step"]
+    )
     assert len(explorer.render_notebook(d)) < 1e6
     plain = explorer.build_page({"d": d.values})
     assert plain.notes == ("The page shows 2,000 of 2,300 states, at equal steps.",)
 
 
 def test_regrets_are_those_of_aggregate(rooms: Distance) -> None:
-    (table,) = carried(explorer.render_page(rooms))["tables"]
-    found = table["groups"]
+    (table,) = read_page_data(explorer.render_page(rooms))["distances"]
+    found = table["aggregation"]
     labels = np.frombuffer(base64.b64decode(found["labels"]), "<u2").reshape(-1, 31)
-    assert len(labels) == len(found["steps"])
-    for step, each in zip(found["steps"], labels, strict=True):
+    assert len(labels) == len(found["thresholds"])
+    for step, each in zip(found["thresholds"], labels, strict=True):
         true = uses.aggregate(rooms.mdp, rooms, radius=step["radius"], rule="complete")
         assert (each == true.labels).all()
-        assert step["classes"] == len(true)
-        assert (step["bound"], step["regret"]) == pytest.approx((true.regret_bound, true.regret))
+        assert step["numClasses"] == len(true)
+        assert (step["regretBound"], step["regret"]) == pytest.approx(
+            (true.regret_bound, true.regret)
+        )
     # Finest first, and every class is a part of one of the next.
     for fine, coarse in itertools.pairwise(labels):
         assert len(set(zip(fine.tolist(), coarse.tolist(), strict=True))) == fine.max() + 1
-    assert found["steps"][-1]["classes"] == 1
+    assert found["thresholds"][-1]["numClasses"] == 1
 
 
-def test_thresholds_reach_from_all_alone_to_all_together() -> None:
+def test_thresholds_range_from_singletons_to_one_class() -> None:
     points = np.random.default_rng(0).random((300, 2))
     table = np.linalg.norm(points[:, None] - points[None], axis=-1)
     found = groups.choose_thresholds(table)
@@ -236,12 +243,12 @@ def test_thresholds_reach_from_all_alone_to_all_together() -> None:
 
 
 def test_no_bound_without_a_proof() -> None:
-    (table,) = carried(explorer.render_page(grid(3, 3)))["tables"]
-    assert {step["bound"] for step in table["groups"]["steps"]} == {None}
-    assert "no regret bound" in table["groups"]["unsaid"]
+    (table,) = read_page_data(explorer.render_page(build_grid_distance(3, 3)))["distances"]
+    assert {step["regretBound"] for step in table["aggregation"]["thresholds"]} == {None}
+    assert "no regret bound" in table["aggregation"]["regretNote"]
 
 
-def test_a_distance_shows_itself_in_a_notebook(rooms: Distance) -> None:
+def test_a_distance_has_a_notebook_representation(rooms: Distance) -> None:
     shown = rooms._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert 'sandbox="allow-scripts"' in shown
@@ -258,7 +265,7 @@ print(d._repr_html_()[:7])
     assert done.stdout == "<iframe\n", done.stderr
 
 
-def test_a_page_is_written_whole(rooms: Distance, tmp_path: Path) -> None:
+def test_a_page_is_written_atomically(rooms: Distance, tmp_path: Path) -> None:
     explorer.save_page(explorer.render_page(rooms), tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert "31" in (tmp_path / "page.html").read_text(encoding="utf-8")

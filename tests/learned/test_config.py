@@ -24,7 +24,7 @@ from bisimetric.learned import (
 )
 from bisimetric.learned.networks import pair_layer
 from bisimetric.learned.sources import StateSource, TrainingSource
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     PLAIN,
     TRIANGLE,
     compile_quickly,
@@ -213,13 +213,13 @@ def test_a_run_in_parts_is_the_whole_run(
     # The rate depends on how many steps there are, so that a part is a run that was interrupted.
     advanced = training.advance
 
-    def interrupted(state: Any, *args: Any, **options: Any) -> Any:
+    def interrupt(state: Any, *args: Any, **options: Any) -> Any:
         if int(state.step) == cut:
             raise KeyboardInterrupt
         return advanced(state, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "advance", interrupted)
+        patch.setattr(training, "advance", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(3, checkpoint=file, log_every=cut)
     rest = run(3, resume=file)

@@ -26,8 +26,7 @@ from bisimetric.learned import (
     source_from_transitions,
 )
 from bisimetric.learned.castro2020 import Castro2020Config, FunctionalNetwork, PairNetwork
-from tests.recordings import images, steps
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     OWN,
     SMALL,
     STATES,
@@ -39,6 +38,7 @@ from tests.twins import (  # noqa: F401 - a fixture
     run,
     weights,
 )
+from tests.sample_transitions import images, steps
 
 # Configurations.
 

@@ -16,7 +16,7 @@ from bisimetric import InputError
 from bisimetric.learned import LearnedDistance, source_from_mdp
 from bisimetric.learned.castro2020 import PairNetwork
 from bisimetric.learned.files import restore_run
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     OWN,
     PLAIN,
     SMALL,

@@ -24,7 +24,7 @@ from bisimetric.cli import main
 from bisimetric.learned import FeatureScaling, FitResult, LearnedDistance, files
 from bisimetric.learned.networks.metric_networks import MetricNetwork, PairQEnsemble
 from bisimetric.learned.training import initialise_state
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     SMALL,
     STATES,
     TRIANGLE,
@@ -57,7 +57,7 @@ def flip_bits(rng: np.random.Generator, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def cut(rng: np.random.Generator, data: bytes) -> bytes:
+def damage_bytes(rng: np.random.Generator, data: bytes) -> bytes:
     place = int(rng.integers(len(data)))
     if rng.integers(4) == 0:
         return data + bytes(rng.integers(256, size=rng.integers(1, 40), dtype=np.uint8))
@@ -105,7 +105,7 @@ def without_checksum(data: bytes) -> bytes:
     return save(load(data), {"about": header_of(data)["__metadata__"]["about"]})
 
 
-MUTATORS = (flip_bits, cut, change_metadata, change_tensor)
+MUTATORS = (flip_bits, damage_bytes, change_metadata, change_tensor)
 
 
 def mutate(seed: int, data: bytes, older: bool) -> tuple[str, bytes]:
@@ -226,7 +226,7 @@ def check(file: Path, data: bytes, read: Reader, seeds: range) -> dict[str, int]
 
 
 @pytest.mark.parametrize("name", ["metric", "checkpoint"])
-def test_a_damaged_file_is_refused_or_intact(
+def test_a_damaged_file_raises_or_is_intact(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     read = {"metric": load_metric, "checkpoint": load_checkpoint}[name]
@@ -236,7 +236,7 @@ def test_a_damaged_file_is_refused_or_intact(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["metric", "checkpoint"])
-def test_many_damaged_files_are_refused_or_intact(
+def test_many_damaged_files_raise_or_are_intact(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     read = {"metric": load_metric, "checkpoint": load_checkpoint}[name]
@@ -262,7 +262,7 @@ def test_showing_a_damaged_file_ends_with_one_sentence(
         assert len(said.splitlines()) == (1 if code else 0), (seed, how, said)
 
 
-def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, metric: bytes) -> None:
+def test_a_weight_that_is_no_number_raises(tmp_path: Path, metric: bytes) -> None:
     tensors, metadata = load(metric), header_of(metric)["__metadata__"]
     name = next(name for name in tensors if "weights" in name)
     tensors[name] = np.full_like(tensors[name], np.nan)

@@ -11,7 +11,7 @@ import pytest
 
 from bisimetric.learned.networks import pair_layer as module
 from bisimetric.learned.networks.pair_layer import sum_group_max
-from tests.twins import Table, compile_quickly  # noqa: F401 - a fixture
+from tests.learned_references import Table, compile_quickly  # noqa: F401 - a fixture
 
 PATHS = {"at once": 2**19, "row by row": 0}
 

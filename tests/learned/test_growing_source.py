@@ -16,7 +16,7 @@ from bisimetric.learned import FeatureScaling, files, fit, source_from_transitio
 from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
 from bisimetric.learned.sources import ANY_ACTION, TransitionSource
 from bisimetric.transitions import Transitions
-from tests.twins import compile_quickly, fit_flat  # noqa: F401 - a fixture
+from tests.learned_references import compile_quickly, fit_flat  # noqa: F401 - a fixture
 
 SMALL = Castro2020Config(
     PairNetwork((4, 4), output="open"), batch_size=8, target_update_period=5, horizon_growth=0.9
@@ -46,7 +46,7 @@ def source(**options: Any) -> TransitionSource:
 
 
 @pytest.mark.parametrize("ended", [(), (19,), (0, 19, 59)])
-def test_states_kept_once_make_the_same_batches(ended: tuple[int, ...]) -> None:
+def test_deduplicated_states_give_the_same_batches(ended: tuple[int, ...]) -> None:
     data = steps(ended=ended, cut=(39, 40))
     one, two = (
         source_from_transitions("on_policy", data, scaling=plain(bool(ended)), half_precision=half)
@@ -67,7 +67,7 @@ def test_states_kept_once_make_the_same_batches(ended: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(two.terminated, data.terminated)
 
 
-def test_a_policy_picks_steps_before_they_are_kept_once() -> None:
+def test_a_policy_selects_steps_before_deduplication() -> None:
     ids = np.arange(6)
     data = Transitions(
         np.eye(7)[ids], [0, 1, 0, 0, 1, 0], np.zeros(6), np.eye(7)[ids + 1], np.zeros(6, bool),
@@ -83,7 +83,7 @@ def test_a_policy_picks_steps_before_they_are_kept_once() -> None:
     assert len(one.x) == 4 + 3
 
 
-def test_features_too_large_for_half_precision_are_refused() -> None:
+def test_features_too_large_for_half_precision_raise() -> None:
     data = Transitions(
         np.full((9, 3), 1e5), np.zeros(9, int), np.zeros(9), np.zeros((9, 3)), [0] * 9
     )

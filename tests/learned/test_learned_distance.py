@@ -26,7 +26,7 @@ from bisimetric.learned import (
 )
 from bisimetric.learned.castro2020 import Castro2020Config, FunctionalNetwork, PairNetwork
 from bisimetric.learned.losses import LearnedKind
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     PLAIN,
     TABULAR,
     TRIANGLE,
@@ -49,7 +49,7 @@ TRACKED = sorted(
 )
 
 
-def ours(key: int = 0, **changes: Any) -> LearnedDistance:
+def build_distance(key: int = 0, **changes: Any) -> LearnedDistance:
     """A network with some weights, of the states of the triangle."""
     fields: dict[str, Any] = {
         "kind": "bisimulation",
@@ -71,7 +71,7 @@ def symmetric(parameters: Any, x: Any, y: Any) -> Table:
 
 
 def test_the_larger_of_both_orders_counts() -> None:
-    d = ours()
+    d = build_distance()
     x = d.scaling(d.points if d.points is not None else [])
     np.testing.assert_allclose(x, [[0, 0], [1, 1], [-1, 2]])
     expected = symmetric(d.parameters, x, x)
@@ -82,7 +82,7 @@ def test_the_larger_of_both_orders_counts() -> None:
 
 
 def test_states_are_given_by_id_name_or_observation() -> None:
-    d = ours()
+    d = build_distance()
     for found in (d(0, 1), d("one", "two"), d([1, 0], [3, 1]), d(np.int64(0), "1")):
         assert isinstance(found, float)
         assert found == pytest.approx(d.values[0, 1])
@@ -96,7 +96,7 @@ def test_states_are_given_by_id_name_or_observation() -> None:
 
 def test_none_is_the_terminal_state() -> None:
     scale = FeatureScaling(np.array([1.0]), np.array([2.0]), has_terminal=True, shape=())
-    d = ours(scaling=scale, mdp=None, points=None, names=None)
+    d = build_distance(scaling=scale, mdp=None, points=None, names=None)
     end, two = np.array([[0.0, 1.0]]), np.array([[0.5, 0.0]])
     assert d(None, 2.0) == pytest.approx(symmetric(d.parameters, end, two)[0, 0], rel=1e-5)
     assert d(None, None) == pytest.approx(symmetric(d.parameters, end, end)[0, 0], rel=1e-5)
@@ -104,7 +104,7 @@ def test_none_is_the_terminal_state() -> None:
 
 
 def test_to_distance_has_no_proven_error(tmp_path: Path) -> None:
-    d = ours()
+    d = build_distance()
     table = d.to_distance()
     assert isinstance(table, Distance)
     assert math.isinf(table.error)
@@ -124,7 +124,7 @@ def test_to_distance_has_no_proven_error(tmp_path: Path) -> None:
 
 
 def test_a_mico_table_keeps_its_diagonal_and_its_policy() -> None:
-    d = ours(kind="mico", metadata={"policy": [0, 0, 1]})
+    d = build_distance(kind="mico", metadata={"policy": [0, 0, 1]})
     table = d.to_distance()
     np.testing.assert_array_equal(table.values, d.values)
     assert table.policy is not None
@@ -136,15 +136,15 @@ def test_a_mico_table_keeps_its_diagonal_and_its_policy() -> None:
 PLANTED = np.array([[0.5, 1.0, 5.0], [2.0, 0.0, 1.0], [5.0, 1.0, 0.25]], np.float32)
 
 
-def planted(kind: LearnedKind) -> tuple[LearnedDistance, Any]:
+def build_planted_distance(kind: LearnedKind) -> tuple[LearnedDistance, Any]:
     policy = None if kind == "bisimulation" else TRIANGLE.policy
     source = source_from_mdp(kind, TRIANGLE, policy, points=np.eye(3), scaling=PLAIN)
     return LearnedDistance(kind, 0.5, TABULAR, jnp.asarray(PLANTED), source.scaling), source
 
 
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy", "mico"])
-def test_quality_finds_the_faults_that_were_planted(kind: LearnedKind) -> None:
-    d, source = planted(kind)
+def test_quality_finds_planted_violations(kind: LearnedKind) -> None:
+    d, source = build_planted_distance(kind)
     found = d.quality(source, seed=3)
     # |1 - 2|; psi(0, 0); and d(0, 2) = 5 against d(0, 1) + d(1, 2) = max(1, 2) + 1.
     assert found.symmetry == pytest.approx(1.0)
@@ -161,7 +161,7 @@ def test_quality_finds_the_faults_that_were_planted(kind: LearnedKind) -> None:
 
 
 def test_an_exact_table_has_no_faults() -> None:
-    d, source = planted("bisimulation")
+    d, source = build_planted_distance("bisimulation")
     truth = jnp.asarray(exact.bisimulation(TRIANGLE).values, jnp.float32)
     found = dataclasses.replace(d, parameters=truth).quality(source)
     assert max(found.symmetry, found.identity, found.triangle, found.residual) < 1e-5
@@ -174,7 +174,7 @@ def test_quality_on_data_is_measured_in_the_scale_of_the_network() -> None:
         x, rng.integers(2, size=40), rng.normal(size=40), x[::-1], np.zeros(40, bool)
     )
     source = source_from_transitions("bisimulation", data)
-    d = ours(scaling=source.scaling, mdp=None, points=None)
+    d = build_distance(scaling=source.scaling, mdp=None, points=None)
     np.testing.assert_allclose(d.quality(data), d.quality(source), rtol=1e-5)
     # Part of the data has another mean: it must not be scaled by its own.
     few = data[:10]
@@ -188,7 +188,7 @@ def test_quality_on_data_is_measured_in_the_scale_of_the_network() -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_saved_network_says_the_same(tmp_path: Path, ends: bool) -> None:
+def test_a_saved_network_gives_the_same_distances(tmp_path: Path, ends: bool) -> None:
     changes: dict[str, Any] = {}
     if ends:
         changes = {
@@ -197,7 +197,7 @@ def test_a_saved_network_says_the_same(tmp_path: Path, ends: bool) -> None:
             "points": None,
             "names": None,
         }
-    d, file = ours(**changes), tmp_path / "d.safetensors"
+    d, file = build_distance(**changes), tmp_path / "d.safetensors"
     d.save(file)
     again = LearnedDistance.load(file, None if ends else TRIANGLE)
     assert (again.kind, again.discount, again.network) == (d.kind, d.discount, d.network)
@@ -222,12 +222,12 @@ def test_a_saved_network_says_the_same(tmp_path: Path, ends: bool) -> None:
 def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> None:
     """With the weights alone, it would say something else."""
     network = PairNetwork((6,), activation="tanh", output="softplus", init_weights="he")
-    d, file = ours(network=network), tmp_path / "d.safetensors"
+    d, file = build_distance(network=network), tmp_path / "d.safetensors"
     d.save(file)
     again = LearnedDistance.load(file)
     assert again.network == network
     np.testing.assert_array_equal(again.values, d.values)
-    assert np.abs(ours().values - d.values).max() > 0.01
+    assert np.abs(build_distance().values - d.values).max() > 0.01
 
 
 # From the exported functions.
@@ -278,7 +278,7 @@ def test_ids_of_data_are_states_with_names() -> None:
 
 
 def test_it_implements_the_protocol_of_distances() -> None:
-    d = ours()
+    d = build_distance()
     assert isinstance(d, StateDistance)
     np.testing.assert_array_equal(np.asarray(d), d.values)
     assert np.asarray(d, np.float64).dtype == np.float64
@@ -290,12 +290,12 @@ def test_it_implements_the_protocol_of_distances() -> None:
     assert [t for t, _ in found] == order
     np.testing.assert_allclose([distance for _, distance in found], row[order], rtol=1e-6)
     assert d.nearest(0, k=1, names=True)[0][0] == TRIANGLE.state_name(order[0])
-    unnamed = ours(names=None, mdp=None)
+    unnamed = build_distance(names=None, mdp=None)
     assert unnamed.nearest(0, k=1, names=True) == unnamed.nearest(0, k=1)
     with pytest.raises(InputError, match="k is 0"):
         d.nearest(0, k=0)
     with pytest.raises(InputError, match="PivotIndex"):
-        ours(points=None, names=None, mdp=None).nearest(0)
+        build_distance(points=None, names=None, mdp=None).nearest(0)
 
 
 def test_too_few_updates_warn_of_the_horizon() -> None:
@@ -350,7 +350,7 @@ def test_a_functional_network_is_evaluated() -> None:
     def apply(scale: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return scale * jnp.abs(x - y).sum()
 
-    d = ours(
+    d = build_distance(
         network=FunctionalNetwork(lambda key, features: 1.0, apply), parameters=jnp.float32(2.0)
     )
     assert d([1, 0], [3, 1]) == pytest.approx(2 * (1 + 1))

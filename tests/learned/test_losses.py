@@ -26,7 +26,7 @@ from bisimetric.learned.losses import (
     map_over_pairs,
 )
 from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TrainingSource
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     KINDS,
     PLAIN,
     TRIANGLE,
@@ -64,7 +64,7 @@ def states_learner(source: StateSource, kind: LearnedKind, size: int) -> Any:
     return build_all_pairs_objective(source, NETWORK, kind, DISCOUNT, size, PERIOD, RATE)
 
 
-def flattened(tree: Any) -> Table:
+def flatten(tree: Any) -> Table:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
@@ -137,7 +137,7 @@ def test_the_loss_of_a_batch_is_that_of_the_loops(kind: LearnedKind, ends: bool,
         assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_batch_with_ends_holds_one_end_which_is_drawn_to_itself_and_to_what_others_pay() -> None:
+def test_a_batch_with_terminal_states_has_one_absorbing_row() -> None:
     source = record(6, ends=True)
     batch = jax.jit(lambda key: source.sample_batch(key, 12))(jax.random.key(0))
     x, action, reward, x_next = (np.asarray(column) for column in batch)
@@ -183,14 +183,14 @@ def test_each_pair_of_states_once_is_the_loss_and_slope_of_the_whole_batch(
             parameters, target, np.int32(step), jax.random.key(key)
         )
         assert float(value) == pytest.approx(float(expected), rel=1e-5)
-        mine, yours = flattened(slope), flattened(other)
+        mine, yours = flatten(slope), flatten(other)
         assert np.abs(yours).max() > 1e-3
         np.testing.assert_allclose(mine, yours, atol=2e-5 * np.abs(yours).max())
         by_loops = loss_of(kind, batch, parameters, target, DISCOUNT, beta)
         assert float(value) == pytest.approx(by_loops, rel=1e-5)
 
 
-def test_states_and_actions_are_drawn_alike_and_noise_moves_a_state_with_its_successor() -> None:
+def test_sampling_is_uniform_and_noise_shifts_a_state_with_its_successor() -> None:
     points = np.arange(12.0).reshape(6, 2)
     source = source_from_mdp("bisimulation", LARGE, points=points, noise=0.2, noise_clip=0.3)
     still = dataclasses.replace(source, noise=0.0)

@@ -13,7 +13,7 @@ from bisimetric.learned import PairQConfig, castro2020, fit, source_from_mdp
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.training import count_weights
-from tests.twins import STATES, TRIANGLE
+from tests.learned_references import STATES, TRIANGLE
 
 HUGE = 10**9
 NOISY = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, noise_clip=0.3)
@@ -49,12 +49,12 @@ NOISY = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), noise=0.1, n
     ],
 )
 @pytest.mark.parametrize("source", [STATES, NOISY])
-def test_sizes_that_cannot_fit_are_refused(settings: Any, message: str, source: Any) -> None:
+def test_sizes_that_cannot_fit_raise(settings: Any, message: str, source: Any) -> None:
     with pytest.raises(InsufficientMemory, match=f"^learned.bisimulation: {message}"):
         fit("bisimulation", source, discount=0.5, updates=1, config=settings)
 
 
-def test_a_batch_of_pairs_is_refused_where_its_rows_fit() -> None:
+def test_a_batch_of_pairs_raises_even_if_its_rows_fit() -> None:
     with pytest.raises(InsufficientMemory, match=r"a batch of 10,000,000 needs \d+ TiB"):
         fit(
             "bisimulation",
@@ -69,17 +69,17 @@ def test_memory_that_xla_cannot_get_is_an_error_of_ours(monkeypatch: pytest.Monk
     # As if the estimate had been too low.
     monkeypatch.setattr("bisimetric.learned._fit.require_training_memory", lambda *_: None)
 
-    def exhausted(*_: Any) -> None:
+    def raise_out_of_memory(*_: Any) -> None:
         raise jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 44004583000 bytes.")
 
-    monkeypatch.setattr("bisimetric.learned._fit._advance", exhausted)
+    monkeypatch.setattr("bisimetric.learned._fit._advance", raise_out_of_memory)
     with pytest.raises(
         InsufficientMemory, match="a batch of 16 ran out of memory; lower batch_size"
     ):
         fit("bisimulation", STATES, discount=0.5, updates=1, config=PairQConfig(batch_size=16))
 
 
-def test_many_seeds_are_refused() -> None:
+def test_too_many_seeds_raise() -> None:
     wide = castro2020.Castro2020Config(network=PairNetwork((10**5,)))
     with pytest.raises(
         InsufficientMemory, match=r"100,000 networks of 800,001 weights .* state need"

@@ -18,7 +18,7 @@ from bisimetric.learned import (
     source_from_mdp,
 )
 from bisimetric.learned.losses import LearnedKind
-from tests.twins import compile_quickly, walk  # noqa: F401 - a fixture
+from tests.learned_references import compile_quickly, walk  # noqa: F401 - a fixture
 
 QUICK = PairQConfig(
     MetricNetwork((16,), num_groups=4, group_size=2),

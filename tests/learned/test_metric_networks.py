@@ -23,8 +23,8 @@ from bisimetric.learned import (
 )
 from bisimetric.learned.evaluation import compute_distances
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from tests.learned_references import TRIANGLE, Table, compile_quickly, contains  # noqa: F401 - a fixture
 from tests.property_testing import scaled
-from tests.twins import TRIANGLE, Table, compile_quickly, contains  # noqa: F401 - a fixture
 
 FEATURES, ACTIONS, STATES = 2, 3, 5
 METRIC = MetricNetwork((8,), num_groups=4, group_size=2)
@@ -57,7 +57,7 @@ def states(n: int, features: int = FEATURES, key: int = 0) -> Table:
 def metric_by_loops(network: MetricNetwork, parameters: Any, x: Table, y: Table) -> Table:
     """psi_a(x, y) = mean_g max_k |f_agk(x) - f_agk(y)|, in float64."""
 
-    def embedded(row: Table) -> Table:
+    def embed(row: Table) -> Table:
         before = parameters[:-1]
         if network.fourier_features == "random" and len(row) <= 8:
             fourier, *before = before
@@ -72,7 +72,7 @@ def metric_by_loops(network: MetricNetwork, parameters: Any, x: Table, y: Table)
 
     return np.array(
         [
-            [[np.abs(embedded(s)[a] - embedded(t)[a]).max(axis=0).mean() for t in y] for s in x]
+            [[np.abs(embed(s)[a] - embed(t)[a]).max(axis=0).mean() for t in y] for s in x]
             for a in range(ACTIONS)
         ]
     )
@@ -116,7 +116,7 @@ def free_by_loops(network: FreeNetwork, parameters: Any, x: Table, y: Table) -> 
         (MetricNetwork((6,), num_groups=2, group_size=2), 9),
     ],
 )
-def test_the_metric_is_what_it_says(network: MetricNetwork, features: int) -> None:
+def test_the_metric_matches_its_formula(network: MetricNetwork, features: int) -> None:
     parameters = wild(network, 1, 0.5, features)
     x, y = states(4, features), states(3, features, key=1)
     found = np.asarray(_values(network, parameters, x, y))
@@ -128,7 +128,7 @@ def test_the_metric_is_what_it_says(network: MetricNetwork, features: int) -> No
 
 
 @pytest.mark.parametrize("network", [FREE, FreeNetwork((5,), fourier_features=0)])
-def test_a_free_network_is_what_it_says(network: FreeNetwork) -> None:
+def test_a_free_network_matches_its_formula(network: FreeNetwork) -> None:
     parameters = wild(network, 2, 0.3)
     x, y = states(4), states(3, key=1)
     found = np.asarray(_values(network, parameters, x, y))
@@ -174,7 +174,7 @@ def test_a_free_network_is_symmetric_and_at_least_zero(x: Table, key: int, by: f
     np.testing.assert_array_equal(found, found.swapaxes(1, 2))
 
 
-def test_a_free_network_says_anything_else() -> None:
+def test_a_free_network_can_violate_the_triangle_inequality() -> None:
     """A state may be far from itself, and a detour shorter."""
     found = np.asarray(_values(FREE, wild(FREE, 5), states(5), states(5)))[0]
     assert found.diagonal().max() > 0.01
@@ -210,7 +210,7 @@ def test_block_values_have_the_gradient_of_the_values(network: Any) -> None:
 
 
 @FORMS
-def test_the_distance_is_the_largest_of_the_means_of_the_copies_in_units(network: Any) -> None:
+def test_the_distance_is_the_maximum_over_actions_of_the_mean_over_networks(network: Any) -> None:
     x, y = states(4), states(3, key=1)
     for copies in (1, 2, 3):
         coupled = PairQEnsemble(network, ACTIONS, unit=5.0, diameter_bound=1.0, num_networks=copies)
@@ -269,7 +269,7 @@ def of_triangle(network: Any, **changes: Any) -> LearnedDistance:
         FREE,
     ],
 )
-def test_a_saved_distance_says_the_same(network: Any, tmp_path: Path) -> None:
+def test_a_saved_distance_gives_the_same_distances(network: Any, tmp_path: Path) -> None:
     d, file = of_triangle(network), tmp_path / "d.safetensors"
     d.save(file)
     again = LearnedDistance.load(file, TRIANGLE)

@@ -16,7 +16,7 @@ from bisimetric.learned.castro2020 import FunctionalNetwork, PairNetwork
 from bisimetric.learned.losses import build_batch_objective
 from bisimetric.learned.networks import pair_layer
 from bisimetric.learned.networks.pair_layer import TileGroups, build_tile_groups
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     Table,
     compile_quickly,
     record,
@@ -98,7 +98,7 @@ def test_activations_and_outputs_are_what_they_are_called(
 @pytest.mark.parametrize(
     ("name", "expected"), [("glorot", 6 / 13), ("he", 6 / 8), ("lecun", 3 / 8)]
 )
-def test_weights_start_as_far_as_their_name_says(name: str, expected: float) -> None:
+def test_initial_weights_have_the_named_scale(name: str, expected: float) -> None:
     """Of 8 numbers to 5; the largest of 40 is near the limit."""
     network = PairNetwork((5,), init_weights=name)
     first = np.asarray(jax.jit(lambda key: network.init(key, 4))(jax.random.key(0))[0]["weights"])
@@ -177,7 +177,7 @@ def with_slopes(summed: Any, A: Table, B: Table, v: Table, g: Table) -> list[Tab
     return [np.asarray(each) for each in (value, *back(g))]
 
 
-def compiled(groups: TileGroups | None = None) -> Any:
+def compile_layer(groups: TileGroups | None = None) -> Any:
     """The hidden layer, compiled anew, since compiled code does not see which kernels are on."""
     return jax.jit(lambda A, B, v: pair_layer.sum_relu_pairs(A, B, v, groups))
 
@@ -201,7 +201,7 @@ def close(found: list[Table], expected: list[Table]) -> None:
 @pytest.mark.parametrize("shape", [(8, 16, 5), (5, 3, 130), (1, 1, 1)])
 def test_the_sum_and_its_slopes_are_those_of_the_plain_formula(shape: tuple[int, int, int]) -> None:
     given = layer(*shape)
-    found = with_slopes(compiled(), *given)
+    found = with_slopes(compile_layer(), *given)
     close(found, with_slopes(jax.jit(plain), *given))
     close(found, by_loops(*given))
 
@@ -217,7 +217,7 @@ def on_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_kernels_are_the_plain_formula(shape: tuple[int, int, int]) -> None:
     A, B, v, g = given = layer(*shape)
     assert pair_layer.can_use_kernels(jnp.asarray(A), jnp.asarray(B))
-    close(with_slopes(compiled(), *given), by_loops(A, B, v, g))
+    close(with_slopes(compile_layer(), *given), by_loops(A, B, v, g))
 
 
 LABELS = [
@@ -228,7 +228,7 @@ LABELS = [
 ]
 
 
-def groups_as_written(labels: list[int]) -> Table:
+def find_shared_groups(labels: list[int]) -> Table:
     """Whether a tile holds two rows of one group."""
     rows = np.array(labels).reshape(-1, pair_layer.TILE)
     return np.array([[bool(set(one) & set(other)) for other in rows] for one in rows])
@@ -237,7 +237,7 @@ def groups_as_written(labels: list[int]) -> Table:
 @pytest.mark.parametrize("labels", LABELS)
 def test_groups_say_which_tiles_hold_pairs_of_one_group(labels: list[int]) -> None:
     found = jax.jit(build_tile_groups)(np.array(labels))
-    tiles, within = np.asarray(found.tiles, bool), groups_as_written(labels)
+    tiles, within = np.asarray(found.tiles, bool), find_shared_groups(labels)
     assert not (within & ~tiles).any()
     for row, low, high in zip(within, found.first_tile, found.end_tile, strict=True):
         assert not row[: int(low)].any()
@@ -250,7 +250,7 @@ def test_the_kernels_agree_for_pairs_of_one_group(labels: list[int]) -> None:
     A, B, v, g = layer(24, 24, 128, key=1)
     same = np.equal.outer(labels, labels)
     groups = build_tile_groups(jnp.array(labels))
-    value, back = jax.vjp(compiled(groups), A, B, v)
+    value, back = jax.vjp(compile_layer(groups), A, B, v)
     g = np.where(same, g, 0.0).astype(np.float32)
     expected = by_loops(A, B, v, g)
     found = [np.where(same, value, 0.0), *map(np.asarray, back(g))]
@@ -266,7 +266,7 @@ def test_the_kernels_agree_for_pairs_of_one_group(labels: list[int]) -> None:
 def test_without_kernels_groups_change_nothing() -> None:
     given = layer(24, 24, 6)
     groups = build_tile_groups(jnp.array(LABELS[1]))
-    found = with_slopes(compiled(groups), *given)
+    found = with_slopes(compile_layer(groups), *given)
     close(found, by_loops(*given))
 
 
@@ -283,7 +283,7 @@ def test_other_shapes_fall_back(
 
     monkeypatch.setattr(pair_layer, "sum_relu_kernel", refuse)
     monkeypatch.setattr(pair_layer, "sum_active_kernel", refuse)
-    close(with_slopes(compiled(), *given), by_loops(*given))
+    close(with_slopes(compile_layer(), *given), by_loops(*given))
 
 
 def test_kernels_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_kernels_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pair_layer.can_use_kernels(A, A)
 
 
-def test_the_device_of_the_moment_is_what_is_computed_on() -> None:
+def test_the_current_device_is_used() -> None:
     with jax.default_device(jax.devices("cpu")[0]):
         assert pair_layer.get_platform() == "cpu"
 
@@ -314,12 +314,12 @@ def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch
     used: list[TileGroups | None] = []
     summed = pair_layer.sum_relu_kernel
 
-    def watched(A: Any, B: Any, v: Any, groups: TileGroups | None) -> Any:
+    def record_groups(A: Any, B: Any, v: Any, groups: TileGroups | None) -> Any:
         used.append(groups)
         return summed(A, B, v, groups)
 
     monkeypatch.setattr(pair_layer, "interpret", True)
-    monkeypatch.setattr(pair_layer, "sum_relu_kernel", watched)
+    monkeypatch.setattr(pair_layer, "sum_relu_kernel", record_groups)
     by_kernels = both()
     assert len(used) == 3
     assert None not in used

@@ -32,8 +32,8 @@ from bisimetric.learned.pair_q_loss import (
     evaluate_double_q,
 )
 from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TransitionSource
+from tests.learned_references import PLAIN, Table, compile_quickly, contains, record  # noqa: F401 - a fixture
 from tests.property_testing import scaled
-from tests.twins import PLAIN, Table, compile_quickly, contains, record  # noqa: F401 - a fixture
 
 DISCOUNT = 0.8
 METRIC = MetricNetwork((8,), num_groups=4, group_size=2)
@@ -53,7 +53,7 @@ def wild(network: PairQEnsemble, key: int, features: int) -> Any:
     return jax.tree.map(lambda s: (0.5 * rng.normal(size=s.shape)).astype(np.float32), shapes)
 
 
-def coupled(
+def build_network(
     source: Any, kind: LearnedKind = "bisimulation", form: Any = METRIC, copies: int = 2
 ) -> Any:
     """The network for a source, with a cap low enough to be met."""
@@ -70,7 +70,7 @@ def psi_of(network: PairQEnsemble, parameters: Any, x: Any) -> Table:
     return np.array(each, np.float64)
 
 
-def told_by_loops(values: Table) -> Table:
+def evaluate_by_loops(values: Table) -> Table:
     """One copy chooses the action, the one before it tells its value; the mean of all."""
     copies, _, n, m = values.shape
     found = np.zeros((n, m))
@@ -86,7 +86,7 @@ def loss_by_loops(
 ) -> tuple[float, float]:
     """The sum over all pairs of a block of one action and all copies; and how many were cut off."""
     x, _, reward, x_next = (np.asarray(column) for column in block)
-    psi, ahead = psi_of(network, now, x), told_by_loops(psi_of(network, before, x_next))
+    psi, ahead = psi_of(network, now, x), evaluate_by_loops(psi_of(network, before, x_next))
     total, cut = 0.0, 0
     for i in range(len(x)):
         for j in range(len(x)):
@@ -109,7 +109,7 @@ def block_of(batch: Batch, a: int) -> Batch:
 def test_one_network_selects_and_another_evaluates(copies: int) -> None:
     values = np.random.default_rng(copies).normal(size=(copies, 4, 5, 6)).astype(np.float32)
     found = np.asarray(jax.jit(evaluate_double_q)(values))
-    np.testing.assert_allclose(found, told_by_loops(values), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, evaluate_by_loops(values), rtol=1e-5, atol=1e-6)
     if copies == 1:
         np.testing.assert_array_equal(found, values[0].max(axis=0))
     else:
@@ -132,7 +132,7 @@ def test_a_target_is_no_more_than_there_can_be_and_zero_for_one_and_the_same() -
 @pytest.mark.parametrize("ends", [False, True])
 def test_the_loss_of_a_batch_is_that_of_the_loops(form: Any, ends: bool) -> None:
     source = record(5, ends=ends)
-    network = coupled(source, form=form)
+    network = build_network(source, form=form)
     assert network.num_actions == 3
     learner = build_batch_objective(source, network, DISCOUNT, 13)
     dealer = source.build_stratified_sampler(3, 4)  # 13 // 3
@@ -154,7 +154,7 @@ def test_the_loss_of_a_batch_is_that_of_the_loops(form: Any, ends: bool) -> None
 
 def test_all_pairs_of_a_batch_are_compared_where_actions_do_not_count() -> None:
     source = record(6, ends=True)
-    network = coupled(source, "on_policy")
+    network = build_network(source, "on_policy")
     assert network.num_actions == 1
     learner = build_batch_objective(source, network, DISCOUNT, 6)
     now, before = wild(network, 0, 3), wild(network, 1, 3)
@@ -169,7 +169,7 @@ def test_all_pairs_of_a_batch_are_compared_where_actions_do_not_count() -> None:
 def test_an_action_that_nobody_took_has_no_weight() -> None:
     source = record(5)
     source = dataclasses.replace(source, action=jnp.where(source.action == 1, 2, source.action))
-    network = coupled(source)
+    network = build_network(source)
     assert network.num_actions == 3
     learner = build_batch_objective(source, network, DISCOUNT, 12)
     dealer = source.build_stratified_sampler(3, 4)
@@ -189,7 +189,7 @@ def test_an_action_that_nobody_took_has_no_weight() -> None:
 
 def test_targets_are_constants() -> None:
     source = record(5)
-    network = coupled(source)
+    network = build_network(source)
     learner = build_batch_objective(source, network, DISCOUNT, 12)
     parameters = wild(network, 0, 2)
     slope = jax.jit(jax.grad(learner.loss, argnums=1))(parameters, parameters, jax.random.key(0))
@@ -203,7 +203,7 @@ def targets_by_loops(source: StateSource, network: PairQEnsemble, before: Any, s
     """The best of all ways to take so many steps and ask the network there, pair by pair."""
     successor, reward = np.asarray(source.successor), np.asarray(source.reward, np.float64)
     states, actions = reward.shape
-    told = told_by_loops(psi_of(network, before, source.compute_features()))
+    told = evaluate_by_loops(psi_of(network, before, source.compute_features()))
 
     def value(s: int, t: int, a: int, left: int) -> float:
         if s == t:
@@ -226,7 +226,7 @@ def targets_by_loops(source: StateSource, network: PairQEnsemble, before: Any, s
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_the_loss_of_states_is_that_of_the_loops(form: Any, ahead: int) -> None:
     source = source_from_mdp("bisimulation", FIVE, points=np.eye(5), scaling=PLAIN)
-    network = coupled(source, form=form)
+    network = build_network(source, form=form)
     learner = build_all_pairs_objective(source, network, DISCOUNT, 12, ahead)
 
     @jax.jit
@@ -254,7 +254,7 @@ def test_the_loss_of_states_is_that_of_the_loops(form: Any, ahead: int) -> None:
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_the_loss_of_tables_is_that_of_the_loops(ahead: int) -> None:
     source = source_from_mdp("bisimulation", FIVE, points=np.eye(5), scaling=PLAIN)
-    network = coupled(source)
+    network = build_network(source)
     learner = build_lookup_objective(source, network, DISCOUNT, 12, ahead)
     now, before = wild(network, 3, 5), wild(network, 4, 5)
     T = targets_by_loops(source, network, before, ahead)
@@ -290,7 +290,7 @@ def test_both_ways_have_the_same_mean(kind: LearnedKind) -> None:
     """A share of 1 / b of the pairs of a block are of one and the same; the others are alike."""
     policy = None if kind == "bisimulation" else [0, 1, 2, 0, 1]
     source = source_from_mdp(kind, FIVE, policy, points=np.eye(5), scaling=PLAIN)
-    network = coupled(source, kind)
+    network = build_network(source, kind)
     actions, size = network.num_actions, 24
     listed = build_all_pairs_objective(source, network, DISCOUNT, size)
     drawn = build_batch_objective(source, network, DISCOUNT, size)
@@ -382,7 +382,7 @@ def test_pairs_of_states_are_listed_where_that_is_cheap(monkeypatch: pytest.Monk
     """In a batch, then in a table as long as it costs no more than the targets of batches."""
     source = source_from_mdp("bisimulation", FIVE, points=np.eye(5), scaling=PLAIN)
     noisy = dataclasses.replace(source, noise=0.1, noise_clip=0.3)
-    network = coupled(source)
+    network = build_network(source)
     before = wild(network, 6, 5)
 
     def frozen(source: StateSource, **how: Any) -> Any:
@@ -452,7 +452,7 @@ def test_the_mean_gap_is_that_of_the_double_loop(rewards: list[float], ended: fl
     assert _compute_mean_gap(np.array(rewards), ended) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_unit_of_a_world_is_by_the_gaps_of_each_action() -> None:
+def test_the_unit_of_an_mdp_uses_the_reward_gaps_per_action() -> None:
     source = source_from_mdp("bisimulation", FIVE)
     found = PairQConfig().build_network(source, "bisimulation", DISCOUNT)
     gap = np.mean([double_loop(column) for column in FIVE.R.T])

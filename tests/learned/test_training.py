@@ -29,7 +29,7 @@ from bisimetric.learned import (
 from bisimetric.learned.castro2020 import Castro2020Config, FunctionalNetwork, PairNetwork
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.sources import ANY_ACTION, StateSource, TrainingSource
-from tests.twins import (  # noqa: F401 - a fixture
+from tests.learned_references import (  # noqa: F401 - a fixture
     KINDS,
     PLAIN,
     SMALL,
@@ -226,14 +226,14 @@ def test_an_interrupt_leaves_a_checkpoint_to_resume(
     file = tmp_path / "run.safetensors"
     advanced, calls = training.advance, 0
 
-    def interrupted(*args: Any, **options: Any) -> Any:
+    def interrupt(*args: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
         return advanced(*args, **options)
 
-    monkeypatch.setattr(training, "advance", interrupted)
+    monkeypatch.setattr(training, "advance", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(3, checkpoint=file)
     assert same(leaves(run(3, resume=file)), leaves(run(3)))
@@ -282,21 +282,21 @@ def test_patience_counts_records_without_a_smaller_loss_once_the_horizon_is_whol
         PairNetwork((5,), output="relu"), target_update_period=5, horizon_growth=0.0
     )
 
-    def stalled(*losses: list[float], settings: Castro2020Config = at_once) -> bool:
+    def has_stalled(*losses: list[float], settings: Castro2020Config = at_once) -> bool:
         return _fit._has_stalled(history(list(losses), 10, settings), 2)
 
-    assert stalled([3.0, 2.0, 2.0, 2.5])
-    assert not stalled([3.0, 2.0, 2.5])
-    assert not stalled([3.0, 2.0, 2.5, 1.9])
-    assert not stalled([3.0, 2.0, 2.0, 2.5], [3.0, 2.0, 1.9, 1.8])
+    assert has_stalled([3.0, 2.0, 2.0, 2.5])
+    assert not has_stalled([3.0, 2.0, 2.5])
+    assert not has_stalled([3.0, 2.0, 2.5, 1.9])
+    assert not has_stalled([3.0, 2.0, 2.0, 2.5], [3.0, 2.0, 1.9, 1.8])
     # 1 - beta = 0.5^k is below 0.01 * (1 - 0.5) from the eighth update on, at step 80.
     slowly = Castro2020Config(
         PairNetwork((5,), output="relu"), target_update_period=10, horizon_growth=0.5
     )
     growing = [0.1, 0.2, 0.4, 0.8, 1.0, 1.1, 1.2, 1.2]
-    assert not stalled(growing, settings=slowly)
-    assert not stalled([*growing, 1.2, 1.2], settings=slowly)
-    assert stalled([*growing, 1.2, 1.2, 1.2], settings=slowly)
+    assert not has_stalled(growing, settings=slowly)
+    assert not has_stalled([*growing, 1.2, 1.2], settings=slowly)
+    assert has_stalled([*growing, 1.2, 1.2, 1.2], settings=slowly)
 
 
 def test_patience_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def test_patience_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert int(run(updates=400, patience=1).state.step) == 8
 
 
-def learned_from(
+def fit_and_compare(
     kind: LearnedKind, mdp: MDP, steps: int, settings: Castro2020Config = TABLE, key: int = 0
 ) -> tuple[Any, Any]:
     truth: Distance = getattr(exact, kind)(mdp)
@@ -335,7 +335,7 @@ FIVE = MDP.deterministic(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_learns_the_exact_distance(kind: LearnedKind) -> None:
-    done, truth = learned_from(kind, FIVE, 4_000)
+    done, truth = fit_and_compare(kind, FIVE, 4_000)
     assert truth.values.max() > 1
     assert done.history["error"][0, -1] < 0.02 * truth.values.max()
     assert done.history["correlation"][0, -1] > 0.999
@@ -350,7 +350,7 @@ def test_the_papers_network_learns_the_exact_distance() -> None:
         target_update_period=20,
         horizon_growth=0.7,
     )
-    done, truth = learned_from("bisimulation", mdp, 3_000, settings, key=1)
+    done, truth = fit_and_compare("bisimulation", mdp, 3_000, settings, key=1)
     assert done.history["error"][0, -1] < 0.05 * truth.values.max()
 
 

@@ -20,7 +20,7 @@ from bisimetric.errors import NotConverged
 from bisimetric.mdp import induce_chain
 from bisimetric.mdp.induced_chain import _compute_averages
 from tests.property_testing import scaled
-from tests.rationals import transport
+from tests.rationals import solve_transport
 
 Rows = list[dict[int, Fraction]]
 EVEN: Any = [[0.5, 0.5]]
@@ -94,7 +94,7 @@ def exact_residual(mdp: MDP, policy: Any, d: Distance) -> Fraction:
             p, q = rows[s], rows[t]
             send = {x: p[x] - q.get(x, 0) for x in p if p[x] > q.get(x, 0)}
             take = {y: q[y] - p.get(y, 0) for y in q if q[y] > p.get(y, 0)}
-            image = abs(rewards[s] - rewards[t]) + Fraction(mdp.discount) * transport(
+            image = abs(rewards[s] - rewards[t]) + Fraction(mdp.discount) * solve_transport(
                 table, send, take
             )
             found = max(found, abs(image - table[s][t]))

@@ -28,7 +28,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MDP:
     return worlds.from_prism("model.tra", discount=0.9)
 
 
-def test_labels_tell_absorbing_states_apart(model: MDP) -> None:
+def test_labels_distinguish_absorbing_states(model: MDP) -> None:
     assert model.label_actions == (1, 2)
     d = exact.bisimulation(model)
     assert d(1, 2) == pytest.approx(10, abs=d.error)
@@ -87,7 +87,7 @@ def test_a_union_keeps_them_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("given", [[2], [-1], [0, 0], [0.5], ["x"], 3, [None], [float("inf")]])
-def test_what_they_must_be(given: Any) -> None:
+def test_invalid_label_actions_raise(given: Any) -> None:
     with pytest.raises(InputError, match=r"label_actions are .* distinct actions from 0 to 1"):
         MDP.deterministic([[0, 0]], [[0, 1]], discount=0.5, label_actions=given)
 
@@ -102,7 +102,7 @@ def test_what_they_must_be(given: Any) -> None:
         "uses transfer model.tra model.tra --kind bisimulation -o d.npy",
     ],
 )
-def test_a_command_says_so_in_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_reports_it_in_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     err = capsys.readouterr().err.strip()
     assert "encode labels of states" in err

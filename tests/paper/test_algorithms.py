@@ -117,8 +117,8 @@ def test_unknown_names_and_other_files_raise(tmp_path: Path) -> None:
         algorithms.measure(tmp_path, ["rooms"], ["theirs"])
     with pytest.raises(InputError, match=r"num_seeds is 1 and must be .* one run has no interval"):
         algorithms.measure(tmp_path, ["rooms"], num_seeds=1)
-    np.savez(tmp_path / "rooms.ours.npz", x=1)
-    with pytest.raises(InputError, match=r"rooms.ours.npz .* measure them again"):
+    np.savez(tmp_path / "rooms.pair-q-learning.npz", x=1)
+    with pytest.raises(InputError, match=r"rooms.pair-q-learning.npz .* measure them again"):
         algorithms.load_curves(tmp_path)
 
 
@@ -132,8 +132,7 @@ def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
 
 
 def test_the_documented_curves_can_be_read() -> None:
-    (path,) = ROOT.glob("docs/*/rooms.ours.npz")
-    curves = algorithms.load_curves(path.parent)
+    curves = algorithms.load_curves(ROOT / "docs" / "algorithms")
     assert {each.algorithm for each in curves} == {*algorithms.ALGORITHMS, *algorithms.ABLATIONS}
     assert {each.task for each in curves} == {*algorithms.TASKS}
     assert all(each.error.shape == (10, len(each.updates)) for each in curves)

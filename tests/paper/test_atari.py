@@ -16,7 +16,7 @@ from bisimetric.learned.castro2020 import PairNetwork
 from bisimetric.mdp import MDP
 from bisimetric.paper.atari import exact_returns, learning, sweep, sweep_results
 from bisimetric.transitions import Transitions
-from tests.twins import compile_quickly  # noqa: F401 - a fixture
+from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 
 CYCLE, FEATURES = 12, 6
 QUICK = dataclasses.replace(

@@ -166,7 +166,7 @@ def test_every_bisimulation_class_lies_in_one_lax_class(mdp: MDP) -> None:
 @both_kinds
 @given(mdp=any_mdps)
 @settings(deadline=None)
-def test_what_stands_for_a_lacking_action_has_no_say(compute: Compute, mdp: MDP) -> None:
+def test_the_placeholder_of_a_missing_action_is_ignored(compute: Compute, mdp: MDP) -> None:
     """The classes are those of an MDP where each lacking action repeats the first that there is.
 
     For bisimulation states with different available actions are kept apart by a reward.
@@ -330,7 +330,7 @@ def test_agrees_with_exact_fractions_on_larger_mdps(
 
 @both_kinds
 @pytest.mark.parametrize(("classes", "states"), [(60, 20_000), *((6, n) for n in range(12, 40))])
-def test_planted_classes_come_out(compute: Compute, classes: int, states: int) -> None:
+def test_planted_classes_are_recovered(compute: Compute, classes: int, states: int) -> None:
     small = random_mdp(states, classes, 3)
     order = np.tile(np.arange(3), (states, 1))
     if compute is relation.lax:  # any order, and some actions twice
@@ -366,14 +366,14 @@ def test_work_grows_like_transitions_times_their_logarithm(
     """
     marks = 0
 
-    def counted(parts: Any, elements: Any) -> None:
+    def count_marks(parts: Any, elements: Any) -> None:
         nonlocal marks
         marks += len(elements)
         mark(parts, elements)
 
     mark = refinement.mark
-    monkeypatch.setattr(refinement, "mark", counted)
-    monkeypatch.setattr(lumping, "mark", counted)
+    monkeypatch.setattr(refinement, "mark", count_marks)
+    monkeypatch.setattr(lumping, "mark", count_marks)
     monkeypatch.setattr(lumping, "split_by_cord", refinement.split_by_cord.py_func)
     monkeypatch.setattr(api, "lump", lumping.lump.py_func)
     rows, states = mdp.R.size, mdp.num_states

@@ -44,7 +44,7 @@ def test_the_quotient_is_reduced_and_keeps_the_values(compute: Compute, mdp: MDP
     assert gap <= large.error + little.error + slack
 
 
-def test_the_quotient_sums_the_successors_and_keeps_the_rest() -> None:
+def test_the_quotient_sums_the_successors_and_keeps_other_attributes() -> None:
     P = [
         [[0.25, 0.25, 0.5], [0, 0, 1]],
         [[0.5, 0.0, 0.5], [0, 1, 0]],
@@ -75,7 +75,7 @@ def test_the_quotient_sums_the_successors_and_keeps_the_rest() -> None:
         assert found.tolist() == rows
 
 
-def test_the_quotient_keeps_what_is_known_of_the_first_states() -> None:
+def test_the_quotient_keeps_the_attributes_of_the_first_states() -> None:
     mdp = MDP.deterministic(
         [[2, 0], [2, 1], [1, 2]],
         [[1, 0], [1, 0], [0, 4]],
@@ -140,7 +140,7 @@ def test_every_representative_must_be_the_id_of_a_state(states: list[int]) -> No
         relation.quotient(mdp, [0, 1], states=states)
 
 
-def test_any_state_of_a_class_may_stand_for_it() -> None:
+def test_any_state_of_a_class_can_represent_it() -> None:
     mdp = MDP.deterministic([[1], [0], [2]], [[0], [0], [1]], discount=0.5, names="xyz")
     assert relation.quotient(mdp, [0, 0, 1], states=[0, 2]).names == ("x", "z")
     assert relation.quotient(mdp, [0, 0, 1], states=[1, 2]).names == ("y", "z")

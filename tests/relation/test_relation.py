@@ -1,4 +1,4 @@
-"""Relations against slow readable twins, against their definitions, and by their laws."""
+"""Relations against slow readable references, against their definitions, and by their laws."""
 
 from __future__ import annotations
 
@@ -255,13 +255,13 @@ def test_work_grows_like_edges_times_their_logarithm(
     """An edge marks its source at most twice in log2(m) + 1 cords, and is marked log2(S) times."""
     marks = 0
 
-    def counted(parts: Any, elements: Any) -> None:
+    def count_marks(parts: Any, elements: Any) -> None:
         nonlocal marks
         marks += len(elements)
         mark(parts, elements)
 
     mark = refinement.mark
-    monkeypatch.setattr(refinement, "mark", counted)
+    monkeypatch.setattr(refinement, "mark", count_marks)
     monkeypatch.setattr(refinement, "split_by_cord", refinement.split_by_cord.py_func)
     monkeypatch.setattr(api, "refine", refinement.refine.py_func)
     compute(mdp)
@@ -302,7 +302,7 @@ def onto(shape: tuple[int, int], actions: int, seed: int) -> NDArray[np.int64]:
     return rng.permuted(np.hstack([every, repeated]), axis=1)
 
 
-def test_a_planted_quotient_comes_out() -> None:
+def test_a_planted_quotient_is_recovered() -> None:
     small = random_mdp(1, 300, 4, 2)
     mdp, planted = blown_up(small, 100_000, np.tile(np.arange(4), (100_000, 1)), seed=0)
     expected = np.array(by_rounds(small, strict_signature))[planted]
@@ -310,7 +310,7 @@ def test_a_planted_quotient_comes_out() -> None:
 
 
 @pytest.mark.parametrize(("classes", "states"), [(300, 100_000), *((6, n) for n in range(12, 60))])
-def test_a_planted_lax_quotient_comes_out(classes: int, states: int) -> None:
+def test_a_planted_lax_quotient_is_recovered(classes: int, states: int) -> None:
     """States of a class have the same set of actions, each as often as it happens."""
     small = random_mdp(states, classes, 3, 2)
     mdp, planted = blown_up(small, states, onto((states, 6), 3, states), seed=states)

@@ -138,7 +138,7 @@ def test_a_bound_that_is_exactly_tol_is_reached() -> None:
     assert found.value.partial.error == bound
 
 
-def test_what_data_leaves_open_does_not_count_against_tol() -> None:
+def test_unobserved_transitions_do_not_count_against_tol() -> None:
     """State 2 was entered and never exited: the estimate may be small, no error is proven."""
     data = Transitions([0, 1], [0, 0], [0.0, 1.0], [0, 2], [False, False], num_states=3)
     with pytest.raises(NotConverged) as found:

@@ -66,7 +66,7 @@ def sample_next(run: SampledRun, steps: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=NAMES[:3])
 @pytest.mark.parametrize("kind", ["bisimulation", "on_policy"])
-def test_the_kernels_do_what_equation_3_says(sampler: Any, kind: Any) -> None:
+def test_the_kernels_implement_equation_3(sampler: Any, kind: Any) -> None:
     mdp, _ = grid(kind)
     run = SampledRun(kind, mdp, sampler=sampler, seed=3)
     pairs = sample_next(run, 20_000)
@@ -153,7 +153,7 @@ def test_the_bound_holds_at_any_time(mdp: MDP, steps: int) -> None:
     assert (truth.values <= upper + truth.error).all()
 
 
-def test_states_whose_actions_differ_are_as_far_apart_as_possible() -> None:
+def test_states_with_different_actions_are_at_the_diameter_bound() -> None:
     mask = np.array([[True, True], [True, False], [True, False]])
     mdp = MDP.deterministic(
         [[1, 2], [2, 0], [0, 0]],
@@ -280,7 +280,7 @@ def test_weights_are_followed() -> None:
 
 @given(st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=30))
 @settings(deadline=None)
-def test_what_has_no_weight_is_never_drawn(weights: list[float]) -> None:
+def test_zero_weights_are_never_sampled(weights: list[float]) -> None:
     weight = np.array(weights)
     if not weight.sum() > 0:
         return

@@ -44,7 +44,7 @@ def everything(mdp: MDP) -> Transitions:
     return steps_of(mdp, s, a)
 
 
-def naively_determined(known: NDArray[np.bool_], mdp: MDP) -> NDArray[np.bool_]:
+def find_determined_by_loops(known: NDArray[np.bool_], mdp: MDP) -> NDArray[np.bool_]:
     """Pairs whose actions are all known in both and lead to such pairs, by plain repetition."""
     whole = known.all(axis=1)
     found = np.outer(whole, whole) | np.eye(len(known), dtype=bool)
@@ -60,7 +60,7 @@ def naively_determined(known: NDArray[np.bool_], mdp: MDP) -> NDArray[np.bool_]:
 
 
 @st.composite
-def half_known(draw: st.DrawFn) -> tuple[MDP, NDArray[np.bool_]]:
+def partial_mdps(draw: st.DrawFn) -> tuple[MDP, NDArray[np.bool_]]:
     """A deterministic MDP, and which of its transitions were seen: at least one."""
     mdp = draw(deterministic_mdps(max_states=6, discounts=[0.0, 0.5, 0.9]))
     size = mdp.R.size
@@ -71,8 +71,8 @@ def half_known(draw: st.DrawFn) -> tuple[MDP, NDArray[np.bool_]]:
 
 
 @settings(max_examples=scaled(150), deadline=None)
-@given(half_known(), st.integers(0, 1000))
-def test_what_is_determined_holds_whatever_the_unseen_does(
+@given(partial_mdps(), st.integers(0, 1000))
+def test_determined_distances_hold_for_any_unobserved_transitions(
     half: tuple[MDP, NDArray[np.bool_]], seed: int
 ) -> None:
     mdp, known = half
@@ -85,7 +85,7 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
     coverage = d.coverage
     assert coverage is not None
     assert np.array_equal(coverage.known, known)
-    assert np.array_equal(coverage.determined, naively_determined(known, mdp))
+    assert np.array_equal(coverage.determined, find_determined_by_loops(known, mdp))
     assert coverage.error <= 1e-6
     random = np.random.default_rng(seed)
     lower, upper = d.bounds(*np.indices(d.values.shape))
@@ -99,7 +99,7 @@ def test_what_is_determined_holds_whatever_the_unseen_does(
 
 @settings(max_examples=scaled(50), deadline=None)
 @given(mdp=deterministic_mdps(discounts=[0.3, 0.9]), seed=st.integers(0, 99))
-def test_data_that_covers_all_reaches_the_metric_and_says_so(mdp: MDP, seed: int) -> None:
+def test_complete_data_reaches_the_metric_and_reports_it(mdp: MDP, seed: int) -> None:
     data = everything(mdp)
     for sampler in SAMPLERS:
         d = sampled.bisimulation(data, discount=mdp.discount, sampler=sampler, seed=seed, tol=1e-6)
@@ -126,7 +126,7 @@ def test_termination_is_a_state_and_truncation_is_not() -> None:
     assert np.abs(truth.values - d.values).max() <= truth.error + d.error
 
 
-def test_distinct_transitions_are_sampled_alike_without_weights() -> None:
+def test_distinct_transitions_are_sampled_uniformly_without_weights() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     often = np.repeat(np.arange(31), 4), np.tile(np.arange(4), 31)
     s, a = (np.concatenate([column, *[column[:4]] * 500]) for column in often)
@@ -239,7 +239,7 @@ def test_named_states_are_the_same_by_name(tmp_path: Path) -> None:
         sampled.bisimulation(iter([first, nameless]), discount=0.5)
 
 
-def test_parts_of_a_stream_need_not_stand_alone() -> None:
+def test_parts_of_a_stream_may_be_incomplete() -> None:
     def part(state: int, action: int, **more: Any) -> Transitions:
         about = {"num_states": 2, "num_actions": 2, **more}
         return Transitions([state], [action], [1.0 * state], [state], [False], **about)
@@ -323,7 +323,7 @@ def test_resuming_on_data(sampler: Any, tmp_path: Path) -> None:
         sampled.bisimulation(data[:899], steps=5000, sampler=sampler, resume=tmp_path / "run.npz")
 
 
-def test_nothing_is_proven_of_what_was_not_seen() -> None:
+def test_nothing_is_proven_about_unobserved_transitions() -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     data = steps_of(mdp, *np.nonzero(np.ones((31, 3), bool)))  # never the last action
     d = sampled.bisimulation(data, discount=0.9)

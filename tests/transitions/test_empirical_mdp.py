@@ -20,14 +20,14 @@ from bisimetric.transitions import Transitions
 from bisimetric.transitions.empirical_mdp import mean_rewards
 from tests.commands import Run
 from tests.property_testing import scaled
-from tests.recordings import images, recordings, same_mdp, steps, walk
+from tests.sample_transitions import images, recordings, same_mdp, steps, walk
 from tests.strategies import REWARDS, deterministic_mdps
 
 
 class TestModel:
     @settings(deadline=None, max_examples=scaled(100))
     @given(deterministic_mdps(), st.integers(0, 20), st.integers(0, 99))
-    def test_a_deterministic_mdp_comes_back(self, mdp: MDP, times: int, key: int) -> None:
+    def test_a_deterministic_mdp_is_recovered(self, mdp: MDP, times: int, key: int) -> None:
         again = walk(mdp, times, key).to_mdp(discount=mdp.discount)
         same_mdp(again, mdp)
         assert again.available is None
@@ -132,7 +132,7 @@ class TestModel:
         assert mdp.next_state[2].tolist() == [2, 2]
         assert mdp.action_mask[2].all()
 
-    def test_holes_that_only_end_episodes_claim_nothing(self) -> None:
+    def test_holes_that_only_terminate_become_absorbing(self) -> None:
         lake = worlds.load("FrozenLake-v1", is_slippery=False, discount=0.9)
         holes = (lake.next_state == np.arange(16)[:, None]).all(axis=1)
         t = walk(lake, 0, 0, holes)
@@ -206,7 +206,7 @@ class TestMeanRewards:
         mean, _ = mean_rewards(np.repeat([0, 1], 3), np.concatenate([paid, paid[::-1]]), 2)
         assert mean[0] == mean[1]
 
-    def test_what_is_not_finite_is_not_hidden(self) -> None:
+    def test_non_finite_values_are_not_hidden(self) -> None:
         for reward in (np.inf, -np.inf, np.nan):
             mean, _ = mean_rewards(np.array([0]), np.array([reward]), 2, np.array([1.0]))
             assert not np.isfinite(mean[0])
@@ -250,7 +250,7 @@ class TestWorlds:
 
 
 class TestCommandLine:
-    def test_a_recording_is_a_world(self, run: Run, tmp_path: Path) -> None:
+    def test_exact_distances_of_recorded_data(self, run: Run, tmp_path: Path) -> None:
         walk(worlds.load("mirrored-rooms"), 0, 0).save(tmp_path / "data.npz")
         done = run("exact", "bisimulation", "data.npz", "--discount", "0.9", "-o", "d.npz")
         assert done.code == 0
@@ -260,9 +260,9 @@ class TestCommandLine:
 
     def test_gaps_are_reported(self, run: Run, tmp_path: Path) -> None:
         steps().save(tmp_path / "data.npz")
-        refused = run("exact", "bisimulation", "data.npz")
-        assert refused.code != 0
-        assert "data.npz: action 0 was never taken in state 1" in refused.err
+        failed = run("exact", "bisimulation", "data.npz")
+        assert failed.code != 0
+        assert "data.npz: action 0 was never taken in state 1" in failed.err
         done = run("exact", "bisimulation", "data.npz", "--set", "unseen=missing")
         assert done.code == 0
         assert "data.npz: 2 of 4 states lack some actions" in done.err

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bisimetric.errors import InputError
 from bisimetric.transitions import Transitions
 from tests.property_testing import scaled
-from tests.recordings import images, recordings, same, steps
+from tests.sample_transitions import images, recordings, same, steps
 
 
 class TestEpisodes:
@@ -201,6 +201,6 @@ class TestConcatenate:
             ),
         ],
     )
-    def test_parts_must_be_alike(self, parts: list[Transitions], message: str) -> None:
+    def test_parts_must_be_compatible(self, parts: list[Transitions], message: str) -> None:
         with pytest.raises(InputError, match=message):
             Transitions.concatenate(parts)

@@ -17,7 +17,7 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.transitions import COLUMNS, Transitions
 from tests.property_testing import scaled
-from tests.recordings import images, recordings, same, steps
+from tests.sample_transitions import images, recordings, same, steps
 
 
 class TestRecord:
@@ -98,7 +98,7 @@ class TestRecord:
         with pytest.raises(dataclasses.FrozenInstanceError):
             t.rewards = rewards  # type: ignore[misc]
 
-    def test_what_cannot_change_is_not_copied(self) -> None:
+    def test_immutable_arrays_are_not_copied(self) -> None:
         t = images()
         again = images(observations=t.observations)
         assert again.observations is t.observations
@@ -195,7 +195,7 @@ def test_bad_input_raises_in_one_sentence(changes: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize("field", ["num_states", "names", "positions"])
-def test_what_needs_ids_raises_without(field: str) -> None:
+def test_functions_that_need_ids_raise_without_them(field: str) -> None:
     value: Any = {"num_states": 3, "names": ("a",), "positions": np.zeros((1, 2))}[field]
     with pytest.raises(InputError, match=r"needs? ids of states"):
         images(**{field: value})

@@ -35,7 +35,7 @@ def first_actions(mdp: MDP) -> Any:
     return mdp.action_mask.argmax(axis=1)
 
 
-def mixed_actions(mdp: MDP) -> Any:
+def build_stochastic_policy(mdp: MDP) -> Any:
     weights = mdp.action_mask * (1.0 + np.arange(mdp.num_actions))
     return weights / weights.sum(axis=1, keepdims=True)
 
@@ -46,7 +46,7 @@ KINDS: dict[str, Callable[[MDP], Distance]] = {
     "d_lax": exact.lax,
     "d^pi, the best": lambda mdp: exact.on_policy(mdp, planning.greedy_policy(mdp)),
     "d^pi": lambda mdp: exact.on_policy(mdp, first_actions(mdp)),
-    "d^pi, mixed": lambda mdp: exact.on_policy(mdp, mixed_actions(mdp)),
+    "d^pi, mixed": lambda mdp: exact.on_policy(mdp, build_stochastic_policy(mdp)),
     "MICo": lambda mdp: exact.mico(mdp, first_actions(mdp)),
 }
 
@@ -117,7 +117,7 @@ def test_bisimilar_states_are_aggregated_without_regret(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_quotient_of_a_world_with_copies(rule: ClusteringRule) -> None:
+def test_the_quotient_of_an_mdp_with_duplicated_states(rule: ClusteringRule) -> None:
     mdp = worlds.load("duplicated-grid", discount=0.9)
     d = exact.bisimulation(mdp)
     found = uses.aggregate(mdp, d, radius=d.error, rule=rule)

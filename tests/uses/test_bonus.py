@@ -24,7 +24,7 @@ radii = st.sampled_from([None, 0.0, 0.3, 2.0, 50.0])
 quick = settings(deadline=None, max_examples=scaled(60))
 
 
-def visited(
+def visit_states(
     visits: uses.VisitCounts, states: Sequence[int]
 ) -> tuple[list[float], uses.VisitCounts]:
     """The bonuses of a walk, and the visits after it."""
@@ -68,7 +68,7 @@ def test_bonuses_are_those_of_the_definition(
     d = exact.bisimulation(mdp)
     start = uses.VisitCounts.from_distance(d, radius=radius, rule=rule)
     states = walk_in(mdp, walk)
-    paid, after = visited(start, states)
+    paid, after = visit_states(start, states)
     for number, bonus in enumerate(paid):
         wanted = slow(d.values, start.radius, rule, states[:number], states[number])
         assert bonus == pytest.approx(wanted)
@@ -108,7 +108,9 @@ def test_where_no_state_is_near_the_bonus_is_that_of_counts(
     apart = d.values[d.values > 0]
     states = walk_in(mdp, walk)
     for radius in [0.0, *([float(apart.min())] if len(apart) else [])]:
-        _, visits = visited(uses.VisitCounts.from_distance(d, radius=radius, rule=rule), states)
+        _, visits = visit_states(
+            uses.VisitCounts.from_distance(d, radius=radius, rule=rule), states
+        )
         for s in range(mdp.num_states):
             alike = np.flatnonzero(d.values[s] == 0).tolist()
             each = [states.count(t) for t in alike]
@@ -121,7 +123,7 @@ def test_where_no_state_is_near_the_bonus_is_that_of_counts(
 def test_bisimilar_states_share_their_bonus(mdp: MDP, walk: list[int], radius: float) -> None:
     d = exact.bisimulation(mdp)
     for rule in RULES:
-        _, visits = visited(
+        _, visits = visit_states(
             uses.VisitCounts.from_distance(d, radius=radius, rule=rule), walk_in(mdp, walk)
         )
         alike = np.argwhere(d.values == 0)
@@ -133,12 +135,12 @@ def test_bisimilar_states_share_their_bonus(mdp: MDP, walk: list[int], radius: f
 @quick
 def test_near_states_have_near_bonuses(mdp: MDP, walk: list[int], radius: float) -> None:
     d = exact.bisimulation(mdp)
-    _, nearest = visited(
+    _, nearest = visit_states(
         uses.VisitCounts.from_distance(d, radius=radius, rule="nearest"), walk_in(mdp, walk)
     )
     gaps = np.abs(nearest.bonuses[:, None] - nearest.bonuses)
     assert (gaps <= (d.values + 3 * d.error) / radius + 1e-9).all()
-    _, counts = visited(uses.VisitCounts.from_distance(d, radius=radius), walk_in(mdp, walk))
+    _, counts = visit_states(uses.VisitCounts.from_distance(d, radius=radius), walk_in(mdp, walk))
     gaps = np.abs(counts.accumulator[:, None] - counts.accumulator)
     assert (gaps <= len(walk) * (d.values + 3 * d.error) / radius + 1e-9).all()
 
@@ -148,14 +150,14 @@ def test_relabelling_and_the_unit_of_distances_change_nothing(rule: Rule) -> Non
     d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9)).values
     order = np.random.default_rng(0).permutation(len(d))
     walk = np.random.default_rng(1).integers(len(d), size=200).tolist()
-    paid, _ = visited(uses.VisitCounts.from_distance(d, rule=rule), walk)
+    paid, _ = visit_states(uses.VisitCounts.from_distance(d, rule=rule), walk)
     elsewhere = d[np.ix_(order, order)]
     names = np.argsort(order)
-    other, _ = visited(
+    other, _ = visit_states(
         uses.VisitCounts.from_distance(elsewhere, rule=rule), [int(names[s]) for s in walk]
     )
     assert other == pytest.approx(paid)
-    larger, _ = visited(uses.VisitCounts.from_distance(8 * d, rule=rule), walk)
+    larger, _ = visit_states(uses.VisitCounts.from_distance(8 * d, rule=rule), walk)
     assert larger == pytest.approx(paid)
 
 
@@ -164,9 +166,9 @@ def test_the_same_visits_under_a_better_distance(rule: Rule) -> None:
     mdp = worlds.load("mirrored-rooms", discount=0.9)
     walk = np.random.default_rng(0).integers(31, size=300).tolist()
     start = uses.VisitCounts.from_distance(1 - np.eye(31), radius=0.0, rule=rule)
-    _, plain = visited(start, walk)
+    _, plain = visit_states(start, walk)
     d = exact.lax(mdp)
-    _, wanted = visited(uses.VisitCounts.from_distance(d, rule=rule), walk)
+    _, wanted = visit_states(uses.VisitCounts.from_distance(d, rule=rule), walk)
     assert plain.with_distance(d).bonuses == pytest.approx(wanted.bonuses)
     assert plain.with_distance(d).radius == wanted.radius
     with pytest.raises(InputError, match="d has 3 states and the visits are of 31"):
@@ -177,16 +179,16 @@ def test_a_state_is_at_home_also_under_mico() -> None:
     mdp = MDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], discount=0.5)
     d = exact.mico(mdp, [0, 0])
     assert d.values[0, 0] > 0
-    _, visits = visited(uses.VisitCounts.from_distance(d, radius=0.5), [0])
+    _, visits = visit_states(uses.VisitCounts.from_distance(d, radius=0.5), [0])
     assert visits.bonus(0) == pytest.approx(1 / math.sqrt(2))
 
 
-def test_the_radius_is_the_median_of_what_is_above_0() -> None:
+def test_the_radius_is_the_median_of_positive_distances() -> None:
     d = exact.bisimulation(worlds.load("duplicated-grid", discount=0.9))
     above = d.values[np.triu_indices(62, 1)]
     assert uses.VisitCounts.from_distance(d).radius == np.median(above[above > d.error])
     assert median_distance(np.zeros((3, 3))) == 0.0
-    _, visits = visited(uses.VisitCounts.from_distance(np.zeros((3, 3))), [0, 0])
+    _, visits = visit_states(uses.VisitCounts.from_distance(np.zeros((3, 3))), [0, 0])
     assert visits.bonuses == pytest.approx(1 / math.sqrt(3)), "all states are alike"
     assert repr(visits) == "VisitCounts(2 visits to 1 of 3 states, counts, radius 0)"
 
@@ -225,7 +227,7 @@ class Plane:
         return np.where(found == 0, self.itself, found)
 
 
-def remembered(
+def remember_points(
     memory: uses.EpisodicMemory, points: NDArray[Any]
 ) -> tuple[list[float], uses.EpisodicMemory]:
     paid = []
@@ -236,26 +238,26 @@ def remembered(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_memory_that_keeps_everything_is_visits(rule: Rule) -> None:
+def test_an_unlimited_memory_equals_visit_counts(rule: Rule) -> None:
     places = np.random.default_rng(0).random((12, 2))
     walk = np.random.default_rng(1).integers(12, size=100).tolist()
     table = Plane().table(places, places)
-    wanted, _ = visited(uses.VisitCounts.from_distance(table, radius=0.6, rule=rule), walk)
+    wanted, _ = visit_states(uses.VisitCounts.from_distance(table, radius=0.6, rule=rule), walk)
     for itself in (0.0, 0.4):
         start = uses.EpisodicMemory.from_distance(
             Plane(itself), radius=0.6, rule=rule, merge_radius=0.0
         )
-        paid, memory = remembered(start, places[walk])
+        paid, memory = remember_points(start, places[walk])
         assert paid == pytest.approx(wanted), "a point is at home whatever a network says"
         assert len(memory.counts) == len(set(walk))
 
 
 @given(seed=st.integers(0, 50), apart=st.floats(0.01, 0.5))
 @quick
-def test_what_a_memory_forgets_is_bounded(seed: int, apart: float) -> None:
+def test_the_loss_of_a_limited_memory_is_bounded(seed: int, apart: float) -> None:
     random = np.random.default_rng(seed)
     points, asked = random.random((60, 2)), random.random((20, 2))
-    _, memory = remembered(
+    _, memory = remember_points(
         uses.EpisodicMemory.from_distance(Plane(), radius=0.7, merge_radius=apart), points
     )
     far = Plane().table(asked, points)
@@ -273,7 +275,7 @@ def test_a_memory_is_bounded_and_asks_in_few_shapes() -> None:
     memory = uses.EpisodicMemory.from_distance(
         plane, radius=0.1, merge_radius=0.0, max_observations=40
     )
-    _, memory = remembered(memory, np.random.default_rng(0).random((200, 2)))
+    _, memory = remember_points(memory, np.random.default_rng(0).random((200, 2)))
     assert len(memory.counts) == 40
     assert memory.counts.sum() == 200
     assert plane.shapes == {(1, 16), (1, 32), (1, 64)}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bisimetric import learned, uses, worlds
-from tests.twins import compile_quickly  # noqa: F401 - a fixture
+from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 
 
 def steps(environment: Any, count: int) -> list[Any]:

@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_run_and_visits_persist(lake: Distance) -> 
     assert steps(runs[0], actions(100, 4)) == first, "begun again"
 
 
-def test_it_goes_on_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
+def test_it_resumes_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
     wrapped = uses.bonus("FrozenLake-v1", lake)
     steps(wrapped, actions(50, 4))
     kept = pickle.loads(pickle.dumps(wrapped))
@@ -97,7 +97,7 @@ def test_it_goes_on_from_a_pickle_and_from_a_copy(lake: Distance) -> None:
     assert steps(other, actions(50, 4, seed=1)) == wanted
 
 
-def test_gymnasium_has_nothing_to_say_against_it(lake: Distance) -> None:
+def test_gymnasium_checks_pass(lake: Distance) -> None:
     wrapped = uses.bonus("FrozenLake-v1", lake)
     env_reset_passive_checker(wrapped, seed=0)
     for action in actions(5, 4):

@@ -1,4 +1,4 @@
-"""Classes by distance: the laws of each rule, against slow twins, and what is refused."""
+"""Classes by distance: the laws of each rule, against slow references, and input errors."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class TestMedoids:
         assert one == same
         assert one != other
 
-    def test_what_a_state_is_from_itself_is_not_looked_at(self) -> None:
+    def test_self_distances_are_ignored(self) -> None:
         distances = line(0.0, 1.0, 2.0, 9.0) + 5 * np.eye(4)
         assert uses.cluster(distances, clusters=2, rule="medoids").tolist() == [0, 0, 0, 1]
         assert uses.cluster(distances, radius=1, rule="medoids").tolist() == [0, 0, 0, 1]
@@ -221,7 +221,7 @@ class TestEveryRule:
 
 
 class TestObservations:
-    def test_samples_of_a_world_of_continuous_states(self) -> None:
+    def test_samples_of_continuous_states(self) -> None:
         network = PairNetwork((8,))
         weights = network.init(jax.random.key(3), 2)
         d = LearnedDistance("bisimulation", 0.99, network, weights, gridworld.SCALING)
@@ -270,10 +270,13 @@ class TestRefusals:
             (lambda d: np.empty((0, 0)), r"shape \(0, 0\)"),
             (lambda d: d.astype(complex), "complex128 of shape"),
             (lambda d: {"values": d}, "object of shape"),
-            (lambda d: put(d, 2, 1, np.nan), r"nan at \[2, 1\] and must be finite"),
-            (lambda d: put(d, 0, 3, np.inf), r"inf at \[0, 3\] and must be finite"),
-            (lambda d: put(d, 3, 2, -1), r"-1 at \[3, 2\] and must be .* at least 0"),
-            (lambda d: put(d, 1, 3, 9), r"9 at \[1, 3\] and 2 at \[3, 1\] and must be symmetric"),
+            (lambda d: set_entry(d, 2, 1, np.nan), r"nan at \[2, 1\] and must be finite"),
+            (lambda d: set_entry(d, 0, 3, np.inf), r"inf at \[0, 3\] and must be finite"),
+            (lambda d: set_entry(d, 3, 2, -1), r"-1 at \[3, 2\] and must be .* at least 0"),
+            (
+                lambda d: set_entry(d, 1, 3, 9),
+                r"9 at \[1, 3\] and 2 at \[3, 1\] and must be symmetric",
+            ),
         ],
     )
     def test_tables(self, change: Callable[[Table], Any], message: str) -> None:
@@ -281,11 +284,11 @@ class TestRefusals:
             validate_distance_matrix("here", change(line(0.0, 1.0, 2.0, 3.0)))
 
     def test_an_entry_far_down(self) -> None:
-        d = put(np.zeros((1100, 1100)), 1030, 600, 1.0)
+        d = set_entry(np.zeros((1100, 1100)), 1030, 600, 1.0)
         with pytest.raises(InputError, match=r"0 at \[600, 1030\] and 1 at \[1030, 600\]"):
             validate_distance_matrix("here", d)
         with pytest.raises(InputError, match=r"nan at \[1030, 600\]"):
-            validate_distance_matrix("here", put(d, 1030, 600, np.nan))
+            validate_distance_matrix("here", set_entry(d, 1030, 600, np.nan))
 
     def test_the_rounding_of_a_network_is_symmetric_enough(self) -> None:
         d = line(0.0, 1.0, 2.0).astype(np.float32)
@@ -293,6 +296,6 @@ class TestRefusals:
         assert validate_distance_matrix("here", d) is d
 
 
-def put(d: Table, i: int, j: int, number: float) -> Table:
+def set_entry(d: Table, i: int, j: int, number: float) -> Table:
     d[i, j] = number
     return d

@@ -158,7 +158,7 @@ def test_a_larger_coreset_has_no_larger_radius() -> None:
     assert np.isinf(radii[:3]).all()
 
 
-def test_the_rest_goes_to_first_transitions_then_to_second_ones() -> None:
+def test_the_remaining_budget_goes_to_first_transitions_then_to_second_ones() -> None:
     states = [0, 0, 0, 1, 0, 1]
     steps = Transitions(states, [0] * 6, np.arange(6), [0] * 6, [False] * 6, num_states=2)
     table = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -226,7 +226,7 @@ class Network:
         return np.asarray(self.scale * far + 0.001, np.float32)
 
 
-def observed(size: int) -> Transitions:
+def build_observations(size: int) -> Transitions:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 5, (size, 2, 1)).astype(float)
     return Transitions(x, rng.integers(3, size=size), np.zeros(size), x, [False] * size)
@@ -235,7 +235,7 @@ def observed(size: int) -> Transitions:
 def test_a_learned_distance_compares_observations(monkeypatch: pytest.MonkeyPatch) -> None:
     from bisimetric.uses import _compress
 
-    steps, network = observed(400), Network()
+    steps, network = build_observations(400), Network()
     found = uses.compress(steps, network, 30)
     x = steps.observations.reshape(400, 2)
     far = np.abs(x[:, None] - x).sum(-1) + 0.001
@@ -266,7 +266,7 @@ def test_a_learned_distance_of_the_package() -> None:
 
 def test_network_outputs_are_validated() -> None:
     with pytest.raises(InputError, match="d is nan between transitions 0 and 0"):
-        uses.compress(observed(9), Network(math.nan), 3)
+        uses.compress(build_observations(9), Network(math.nan), 3)
 
 
 def two(**changes: Any) -> Transitions:

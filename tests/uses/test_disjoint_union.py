@@ -110,7 +110,7 @@ def test_names_that_would_meet_are_left_out() -> None:
     assert uses.disjoint_union(left, right).actions is None
 
 
-def test_maps_lie_side_by_side_and_features_tell_the_two_apart() -> None:
+def test_maps_are_side_by_side_and_features_distinguish_them() -> None:
     source, target = worlds.grid("* g*"), worlds.grid("*  g*")
     pair = uses.disjoint_union(source, target)
     assert pair.names == ("source 0,1", "source 0,2", "target 0,1", "target 0,2", "target 0,3")

@@ -38,7 +38,7 @@ def d(rooms: MDP) -> Distance:
 
 
 @pytest.fixture(scope="module")
-def found(rooms: MDP, d: Distance) -> ExplorationComparison:
+def comparison(rooms: MDP, d: Distance) -> ExplorationComparison:
     arms = {
         "no bonus": ExplorationArm("none"),
         "counts": ExplorationArm("states"),
@@ -47,7 +47,7 @@ def found(rooms: MDP, d: Distance) -> ExplorationComparison:
     return compare(rooms, arms, steps=300, num_seeds=3, start="6,1", max_episode_steps=40)
 
 
-def taken(mdp: MDP, arm: ExplorationArm, count: int, seed: int = 0) -> list[Any]:
+def run_steps(mdp: MDP, arm: ExplorationArm, count: int, seed: int = 0) -> list[Any]:
     return list(itertools.islice(run_arm(mdp, arm, 0, 50, seed), count))
 
 
@@ -58,19 +58,19 @@ def test_the_same_seed_gives_the_same_run(rooms: MDP, d: Distance) -> None:
         ExplorationArm("distance", d),
         ExplorationArm("own steps"),
     ):
-        assert taken(rooms, arm, 400) == taken(rooms, arm, 400)
-        assert taken(rooms, arm, 400) != taken(rooms, arm, 400, seed=1)
+        assert run_steps(rooms, arm, 400) == run_steps(rooms, arm, 400)
+        assert run_steps(rooms, arm, 400) != run_steps(rooms, arm, 400, seed=1)
 
 
 def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
     assert len(np.unique(relation.bisimulation(rooms))) == 31, "no two states are alike"
-    counts = taken(rooms, ExplorationArm("states", scale=0.01), 500)
+    counts = run_steps(rooms, ExplorationArm("states", scale=0.01), 500)
     near = ExplorationArm("distance", d, scale=0.01, radius=float(d.values[d.values > 0].min()))
-    assert taken(rooms, near, 500) == counts
-    assert taken(rooms, dataclasses.replace(near, rule="nearest"), 500) == counts
-    assert taken(rooms, dataclasses.replace(near, radius=None), 500) != counts
+    assert run_steps(rooms, near, 500) == counts
+    assert run_steps(rooms, dataclasses.replace(near, rule="nearest"), 500) == counts
+    assert run_steps(rooms, dataclasses.replace(near, radius=None), 500) != counts
     for source in ("states", "own steps"):
-        assert taken(rooms, ExplorationArm(source, scale=0.0), 300) == taken(
+        assert run_steps(rooms, ExplorationArm(source, scale=0.0), 300) == run_steps(
             rooms, ExplorationArm("none"), 300
         )
 
@@ -81,7 +81,7 @@ def test_own_steps_count_until_they_pay_differently(
     monkeypatch.setattr(experiment, "FIRST_UPDATE", 100)
     sparse = rooms.replace(R=np.maximum(rooms.R, 0.0))
     own, counts = (
-        taken(sparse, ExplorationArm(source), 1500) for source in ("own steps", "states")
+        run_steps(sparse, ExplorationArm(source), 1500) for source in ("own steps", "states")
     )
     paid = next(number for number, step in enumerate(own) if step.reward > 0)
     estimated = next(each for each in (100 * 2**k for k in range(20)) if each > paid)
@@ -100,7 +100,7 @@ def test_own_steps_count_until_they_pay_differently(
     assert environment.visits.counts.sum() == estimated
 
 
-def test_an_agent_learns_what_is_best(rooms: MDP) -> None:
+def test_an_agent_learns_the_optimal_policy(rooms: MDP) -> None:
     sure = rooms.replace(discount=0.9)
     learner = QLearningConfig(0.9, initial_value=1.0, epsilon=0.3)
     walk = run_q_learning(MDPEnvironment(sure, "3,1", 30), sure.action_mask, learner, seed=0)
@@ -111,26 +111,28 @@ def test_an_agent_learns_what_is_best(rooms: MDP) -> None:
     assert np.mean(right) > 0.7, "all but the random ones"
 
 
-def test_an_agent_takes_only_what_a_state_has() -> None:
+def test_an_agent_takes_only_available_actions() -> None:
     mdp = MDP.deterministic(
         [[1, 0], [0, 1]],
         [[0.0, 5.0], [1.0, 5.0]],
         discount=0.9,
         available=[[True, False], [True, False]],
     )
-    assert {step.action for step in taken(mdp, ExplorationArm("states", epsilon=0.5), 200)} == {0}
+    assert {step.action for step in run_steps(mdp, ExplorationArm("states", epsilon=0.5), 200)} == {
+        0
+    }
     assert (
         compare(mdp, {"counts": ExplorationArm("states")}, steps=50, num_seeds=1).goals[0, 0, -1]
         == 25
     )
 
 
-def test_what_is_measured_is_what_was_done(
-    rooms: MDP, d: Distance, found: ExplorationComparison
+def test_measurements_equal_those_of_the_run(
+    rooms: MDP, d: Distance, comparison: ExplorationComparison
 ) -> None:
-    assert found.names == ("no bonus", "counts", "distance")
-    assert found.steps.tolist() == list(range(3, 301, 3))
-    assert found.num_reachable == 31
+    assert comparison.names == ("no bonus", "counts", "distance")
+    assert comparison.steps.tolist() == list(range(3, 301, 3))
+    assert comparison.num_reachable == 31
     start = rooms.state("6,1")
     for row, arm in enumerate(
         (ExplorationArm("none"), ExplorationArm("states"), ExplorationArm("distance", d))
@@ -143,10 +145,10 @@ def test_what_is_measured_is_what_was_done(
                 goals += step.reward == 1
                 first = min(first, number if step.reward == 1 else np.inf)
                 if number % 3 == 0:
-                    assert found.visited[row, seed, number // 3 - 1] == len(seen)
-                    assert found.goals[row, seed, number // 3 - 1] == goals
-            assert found.first_goal[row, seed] == first
-    assert (np.diff(found.visited, axis=2) >= 0).all()
+                    assert comparison.visited[row, seed, number // 3 - 1] == len(seen)
+                    assert comparison.goals[row, seed, number // 3 - 1] == goals
+            assert comparison.first_goal[row, seed] == first
+    assert (np.diff(comparison.visited, axis=2) >= 0).all()
 
 
 def test_bisimilar_states_count_once() -> None:
@@ -156,11 +158,11 @@ def test_bisimilar_states_count_once() -> None:
     assert several.visited.max() <= 31
 
 
-def test_numbers_are_saved_whole(found: ExplorationComparison, tmp_path: Path) -> None:
-    found.save(tmp_path / "x.npz")
+def test_numbers_are_saved_whole(comparison: ExplorationComparison, tmp_path: Path) -> None:
+    comparison.save(tmp_path / "x.npz")
     again = ExplorationComparison.load(tmp_path / "x.npz")
-    for field in dataclasses.fields(found):
-        one, other = getattr(found, field.name), getattr(again, field.name)
+    for field in dataclasses.fields(comparison):
+        one, other = getattr(comparison, field.name), getattr(again, field.name)
         assert (one == other).all() if isinstance(one, np.ndarray) else one == other
     (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:300])
     with pytest.raises(InputError, match=r"cut\.npz is cut short or holds no exploration"):
@@ -187,33 +189,36 @@ def test_bad_comparisons_raise(rooms: MDP, d: Distance, monkeypatch: pytest.Monk
         compare(rooms, {"none": ExplorationArm("none")}, steps=10)
 
 
-def test_lines_of_a_picture_are_means(found: ExplorationComparison) -> None:
-    for many in ({"rooms": found}, {"rooms": found, "again": found}):
+def test_lines_of_a_picture_are_means(comparison: ExplorationComparison) -> None:
+    for many in ({"rooms": comparison}, {"rooms": comparison, "again": comparison}):
         figure = plot_exploration(many)
         assert len(figure.axes) == 2 * len(many)
         for panel, numbers in zip(
-            (figure.axes[0], figure.axes[len(many)]), (found.visited, found.goals), strict=True
+            (figure.axes[0], figure.axes[len(many)]),
+            (comparison.visited, comparison.goals),
+            strict=True,
         ):
             named = {line.get_label(): line for line in panel.lines}
-            for row, name in enumerate(found.names):
+            for row, name in enumerate(comparison.names):
                 assert np.allclose(named[name].get_ydata(), numbers[row].mean(axis=0))
-                assert np.allclose(named[name].get_xdata(), found.steps)
+                assert np.allclose(named[name].get_xdata(), comparison.steps)
             assert len(panel.collections) == 3, "one interval a line"
-    assert plot_exploration({"rooms": found}).get_suptitle() == "rooms"
+    assert plot_exploration({"rooms": comparison}).get_suptitle() == "rooms"
     alone = dataclasses.replace(
-        found, **{name: getattr(found, name)[:, :1] for name in ("visited", "goals", "first_goal")}
+        comparison,
+        **{name: getattr(comparison, name)[:, :1] for name in ("visited", "goals", "first_goal")},
     )
     assert not plot_exploration({"one seed": alone}).axes[0].collections
     with pytest.raises(InputError, match="exploration: there is nothing to draw"):
         plot_exploration({})
 
 
-def test_lines_of_a_table_are_the_numbers(found: ExplorationComparison) -> None:
-    never = dataclasses.replace(found, first_goal=np.full((3, 3), np.inf))
-    said = list(format_comparison(found))
+def test_lines_of_a_table_are_the_numbers(comparison: ExplorationComparison) -> None:
+    never = dataclasses.replace(comparison, first_goal=np.full((3, 3), np.inf))
+    said = list(format_comparison(comparison))
     assert len(said) == 5
-    for row, name in enumerate(found.names):
-        mean, half = compute_confidence_interval(found.goals[row, :, -1])
+    for row, name in enumerate(comparison.names):
+        mean, half = compute_confidence_interval(comparison.goals[row, :, -1])
         assert said[row + 1].startswith(name)
         assert said[row + 1].endswith(f"{mean:.1f} +- {half:.1f}")
     assert "never  0 of 3" in list(format_comparison(never))[1]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from bisimetric import MDP, Coverage, InputError, exact, planning, worlds
+from bisimetric._k_centre import k_centre
 from bisimetric.uses import features
-from bisimetric.uses.k_centre import k_centre
 from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 
@@ -45,7 +45,7 @@ def test_greedy_centres_are_within_twice_the_best(size: int, number: int, seed: 
     assert len(cover.centres) == number or cover.radius == 0
 
 
-def test_what_cannot_be_reached_gets_a_centre_first() -> None:
+def test_unreachable_points_get_a_centre_first() -> None:
     table = np.array([[0, 9, np.inf], [9, 0, np.inf], [np.inf, np.inf, 0]])
     cover = k_centre(lambda i: table[i], 2)
     assert (cover.centres.tolist(), cover.radii.tolist()) == ([0, 2], [np.inf, 9.0])

@@ -142,7 +142,7 @@ def test_all_transitions_give_the_optimal_policy() -> None:
     assert (found.model.R == mdp.R).all()
 
 
-def test_copies_of_states_are_enough() -> None:
+def test_one_copy_of_duplicated_states_suffices() -> None:
     rooms = worlds.load("mirrored-rooms", discount=0.9)
     states = rooms.num_states
     there = np.vstack([rooms.next_state + states, rooms.next_state])

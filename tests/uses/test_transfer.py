@@ -1,4 +1,4 @@
-"""A carried policy: every promise holds, its parts against slow twins, and bad input."""
+"""A transferred policy: its bounds hold, its parts equal slow references, and bad input raises."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def values_of(mdp: MDP) -> tuple[planning.ValueFunction, NDArray[np.float64]]:
     return V, np.where(mdp.action_mask, Q, -np.inf)
 
 
-def matched_by(source: MDP, target: MDP, d: Distance) -> ActionBounds:
+def match_actions(source: MDP, target: MDP, d: Distance) -> ActionBounds:
     _, Q = values_of(source)
     asked = np.full(target.num_states, int(Q[0].argmax()))
     everything = np.ones((source.num_actions, target.num_actions), bool)
@@ -137,7 +137,7 @@ def test_action_values_satisfy_the_bounds(source: MDP, target: MDP) -> None:
     V, _ = values_of(source)
     W, Q = values_of(target)
     for d in distances_of(source, target):
-        found = matched_by(source, target, d)
+        found = match_actions(source, target, d)
         off = d.error + V.error + W.error + found.error + 1e-12 * (1 + np.abs(V.values).max())
         has = target.action_mask
         assert (found.lower[has] <= Q[has] + off).all()
@@ -154,7 +154,7 @@ def test_action_values_satisfy_the_bounds(source: MDP, target: MDP) -> None:
 def test_bounds_against_linear_programmes(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
     d = _disjoint_union.solve_lax(uses.disjoint_union(source, target))
-    found = matched_by(source, target, d)
+    found = match_actions(source, target, d)
     _, Q = values_of(source)
     P, N = (
         mdp.normalised_probabilities.toarray().reshape(*mdp.R.shape, -1) for mdp in (source, target)
@@ -179,7 +179,7 @@ def test_bounds_against_linear_programmes(source: MDP, target: MDP) -> None:
 def test_bounds_are_never_above_the_chain_of_regrets(source: MDP, target: MDP) -> None:
     source, target = source.replace(discount=0.9), target.replace(discount=0.9)
     d = _disjoint_union.solve_lax(uses.disjoint_union(source, target))
-    bounds = matched_by(source, target, d)
+    bounds = match_actions(source, target, d)
     everyone = np.arange(target.num_states)
     for rule in ("nearest", "pessimistic", "hopeful"):
         found = uses.transfer(source, target, d, rule=rule)
@@ -245,7 +245,7 @@ def test_imitation_of_many_stochastic_states() -> None:
     assert (best.values - lower).max() < 0.1 * best.values.max()
 
 
-def test_a_policy_by_hand() -> None:
+def test_a_policy_computed_by_hand() -> None:
     """One action of state 0 pays 1 for ever; the other leads to state 1, which pays nothing.
 
     The two MDPs differ in the names of these actions only: d_lax of equal states is 0. d~ sees

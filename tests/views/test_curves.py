@@ -13,7 +13,7 @@ from bisimetric import InputError, views
 STEPS = np.arange(1, 11) * 100
 
 
-def drawn(axes: Axes, label: str) -> list[np.ndarray[Any, Any]]:
+def read_lines(axes: Axes, label: str) -> list[np.ndarray[Any, Any]]:
     return [np.asarray(line.get_ydata()) for line in axes.lines if line.get_label() == label]
 
 
@@ -25,9 +25,9 @@ def test_a_panel_a_measure_in_a_fixed_order() -> None:
     assert titles == ["loss", "largest error", "correlation with the exact distance", "mine"]
     for panel in figure.axes:
         assert panel.get_xlim() == (0, STEPS[-1])
-        assert len(drawn(panel, "_mean")) == 1
-        assert not drawn(panel, "_seed")
-    np.testing.assert_array_equal(drawn(figure.axes[3], "_mean")[0], row)
+        assert len(read_lines(panel, "_mean")) == 1
+        assert not read_lines(panel, "_seed")
+    np.testing.assert_array_equal(read_lines(figure.axes[3], "_mean")[0], row)
     # Below one another: only the lower panels say what the axis is.
     assert [panel.get_xlabel() for panel in figure.axes] == ["", "", "updates", "updates"]
     assert [text.get_text() for text in figure.axes[3].texts] == ["2"]
@@ -45,8 +45,8 @@ def test_seeds_are_thin_lines_and_their_mean_a_thick_one() -> None:
     losses = np.vstack([np.full(10, 1.0), np.full(10, 3.0)])
     losses[1, 0] = np.nan
     (panel,) = views.plot_training_curve({"step": STEPS, "loss": losses}).axes
-    assert len(drawn(panel, "_seed")) == 2
-    (mean,) = drawn(panel, "_mean")
+    assert len(read_lines(panel, "_seed")) == 2
+    (mean,) = read_lines(panel, "_mean")
     assert np.isnan(mean[0])
     np.testing.assert_array_equal(mean[1:], 2.0)
 

@@ -63,7 +63,7 @@ class TestEpisodeDistances:
             slow = min(past, key=lambda each: (shown.distances[each], each), default=-1)
             assert found[step] == slow
 
-    def test_both_ends_keep_apart(self, pong: Episode) -> None:
+    def test_nearest_and_furthest_frames_are_apart_in_time(self, pong: Episode) -> None:
         shown = measure_episode(pong, away(pong))
         nearest, furthest = shown.find_extremes(4, 25)
         assert len(nearest) == len(furthest) == 4
@@ -140,7 +140,7 @@ class TestCurve:
         ]
         assert "value difference (right)" in labels(figure)
 
-    def test_values_all_alike_stay_on_the_axis(self, pong: Episode) -> None:
+    def test_equal_values_stay_on_the_axis(self, pong: Episode) -> None:
         assert len(games.plot_episode_curve(pong, away(pong), values=np.zeros(300)).axes) == 2
 
     def test_all_that_happens_is_marked(self, invaders: Episode) -> None:
@@ -176,7 +176,7 @@ class TestCurve:
 
 
 class TestExtremes:
-    def test_frames_and_what_they_are(self, pong: Episode) -> None:
+    def test_frames_and_their_attributes(self, pong: Episode) -> None:
         distances = away(pong, 3)
         figure = games.plot_extremes(pong, distances, source=3, num_frames=3, min_gap=25)
         nearest, furthest = measure_episode(pong, distances, source=3).find_extremes(3, 25)
@@ -188,7 +188,7 @@ class TestExtremes:
         (bars,) = [axes for axes in figure.axes if axes.patches]
         assert sum(bar.get_height() for bar in bars.patches) == 300  # type: ignore[attr-defined]
 
-    def test_a_short_episode_shows_what_there_is(self, pong: Episode) -> None:
+    def test_a_short_episode_shows_all_its_frames(self, pong: Episode) -> None:
         figure = games.plot_extremes(pong, away(pong), num_frames=4, min_gap=290)
         assert len([axes for axes in figure.axes if axes.images]) == 3
 

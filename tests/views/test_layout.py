@@ -10,7 +10,7 @@ import pytest
 from bisimetric import views, worlds
 from bisimetric.mdp import MDP
 from bisimetric.views import _figure, layout
-from tests.tables import zeros
+from tests.sample_distances import build_zero_distance
 
 
 class TestLayout:
@@ -20,21 +20,21 @@ class TestLayout:
         ids=["none", "between cells", "one cell twice", "scattered"],
     )
     def test_no_map(self, positions: Any) -> None:
-        d = zeros(2, positions=positions)
+        d = build_zero_distance(2, positions=positions)
         assert layout.find_cells(d.mdp) is None
         assert views.plot_distances_from(d, 0).axes[0].patches
         assert "source" not in views.format_terminal_map(d, 0)
 
     def test_goals(self) -> None:
-        def found(mdp: MDP) -> list[str]:
+        def find_goal_names(mdp: MDP) -> list[str]:
             return [mdp.state_name(goal) for goal in layout.find_goals(mdp)]
 
-        assert found(worlds.load("mirrored-rooms-policy")) == ["1,5", "5,5"]
+        assert find_goal_names(worlds.load("mirrored-rooms-policy")) == ["1,5", "5,5"]
         both = [f"{level} {name}" for level in ("lower", "upper") for name in ("1,5", "5,5")]
-        assert found(worlds.load("duplicated-grid")) == both
-        assert found(worlds.grid("  \n  ")) == []
-        assert found(worlds.load("random", states=20)) == []
-        assert found(MDP.deterministic([[0]], [[1]], discount=0.5)) == []
+        assert find_goal_names(worlds.load("duplicated-grid")) == both
+        assert find_goal_names(worlds.grid("  \n  ")) == []
+        assert find_goal_names(worlds.load("random", states=20)) == []
+        assert find_goal_names(MDP.deterministic([[0]], [[1]], discount=0.5)) == []
 
     @pytest.mark.parametrize(
         ("names", "columns"),
@@ -48,9 +48,13 @@ class TestLayout:
         ids=["no names", "no word", "one part", "a part of one state", "a shared column"],
     )
     def test_no_parts(self, names: Any, columns: list[int]) -> None:
-        d = zeros(4, names=names, positions=[[row, c] for row, c in enumerate(columns)])
+        d = build_zero_distance(
+            4, names=names, positions=[[row, c] for row, c in enumerate(columns)]
+        )
         assert layout.find_parts(d.mdp) == {}
-        assert layout.find_parts(zeros(4, names=["a 1", "a 2", "b 1", "b 2"]).mdp) == {}
+        assert (
+            layout.find_parts(build_zero_distance(4, names=["a 1", "a 2", "b 1", "b 2"]).mdp) == {}
+        )
 
     @pytest.mark.parametrize(
         ("numbers", "expected"),

@@ -151,7 +151,7 @@ class TestMp4:
         assert once.read_bytes() == twice.read_bytes()
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("no more")])
-    def test_nothing_half_written_is_left(self, tmp_path: Path, error: BaseException) -> None:
+    def test_no_partial_file_is_left(self, tmp_path: Path, error: BaseException) -> None:
         path = tmp_path / "a.mp4"
         path.write_text("before")
         with pytest.raises(type(error)):

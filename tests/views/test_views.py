@@ -22,20 +22,20 @@ from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Coverage, Distance
 from bisimetric.errors import InputError
 from bisimetric.views import heatmap, layout, maps
-from tests.tables import a_distance, everywhere_apart, zeros
+from tests.sample_distances import build_distinct_states, build_zero_distance, iterate_distance
 
 
 @pytest.fixture(scope="module")
 def rooms() -> Distance:
-    return a_distance(worlds.load("mirrored-rooms"))
+    return iterate_distance(worlds.load("mirrored-rooms"))
 
 
 @pytest.fixture(scope="module")
 def pessimism() -> Distance:
-    return a_distance(worlds.load("pessimism"))
+    return iterate_distance(worlds.load("pessimism"))
 
 
-def drawn(figure: Figure, panel: int = 0) -> NDArray[np.float64]:
+def read_image(figure: Figure, panel: int = 0) -> NDArray[np.float64]:
     """The numbers behind the picture in a panel, NaN where there is no state."""
     array = figure.axes[panel].images[0].get_array()
     return np.ma.filled(np.ma.asarray(array, dtype=np.float64), np.nan)
@@ -52,7 +52,7 @@ def legend(figure: Figure) -> list[str]:
 class TestDistancesFrom:
     def test_draws_the_row_on_the_map(self, rooms: Distance) -> None:
         figure = views.plot_distances_from(rooms, "1,5")
-        picture = drawn(figure)
+        picture = read_image(figure)
         assert picture.shape == (9, 7)
         for state in range(31):
             row, column = map(int, rooms.mdp.state_name(state).split(","))
@@ -64,12 +64,12 @@ class TestDistancesFrom:
             views.plot_distances_from(rooms, "4,3"),
             views.plot_distances_from(rooms, 15),
         )
-        np.testing.assert_array_equal(drawn(by_name), drawn(by_id))
+        np.testing.assert_array_equal(read_image(by_name), read_image(by_id))
         assert not np.array_equal(
-            drawn(by_name), drawn(views.plot_distances_from(rooms, 0)), equal_nan=True
+            read_image(by_name), read_image(views.plot_distances_from(rooms, 0)), equal_nan=True
         )
 
-    def test_says_what_it_shows(self, rooms: Distance) -> None:
+    def test_title_colour_bar_and_legend(self, rooms: Distance) -> None:
         figure = views.plot_distances_from(rooms, "1,5")
         bar = figure.axes[0].images[0].colorbar
         assert bar is not None
@@ -86,7 +86,7 @@ class TestDistancesFrom:
         ],
     )
     def test_names_the_kind(self, kind: str, words: str) -> None:
-        d = a_distance(worlds.load("mirrored-rooms"), kind, 2)
+        d = iterate_distance(worlds.load("mirrored-rooms"), kind, 2)
         bar = views.plot_distances_from(d, 0).axes[0].images[0].colorbar
         assert bar is not None
         assert bar.ax.get_ylabel() == f"{words} from 1,1"
@@ -95,14 +95,14 @@ class TestDistancesFrom:
         assert views.format_terminal_map(d, 0).startswith(f"{words} from 1,1 (")
 
     def test_a_state_that_is_not_at_distance_zero_from_itself(self) -> None:
-        d = everywhere_apart()
+        d = build_distinct_states()
         figure = views.plot_distances_from(d, "1,1")
-        assert drawn(figure)[1, 1] == d("1,1", "1,1") > 0
+        assert read_image(figure)[1, 1] == d("1,1", "1,1") > 0
         assert texts(figure)[0] != "0"
         assert legend(figure) == ["source", "goal"]
         assert "[    0]" not in views.format_terminal_map(d, "1,1")
 
-    def test_an_estimate_says_so(self, rooms: Distance, pessimism: Distance) -> None:
+    def test_an_estimate_is_labelled_as_one(self, rooms: Distance, pessimism: Distance) -> None:
         for honest in (rooms, pessimism):
             d = dataclasses.replace(honest, error=math.inf, estimate=0.5)
             title = views.plot_distances_from(d, 0).axes[0].get_title()
@@ -140,28 +140,30 @@ class TestDistancesFrom:
         assert texts(figure)[15] == f"{rooms.values[0, 15]:.2f}"
 
     def test_a_large_map_has_none(self) -> None:
-        d = a_distance(worlds.load("open-grid", rows=30, columns=40), sweeps=3)
+        d = iterate_distance(worlds.load("open-grid", rows=30, columns=40), sweeps=3)
         figure = views.plot_distances_from(d, 100)
         assert texts(figure) == []
-        picture = drawn(figure)
+        picture = read_image(figure)
         assert picture.shape == (32, 42)
         np.testing.assert_array_equal(picture[~np.isnan(picture)], d.values[100])
 
     def test_two_levels_side_by_side(self) -> None:
-        d = a_distance(worlds.load("duplicated-grid"))
-        picture = drawn(views.plot_distances_from(d, "upper 1,1"))
+        d = iterate_distance(worlds.load("duplicated-grid"))
+        picture = read_image(views.plot_distances_from(d, "upper 1,1"))
         assert picture.shape == (9, 14)
         np.testing.assert_allclose(picture[:, :7], picture[:, 7:])
         assert picture[1, 8] == 0
 
     def test_the_parts_of_a_map_have_their_names_above(self) -> None:
-        figure = views.plot_distances_from(a_distance(worlds.load("duplicated-grid"), sweeps=2), 0)
+        figure = views.plot_distances_from(
+            iterate_distance(worlds.load("duplicated-grid"), sweeps=2), 0
+        )
         (lower, upper) = figure.axes[0].texts[-2:]
         assert (lower.get_text(), *lower.get_position()) == ("lower", 3.0, 0.0)
         assert (upper.get_text(), *upper.get_position()) == ("upper", 10.0, 0.0)
 
     def test_other_corners_and_names_need_no_ticks(self) -> None:
-        d = zeros(2, positions=[[-4, 10], [-3, 11]], names=["a", "b"])
+        d = build_zero_distance(2, positions=[[-4, 10], [-3, 11]], names=["a", "b"])
         axes = views.plot_distances_from(d, "b").axes[0]
         assert len(axes.get_xticks()) == 0
         (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
@@ -179,7 +181,7 @@ class TestDistancesFrom:
         assert widths == sorted(widths)
 
     def test_many_bars_are_the_nearest(self) -> None:
-        d = a_distance(worlds.load("random", states=100), sweeps=3)
+        d = iterate_distance(worlds.load("random", states=100), sweeps=3)
         axes = views.plot_distances_from(d, 7).axes[0]
         widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
         np.testing.assert_array_equal(widths, np.sort(d.values[7])[:40])
@@ -198,7 +200,7 @@ class TestAllMaps:
         cells = layout.find_cells(rooms.mdp)
         assert cells is not None
         for state, axes in enumerate(panels):
-            picture = drawn(figure, figure.axes.index(axes))
+            picture = read_image(figure, figure.axes.index(axes))
             np.testing.assert_array_equal(picture, cells.to_array(rooms.values[state]))
             (box,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
             assert f"{box.get_y() + 0.5:g},{box.get_x() + 0.5:g}" == axes.get_title()
@@ -219,11 +221,11 @@ class TestAllMaps:
             match=r"there are 101 states and a figure holds at most 100 maps; use "
             r"plot_distances_from",
         ):
-            views.plot_all_maps(zeros(101, positions=square[:101]))
+            views.plot_all_maps(build_zero_distance(101, positions=square[:101]))
         monkeypatch.setattr(maps, "MAX_MAPS", 3)
-        assert len(views.plot_all_maps(zeros(3, positions=square[:3])).axes) == 3 + 1
+        assert len(views.plot_all_maps(build_zero_distance(3, positions=square[:3])).axes) == 3 + 1
         with pytest.raises(InputError, match=r"there are 4 states"):
-            views.plot_all_maps(zeros(4, positions=square[:4]))
+            views.plot_all_maps(build_zero_distance(4, positions=square[:4]))
 
     def test_needs_positions(self, pessimism: Distance) -> None:
         with pytest.raises(
@@ -239,7 +241,7 @@ class TestHeatmap:
         assert sorted(names) == sorted(rooms.mdp.names or ())
         assert names == [label.get_text() for label in figure.axes[0].get_xticklabels()]
         order = [rooms.mdp.state(name) for name in names]
-        np.testing.assert_array_equal(drawn(figure), rooms.values[np.ix_(order, order)])
+        np.testing.assert_array_equal(read_image(figure), rooms.values[np.ix_(order, order)])
         assert figure.axes[1].get_ylabel() == "bisimulation distance (white: 0)"
 
     def test_puts_similar_states_side_by_side(self) -> None:
@@ -257,30 +259,30 @@ class TestHeatmap:
         assert (np.diff(group[order]) != 0).sum() == 4
 
     def test_the_diagonal_does_not_change_the_order(self) -> None:
-        d = everywhere_apart()
+        d = build_distinct_states()
         order = heatmap.order_by_similarity(d.values)
         without = d.values * (1 - np.eye(31))
         np.testing.assert_array_equal(order, heatmap.order_by_similarity(without))
-        picture = drawn(views.plot_heatmap(d))
+        picture = read_image(views.plot_heatmap(d))
         np.testing.assert_array_equal(picture, d.values[np.ix_(order, order)])
         assert np.diagonal(picture).all()
 
     def test_many_states_have_no_names_and_more_are_subsampled(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        d = a_distance(worlds.load("random", states=100), sweeps=3)
+        d = iterate_distance(worlds.load("random", states=100), sweeps=3)
         axes = views.plot_heatmap(d).axes[0]
         assert len(axes.get_xticks()) == 0
         assert axes.get_title() == "100 states, discount 0.99"
         monkeypatch.setattr(heatmap, "MAX_DRAWN_STATES", 40)
         subsampled = views.plot_heatmap(d)
-        assert drawn(subsampled).shape == (34, 34)
+        assert read_image(subsampled).shape == (34, 34)
         assert subsampled.axes[0].get_title() == "100 states, discount 0.99, one in 3 drawn"
         central = d.values.sum(axis=1).argmin()
         nearest_first = np.argsort(d.values[central], kind="stable")[::3]
         expected = d.values[np.ix_(nearest_first, nearest_first)]
         np.testing.assert_array_equal(
-            np.sort(drawn(subsampled), axis=None), np.sort(expected, axis=None)
+            np.sort(read_image(subsampled), axis=None), np.sort(expected, axis=None)
         )
 
 
@@ -309,7 +311,7 @@ class TestTerminalMap:
         assert lines[-1] == "S source, * goal, digits: tenths of 20.00, the largest"
 
     def test_list_without_a_map(self) -> None:
-        d = a_distance(worlds.load("random", states=50), sweeps=3)
+        d = iterate_distance(worlds.load("random", states=50), sweeps=3)
         lines = views.format_terminal_map(d, 9).splitlines()
         assert lines[1].split() == ["9", "0"]
         nearest = d.nearest(9, k=49)
@@ -423,12 +425,14 @@ class TestSave:
 
     @pytest.mark.parametrize("states", [1, 2])
     def test_the_smallest_worlds_can_be_drawn(self, tmp_path: Path, states: int) -> None:
-        d = zeros(states, positions=[[0, column] for column in range(states)])
+        d = build_zero_distance(states, positions=[[0, column] for column in range(states)])
         for number, figure in enumerate(
             [views.plot_distances_from(d, 0), views.plot_all_maps(d), views.plot_heatmap(d)]
         ):
             views.save_figure(figure, tmp_path / f"{number}.png")
-        views.save_figure(views.plot_distances_from(zeros(states), 0), tmp_path / "bars.png")
+        views.save_figure(
+            views.plot_distances_from(build_zero_distance(states), 0), tmp_path / "bars.png"
+        )
         assert len(list(tmp_path.iterdir())) == 4
         assert views.format_terminal_map(d, 0).count("0") >= states
 

@@ -73,7 +73,7 @@ def np_graph(mdp: MDP) -> Any:
     return graph
 
 
-def test_a_corridor_by_hand() -> None:
+def test_a_corridor_computed_by_hand() -> None:
     mdp = worlds.enumerate_environment(Corridor(), discount=0.5)
     assert mdp.next_state.tolist() == [[0, 1], [0, 2], [2, 2]]
     assert mdp.R.tolist() == [[0, 0], [0, 1], [0, 0]]
@@ -260,12 +260,12 @@ class TestErrors:
         with pytest.raises(InputError, match=message):
             worlds.enumerate_environment(name, **options)
 
-    def test_what_cannot_be_copied(self) -> None:
+    def test_environments_that_cannot_be_copied_raise(self) -> None:
         environment = Corridor()
-        environment.lock = iter_that_cannot_be_copied()  # type: ignore[attr-defined]
+        environment.lock = create_generator()  # type: ignore[attr-defined]
         with pytest.raises(InputError, match="cannot be copied"):
             worlds.enumerate_environment(environment)
 
 
-def iter_that_cannot_be_copied() -> Any:
+def create_generator() -> Any:
     return (each for each in range(3))

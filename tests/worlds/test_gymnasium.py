@@ -144,7 +144,7 @@ def test_expected_rewards_warn_once_at_the_caller() -> None:
 
 
 class TestEnds:
-    def test_a_state_that_also_goes_on_needs_an_end_of_its_own(self) -> None:
+    def test_a_state_that_also_continues_needs_a_separate_terminal_state(self) -> None:
         # 0 -> 1 continues, 1 -> 0 terminates: 0 is entered by termination and is also the start.
         P = {0: {0: [(1.0, 1, 5.0, False)]}, 1: {0: [(1.0, 0, 7.0, True)]}}
         mdp = worlds.from_gymnasium(Table(P, starts=[1, 0]))
@@ -179,7 +179,7 @@ class TestEnds:
         assert mdp.num_states == 3
         assert mdp.P[[0]].toarray().tolist() == [[0, 0.5, 0.5]]
 
-    def test_what_cannot_happen_ends_nothing(self) -> None:
+    def test_impossible_terminations_have_no_effect(self) -> None:
         P = {0: {0: [(1.0, 0, 1.0, False), (0.0, 0, 9.0, True)]}}
         mdp = worlds.from_gymnasium(Table(P))
         assert mdp.R.tolist() == [[1.0]]

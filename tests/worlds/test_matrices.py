@@ -121,7 +121,7 @@ def test_expected_rewards_and_either_order(actions: int, states: int, key: int) 
     np.testing.assert_allclose(mdp.P.toarray(), other.P.toarray())
 
 
-def test_names_and_the_rest_come_along() -> None:
+def test_names_and_other_attributes_are_preserved() -> None:
     mdp = worlds.from_matrices(
         P3, R3, discount=0.5, names=["a", "b", "c"], actions=["x", "y"], policy=[0, 1, 0]
     )
@@ -199,7 +199,7 @@ class TestFiles:
             np.savez(tmp_path / name, **parts, R=R3)
             same(worlds.load(tmp_path / name, first_axis=first), self.expected)
 
-    def test_what_else_a_file_may_hold(self, tmp_path: Path) -> None:
+    def test_other_contents_of_a_file(self, tmp_path: Path) -> None:
         path = tmp_path / "m.npz"
         about = {"names": ["a", "b", "c"], "actions": ["x", "y"], "policy": [0, 1, 1]}
         available = np.array([[True, True], [True, False], [True, True]])

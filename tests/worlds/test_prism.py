@@ -211,7 +211,7 @@ class TestDeadlocks:
         assert mdp.actions == ("go", "unlabelled")
         assert mdp.available is not None
 
-    def test_a_label_stops_nothing_that_moves(self, tmp_path: Path) -> None:
+    def test_a_label_does_not_make_a_state_absorbing(self, tmp_path: Path) -> None:
         files = {"tra": "2 2\n0 1 1\n1 1 1\n", "lab": '0="deadlock"\n0: 0\n'}
         assert worlds.load(write(tmp_path, files)).next_state.tolist() == [[1], [1]]
 

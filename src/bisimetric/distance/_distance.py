@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from bisimetric._rounding import two_sum
+from bisimetric._text import pluralise
 from bisimetric.distance import files
 from bisimetric.distance._explain import explain
 from bisimetric.distance.coverage import Coverage, format_fraction
@@ -327,7 +328,7 @@ class Distance:
         return str(bisimetric.explorer.render_notebook(self))
 
     def __repr__(self) -> str:
-        states = "1 state" if self.mdp.num_states == 1 else f"{self.mdp.num_states} states"
+        states = pluralise(self.mdp.num_states, "state")
         model = " of the empirical model" if self._is_empirical else ""
         return (
             f"Distance({self.kind}, {states}, largest {self.values.max():.6g}, "

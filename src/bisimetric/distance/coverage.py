@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._text import pluralise
 from bisimetric.distance.explanation import describe_unseen
 from bisimetric.errors import InputError, require_integer
 
@@ -216,7 +217,7 @@ def format_fraction(count: int, total: int, noun: str) -> str:
     >>> format_fraction(78, 136, "pair"), format_fraction(0, 1, "pair")
     ('78 of 136 pairs', '0 of 1 pair')
     """
-    return f"{count:,} of {total:,} {noun}{'' if total == 1 else 's'}"
+    return f"{count:,} of {pluralise(total, noun)}"
 
 
 def _validate_mask(name: str, mask: Any) -> NDArray[np.bool_]:

@@ -46,17 +46,17 @@ def encode_distances(values: NDArray[np.floating], num_matrices: int = 1) -> dic
     Small matrices keep all digits. In others each value is a 24-bit multiple of `step`: its
     error is at most half a step, or one step where it would otherwise become 0.
 
-    >>> encode_distances(np.array([[0.0, 2.0], [2.0, 0.0]]))["form"]
+    >>> encode_distances(np.array([[0.0, 2.0], [2.0, 0.0]]))["encoding"]
     'float64'
     """
     half = values[np.tril_indices(len(values))].astype(np.float64)
     if half.size * 8 * 4 / 3 * num_matrices <= MAX_EXACT_BYTES:
-        return {"form": "float64", "step": 0.0, "data": encode_array(half, "float64")}
+        return {"encoding": "float64", "step": 0.0, "data": encode_array(half, "float64")}
     largest = float(half.max())
     step = largest / QUANTISATION_STEPS if largest > 0 else 1.0
     whole = np.maximum(np.rint(half / step), half > 0).astype("<u4")
     bytes_ = whole.view(np.uint8).reshape(-1, 4)[:, :3]
-    return {"form": "uint24", "step": step, "data": encode_array(bytes_, "uint8")}
+    return {"encoding": "uint24", "step": step, "data": encode_array(bytes_, "uint8")}
 
 
 def encode_lower_triangle(mask: NDArray[np.bool_]) -> str:
@@ -107,7 +107,7 @@ def assemble_page(
     libraries = [(VENDOR / name).read_text("utf-8") for name in LIBRARIES] if charts else []
     run = [*libraries, join_modules(scripts)]
     hashes = " ".join(f"'sha256-{_hash(text)}'" for text in run)
-    filled = {
+    fields = {
         "policy": f"{CONTENT_SECURITY_POLICY}; script-src {hashes}",
         "title": html.escape(title),
         "style": "".join((PARTS / name).read_text("utf-8") for name in STYLES),
@@ -115,7 +115,7 @@ def assemble_page(
         "scripts": "\n".join(f"<script>{text}</script>" for text in run),
     }
     frame = (PARTS / "page.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], frame)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], frame)
 
 
 def join_modules(names: Sequence[str]) -> str:

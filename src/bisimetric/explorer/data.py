@@ -132,26 +132,26 @@ def build_distance_data(sheet: PageDistance, num_matrices: int) -> dict[str, Any
     d, shown = sheet.d, sheet.select_values()
     data: dict[str, Any] = {
         "label": sheet.label,
-        "kind": "table" if d is None else d.kind,
+        "kind": "matrix" if d is None else d.kind,
         "symbol": "d" if d is None else SYMBOLS[d.kind],
-        "words": "distance" if d is None else KIND_NAMES[d.kind],
-        "sure": _describe_accuracy(d),
+        "kindName": "distance" if d is None else KIND_NAMES[d.kind],
+        "accuracy": _describe_accuracy(d),
         "error": _finite_or_none(math.inf if d is None else d.error),
         "values": encode_distances(shown, num_matrices),
         "unknown": np.flatnonzero(~sheet.known).tolist(),
         "determined": None,
         "V": None,
-        "steps": None,
+        "transitions": None,
     }
     if d is None:
-        data["noSteps"] = "A matrix without an MDP has no steps to show."
+        data["noTransitions"] = "A matrix without an MDP has no transitions to explain it."
         data["noValues"] = "A matrix without an MDP has no values to compare with."
         return data
     if d.coverage is not None and not d.coverage.complete:
         states = np.where(sheet.ids < 0, 0, sheet.ids)
         data["determined"] = encode_lower_triangle(d.coverage.determined[np.ix_(states, states)])
         data["pairError"] = _finite_or_none(d.coverage.error)
-    data |= _build_values(sheet) | _build_steps(sheet, d, num_matrices)
+    data |= _build_values(sheet) | _build_transitions(sheet, d, num_matrices)
     return data
 
 
@@ -194,7 +194,7 @@ def _build_values(sheet: PageDistance) -> dict[str, Any]:
     }
 
 
-def _build_steps(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[str, Any]:
+def _build_transitions(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[str, Any]:
     """Return the transitions from the states that are shown, as an explanation follows them."""
     dynamics = d.mdp
     if d.policy is not None:
@@ -211,7 +211,7 @@ def _build_steps(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[st
     P = dynamics.normalised_probabilities[rows]
     if P.nnz * num_matrices > MAX_TRANSITIONS:
         return {
-            "noSteps": f"There are {P.nnz:,} transitions, too many for a page; `bisimetric "
+            "noTransitions": f"There are {P.nnz:,} transitions, too many for a page; `bisimetric "
             "explain` explains a pair."
         }
     known = None if d.coverage is None else encode_bits(d.coverage.known[states])
@@ -220,13 +220,13 @@ def _build_steps(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[st
         policy = d.policy if d.policy.ndim == 1 else _select_deterministic(d.policy)
         policy_actions = policy[states].tolist()
     return {
-        "steps": {
+        "transitions": {
             "discount": dynamics.discount,
             "actions": [d.mdp.action_name(a) for a in range(d.mdp.num_actions)],
-            "count": num_actions,
+            "numActions": num_actions,
             "deterministic": dynamics.is_deterministic,
             "R": encode_array(dynamics.R[states], "float64"),
-            "rows": encode_array(P.indptr, "int32"),
+            "rowStarts": encode_array(P.indptr, "int32"),
             "successors": encode_array(index_of[P.indices], "int32"),
             "probabilities": None if dynamics.is_deterministic else encode_array(P.data, "float64"),
             "available": None
@@ -234,7 +234,7 @@ def _build_steps(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[st
             else encode_bits(dynamics.available[states]),
             "known": known,
             "complete": sheet.is_complete,
-            "played": policy_actions,
+            "policyActions": policy_actions,
         }
     }
 
@@ -257,13 +257,13 @@ def aggregate_at_thresholds(
     """Aggregate by complete linkage at increasing thresholds: each class refines one of the next.
 
     A threshold is the largest distance between two states of a class. Regrets are null where
-    they are unknown, and `unsaid` says why.
+    they are unknown, and `regretNote` gives the reason.
     """
     states = np.flatnonzero(sheet.known)
     distances = sheet.select_values()[np.ix_(states, states)]
     all_states = sheet.d is not None and np.array_equal(sheet.ids, np.arange(len(sheet.values)))
     measured = all_states and sheet.is_complete and len(states) == len(sheet.ids)
-    steps = []
+    thresholds: list[dict[str, Any]] = []
     labels = []
     for index, radius in enumerate(choose_thresholds(distances)):
         classes_of_states = np.full(len(sheet.ids), 65_535)
@@ -277,24 +277,31 @@ def aggregate_at_thresholds(
         elif len(states):
             classes_of_states[states] = uses.cluster(distances, radius=radius, rule="complete")
         labels.append(classes_of_states)
-        classes = int(classes_of_states[states].max(initial=-1)) + 1
-        steps.append({"radius": radius, "classes": classes, "bound": bound, "regret": regret})
+        num_classes = int(classes_of_states[states].max(initial=-1)) + 1
+        thresholds.append(
+            {
+                "radius": radius,
+                "numClasses": num_classes,
+                "regretBound": bound,
+                "regret": regret,
+            }
+        )
         progress.set_position(offset + (index + 1) / MAX_THRESHOLDS)
-    unsaid = None
+    regret_note = None
     if not measured:
-        unsaid = "The regret is unknown: not all transitions of the MDP were observed."
+        regret_note = "The regret is unknown: not all transitions of the MDP were observed."
         if sheet.d is None:
-            unsaid = "A matrix without an MDP has no regret."
+            regret_note = "A matrix without an MDP has no regret."
         elif not all_states:
-            unsaid = "The regret needs all states: see `bisimetric uses aggregate`."
-    elif steps[0]["bound"] is None:
-        unsaid = "Nothing is proven about these distances, so there is no regret bound."
+            regret_note = "The regret needs all states: see `bisimetric uses aggregate`."
+    elif thresholds[0]["regretBound"] is None:
+        regret_note = "Nothing is proven about these distances, so there is no regret bound."
     return {
-        "steps": steps,
+        "thresholds": thresholds,
         "labels": encode_array(np.stack(labels), "uint16"),
-        "unsaid": unsaid,
-        "of": "V^π" if sheet.d is not None and sheet.d.policy is not None else "V*",
-        "diameter": None if sheet.d is None else float(sheet.d.mdp.diameter_bound),
+        "regretNote": regret_note,
+        "valueName": "V^π" if sheet.d is not None and sheet.d.policy is not None else "V*",
+        "diameterBound": None if sheet.d is None else float(sheet.d.mdp.diameter_bound),
     }
 
 

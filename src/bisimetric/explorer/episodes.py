@@ -23,7 +23,7 @@ CALLER = "explorer.render_episode"
 MAX_FRAMES = 600
 MAX_BYTES = 12_000_000
 """Of all frames of a page; larger screens are subsampled."""
-SCRIPTS = ("numbers.js", "elements.js", "tips.js", "theme.js", "curves.js", "episode.js")
+SCRIPTS = ("numbers.js", "elements.js", "tooltips.js", "theme.js", "curves.js", "episode.js")
 
 
 def render_episode(
@@ -83,8 +83,8 @@ def render_episode(
         notes.append(f"One row and column in {stride} of the screens is shown.")
     data = {
         "title": title,
-        "words": distance_name,
-        "made": f"bisimetric {__version__}",
+        "distanceName": distance_name,
+        "generator": f"bisimetric {__version__}",
         "notes": notes,
         "frames": pictures,
         "times": steps[shown].tolist(),
@@ -92,7 +92,7 @@ def render_episode(
         "values": encode_distances(matrix[np.ix_(shown, shown)]),
         "V": None if V is None else encode_array(V[shown], "float64"),
         "source": int(np.abs(steps[shown] - start).argmin()),
-        "marks": [{"at": int(at), "words": str(text)} for at, text in (events or {}).items()],
+        "events": [{"time": int(time), "text": str(text)} for time, text in (events or {}).items()],
     }
     return assemble_page(f"{title} · bisimetric", SCRIPTS, data)
 

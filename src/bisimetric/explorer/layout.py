@@ -19,7 +19,7 @@ MAX_METRIC_MDS = 400
 """The largest number of points for metric MDS; more are embedded by classical MDS."""
 POINT_SPACING = 1 / 80
 """The fraction of the width within which points coincide, if there are many of them; of few, which
-are drawn larger (`parts/places.js`), it is the size of a point."""
+are drawn larger (`parts/state_layout.js`), it is the size of a point."""
 GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 
 
@@ -86,7 +86,7 @@ def build_layout(
         "width": width,
         "rows": cells.rows[ids].tolist(),
         "columns": cells.columns[ids].tolist(),
-        "others": _list_unsampled_cells(cells.rows, cells.columns, ids),
+        "unsampledCells": _list_unsampled_cells(cells.rows, cells.columns, ids),
     }
     for name, states in find_parts(mdp).items():
         rows, columns = cells.rows[states], cells.columns[states]

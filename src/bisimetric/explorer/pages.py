@@ -35,31 +35,31 @@ MAX_NOTEBOOK_STATES = 250
 SHARED_SCRIPTS = (
     "numbers.js",
     "elements.js",
-    "tips.js",
+    "tooltips.js",
     "scales.js",
-    "places.js",
-    "painting.js",
+    "state_layout.js",
+    "state_canvas.js",
     "overlays.js",
     "map.js",
     "couplings.js",
-    "reasons.js",
+    "explanation.js",
     "selection.js",
-    "opening.js",
-    "steps.js",
+    "create_page.js",
+    "step_tables.js",
     "sentences.js",
-    "why.js",
+    "explanation_panel.js",
     "distances.js",
 )
 PAGE_SCRIPTS = (
-    "sums.js",
+    "sum_chart.js",
     "theme.js",
-    "pairs.js",
+    "pair_plot.js",
     "compare.js",
     "values.js",
-    "groups.js",
+    "classes.js",
     "main.js",
 )
-NOTEBOOK_SCRIPTS = ("small.js",)
+NOTEBOOK_SCRIPTS = ("notebook.js",)
 
 
 class Page(NamedTuple):
@@ -128,8 +128,8 @@ def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
             aggregate_at_thresholds(sheet, progress, index) for index, sheet in enumerate(sheets)
         ]
     data = _build_data(sheets, notes, title)
-    for each, classes in zip(data["tables"], classes_by_distance, strict=True):
-        each["groups"] = classes
+    for each, classes in zip(data["distances"], classes_by_distance, strict=True):
+        each["aggregation"] = classes
     page = assemble_page(f"{data['title']} · bisimetric", (*SHARED_SCRIPTS, *PAGE_SCRIPTS), data)
     return Page(page, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
 
@@ -203,15 +203,15 @@ def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dic
     distances = [build_distance_data(sheet, len(sheets)) for sheet in sheets]
     return {
         "title": title or default_title,
-        "made": f"bisimetric {__version__}",
+        "generator": f"bisimetric {__version__}",
         "names": [name if name.strip() else "(blank)" for name in names],
-        "total": len(first.values),
+        "numStates": len(first.values),
         "discount": None if mdp is None else mdp.discount,
-        "actions": None if mdp is None else mdp.num_actions,
+        "numActions": None if mdp is None else mdp.num_actions,
         "deterministic": None if mdp is None else mdp.is_deterministic,
         "notes": notes,
         "colours": list_colours(),
-        "tables": distances,
+        "distances": distances,
         **build_layout(mdp, first.select_values(), first.ids, first.known),
     }
 

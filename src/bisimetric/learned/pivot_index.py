@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._k_centre import k_centre
 from bisimetric.errors import InputError, require_integer
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.networks.metric_networks import MetricNetwork, PairQEnsemble
@@ -51,7 +52,7 @@ class PivotIndex:
             triangle inequality by construction.
         observations: (n, ...).
         num_pivots: how many observations, each farthest from those before it, are compared with all
-            others in advance.
+            others in advance; fewer where fewer observations are at a positive distance.
 
     Raises:
         InputError: when the network is no `MetricNetwork` or there are no observations.
@@ -85,14 +86,13 @@ class PivotIndex:
                 "is empty", caller="PivotIndex", argument="observations", remedy="give at least one"
             )
         num_pivots = min(require_integer("PivotIndex", "num_pivots", num_pivots, 1), count)
-        pivots, columns = [0], [distance.table(self.observations, self.observations[:1])[:, 0]]
-        while len(pivots) < num_pivots:
-            farthest = int(np.min(columns, axis=0).argmax())
-            pivots.append(farthest)
-            columns.append(
-                distance.table(self.observations, self.observations[farthest : farthest + 1])[:, 0]
-            )
-        self.pivots = np.array(pivots, np.int64)
+        columns = []
+
+        def compute_column(i: int) -> NDArray[np.float32]:
+            columns.append(distance.table(self.observations, self.observations[i : i + 1])[:, 0])
+            return columns[-1]
+
+        self.pivots = k_centre(compute_column, num_pivots).centres
         self.pivot_distances = np.stack(columns, axis=1)
 
     def __len__(self) -> int:

@@ -47,28 +47,9 @@ __all__ = [
     "reproduce",
 ]
 
-FORMAT = "bisimetric recipe curves, version 1"
-HEADER_KEYS = {
-    "task": "trial",
-    "algorithm": "recipe",
-    "metadata": "made",
-    "max_distance": "largest",
-}
-"""Fields and their keys in the header of a file."""
-
-STORED_NAMES = {
-    "pair-q-learning": "ours",
-    "castro2020": "paper",
-    "unconstrained-network": "a free network",
-    "one-network": "one network",
-    "lookahead-1": "one step ahead",
-    "4-fourier-features": "octaves",
-    "no-fourier-features": "no waves",
-    "one-group": "one group",
-    "constant-learning-rate": "a rate that stays",
-    "target-update-period-500": "a target for 500 steps",
-}
-"""Algorithms and ablations, and their names in files."""
+FORMAT = "bisimetric algorithm curves, version 2"
+HEADER = ("task", "algorithm", "max_distance", "metadata")
+"""Fields in the header of a file; the others are arrays."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,23 +79,14 @@ class AlgorithmCurves:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file, atomically."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields["algorithm"] = STORED_NAMES[self.algorithm]
-        about = {stored: fields.pop(name) for name, stored in HEADER_KEYS.items()}
-        fields["steps"] = fields.pop("updates")
-        write_record(path, {"format": FORMAT, **about}, fields)
+        header = {name: fields.pop(name) for name in HEADER}
+        write_record(path, {"format": FORMAT, **header}, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AlgorithmCurves:
         """Read a file that `save` wrote."""
-
-        def build(steps: Any, **fields: Any) -> AlgorithmCurves:
-            header = {name: fields.pop(stored) for name, stored in HEADER_KEYS.items()}
-            names = {stored: name for name, stored in STORED_NAMES.items()}
-            header["algorithm"] = names[header["algorithm"]]
-            return cls(updates=steps, **header, **fields)
-
         otherwise = "no curves of an algorithm ({}); measure them again."
-        return read_record(path, FORMAT, build, otherwise)
+        return read_record(path, FORMAT, cls, otherwise)
 
 
 DISCOUNT, UPDATES, NUM_SEEDS, LOG_EVERY = 0.99, 24_000, 10, 500
@@ -275,7 +247,7 @@ def measure(
 
 def _curves_path(folder: str | os.PathLike[str], task: str, algorithm: str) -> Path:
     """Return the path of the curves of a task and algorithm."""
-    return Path(folder) / f"{task}.{STORED_NAMES[algorithm].replace(' ', '-')}.npz"
+    return Path(folder) / f"{task}.{algorithm}.npz"
 
 
 def build_task(task: Task) -> tuple[MDP, StateSource, NDArray[np.float64]]:

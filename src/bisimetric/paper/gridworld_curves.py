@@ -44,17 +44,7 @@ def validate_counts(caller: str, updates: Any, num_seeds: Any) -> None:
             )
 
 
-FORMAT = "bisimetric gridworld curves, version 1"
-METADATA_NAMES = {
-    "batch": "batch_size",
-    "keys": "seeds",
-    "steps": "updates",
-    "every": "log_every",
-    "most": "noise_clip",
-    "period": "target_update_period",
-    "rate": "horizon_growth",
-}
-"""Names in the metadata of the files in docs/gridworld, and their present names."""
+FORMAT = "bisimetric gridworld curves, version 2"
 
 PAPER_TEXT_UPDATES = 2_500
 """Number of updates in the paper's text."""
@@ -137,20 +127,14 @@ class GridworldCurves:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file, atomically."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        about = {"name": fields.pop("name"), "made": fields.pop("metadata")}
-        fields["steps"] = fields.pop("updates")
-        write_record(path, {"format": FORMAT, **about}, fields)
+        header = {name: fields.pop(name) for name in ("name", "metadata")}
+        write_record(path, {"format": FORMAT, **header}, fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GridworldCurves:
         """Read a file that `save` wrote."""
-
-        def build(made: Any, steps: Any, **fields: Any) -> GridworldCurves:
-            metadata = {METADATA_NAMES.get(name, name): value for name, value in made.items()}
-            return cls(metadata=metadata, updates=steps, **fields)
-
         otherwise = "no curves of the GridWorld experiment ({}); measure them again."
-        curves = read_record(path, FORMAT, build, otherwise)
+        curves = read_record(path, FORMAT, cls, otherwise)
         if curves.name not in PARTS:
             raise InputError(f"{path} is of an unknown part of the experiment, {curves.name!r}.")
         return curves

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric import planning
+from bisimetric._k_centre import k_centre
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer
 from bisimetric.transitions import TERMINAL, Transitions
@@ -22,7 +23,6 @@ from bisimetric.uses.certificates import (
     is_network,
     validate_state_distances,
 )
-from bisimetric.uses.k_centre import k_centre
 
 CALLER = "uses.compress"
 BOUNDED_VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}

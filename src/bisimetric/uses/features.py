@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bisimetric._k_centre import k_centre
 from bisimetric._rounding import UNIT
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer
 from bisimetric.uses.certificates import ROUNDING_SLACK, certify_error, validate_state_distances
-from bisimetric.uses.k_centre import k_centre
 
 CALLER = "uses.features"
 FeatureBasis = Literal["clusters", "radial"]

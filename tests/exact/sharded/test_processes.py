@@ -22,8 +22,14 @@ import pytest
 from bisimetric import Distance, InputError, worlds
 from bisimetric.exact import sharded
 from bisimetric.exact.sharded.launcher import launch
-from tests.commands import started
-from tests.together import BLOCK, WIDE_TOL, deep, turning, wide
+from tests.commands import start_command
+from tests.sharded_program import (
+    BLOCK,
+    WIDE_TOL,
+    build_cyclic_policy,
+    build_large_ring,
+    build_small_grid,
+)
 
 TESTS = Path(__file__).parents[2]
 PORTS = 2**16 - 2**12
@@ -31,12 +37,12 @@ PORTS = 2**16 - 2**12
 
 
 def start(processes: int, part: str, folder: Path, devices: int = 1) -> subprocess.Popen[str]:
-    """Start a part of `together.py` in several processes."""
-    program = ("python", str(TESTS / "together.py"), part, str(folder), str(devices))
-    return started("launch", "-n", str(processes), "--", *program, folder=folder)
+    """Start a part of `sharded_program.py` in several processes."""
+    program = ("python", str(TESTS / "sharded_program.py"), part, str(folder), str(devices))
+    return start_command("launch", "-n", str(processes), "--", *program, folder=folder)
 
 
-def finished(run: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
+def wait_for(run: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
     try:
         _, said = run.communicate(timeout=seconds)
     finally:
@@ -45,7 +51,7 @@ def finished(run: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str
 
 
 @dataclasses.dataclass(frozen=True)
-class Killed:
+class KilledRun:
     """Four processes of which one was killed in their last run, and its output."""
 
     folder: Path
@@ -61,27 +67,27 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+def killed_run(tmp_path_factory: pytest.TempPathFactory) -> KilledRun:
     folder = tmp_path_factory.mktemp("four")
     manifest = folder / "run" / "manifest.json"
     run = start(4, "first", folder)
     end = time.monotonic() + 240
     while not manifest.is_file() and time.monotonic() < end and run.poll() is None:
         time.sleep(0.05)
-    assert manifest.is_file(), finished(run, 1)
+    assert manifest.is_file(), wait_for(run, 1)
     children = psutil.Process(run.pid).children()
     victim = next(each for each in children if each.environ()["BISIMETRIC_PROCESS"] == "2")
     began = time.monotonic()
     victim.kill()
-    code, said = finished(run, 60)
+    code, said = wait_for(run, 60)
     seconds = time.monotonic() - began
     orphans = sum(each.is_running() for each in children)
-    return Killed(folder, code, said, seconds, orphans, json.loads(manifest.read_text()))
+    return KilledRun(folder, code, said, seconds, orphans, json.loads(manifest.read_text()))
 
 
 @pytest.mark.slow
-def test_processes_that_disagree_all_raise(killed: Killed) -> None:
-    said = [killed.of(index)["said"] for index in range(4)]
+def test_processes_that_disagree_all_raise(killed_run: KilledRun) -> None:
+    said = [killed_run.of(index)["said"] for index in range(4)]
     assert said == [said[0]] * 4
     mdp, version, asked, place, elsewhere, room, disk, fine = said[0]
     assert "InputError: exact.sharded.bisimulation: process 1 of 4 has another MDP" in mdp
@@ -93,7 +99,7 @@ def test_processes_that_disagree_all_raise(killed: Killed) -> None:
     assert "InsufficientMemory: exact.sharded.bisimulation: 81 states need" in room
     assert "on each of 4 devices" in room
     assert "; use " in room
-    full = killed.folder / "full"
+    full = killed_run.folder / "full"
     assert (
         disk == f"OSError: cannot write {full / 'matrix-000001'}: File too large (process 1 of 4)."
     )
@@ -102,13 +108,13 @@ def test_processes_that_disagree_all_raise(killed: Killed) -> None:
 
 
 @pytest.mark.slow
-def test_four_processes_hold_a_matrix_that_none_of_them_could(killed: Killed) -> None:
+def test_four_processes_hold_a_matrix_that_none_of_them_could(killed_run: KilledRun) -> None:
     for index in range(4):
-        large = killed.of(index)["large"]
+        large = killed_run.of(index)["large"]
         assert large["took"] <= large["bound"]
         assert large["free"] < large["table"]
-    together = Distance.load(killed.folder / "wide.zarr")
-    alone = sharded.bisimulation(wide(), tol=WIDE_TOL, block_bytes=BLOCK)
+    together = Distance.load(killed_run.folder / "wide.zarr")
+    alone = sharded.bisimulation(build_large_ring(), tol=WIDE_TOL, block_bytes=BLOCK)
     assert together.metadata["processes"] == 4
     assert together.metadata["received_rows"] > 0
     assert together.error == alone.error
@@ -116,35 +122,37 @@ def test_four_processes_hold_a_matrix_that_none_of_them_could(killed: Killed) ->
 
 
 @pytest.mark.slow
-def test_a_killed_process_stops_the_others(killed: Killed) -> None:
-    assert killed.seconds < 60
-    assert killed.orphans == 0
-    assert killed.code == 128 + signal.SIGKILL
-    assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in killed.said
-    assert "process 0 of 4 lost another one" in killed.said
-    assert "start it again to resume from" in killed.said
+def test_a_killed_process_stops_the_others(killed_run: KilledRun) -> None:
+    assert killed_run.seconds < 60
+    assert killed_run.orphans == 0
+    assert killed_run.code == 128 + signal.SIGKILL
+    assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in killed_run.said
+    assert "process 0 of 4 lost another one" in killed_run.said
+    assert "start it again to resume from" in killed_run.said
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_with_another_number_of_processes(killed: Killed) -> None:
-    assert killed.manifest["processes"] == 4
+def test_a_killed_run_resumes_with_another_number_of_processes(killed_run: KilledRun) -> None:
+    assert killed_run.manifest["processes"] == 4
     # As if it had been killed while it wrote the next one.
-    (killed.folder / "run" / "matrix-000999").mkdir(exist_ok=True)
-    code, said = finished(start(2, "second", killed.folder, devices=2))
+    (killed_run.folder / "run" / "matrix-000999").mkdir(exist_ok=True)
+    code, said = wait_for(start(2, "second", killed_run.folder, devices=2))
     assert code == 0, said
-    mdp = deep()
-    d, alone = Distance.load(killed.folder / "d.npz"), sharded.bisimulation(mdp)
+    mdp = build_small_grid()
+    d, alone = Distance.load(killed_run.folder / "d.npz"), sharded.bisimulation(mdp)
     assert (d.metadata["processes"], d.metadata["devices"]) == (2, 4)
-    assert d.metadata["sweeps"] == alone.metadata["sweeps"] > killed.manifest["progress"]["sweeps"]
+    assert (
+        d.metadata["sweeps"] == alone.metadata["sweeps"] > killed_run.manifest["progress"]["sweeps"]
+    )
     assert np.array_equal(d.values, alone.values)
-    assert list((killed.folder / "run").iterdir()) == []
-    d = Distance.load(killed.folder / "pi.npz")
-    alone = sharded.on_policy(mdp, turning(mdp), dtype="float32")
+    assert list((killed_run.folder / "run").iterdir()) == []
+    d = Distance.load(killed_run.folder / "pi.npz")
+    alone = sharded.on_policy(mdp, build_cyclic_policy(mdp), dtype="float32")
     assert d.error == alone.error
     assert np.array_equal(d.values, alone.values)
 
 
-def scheduled(index: int) -> dict[str, str]:
+def build_slurm_variables(index: int) -> dict[str, str]:
     """The variables that `srun -n 2` gives to a process; JAX makes a port of the job's number."""
     count = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost"}
     place = {"SLURM_PROCID": str(index), "SLURM_LOCALID": str(index)}
@@ -171,14 +179,14 @@ def test_a_scheduler_starts_the_same_program(tmp_path: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", text],
             cwd=tmp_path,
-            env=scheduled(index),
+            env=build_slurm_variables(index),
             stderr=subprocess.PIPE,
             text=True,
         )
         for index in range(2)
     ]
     for run in runs:
-        code, said = finished(run, 120)
+        code, said = wait_for(run, 120)
         assert code == 0, said
     alone = sharded.bisimulation(worlds.load("mirrored-rooms"))
     assert np.array_equal(Distance.load(tmp_path / "d.npz").values, alone.values)
@@ -187,13 +195,13 @@ def test_a_scheduler_starts_the_same_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_is_passed_on(tmp_path: Path, which: signal.Signals) -> None:
     text = "import os, time; open(f'{os.getpid()}.pid', 'w'); time.sleep(60)"
-    run = started("launch", "-n", "2", "--", "python", "-c", text, folder=tmp_path)
+    run = start_command("launch", "-n", "2", "--", "python", "-c", text, folder=tmp_path)
     end = time.monotonic() + 30
     while len(list(tmp_path.glob("*.pid"))) < 2 and time.monotonic() < end:
         time.sleep(0.05)
     children = psutil.Process(run.pid).children()
     run.send_signal(which)
-    code, said = finished(run, 30)
+    code, said = wait_for(run, 30)
     assert code == 130
     assert "KeyboardInterrupt" in said
     assert len(children) == 2
@@ -216,7 +224,7 @@ def test_a_command_that_fails_stops_the_others(
     assert "process 1 of 2 failed with 1, and the others were stopped: no such thing" in said
 
 
-def test_what_cannot_be_started() -> None:
+def test_commands_that_cannot_be_started_raise() -> None:
     with pytest.raises(InputError, match="-n is 0 and must be a whole number, at least 1"):
         launch(["python"], 0)
     with pytest.raises(InputError, match="there is no command; write it after --"):

@@ -160,7 +160,7 @@ def test_an_order_is_found_in_which_few_rows_travel() -> None:
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
-def test_what_a_run_will_cost(devices: int) -> None:
+def test_the_cost_estimate_of_a_run(devices: int) -> None:
     split = build_layout(2500, devices, np.dtype("float32"))
     drawn = np.random.default_rng(0).integers(0, 2500, (3, 2500))
     grid = worlds.load("open-grid", rows=50, columns=50, obstacles=0.0).next_state.T

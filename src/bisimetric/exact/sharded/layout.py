@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from bisimetric import relation
+from bisimetric._text import format_bytes
 from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.exact._request import Request
 from bisimetric.exact.deterministic.problem import complete_actions
@@ -184,15 +185,6 @@ def require_device_memory(caller: str, layout: Layout, available_bytes: float, o
         f"{'the one device' if one else f'each of {layout.num_devices} devices'}, and "
         f"{format_bytes(available_bytes)} are {origin} there; {remedy}."
     )
-
-
-def format_bytes(num_bytes: float) -> str:
-    """Format a number of bytes.
-
-    >>> format_bytes(3 * 2**29), format_bytes(2**20)
-    ('1.5 GiB', '1 MiB')
-    """
-    return f"{num_bytes / 2**30:.3g} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.3g} MiB"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,11 @@ from jax import lax
 from numpy.typing import NDArray
 
 from bisimetric._io import name_write_errors
+from bisimetric._text import format_bytes
 from bisimetric.distance import zarr_matrix
 from bisimetric.errors import InputError
 from bisimetric.exact.sharded.kernels import REPLICATED_SPEC, ROW_SPEC, first_row
-from bisimetric.exact.sharded.layout import Layout, format_bytes
+from bisimetric.exact.sharded.layout import Layout
 from bisimetric.exact.sharded.process_group import ROW_AXIS, ProcessGroup
 
 

@@ -1,9 +1,9 @@
-// The curves of an episode: how far each frame is from the source, what it is worth, what happened.
-import { drawing, element } from "./elements.js";
+// The curves of an episode: distances from the source frame, values and events.
+import { createSvgElement, createElement } from "./elements.js";
 
-const SNAP = 4; // pixels from a mark that still count as on it
-const KINDS_OF_MARKS = ["#e69f00", "#cc79a7", "#56b4e9", "#d55e00"];
-const INK = { far: "#3b7dd8", worth: "#009e73", source: "#e4007c" };
+const SNAP_PIXELS = 4; // around an event
+const EVENT_COLOURS = ["#e69f00", "#cc79a7", "#56b4e9", "#d55e00"];
+const CURVE_COLOURS = { distance: "#3b7dd8", value: "#009e73", source: "#e4007c" };
 const FRAME = {
   marginLeft: 48,
   marginRight: 16,
@@ -11,63 +11,70 @@ const FRAME = {
 };
 
 export class Curves {
-  constructor(host, { times, marks, words, table, V }) {
-    Object.assign(this, { host, times, marks, words, table, V });
-    this.kinds = [...new Set(marks.map((mark) => mark.words))];
+  constructor(host, { times, events, distanceName, matrix, V }) {
+    Object.assign(this, { host, times, events, distanceName, matrix, V });
+    this.eventTypes = [...new Set(events.map((event) => event.text))];
   }
 
-  colour(words) {
-    return KINDS_OF_MARKS[this.kinds.indexOf(words) % KINDS_OF_MARKS.length];
+  colour(text) {
+    return EVENT_COLOURS[this.eventTypes.indexOf(text) % EVENT_COLOURS.length];
   }
 
-  // The axis of distances starts at `low`.
-  draw(source, low) {
+  // The axis of distances starts at `minDistance`.
+  draw(source, minDistance) {
     const { times } = this;
     this.frame = {
       ...FRAME,
       width: Math.max(280, this.host.clientWidth),
       x: { domain: [times[0], Math.max(times[times.length - 1], times[0] + 1)], label: null },
     };
-    this.row = this.table.row(source);
-    const charts = [this.distances(source, low), ...(this.V ? [this.values(source)] : [])];
+    this.row = this.matrix.row(source);
+    const charts = [this.distances(source, minDistance), ...(this.V ? [this.values(source)] : [])];
     this.x = charts[0].scale("x");
     this.scales = charts.map((chart) => chart.scale("y"));
-    this.pointers = charts.map((chart) => pointer(chart));
+    this.pointers = charts.map((chart) => appendPointer(chart));
     this.host.replaceChildren(...charts);
   }
 
-  distances(source, low) {
-    const { marks, times } = this;
-    const points = times.map((time, i) => ({ time, far: this.row[i] }));
-    const [x, y] = ["time", "far"];
-    const at = { x: "at", stroke: (mark) => this.colour(mark.words) };
+  distances(source, minDistance) {
+    const { events, times } = this;
+    const points = times.map((time, i) => ({ time, distance: this.row[i] }));
+    const [x, y] = ["time", "distance"];
+    const at = { x: "time", stroke: (event) => this.colour(event.text) };
     return Plot.plot({
       ...this.frame,
       height: 250,
       marginTop: 30,
       x: { ...this.frame.x, label: this.V ? null : "frame" },
-      y: { label: this.words, grid: true, nice: true, domain: [low, this.table.largest || 1] },
+      y: {
+        label: this.distanceName,
+        grid: true,
+        nice: true,
+        domain: [minDistance, this.matrix.largest || 1],
+      },
       ariaLabel: `Distances from frame ${times[source]}`,
       marks: [
-        Plot.ruleX(marks, { ...at, strokeOpacity: 0.9, strokeDasharray: "2 3" }),
-        Plot.dot(marks, {
-          x: "at",
+        Plot.ruleX(events, { ...at, strokeOpacity: 0.9, strokeDasharray: "2 3" }),
+        Plot.dot(events, {
+          x: "time",
           frameAnchor: "top",
           symbol: "diamond",
           r: 4.5,
           fill: at.stroke,
         }),
-        low ? null : Plot.areaY(points, { x, y, fill: INK.far, fillOpacity: 0.18 }),
-        Plot.lineY(points, { x, y, stroke: INK.far, strokeWidth: 1.6, clip: true }),
-        Plot.ruleX([times[source]], { stroke: INK.source, strokeWidth: 3 }),
+        minDistance
+          ? null
+          : Plot.areaY(points, { x, y, fill: CURVE_COLOURS.distance, fillOpacity: 0.18 }),
+        Plot.lineY(points, { x, y, stroke: CURVE_COLOURS.distance, strokeWidth: 1.6, clip: true }),
+        Plot.ruleX([times[source]], { stroke: CURVE_COLOURS.source, strokeWidth: 3 }),
         Plot.dot([times[source]], {
           x: (time) => time,
           frameAnchor: "bottom",
           r: 7,
-          fill: INK.source,
+          fill: CURVE_COLOURS.source,
           stroke: "white",
         }),
-        low ? null : Plot.ruleY([0]),
+        minDistance ? null : Plot.ruleY([0]),
       ],
     });
   }
@@ -81,16 +88,16 @@ export class Curves {
       ariaLabel: "Values of the frames",
       marks: [
         Plot.lineY(
-          this.times.map((time, i) => ({ time, worth: this.V[i] })),
-          { x: "time", y: "worth", stroke: INK.worth, strokeWidth: 1.4 },
+          this.times.map((time, i) => ({ time, value: this.V[i] })),
+          { x: "time", y: "value", stroke: CURVE_COLOURS.value, strokeWidth: 1.4 },
         ),
-        Plot.ruleX([this.times[source]], { stroke: INK.source, strokeWidth: 2 }),
+        Plot.ruleX([this.times[source]], { stroke: CURVE_COLOURS.source, strokeWidth: 2 }),
       ],
     });
   }
 
-  // A line through the frame that is pointed at. It alone moves with the pointer.
-  point(frame) {
+  // Move the line at the compared frame.
+  movePointer(frame) {
     const left = this.x.apply(this.times[frame]);
     this.pointers.forEach(({ line, dot }, i) => {
       for (const end of ["x1", "x2"]) line.setAttribute(end, left);
@@ -100,45 +107,46 @@ export class Curves {
     });
   }
 
-  // The frame under the pointer: that of a mark, where one is close.
-  under({ clientX }) {
+  // The frame under the pointer, or that of an event nearby.
+  findFrame({ clientX }) {
     const left = clientX - this.host.getBoundingClientRect().left;
-    const far = (time) => Math.abs(this.x.apply(time) - left);
-    const mark = nearest(this.marks, ({ at }) => far(at));
-    if (mark !== null && far(this.marks[mark].at) <= SNAP) return this.at(this.marks[mark].at);
-    return nearest(this.times, far);
+    const distance = (time) => Math.abs(this.x.apply(time) - left);
+    const nearestEvent = findNearest(this.events, ({ time }) => distance(time));
+    if (nearestEvent !== null && distance(this.events[nearestEvent].time) <= SNAP_PIXELS)
+      return this.findFrameAt(this.events[nearestEvent].time);
+    return findNearest(this.times, distance);
   }
 
   // The frame at a time, or nearest to it.
-  at(time) {
-    return nearest(this.times, (each) => Math.abs(each - time));
+  findFrameAt(time) {
+    return findNearest(this.times, (each) => Math.abs(each - time));
   }
 
-  legend() {
+  createLegend() {
     const entry = (colour, ...words) =>
-      element(
+      createElement(
         "span",
         { class: "swatch" },
-        element("i", { style: `background: ${colour}` }),
+        createElement("i", { style: `background: ${colour}` }),
         ...words,
       );
     return [
-      entry(INK.source, "source frame"),
-      ...this.kinds.map((kind) => entry(this.colour(kind), kind)),
+      entry(CURVE_COLOURS.source, "source frame"),
+      ...this.eventTypes.map((kind) => entry(this.colour(kind), kind)),
     ];
   }
 }
 
-function pointer(chart) {
+function appendPointer(chart) {
   const height = Number(chart.getAttribute("height"));
-  const line = drawing("line", { class: "pointer", y1: 24, y2: height - 30 });
-  const dot = drawing("circle", { class: "pointer", r: 4 });
+  const line = createSvgElement("line", { class: "pointer", y1: 24, y2: height - 30 });
+  const dot = createSvgElement("circle", { class: "pointer", r: 4 });
   chart.append(line, dot);
   return { line, dot };
 }
 
-// The place of the item of least cost; null where there is none.
-function nearest(items, cost) {
+// The index of the item of the smallest cost; null if there is none.
+function findNearest(items, cost) {
   let best = null;
   items.forEach((item, i) => {
     if (best === null || cost(item) < cost(items[best])) best = i;

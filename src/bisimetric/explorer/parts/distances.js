@@ -1,86 +1,99 @@
-// The first view: the world from one state, and why another one is as far as it is.
-import { chip, element } from "./elements.js";
+// Distances from the selected state, and the explanation of one of them.
+import { createChip, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
-import { format } from "./numbers.js";
-import { distanceScale, scaleBar } from "./scales.js";
-import { term } from "./tips.js";
-import { walked, Why } from "./why.js";
+import { createNumberFormat } from "./numbers.js";
+import { createDistanceScale, createScaleBar } from "./scales.js";
+import { createTerm } from "./tooltips.js";
+import { listPathStates, ExplanationPanel } from "./explanation_panel.js";
 
 export class DistancesView {
-  // `chart(host, why, step)` draws the sum of a step, or is null.
+  // `chart(host, panel, step)` draws the sum of a step, or is null.
   constructor(host, page, chart) {
     this.page = page;
     const { data, selection } = page;
-    this.title = element("h2", { class: "map-title" });
-    const holder = element("div", { class: "map-holder" });
-    this.below = element("div", {});
-    const panel = element("section", { class: "card why", "aria-label": "why" });
-    const left = element(
+    this.title = createElement("h2", { class: "map-title" });
+    const holder = createElement("div", { class: "map-holder" });
+    this.below = createElement("div", {});
+    const panel = createElement("section", {
+      class: "card explanation",
+      "aria-label": "explanation",
+    });
+    const left = createElement(
       "section",
       { class: "card", "aria-label": "map" },
       this.title,
       holder,
       this.below,
     );
-    host.append(element("div", { class: "two" }, left, panel));
+    host.append(createElement("div", { class: "two" }, left, panel));
     this.map = new StateMap(
       holder,
       data,
-      page.hovering(() => [this.d]),
+      page.createHandlers(() => [this.d]),
       "Distances",
     );
-    this.why = new Why(panel, data, selection, {
+    this.explanationPanel = new ExplanationPanel(panel, data, selection, {
       chart,
-      show: (reasons, step) => this.map.paths(...walked(reasons, step)),
+      show: (explanation, step) => this.map.drawPaths(...listPathStates(explanation, step)),
     });
-    this.shared = element("input", {
+    this.sharedScale = createElement("input", {
       type: "checkbox",
-      id: "shared",
+      id: "shared-scale",
       onchange: () => this.paint(),
     });
   }
 
   get d() {
-    return this.page.tables[this.page.selection.table];
+    return this.page.distances[this.page.selection.distance];
   }
 
   paint() {
     const { d, page } = this;
     const { data, selection } = page;
-    const row = d.table.row(selection.first);
-    const scale = distanceScale(this.shared.checked ? d.table.values : row, data.colours, d.error);
-    const written = format(d.table.largest);
-    this.map.paint(Array.from(row, scale.colour), Array.from(row, written), this.veiled(d));
+    const row = d.matrix.row(selection.first);
+    const scale = createDistanceScale(
+      this.sharedScale.checked ? d.matrix.values : row,
+      data.colours,
+      d.error,
+    );
+    const formatDistance = createNumberFormat(d.matrix.largest);
+    this.map.paint(
+      Array.from(row, scale.colour),
+      Array.from(row, formatDistance),
+      this.selectUnknown(d),
+    );
     this.map.select(selection.first, selection.second);
     this.title.replaceChildren(
-      term(d.words, d.words),
+      createTerm(d.kindName, d.kindName),
       " from ",
-      chip(data.names[selection.first], "first"),
+      createChip(data.names[selection.first], "first"),
     );
-    const option = element(
+    const option = createElement(
       "label",
-      { class: "option", for: "shared" },
-      this.shared,
-      "the same colours for all states",
+      { class: "option", for: "shared-scale" },
+      this.sharedScale,
+      "one colour scale for all source states",
     );
     const marks = {
-      unknown: d.veiled.size > 0,
+      unknown: d.unknown.size > 0,
       goals: data.goals.length > 0,
-      others: Boolean(data.map?.others.length),
+      unsampled: Boolean(data.map?.unsampledCells.length),
     };
-    this.below.replaceChildren(...[scaleBar(scale, marks), option, page.picture()].filter(Boolean));
-    this.why.paint(d);
+    this.below.replaceChildren(
+      ...[createScaleBar(scale, marks), option, page.createEmbeddingNote()].filter(Boolean),
+    );
+    this.explanationPanel.paint(d);
   }
 
-  // The window is wider or narrower: the chart is drawn again, at the step that it shows.
+  // Redraw the chart at its step.
   resize() {
-    if (this.why.reasons) this.why.go(this.why.step);
+    if (this.explanationPanel.explanation) this.explanationPanel.goTo(this.explanationPanel.step);
   }
 
-  // All, from a state of which nothing is known.
-  veiled(d) {
-    return d.veiled.has(this.page.selection.first)
+  // Unknown distances: those of unknown states, or all if the source is unknown.
+  selectUnknown(d) {
+    return d.unknown.has(this.page.selection.first)
       ? new Set(this.page.data.names.keys())
-      : d.veiled;
+      : d.unknown;
   }
 }

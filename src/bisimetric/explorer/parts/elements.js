@@ -1,16 +1,16 @@
-// Elements of the page: names and numbers become text, never markup.
+// Create elements; names and numbers become text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-export function element(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+export function createElement(tag, attributes = {}, ...children) {
+  return fillElement(document.createElement(tag), attributes, children);
 }
 
-export function drawing(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+export function createSvgElement(tag, attributes = {}, ...children) {
+  return fillElement(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function filled(node, attributes, children) {
+function fillElement(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -20,17 +20,18 @@ function filled(node, attributes, children) {
   return node;
 }
 
-// A name, cut where it is very long; all of it shows on hover.
-export const named = (text, kind = "name") => element("span", { class: kind, title: text }, text);
+// A name; long ones are cut, and complete on hover.
+export const createName = (text, kind = "name") =>
+  createElement("span", { class: kind, title: text }, text);
 
-// The name of the picked state ("first"), or of the one to compare it with ("second"), in a frame.
-export const chip = (text, which) => named(text, `name chip ${which}`);
+// The name of the selected state ("first") or of the second one ("second"), in a frame.
+export const createChip = (text, which) => createName(text, `name chip ${which}`);
 
-// In a sentence, the start of a very long name.
-export const brief = (text) => (text.length > 60 ? `${text.slice(0, 60)}…` : text);
+// Abbreviate a long name in a sentence.
+export const abbreviate = (text) => (text.length > 60 ? `${text.slice(0, 60)}…` : text);
 
-// Text in which `commands` stand between backticks.
-export const coded = (text) =>
-  text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+// Text with `code` between backticks.
+export const formatCode = (text) =>
+  text.split("`").map((part, i) => (i % 2 ? createElement("code", {}, part) : part));
 
-export const read = () => JSON.parse(document.getElementById("data").textContent);
+export const readData = () => JSON.parse(document.getElementById("data").textContent);

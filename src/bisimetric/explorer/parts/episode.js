@@ -1,220 +1,246 @@
 // The page of an episode: distances from one frame, which can be dragged, to all others.
 import { Curves } from "./curves.js";
-import { element, read } from "./elements.js";
-import { counted, digits, float64s, format, Table } from "./numbers.js";
-import { themeButton } from "./theme.js";
-import { term, Tip } from "./tips.js";
+import { createElement, readData } from "./elements.js";
+import {
+  pluralise,
+  formatNumber,
+  decodeFloat64,
+  createNumberFormat,
+  DistanceMatrix,
+} from "./numbers.js";
+import { createThemeButton } from "./theme.js";
+import { createTerm, Tooltip } from "./tooltips.js";
 
-const THUMBNAILS = 6;
-const data = read();
+const NUM_THUMBNAILS = 6;
+const data = readData();
 const { frames, times } = data;
 const last = frames.length - 1;
-const apart = Math.max(1, Math.round(frames.length / 30)); // frames closer in time look alike
-const table = new Table(frames.length, data.values);
-const written = format(table.largest);
-const V = data.V && float64s(data.V);
-new Tip(document.body);
-const at = { source: data.source, pointed: data.source === last ? 0 : last };
+const minGap = Math.max(1, Math.round(frames.length / 30)); // in time, between frames shown
+const matrix = new DistanceMatrix(frames.length, data.values);
+const formatDistance = createNumberFormat(matrix.largest);
+const V = data.V && decodeFloat64(data.V);
+new Tooltip(document.body);
+const selected = { source: data.source, compared: data.source === last ? 0 : last };
 
-const host = element("div", { class: "curve", id: "curve" });
-const { marks, words } = data;
-const curves = new Curves(host, { times, marks, words, table, V });
-const happened = new Map();
-for (const mark of marks) {
-  const frame = curves.at(mark.at);
-  happened.set(frame, [...(happened.get(frame) ?? []), mark.words]);
+const host = createElement("div", { class: "curve", id: "curve" });
+const { events, distanceName } = data;
+const curves = new Curves(host, { times, events, distanceName, matrix, V });
+const eventsByFrame = new Map();
+for (const event of events) {
+  const frame = curves.findFrameAt(event.time);
+  eventsByFrame.set(frame, [...(eventsByFrame.get(frame) ?? []), event.text]);
 }
 
-const image = (frame) =>
-  element("img", {
+const createImage = (frame) =>
+  createElement("img", {
     src: frames[frame],
     alt: `frame ${times[frame]}`,
     width: data.shape[1],
     height: data.shape[0],
   });
 
-function slider(name, words) {
-  const range = element("input", {
+function createSlider(name, words) {
+  const range = createElement("input", {
     type: "range",
     id: name,
     min: 0,
     max: last,
-    oninput: () => put({ [name]: Number(range.value) }),
+    oninput: () => update({ [name]: Number(range.value) }),
   });
-  return element("label", { for: name }, words, range);
+  return createElement("label", { for: name }, words, range);
 }
 
-const stretched = element("input", { type: "checkbox", id: "stretched", onchange: paint });
+const fitAxis = createElement("input", { type: "checkbox", id: "fit-axis", onchange: paint });
 
-const card = (label, ...parts) =>
-  element("section", { class: "card", "aria-label": label }, ...parts);
-const shown = {
-  source: element("figure", { class: "screen source" }),
-  pointed: element("figure", { class: "screen" }),
+const createCard = (label, ...parts) =>
+  createElement("section", { class: "card", "aria-label": label }, ...parts);
+const figures = {
+  source: createElement("figure", { class: "screen source" }),
+  compared: createElement("figure", { class: "screen" }),
 };
 const strips = {
-  nearest: element("div", { class: "strip", id: "nearest" }),
-  furthest: element("div", { class: "strip", id: "furthest" }),
+  nearest: createElement("div", { class: "strip", id: "nearest" }),
+  furthest: createElement("div", { class: "strip", id: "furthest" }),
 };
 
-// What happened, as buttons: marks are read and reached without a pointer too.
-const events = [...happened].map(([frame, words]) =>
-  element(
+// Events as buttons, for keyboards and screen readers.
+const eventButtons = [...eventsByFrame].map(([frame, words]) =>
+  createElement(
     "button",
-    { type: "button", "data-frame": frame, onclick: () => put({ pointed: frame }) },
+    { type: "button", "data-frame": frame, onclick: () => update({ compared: frame }) },
     `${times[frame]} ${words.join(", ")}`,
   ),
 );
 
 document.body.prepend(
-  element(
+  createElement(
     "header",
     {},
-    element("div", { class: "top" }, element("h1", {}, data.title), themeButton(paint)),
-    element(
+    createElement(
+      "div",
+      { class: "top" },
+      createElement("h1", {}, data.title),
+      createThemeButton(paint),
+    ),
+    createElement(
       "p",
       { class: "facts-line" },
-      element("span", {}, counted(frames.length, "frame")),
-      element("span", {}, term(words, "distance")),
-      V ? element("span", {}, term("value", "worth"), " to the agent") : null,
+      createElement("span", {}, pluralise(frames.length, "frame")),
+      createElement("span", {}, createTerm(distanceName, "distance")),
+      V ? createElement("span", {}, createTerm("value", "agent's value"), " of the agent") : null,
     ),
-    ...data.notes.map((note) => element("p", { class: "note", role: "note" }, note)),
+    ...data.notes.map((note) => createElement("p", { class: "note", role: "note" }, note)),
   ),
-  element(
+  createElement(
     "main",
     { class: data.shape[1] < 120 ? "coarse" : null },
-    element(
+    createElement(
       "div",
       { class: "two episode" },
-      card(
+      createCard(
         "curve",
-        element("h2", {}, `${words} from the source frame`),
+        createElement("h2", {}, `${distanceName} from the source frame`),
         host,
-        element("p", { class: "legend" }, ...curves.legend()),
-        element("label", { class: "option", for: "stretched" }, stretched, "stretch the axis"),
-        slider("source", "source frame"),
-        slider("pointed", "frame to compare"),
-        element(
+        createElement("p", { class: "legend" }, ...curves.createLegend()),
+        createElement(
+          "label",
+          { class: "option", for: "fit-axis" },
+          fitAxis,
+          "start the axis at the smallest distance",
+        ),
+        createSlider("source", "source frame"),
+        createSlider("compared", "frame to compare"),
+        createElement(
           "p",
           { class: "quiet" },
-          "Drag the source along the curve; point at a frame to see it.",
+          "Drag the source along the curve; hover over a frame to see it.",
         ),
       ),
-      card(
+      createCard(
         "frames",
-        element("div", { class: "halves" }, shown.source, shown.pointed),
-        events.length ? element("h3", {}, "what happened, and in which frame") : null,
-        events.length ? element("div", { class: "events", id: "events" }, ...events) : null,
+        createElement("div", { class: "halves" }, figures.source, figures.compared),
+        eventButtons.length ? createElement("h3", {}, "Events, by frame") : null,
+        eventButtons.length
+          ? createElement("div", { class: "events", id: "events" }, ...eventButtons)
+          : null,
       ),
     ),
-    card("nearest", element("h2", {}, "Nearest"), strips.nearest),
-    card("furthest", element("h2", {}, "Furthest"), strips.furthest),
-    element(
+    createCard("nearest", createElement("h2", {}, "Nearest"), strips.nearest),
+    createCard("furthest", createElement("h2", {}, "Furthest"), strips.furthest),
+    createElement(
       "footer",
       {},
-      element(
+      createElement(
         "p",
         { class: "quiet" },
-        "Point at a frame to see it beside the source; click it to look from it.",
-        apart > 1
-          ? ` Frames in a row look alike: of those within ${times[apart] - times[0]} of each other, or of the source, one is shown.`
+        "Hover over a frame to see it beside the source; click it to make it the source.",
+        minGap > 1
+          ? ` Consecutive frames are similar: of frames within ${times[minGap] - times[0]} of each other, or of the source, one is shown.`
           : "",
       ),
-      element("p", { class: "quiet" }, `made by ${data.made}`),
+      createElement("p", { class: "quiet" }, `generated by ${data.generator}`),
     ),
   ),
 );
 
-function put(changes) {
-  const moved = "source" in changes && changes.source !== at.source;
-  Object.assign(at, changes);
+function update(changes) {
+  const moved = "source" in changes && changes.source !== selected.source;
+  Object.assign(selected, changes);
   if (moved) paint();
-  else point();
+  else updateCompared();
 }
 
-function caption(name, words, more = null) {
-  const frame = at[name];
+function updateFigure(name, words, more = null) {
+  const frame = selected[name];
   const range = document.getElementById(name);
   range.value = frame;
-  range.setAttribute("aria-valuetext", [`frame ${times[frame]}`, ...said(frame)].join(", "));
-  shown[name].replaceChildren(
-    image(frame),
-    element(
+  range.setAttribute(
+    "aria-valuetext",
+    [`frame ${times[frame]}`, ...describeFrame(frame)].join(", "),
+  );
+  figures[name].replaceChildren(
+    createImage(frame),
+    createElement(
       "figcaption",
       {},
-      element("strong", {}, `${words} ${times[frame]}`),
-      ...said(frame).map((line) => element("div", {}, line)),
+      createElement("strong", {}, `${words} ${times[frame]}`),
+      ...describeFrame(frame).map((line) => createElement("div", {}, line)),
       more,
     ),
   );
 }
 
-// What is known of a frame.
-function said(frame) {
-  const worth = V ? [`value ${digits(V[frame], 3)}`] : [];
-  return [...worth, ...(happened.get(frame) ?? [])];
+// The value and events of a frame.
+function describeFrame(frame) {
+  const value = V ? [`value ${formatNumber(V[frame], 3)}`] : [];
+  return [...value, ...(eventsByFrame.get(frame) ?? [])];
 }
 
-// Frames in an order, none of them close in time to the source or to one before.
-function picked(order) {
+// The first frames of an order that are apart in time from the source and each other.
+function selectDistinct(order) {
   const found = [];
   for (const frame of order) {
-    if ([at.source, ...found].every((other) => Math.abs(other - frame) >= apart)) found.push(frame);
-    if (found.length === THUMBNAILS) break;
+    if ([selected.source, ...found].every((other) => Math.abs(other - frame) >= minGap))
+      found.push(frame);
+    if (found.length === NUM_THUMBNAILS) break;
   }
   return found;
 }
 
-function thumbnails(name, order, row) {
-  const buttons = picked(order).map((frame) =>
-    element(
+function updateThumbnails(name, order, row) {
+  const buttons = selectDistinct(order).map((frame) =>
+    createElement(
       "button",
       {
         type: "button",
-        title: "look from here",
-        onclick: () => put({ source: frame }),
-        onpointerenter: () => put({ pointed: frame }),
-        onfocus: () => put({ pointed: frame }),
+        title: "make it the source frame",
+        onclick: () => update({ source: frame }),
+        onpointerenter: () => update({ compared: frame }),
+        onfocus: () => update({ compared: frame }),
       },
-      image(frame),
-      element("span", {}, `frame ${times[frame]}`),
-      element("span", { class: "number" }, written(row[frame])),
+      createImage(frame),
+      createElement("span", {}, `frame ${times[frame]}`),
+      createElement("span", { class: "number" }, formatDistance(row[frame])),
     ),
   );
   strips[name].replaceChildren(...buttons);
 }
 
-// All that hangs on the source; then what hangs on the other frame.
+// Redraw what depends on the source frame, then what depends on the compared frame.
 function paint() {
-  const row = table.row(at.source);
-  const others = row.filter((_, frame) => Math.abs(frame - at.source) >= apart);
-  curves.draw(at.source, stretched.checked && others.length ? Math.min(...others) : 0);
+  const row = matrix.row(selected.source);
+  const others = row.filter((_, frame) => Math.abs(frame - selected.source) >= minGap);
+  curves.draw(selected.source, fitAxis.checked && others.length ? Math.min(...others) : 0);
   const order = [...row.keys()].sort((s, t) => row[s] - row[t] || s - t);
-  caption("source", "source frame");
-  thumbnails("nearest", order, row);
-  thumbnails("furthest", order.reverse(), row);
-  point();
+  updateFigure("source", "source frame");
+  updateThumbnails("nearest", order, row);
+  updateThumbnails("furthest", order.reverse(), row);
+  updateCompared();
 }
 
-function point() {
-  const far = `${words} ${written(curves.row[at.pointed])}`;
-  caption("pointed", "frame", element("div", { class: "number", id: "apart" }, far));
-  curves.point(at.pointed);
-  for (const button of events)
-    button.setAttribute("aria-pressed", Number(button.dataset.frame) === at.pointed);
+function updateCompared() {
+  const text = `${distanceName} ${formatDistance(curves.row[selected.compared])}`;
+  updateFigure(
+    "compared",
+    "frame",
+    createElement("div", { class: "number", id: "frame-distance" }, text),
+  );
+  curves.movePointer(selected.compared);
+  for (const button of eventButtons)
+    button.setAttribute("aria-pressed", Number(button.dataset.frame) === selected.compared);
 }
 
-// The frame under the pointer; with a button held, it becomes the source.
-let held = false;
+// Hovering compares a frame; dragging selects the source.
+let isDragging = false;
 host.addEventListener("pointerdown", (event) => {
-  held = true;
+  isDragging = true;
   host.setPointerCapture(event.pointerId);
-  put({ source: curves.under(event) });
+  update({ source: curves.findFrame(event) });
 });
 host.addEventListener("pointermove", (event) =>
-  put(held ? { source: curves.under(event) } : { pointed: curves.under(event) }),
+  update(isDragging ? { source: curves.findFrame(event) } : { compared: curves.findFrame(event) }),
 );
 for (const name of ["pointerup", "pointercancel"])
-  host.addEventListener(name, () => (held = false));
+  host.addEventListener(name, () => (isDragging = false));
 window.addEventListener("resize", paint);
 paint();

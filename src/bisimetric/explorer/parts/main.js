@@ -1,48 +1,54 @@
-// The page: its views, one at a time, over one selection.
+// The page: views that share one selection.
 import { CompareView } from "./compare.js";
 import { DistancesView } from "./distances.js";
-import { element } from "./elements.js";
-import { GroupsView } from "./groups.js";
-import { counted, digits, whole } from "./numbers.js";
-import { opened } from "./opening.js";
-import { sumChart } from "./sums.js";
-import { themeButton } from "./theme.js";
-import { term } from "./tips.js";
+import { createElement } from "./elements.js";
+import { ClassesView } from "./classes.js";
+import { pluralise, formatNumber, formatCount } from "./numbers.js";
+import { createPage } from "./create_page.js";
+import { drawSumChart } from "./sum_chart.js";
+import { createThemeButton } from "./theme.js";
+import { createTerm } from "./tooltips.js";
 import { ValuesView } from "./values.js";
 
-const page = opened();
-const { data, selection, tables, views } = page;
-const several = tables.length > 1;
+const page = createPage();
+const { data, selection, distances, views } = page;
+const hasSeveral = distances.length > 1;
 const VIEWS = {
-  distances: ["Distances", (host) => new DistancesView(host, page, sumChart)],
-  ...(several && { compare: ["Compare", (host) => new CompareView(host, page)] }),
+  distances: ["Distances", (host) => new DistancesView(host, page, drawSumChart)],
+  ...(hasSeveral && { compare: ["Compare", (host) => new CompareView(host, page)] }),
   values: ["Values", (host) => new ValuesView(host, page)],
-  groups: ["Classes", (host) => new GroupsView(host, page)],
+  classes: ["Classes", (host) => new ClassesView(host, page)],
 };
 const names = Object.keys(VIEWS);
 let current = names[0];
 
-// What is known of the world and of the table, in a line.
-function facts() {
-  const d = tables[selection.table];
-  const all = counted(data.total, "state");
-  const parts = [[data.names.length < data.total ? `${whole(data.names.length)} of ${all}` : all]];
+// Facts about the MDP and the distance, in a line.
+function createFacts() {
+  const d = distances[selection.distance];
+  const numStates = pluralise(data.numStates, "state");
+  const parts = [
+    [
+      data.names.length < data.numStates
+        ? `${formatCount(data.names.length)} of ${numStates}`
+        : numStates,
+    ],
+  ];
   if (data.discount !== null)
     parts.push(
-      [counted(data.actions, "action")],
+      [pluralise(data.numActions, "action")],
       [data.deterministic ? "deterministic" : "stochastic"],
-      [term("discount"), ` ${data.discount}`],
+      [createTerm("discount"), ` ${data.discount}`],
     );
-  parts.push([term(d.words, d.words), `: ${d.sure}`]);
-  if (d.table.step) parts.push([`numbers to ${digits(d.table.step, 1)}`]);
-  return element(
+  parts.push([createTerm(d.kindName, d.kindName), `: ${d.accuracy}`]);
+  if (d.matrix.step) parts.push([`rounded to ${formatNumber(d.matrix.step, 1)}`]);
+  return createElement(
     "p",
     { class: "facts-line" },
-    ...parts.map((part) => element("span", {}, ...part)),
+    ...parts.map((part) => createElement("span", {}, ...part)),
   );
 }
 
-function show(shown) {
+function showView(shown) {
   current = shown;
   for (const name of names) {
     const tab = document.getElementById(`tab-${name}`);
@@ -50,101 +56,114 @@ function show(shown) {
     tab.tabIndex = name === shown ? 0 : -1;
     document.getElementById(`view-${name}`).hidden = name !== shown;
   }
-  document.querySelector(".chooser")?.toggleAttribute("hidden", shown === "compare");
+  document.querySelector(".distance-select")?.toggleAttribute("hidden", shown === "compare");
   document.getElementById("hint").hidden = shown === "values";
   if (!views.has(shown))
     views.set(shown, VIEWS[shown][1](document.getElementById(`view-${shown}`)));
   views.get(shown).paint();
 }
 
-function tabs() {
-  const turned = (event) => {
+function createTabs() {
+  const onKeyDown = (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
     const next = names[(names.indexOf(current) + by + names.length) % names.length];
-    show(next);
+    showView(next);
     document.getElementById(`tab-${next}`).focus();
   };
   const tab = (name) =>
-    element(
+    createElement(
       "button",
       {
         type: "button",
         role: "tab",
         id: `tab-${name}`,
         "aria-controls": `view-${name}`,
-        onclick: () => show(name),
+        onclick: () => showView(name),
       },
       VIEWS[name][0],
     );
-  return element(
+  return createElement(
     "nav",
-    { role: "tablist", "aria-label": "views", onkeydown: turned },
+    { role: "tablist", "aria-label": "views", onkeydown: onKeyDown },
     ...names.map(tab),
   );
 }
 
-function chooser() {
-  if (!several) return null;
-  const select = element(
+function createDistanceSelect() {
+  if (!hasSeveral) return null;
+  const select = createElement(
     "select",
-    { id: "table", onchange: () => selection.set({ table: Number(select.value) }) },
-    ...tables.map((d, i) => element("option", { value: i }, `${d.label}: ${d.words}`)),
+    { id: "distance-select", onchange: () => selection.set({ distance: Number(select.value) }) },
+    ...distances.map((d, i) => createElement("option", { value: i }, `${d.label}: ${d.kindName}`)),
   );
-  selection.listen(() => (select.value = selection.table));
-  return element("label", { class: "chooser", for: "table" }, "table ", select);
+  selection.listen(() => (select.value = selection.distance));
+  return createElement(
+    "label",
+    { class: "distance-select", for: "distance-select" },
+    "distance ",
+    select,
+  );
 }
 
-const line = element("div", {}, facts());
-// Says a line to those who listen in place of looking.
-const said = element("div", { class: "unseen", "aria-live": "polite", id: "said" });
+const factsHost = createElement("div", {}, createFacts());
+// Read aloud by screen readers.
+const announcement = createElement("div", {
+  class: "visually-hidden",
+  "aria-live": "polite",
+  id: "announcement",
+});
 document.body.prepend(
-  element(
+  createElement(
     "header",
     {},
-    element(
+    createElement(
       "div",
       { class: "top" },
-      element("h1", {}, data.title),
-      chooser(),
-      themeButton(() => show(current)),
+      createElement("h1", {}, data.title),
+      createDistanceSelect(),
+      createThemeButton(() => showView(current)),
     ),
-    line,
-    ...data.notes.map((note) => element("p", { class: "note", role: "note" }, note)),
-    tabs(),
+    factsHost,
+    ...data.notes.map((note) => createElement("p", { class: "note", role: "note" }, note)),
+    createTabs(),
   ),
-  element(
+  createElement(
     "main",
     {},
     ...names.map((name) =>
-      element("div", {
+      createElement("div", {
         role: "tabpanel",
         id: `view-${name}`,
         "aria-labelledby": `tab-${name}`,
         hidden: true,
       }),
     ),
-    element(
+    createElement(
       "footer",
       {},
-      element(
+      createElement(
         "p",
         { id: "hint" },
-        "Click a state to look from it, a second one to see why; arrow keys, Enter and Escape do the same.",
+        "Click a state to see the distances from it, and a second one to see the explanation of their distance; or use the arrow keys, Enter and Escape.",
       ),
-      element("p", { class: "quiet" }, `made by ${data.made}`),
+      createElement("p", { class: "quiet" }, `generated by ${data.generator}`),
     ),
   ),
-  said,
+  announcement,
 );
 
 selection.listen((changes) => {
-  if ("table" in changes) line.replaceChildren(facts());
+  if ("distance" in changes) factsHost.replaceChildren(createFacts());
   const view = views.get(current);
   view.paint(changes);
   const state = selection.cursor;
-  const told = page.told([tables[selection.table]], state);
-  said.textContent = [data.names[state], ...told, ...(view.said?.(state) ?? [])].join(", ");
+  const description = page.describeState([distances[selection.distance]], state);
+  announcement.textContent = [
+    data.names[state],
+    ...description,
+    ...(view.describeState?.(state) ?? []),
+  ].join(", ");
 });
 let windowWidth = window.innerWidth;
 window.addEventListener("resize", () => {
@@ -154,6 +173,6 @@ window.addEventListener("resize", () => {
   if (view.resize) view.resize();
   else view.paint();
 });
-show(current);
-// For tests, and for those who are curious in the console.
+showView(current);
+// For tests and the console.
 window.bisimetric = page;

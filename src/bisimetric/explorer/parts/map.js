@@ -1,25 +1,40 @@
-// The states, as the cells of a map or as points: painted, hovered, picked, walked on.
-import { drawing, element } from "./elements.js";
-import { matchLines, outline, pointNames, route, stars, veil } from "./overlays.js";
-import { Painting } from "./painting.js";
-import { Places } from "./places.js";
-import { ink } from "./scales.js";
+// The states, as the cells of a map or as points, with hovering and selection.
+import { createSvgElement, createElement } from "./elements.js";
+import {
+  drawMatches,
+  drawOutline,
+  drawPointNames,
+  drawPath,
+  drawGoals,
+  drawUnknown,
+} from "./overlays.js";
+import { StateCanvas } from "./state_canvas.js";
+import { StateLayout } from "./state_layout.js";
+import { contrastColour } from "./scales.js";
 
-const MOST_NUMBERED = 24; // cells in a row of which the numbers are written
-const REACH = 9; // pixels from a point that still count as on it
-const TURNS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-const LAYERS = ["others", "veils", "numbers", "marks", "picked", "paths", "hovered"];
+const MAX_NUMBERED_CELLS = 24; // cells per row; in larger maps no numbers are written
+const HOVER_RADIUS = 9; // pixels
+const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+const LAYERS = ["unsampled", "unknown", "numbers", "marks", "selected", "paths", "hovered"];
 
 export class StateMap {
-  // `on` has pick(state), move(state), clear() and hover(state or null, x, y).
-  constructor(host, data, on, label) {
-    Object.assign(this, { data, on, hovered: null, picked: [null, null], walk: [[], [], []] });
-    this.places = new Places(data);
-    this.painting = new Painting(this.places);
-    const { cells, width, height } = this.places;
-    this.numbered = cells && Math.max(width, height) <= MOST_NUMBERED;
-    this.layers = Object.fromEntries(LAYERS.map((name) => [name, drawing("g", { class: name })]));
-    this.svg = drawing(
+  // `handlers`: select(state), move(state), clear() and hover(state or null, x, y).
+  constructor(host, data, handlers, label) {
+    Object.assign(this, {
+      data,
+      handlers,
+      hovered: null,
+      selected: [null, null],
+      pathStates: [[], [], []],
+    });
+    this.layout = new StateLayout(data);
+    this.stateCanvas = new StateCanvas(this.layout);
+    const { hasCells, width, height } = this.layout;
+    this.hasNumbers = hasCells && Math.max(width, height) <= MAX_NUMBERED_CELLS;
+    this.layers = Object.fromEntries(
+      LAYERS.map((name) => [name, createSvgElement("g", { class: name })]),
+    );
+    this.svg = createSvgElement(
       "svg",
       {
         class: "states-map",
@@ -27,25 +42,27 @@ export class StateMap {
         tabindex: 0,
         role: "application",
         "aria-roledescription": "map of states",
-        "aria-label": `${label}. Arrow keys move, Enter picks a state, Escape clears.`,
+        "aria-label": `${label}. Arrow keys move, Enter selects a state, Escape clears.`,
       },
       Object.values(this.layers),
     );
-    this.frame = element(
+    this.frame = createElement(
       "div",
       {
-        class: ["map", cells ? "cells" : "points", width > 2 * MOST_NUMBERED ? "dense" : ""].join(
-          " ",
-        ),
+        class: [
+          "map",
+          hasCells ? "cells" : "points",
+          width > 2 * MAX_NUMBERED_CELLS ? "dense" : "",
+        ].join(" "),
         style: `aspect-ratio: ${width} / ${height}; --ratio: ${width / height}`,
       },
-      this.painting.canvas,
+      this.stateCanvas.canvas,
       this.svg,
     );
     host.append(this.frame);
-    this.layers.others.append(
-      ...(data.map?.others ?? []).map(([row, column]) =>
-        drawing("rect", { x: column, y: row, width: 1.02, height: 1.02 }),
+    this.layers.unsampled.append(
+      ...(data.map?.unsampledCells ?? []).map(([row, column]) =>
+        createSvgElement("rect", { x: column, y: row, width: 1.02, height: 1.02 }),
       ),
     );
     this.resize();
@@ -53,28 +70,28 @@ export class StateMap {
     this.listen();
   }
 
-  // How wide the map is on the screen is asked for once a size: asking restyles the document.
+  // The width on the screen is read once per size: reading it restyles the document.
   resize() {
     const pixels = this.frame.clientWidth;
     if (!pixels || pixels === this.pixels) return;
     this.pixels = pixels;
-    this.painting.resize(pixels);
-    this.mark();
-    if (this.painted) this.paint(...this.painted);
-    this.select(...this.picked);
-    this.paths(...this.walk);
+    this.stateCanvas.resize(pixels);
+    this.drawMarks();
+    if (this.lastPaint) this.paint(...this.lastPaint);
+    this.select(...this.selected);
+    this.drawPaths(...this.pathStates);
   }
 
-  // How many units of the drawing so many pixels are.
-  units = (pixels) => (pixels * this.places.width) / (this.pixels || 600);
+  // Convert pixels to units of the drawing.
+  toUnits = (pixels) => (pixels * this.layout.width) / (this.pixels || 600);
 
-  mark() {
+  drawMarks() {
     const { goals, names, parts } = this.data;
     this.layers.marks.replaceChildren(
-      ...pointNames(this.places, names, this.units),
-      ...stars(this.places, goals, this.units),
+      ...drawPointNames(this.layout, names, this.toUnits),
+      ...drawGoals(this.layout, goals, this.toUnits),
       ...parts.map((part) =>
-        drawing(
+        createSvgElement(
           "text",
           { class: "part", x: part.column + 0.5, y: part.row + 0.5, "font-size": 0.6 },
           part.name,
@@ -85,101 +102,108 @@ export class StateMap {
 
   listen() {
     this.svg.addEventListener("pointermove", (event) => {
-      // A finger would stay on what it shows.
+      // On touch, the tooltip would stay.
       if (event.pointerType !== "touch") this.hover(event);
     });
     this.svg.addEventListener("pointerleave", () => this.hover(null));
     this.svg.addEventListener("click", (event) => {
-      const state = this.under(event);
-      if (state !== null) this.on.pick(state);
+      const state = this.findState(event);
+      if (state !== null) this.handlers.select(state);
     });
     this.svg.addEventListener("keydown", (event) => {
-      if (event.key in TURNS) this.on.move(this.places.beside(this.cursor, ...TURNS[event.key]));
-      else if (event.key === "Enter" || event.key === " ") this.on.pick(this.cursor);
-      else if (event.key === "Escape") this.on.clear();
+      if (event.key in DIRECTIONS)
+        this.handlers.move(this.layout.findNeighbour(this.cursor, ...DIRECTIONS[event.key]));
+      else if (event.key === "Enter" || event.key === " ") this.handlers.select(this.cursor);
+      else if (event.key === "Escape") this.handlers.clear();
       else return;
       event.preventDefault();
     });
   }
 
-  // The state under the pointer.
-  under({ clientX, clientY }) {
+  // The state under the pointer, or null.
+  findState({ clientX, clientY }) {
     const { left, top, width } = this.svg.getBoundingClientRect();
-    const unit = this.places.width / width;
-    return this.places.at((clientX - left) * unit, (clientY - top) * unit, REACH * unit);
+    const unit = this.layout.width / width;
+    return this.layout.findState(
+      (clientX - left) * unit,
+      (clientY - top) * unit,
+      HOVER_RADIUS * unit,
+    );
   }
 
-  // Where a state is on the screen.
+  // The position of a state on the screen.
   centre(state) {
     const { left, top, width } = this.svg.getBoundingClientRect();
-    const pixels = width / this.places.width;
-    return [left + this.places.x[state] * pixels, top + this.places.y[state] * pixels];
+    const pixels = width / this.layout.width;
+    return [left + this.layout.x[state] * pixels, top + this.layout.y[state] * pixels];
   }
 
   hover(event) {
-    const state = event && this.under(event);
+    const state = event && this.findState(event);
     if (state !== this.hovered) {
       this.hovered = state;
       this.svg.style.cursor = state === null ? "" : "pointer";
       this.layers.hovered.replaceChildren(
-        ...(state === null ? [] : outline(this.places, state, "here", this.units)),
+        ...(state === null ? [] : drawOutline(this.layout, state, "hovered", this.toUnits)),
       );
     }
-    this.on.hover(state, event?.clientX, event?.clientY);
+    this.handlers.hover(state, event?.clientX, event?.clientY);
   }
 
-  // Colours (n,) and, where there is room, words (n,); `alone` are the states that are not faint.
-  paint(colours, words, veiled = new Set(), alone = null) {
-    this.painted = [colours, words, veiled, alone];
-    this.painting.draw(colours, veiled, alone);
-    if (veiled !== this.veiled) {
-      this.veiled = veiled;
-      this.layers.veils.replaceChildren(...[...veiled].map((s) => veil(this.places, s)));
+  // Draw colours (n,) and, in small maps, numbers (n,); states outside of `highlighted` are faint.
+  paint(colours, numbers, unknown = new Set(), highlighted = null) {
+    this.lastPaint = [colours, numbers, unknown, highlighted];
+    this.stateCanvas.draw(colours, unknown, highlighted);
+    if (unknown !== this.unknown) {
+      this.unknown = unknown;
+      this.layers.unknown.replaceChildren(...[...unknown].map((s) => drawUnknown(this.layout, s)));
     }
-    if (!this.numbered) return;
+    if (!this.hasNumbers) return;
     if (!this.texts) {
-      const { x, y } = this.places;
-      this.texts = this.data.names.map((_, s) => drawing("text", { x: x[s], y: y[s] + 0.04 }));
+      const { x, y } = this.layout;
+      this.texts = this.data.names.map((_, s) =>
+        createSvgElement("text", { x: x[s], y: y[s] + 0.04 }),
+      );
       this.layers.numbers.append(...this.texts);
     }
-    let longest = 1;
+    let maxLength = 1;
     this.texts.forEach((text, s) => {
-      const word = veiled.has(s) || (alone && !alone.has(s)) ? "" : words[s];
-      longest = Math.max(longest, word.length);
-      text.textContent = word;
-      text.setAttribute("fill", ink(colours[s]));
+      const number = unknown.has(s) || (highlighted && !highlighted.has(s)) ? "" : numbers[s];
+      maxLength = Math.max(maxLength, number.length);
+      text.textContent = number;
+      text.setAttribute("fill", contrastColour(colours[s]));
     });
-    // Numbers are written where a cell is wide enough to read them.
-    const size = Math.min(0.32, 1.38 / longest);
+    // Numbers are hidden in cells too small to read them.
+    const size = Math.min(0.32, 1.38 / maxLength);
     this.layers.numbers.setAttribute("font-size", size);
-    this.layers.numbers.toggleAttribute("hidden", size < this.units(9));
+    this.layers.numbers.toggleAttribute("hidden", size < this.toUnits(9));
   }
 
   // Outlines of the first and the second state.
   select(first, second) {
-    this.picked = [first, second];
-    this.layers.picked.replaceChildren(
+    this.selected = [first, second];
+    this.layers.selected.replaceChildren(
       ...[
         [second, "second"],
         [first, "first"],
       ].flatMap(([state, kind]) =>
-        state === null ? [] : outline(this.places, state, kind, this.units),
+        state === null ? [] : drawOutline(this.layout, state, kind, this.toUnits),
       ),
     );
   }
 
   get cursor() {
-    return this.picked[1] ?? this.picked[0] ?? 0;
+    return this.selected[1] ?? this.selected[0] ?? 0;
   }
 
-  // Two paths side by side, lists of states, and lines between those that are matched.
-  paths(first, second, matches) {
-    this.walk = [first, second, matches];
+  // Draw two paths, lists of states, and lines between matched states.
+  drawPaths(first, second, matches) {
+    this.pathStates = [first, second, matches];
     this.layers.paths.replaceChildren(
-      ...matchLines(this.places, matches, this.units),
-      ...route(this.places, second, "second", this.units),
-      ...route(this.places, first, "first", this.units),
+      ...drawMatches(this.layout, matches, this.toUnits),
+      ...drawPath(this.layout, second, "second", this.toUnits),
+      ...drawPath(this.layout, first, "first", this.toUnits),
     );
-    this.svg.classList.toggle("walked", first.length > 0);
+    this.svg.classList.toggle("has-paths", first.length > 0);
   }
 }

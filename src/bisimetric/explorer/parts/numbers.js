@@ -1,36 +1,37 @@
-// Numbers as the page carries them, and how they are written.
+// Decode and format numbers.
 
-export function bytes(base64) {
+export function decodeBytes(base64) {
   const text = atob(base64);
   const found = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) found[i] = text.charCodeAt(i);
   return found;
 }
 
-export const float64s = (base64) => new Float64Array(bytes(base64).buffer);
-export const int32s = (base64) => new Int32Array(bytes(base64).buffer);
-export const uint16s = (base64) => new Uint16Array(bytes(base64).buffer);
+export const decodeFloat64 = (base64) => new Float64Array(decodeBytes(base64).buffer);
+export const decodeInt32 = (base64) => new Int32Array(decodeBytes(base64).buffer);
+export const decodeUint16 = (base64) => new Uint16Array(decodeBytes(base64).buffer);
 
-// A mask of bits: `has(i)`.
-export function mask(base64) {
-  const packed = bytes(base64);
-  return (i) => ((packed[i >> 3] >> (i & 7)) & 1) === 1;
+// Decode a bit mask into a function of the index.
+export function decodeMask(base64) {
+  const encoded = decodeBytes(base64);
+  return (i) => ((encoded[i >> 3] >> (i & 7)) & 1) === 1;
 }
 
-// The place of a pair in one half of a symmetric table.
-export const half = (s, t) => (s >= t ? (s * (s + 1)) / 2 + t : (t * (t + 1)) / 2 + s);
+// The index of a pair in the lower triangle of a symmetric matrix.
+export const pairIndex = (s, t) => (s >= t ? (s * (s + 1)) / 2 + t : (t * (t + 1)) / 2 + s);
 
-// A symmetric table of n x n distances: `at(s, t)`, `row(s)`, `largest`.
-export class Table {
-  constructor(n, packed) {
+// A symmetric (n, n) distance matrix: `at(s, t)`, `row(s)`, `largest`.
+export class DistanceMatrix {
+  constructor(n, encoded) {
     this.n = n;
-    this.step = packed.step;
-    this.values = packed.form === "float64" ? float64s(packed.data) : wide(packed);
-    this.largest = this.values.reduce((most, value) => Math.max(most, value), 0);
+    this.step = encoded.step;
+    this.values =
+      encoded.encoding === "float64" ? decodeFloat64(encoded.data) : decodeUint24(encoded);
+    this.largest = this.values.reduce((max, value) => Math.max(max, value), 0);
   }
 
   at(s, t) {
-    return this.values[half(s, t)];
+    return this.values[pairIndex(s, t)];
   }
 
   row(s) {
@@ -40,16 +41,16 @@ export class Table {
   }
 }
 
-function wide({ data, step }) {
-  const packed = bytes(data);
-  const found = new Float64Array(packed.length / 3);
+function decodeUint24({ data, step }) {
+  const encoded = decodeBytes(data);
+  const found = new Float64Array(encoded.length / 3);
   for (let i = 0, at = 0; i < found.length; i++, at += 3)
-    found[i] = step * (packed[at] | (packed[at + 1] << 8) | (packed[at + 2] << 16));
+    found[i] = step * (encoded[at] | (encoded[at + 1] << 8) | (encoded[at + 2] << 16));
   return found;
 }
 
-// One way to write all numbers up to the largest: four digits of it, equally many decimals.
-export function format(largest) {
+// A format for numbers up to the largest: four digits of it, and the same number of decimals for all.
+export function createNumberFormat(largest) {
   if (!(largest > 0)) return (x) => (x === 0 ? "0" : x.toPrecision(4));
   const magnitude = Math.floor(Math.log10(Number(largest.toExponential(3))));
   if (magnitude < -3 || magnitude > 5) return (x) => (x ? x.toExponential(1) : "0");
@@ -57,16 +58,16 @@ export function format(largest) {
   return (x) => (x ? x.toFixed(decimals) : "0");
 }
 
-// A number on its own, to so many digits.
-export function digits(x, count = 6) {
+// Format a single number to some digits.
+export function formatNumber(x, count = 6) {
   if (x === 0) return "0";
   const size = Math.abs(x);
   if (size < 1e-4 || size >= 1e7) return x.toExponential(Math.min(count, 3) - 1);
   return String(Number(x.toPrecision(count)));
 }
 
-// Made once: a formatter takes longer to make than a page to paint.
-const GROUPED = new Intl.NumberFormat("en-GB");
-export const whole = (count) => GROUPED.format(count);
-export const counted = (count, one, many = one + "s") =>
-  `${whole(count)} ${count === 1 ? one : many}`;
+// Created once, which is slow.
+const COUNT_FORMAT = new Intl.NumberFormat("en-GB");
+export const formatCount = (count) => COUNT_FORMAT.format(count);
+export const pluralise = (count, one, many = one + "s") =>
+  `${formatCount(count)} ${count === 1 ? one : many}`;

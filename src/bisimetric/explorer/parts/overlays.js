@@ -1,119 +1,121 @@
-// What is drawn over the colours of a map: outlines, names, goals, and the paths of an explanation.
-import { drawing } from "./elements.js";
+// Drawn over the colours of a map: outlines, names, goals, and the paths of an explanation.
+import { createSvgElement } from "./elements.js";
 
-const MOST_NAMED = 60; // points whose names are written
-const LONGEST_NAME = 16;
-const LAST_AMONG_POINTS = 12; // steps: a path jumps about among points, and soon covers them all
+const MAX_NAMED_POINTS = 60; // with more points, no names are written
+const MAX_NAME_LENGTH = 16;
+const MAX_POINT_STEPS = 12; // steps of a path between points; more of them would cover the points
 
 // An outline of a state, in two lines so that it shows on every colour.
-export function outline(places, state, kind, units) {
-  const [x, y] = [places.x[state], places.y[state]];
+export function drawOutline(layout, state, kind, toUnits) {
+  const [x, y] = [layout.x[state], layout.y[state]];
   // Inside of a large cell, around a small one.
-  const far = units(18) < 1 ? 0.46 : 0.5 + units(2);
+  const offset = toUnits(18) < 1 ? 0.46 : 0.5 + toUnits(2);
   return ["halo", kind].map((name) =>
-    places.cells
-      ? drawing("rect", {
+    layout.hasCells
+      ? createSvgElement("rect", {
           class: name,
-          x: x - far,
-          y: y - far,
-          width: 2 * far,
-          height: 2 * far,
+          x: x - offset,
+          y: y - offset,
+          width: 2 * offset,
+          height: 2 * offset,
           rx: 0.06,
         })
-      : drawing("circle", { class: name, cx: x, cy: y, r: places.size / 2 + units(4) }),
+      : createSvgElement("circle", { class: name, cx: x, cy: y, r: layout.size / 2 + toUnits(4) }),
   );
 }
 
-// A shape over a state of which nothing is known.
-export function veil(places, s) {
-  const [x, y] = [places.x[s], places.y[s]];
-  return places.cells
-    ? drawing("rect", { x: x - 0.5, y: y - 0.5, width: 1, height: 1, "data-state": s })
-    : drawing("circle", { cx: x, cy: y, r: places.size / 2, "data-state": s });
+// A shape over an unknown state.
+export function drawUnknown(layout, s) {
+  const [x, y] = [layout.x[s], layout.y[s]];
+  return layout.hasCells
+    ? createSvgElement("rect", { x: x - 0.5, y: y - 0.5, width: 1, height: 1, "data-state": s })
+    : createSvgElement("circle", { cx: x, cy: y, r: layout.size / 2, "data-state": s });
 }
 
-// Stars on goals: in the corner of a cell that is large enough for a number beside it.
-export function stars(places, goals, units) {
-  const small = places.cells && units(18) > 1;
-  const size = places.cells ? Math.max(0.26, units(11)) : places.size * 1.1;
-  const far = places.cells && !small ? 0.41 - size / 2 : 0;
+// Stars on goals: in the corner of a cell that also has room for a number.
+export function drawGoals(layout, goals, toUnits) {
+  const small = layout.hasCells && toUnits(18) > 1;
+  const size = layout.hasCells ? Math.max(0.26, toUnits(11)) : layout.size * 1.1;
+  const offset = layout.hasCells && !small ? 0.41 - size / 2 : 0;
   return goals.map((goal) =>
-    drawing(
+    createSvgElement(
       "text",
-      { class: "goal", x: places.x[goal] - far, y: places.y[goal] - far, "font-size": size },
+      { class: "goal", x: layout.x[goal] - offset, y: layout.y[goal] - offset, "font-size": size },
       "★",
     ),
   );
 }
 
-// The names of a few points, where they cover neither a point nor another name.
-export function pointNames(places, names, units) {
-  if (places.cells || places.count > MOST_NAMED) return [];
-  const size = units(12);
-  const radius = places.size / 2;
-  const taken = names.map((_, s) => box(places.x[s], places.y[s], 2 * radius, 2 * radius));
+// The names of points, where they overlap neither a point nor another name.
+export function drawPointNames(layout, names, toUnits) {
+  if (layout.hasCells || layout.count > MAX_NAMED_POINTS) return [];
+  const size = toUnits(12);
+  const radius = layout.size / 2;
+  const occupied = names.map((_, s) => createBox(layout.x[s], layout.y[s], 2 * radius, 2 * radius));
   const found = [];
   names.forEach((name, s) => {
-    const [width, far] = [0.62 * size * name.length, radius + units(7)];
-    if (name.length > LONGEST_NAME) return;
+    const [width, offset] = [0.62 * size * name.length, radius + toUnits(7)];
+    if (name.length > MAX_NAME_LENGTH) return;
     const free = [
-      [0, far + size / 2],
-      [0, -far - size / 2],
-      [far + width / 2, 0],
-      [-far - width / 2, 0],
+      [0, offset + size / 2],
+      [0, -offset - size / 2],
+      [offset + width / 2, 0],
+      [-offset - width / 2, 0],
     ]
-      .map(([dx, dy]) => box(places.x[s] + dx, places.y[s] + dy, width, size))
-      .find((each) => inside(places, each) && !taken.some((other) => overlap(each, other)));
+      .map(([dx, dy]) => createBox(layout.x[s] + dx, layout.y[s] + dy, width, size))
+      .find((each) => isInside(layout, each) && !occupied.some((other) => overlaps(each, other)));
     if (!free) return;
-    taken.push(free);
-    found.push(drawing("text", { class: "part", x: free.x, y: free.y, "font-size": size }, name));
+    occupied.push(free);
+    found.push(
+      createSvgElement("text", { class: "part", x: free.x, y: free.y, "font-size": size }, name),
+    );
   });
   return found;
 }
 
-const box = (x, y, width, height) => ({ x, y, width, height });
-const overlap = (one, two) =>
+const createBox = (x, y, width, height) => ({ x, y, width, height });
+const overlaps = (one, two) =>
   2 * Math.abs(one.x - two.x) < one.width + two.width &&
   2 * Math.abs(one.y - two.y) < one.height + two.height;
-const inside = ({ width, height }, each) =>
+const isInside = ({ width, height }, each) =>
   each.x - each.width / 2 >= 0 &&
   each.x + each.width / 2 <= width &&
   each.y - each.height / 2 >= 0 &&
   each.y + each.height / 2 <= height;
 
-// Lines between states that are matched, the ends of the first one and of the second.
-export function matchLines(places, matches, units) {
+// Lines between matched states, with dots at both ends.
+export function drawMatches(layout, matches, toUnits) {
   return matches.flatMap(({ states, mass }) => {
-    const [[x1, y1], [x2, y2]] = states.map((s) => [places.x[s], places.y[s]]);
+    const [[x1, y1], [x2, y2]] = states.map((s) => [layout.x[s], layout.y[s]]);
     const lines = ["match under", "match"].map((kind) =>
-      drawing("line", { class: kind, x1, y1, x2, y2, "stroke-opacity": 0.4 + 0.6 * mass }),
+      createSvgElement("line", { class: kind, x1, y1, x2, y2, "stroke-opacity": 0.4 + 0.6 * mass }),
     );
-    const r = units(4);
+    const r = toUnits(4);
     return [
       ...lines,
-      drawing("circle", { class: "end first", cx: x1, cy: y1, r }),
-      drawing("circle", { class: "end second", cx: x2, cy: y2, r }),
+      createSvgElement("circle", { class: "end first", cx: x1, cy: y1, r }),
+      createSvgElement("circle", { class: "end second", cx: x2, cy: y2, r }),
     ];
   });
 }
 
-// The path of the first or the second state, a little to one side, with a numbered head.
-export function route(places, states, kind, units) {
+// The path of the first or the second state, shifted to one side, with a numbered head.
+export function drawPath(layout, states, kind, toUnits) {
   if (!states.length) return [];
-  const gap = places.cells ? 0.13 : places.size * 0.18;
+  const gap = layout.hasCells ? 0.13 : layout.size * 0.18;
   const side = kind === "first" ? -gap : gap;
-  const shown = places.cells ? states : states.slice(-LAST_AMONG_POINTS);
-  const points = shown.map((s) => [places.x[s] + side, places.y[s] + side]);
+  const shown = layout.hasCells ? states : states.slice(-MAX_POINT_STEPS);
+  const points = shown.map((s) => [layout.x[s] + side, layout.y[s] + side]);
   const line = points.map((point) => point.map((x) => x.toFixed(3)).join(",")).join(" ");
   const [x, y] = points[points.length - 1];
-  const radius = Math.max(places.cells ? 0.2 : places.size * 0.5, units(8));
+  const radius = Math.max(layout.hasCells ? 0.2 : layout.size * 0.5, toUnits(8));
   return [
-    drawing("polyline", { class: "halo", points: line }),
-    drawing("polyline", { class: kind, points: line }),
-    drawing("circle", { class: `walker ${kind}`, cx: x, cy: y, r: radius }),
-    drawing(
+    createSvgElement("polyline", { class: "halo", points: line }),
+    createSvgElement("polyline", { class: kind, points: line }),
+    createSvgElement("circle", { class: `path-head ${kind}`, cx: x, cy: y, r: radius }),
+    createSvgElement(
       "text",
-      { class: "walker", x, y, "font-size": 1.35 * radius },
+      { class: "path-head", x, y, "font-size": 1.35 * radius },
       kind === "first" ? "1" : "2",
     ),
   ];

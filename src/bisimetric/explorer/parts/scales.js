@@ -1,9 +1,9 @@
-// From distances to colours, and the bar that shows how.
-import { element } from "./elements.js";
-import { format } from "./numbers.js";
-import { term } from "./tips.js";
+// Colour scales of distances, and their legends.
+import { createElement } from "./elements.js";
+import { createNumberFormat } from "./numbers.js";
+import { createTerm } from "./tooltips.js";
 
-// Okabe and Ito's colours, which all eyes tell apart; the yellow is darker, to show on white.
+// The colour-blind safe palette of Okabe and Ito, with a darker yellow for white backgrounds.
 export const PALETTE = [
   "#0072b2",
   "#e69f00",
@@ -16,47 +16,48 @@ export const PALETTE = [
 const BELOW = ["#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f4f4f4"];
 const ABOVE = ["#f4f4f4", "#fdd0a2", "#fd8d3c", "#d94801", "#7f2704"];
 
-// From the smallest distance that is not 0 to the largest. It does not start at 0: at a discount
-// near 1 all states that differ at all are far apart, and how far is what colours can show.
-export function distanceScale(numbers, shades, error) {
-  const nothing = error || 0;
+// From the smallest positive distance to the largest, not from 0: at discounts near 1 all positive
+// distances are large, and colours would not distinguish them.
+export function createDistanceScale(numbers, shades, error) {
+  const zeroLevel = error || 0;
   let [low, high] = [Infinity, 0];
   for (const x of numbers) {
     if (x > high) high = x;
-    if (x > nothing && x < low) low = x;
+    if (x > zeroLevel && x < low) low = x;
   }
-  if (high <= nothing) [low, high] = [0, 1];
+  if (high <= zeroLevel) [low, high] = [0, 1];
   else if (low >= 0.999 * high) low = 0;
   const colour = (x) => {
-    if (x <= nothing) return "#ffffff";
+    if (x <= zeroLevel) return "#ffffff";
     const place = Math.round(((x - low) / (high - low)) * (shades.length - 1));
     return shades[Math.max(0, Math.min(shades.length - 1, place))];
   };
   return { colour, low, high, shades, zero: true };
 }
 
-// Blue below 0, orange above, grey at 0; equally far on both sides.
-export function differenceScale(numbers) {
+// A diverging scale, symmetric around 0: blue below, grey at 0, orange above.
+export function createDifferenceScale(numbers) {
   let high = 0;
   for (const x of numbers) high = Math.max(high, Math.abs(x));
   const shades = [...BELOW.slice(0, -1), ...ABOVE];
-  const colour = (x) => mixed(shades, high ? (x / high + 1) / 2 : 0.5);
+  const colour = (x) => interpolate(shades, high ? (x / high + 1) / 2 : 0.5);
   return { colour, low: -high, high, shades, zero: false };
 }
 
-function mixed(shades, share) {
-  const place = Math.max(0, Math.min(1, share)) * (shades.length - 1);
+function interpolate(shades, fraction) {
+  const place = Math.max(0, Math.min(1, fraction)) * (shades.length - 1);
   const at = Math.min(Math.floor(place), shades.length - 2);
-  const part = (colour, i) => parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);
+  const parseChannel = (colour, i) => parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);
   const channel = (i) =>
     Math.round(
-      part(shades[at], i) + (place - at) * (part(shades[at + 1], i) - part(shades[at], i)),
+      parseChannel(shades[at], i) +
+        (place - at) * (parseChannel(shades[at + 1], i) - parseChannel(shades[at], i)),
     );
   return `rgb(${channel(0)}, ${channel(1)}, ${channel(2)})`;
 }
 
-// Black or white, whichever is read better on a colour.
-export function ink(colour) {
+// Black or white, whichever has the larger contrast with a colour.
+export function contrastColour(colour) {
   const parts = colour.startsWith("#")
     ? [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16))
     : colour.match(/\d+/g).map(Number);
@@ -64,35 +65,37 @@ export function ink(colour) {
 }
 
 // The bar under a map.
-export function scaleBar(scale, { unknown = false, goals = false, others = false } = {}) {
-  const written = format(Math.max(Math.abs(scale.low), scale.high));
+export function createScaleBar(scale, { unknown = false, goals = false, unsampled = false } = {}) {
+  const formatDistance = createNumberFormat(Math.max(Math.abs(scale.low), scale.high));
   const middle = (scale.low + scale.high) / 2;
   const marks = [];
-  if (scale.zero) marks.push(swatch("#ffffff", "distance 0"));
-  if (unknown) marks.push(marked(element("i", { class: "veil" }), term("not known")));
-  if (others) marks.push(marked(element("i", { class: "other" }), "not on this page"));
-  if (goals) marks.push(marked("★", term("goal")));
-  return element(
+  if (scale.zero) marks.push(createSwatch("#ffffff", "distance 0"));
+  if (unknown)
+    marks.push(createLegendEntry(createElement("i", { class: "unknown" }), createTerm("unknown")));
+  if (unsampled)
+    marks.push(createLegendEntry(createElement("i", { class: "unsampled" }), "not on this page"));
+  if (goals) marks.push(createLegendEntry("★", createTerm("goal")));
+  return createElement(
     "div",
     { class: "scale" },
-    element(
+    createElement(
       "div",
       { class: "bar" },
-      element("div", {
+      createElement("div", {
         class: "ramp",
         style: `background: linear-gradient(90deg, ${scale.shades.join(",")})`,
       }),
-      element(
+      createElement(
         "div",
         { class: "ticks" },
-        ...[scale.low, middle, scale.high].map((x) => element("span", {}, written(x))),
+        ...[scale.low, middle, scale.high].map((x) => createElement("span", {}, formatDistance(x))),
       ),
     ),
-    element("div", { class: "legend" }, ...marks),
+    createElement("div", { class: "legend" }, ...marks),
   );
 }
 
-const marked = (...parts) => element("span", { class: "swatch" }, ...parts);
+const createLegendEntry = (...parts) => createElement("span", { class: "swatch" }, ...parts);
 
-export const swatch = (colour, words) =>
-  marked(element("i", { style: `background: ${colour}` }), words);
+export const createSwatch = (colour, words) =>
+  createLegendEntry(createElement("i", { style: `background: ${colour}` }), words);

@@ -1,8 +1,8 @@
-// What is picked: a first state to look from, a second one to compare it with, and the tables.
+// The selection: a source state, a second one to compare it with, and one or two distances.
 
 export class Selection {
   constructor(first = 0) {
-    Object.assign(this, { first, second: null, pinned: false, table: 0, other: 1 });
+    Object.assign(this, { first, second: null, hasSource: false, distance: 0, comparison: 1 });
     this.listeners = [];
   }
 
@@ -15,25 +15,25 @@ export class Selection {
     for (const listener of this.listeners) listener(changes);
   }
 
-  // A click or Enter: first the state to look from, then the one to compare it with, then again.
-  pick(state) {
-    if (!this.pinned || this.second !== null)
-      this.set({ first: state, second: null, pinned: true });
+  // A click or Enter: first the source, then the second state, then a source again.
+  select(state) {
+    if (!this.hasSource || this.second !== null)
+      this.set({ first: state, second: null, hasSource: true });
     else this.set({ second: state });
   }
 
-  // An arrow key: moves the state that is being chosen.
+  // An arrow key: moves the state that is being selected.
   move(state) {
-    if (this.pinned) this.set({ second: state });
+    if (this.hasSource) this.set({ second: state });
     else this.set({ first: state });
   }
 
-  choose(first, second) {
-    this.set({ first, second, pinned: true });
+  selectPair(first, second) {
+    this.set({ first, second, hasSource: true });
   }
 
   clear() {
-    this.set({ second: null, pinned: false });
+    this.set({ second: null, hasSource: false });
   }
 
   get cursor() {

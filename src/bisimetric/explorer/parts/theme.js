@@ -1,27 +1,27 @@
-// Dark or light: as the system is, until the button says otherwise.
-import { element } from "./elements.js";
+// Dark or light: the system's setting, or that of the button.
+import { createElement } from "./elements.js";
 
 const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
-const chosen = document.documentElement.dataset;
+const rootData = document.documentElement.dataset;
 
-export const isDark = () => (chosen.theme ? chosen.theme === "dark" : systemDark.matches);
+export const isDark = () => (rootData.theme ? rootData.theme === "dark" : systemDark.matches);
 
-// `changed()` draws again what has other colours then.
-export function themeButton(changed) {
-  const button = element("button", {
+// `onChange()` redraws what depends on the theme.
+export function createThemeButton(onChange) {
+  const button = createElement("button", {
     type: "button",
     class: "theme",
     onclick: () => {
-      chosen.theme = isDark() ? "light" : "dark";
-      turned();
+      rootData.theme = isDark() ? "light" : "dark";
+      update();
     },
   });
-  const said = () => (button.textContent = isDark() ? "☀ light" : "☾ dark");
-  const turned = () => {
-    said();
-    changed();
+  const updateLabel = () => (button.textContent = isDark() ? "☀ light" : "☾ dark");
+  const update = () => {
+    updateLabel();
+    onChange();
   };
-  systemDark.addEventListener("change", turned);
-  said();
+  systemDark.addEventListener("change", update);
+  updateLabel();
   return button;
 }

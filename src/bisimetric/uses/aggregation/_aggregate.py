@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric import planning
+from bisimetric._text import pluralise
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
@@ -123,7 +124,7 @@ class Aggregation:
 
     def __repr__(self) -> str:
         by = "a matrix" if self.kind is None else self.kind
-        classes = "1 class" if len(self) == 1 else f"{len(self)} classes"
+        classes = pluralise(len(self), "class", "classes")
         return (
             f"Aggregation({len(self.labels)} states in {classes} by {by}, {self.rule}, "
             f"regret {_format_with_bound(self.regret_bound, self.regret)})"

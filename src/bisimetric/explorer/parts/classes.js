@@ -1,0 +1,249 @@
+// Aggregated states: a slider for the threshold, and the regret of the aggregated MDP.
+import { formatCode, createElement } from "./elements.js";
+import { StateMap } from "./map.js";
+import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
+import { PALETTE, createSwatch } from "./scales.js";
+import { createTerm } from "./tooltips.js";
+
+const UNKNOWN_CLASS = 65_535;
+const SINGLETON_COLOUR = "#f0f2f5";
+const REGRETS = { bound: ["#e69f00", "circle"], realised: ["#2a8fd8", "square"] };
+
+export class ClassesView {
+  constructor(host, page) {
+    this.page = page;
+    const holder = createElement("div", { class: "map-holder" });
+    this.range = createElement("input", {
+      type: "range",
+      id: "threshold",
+      min: 0,
+      value: 0,
+      "aria-label": "threshold",
+      oninput: () => this.paint(),
+    });
+    this.facts = createElement("dl", { class: "facts" });
+    this.chart = createElement("div", { class: "sum" });
+    this.note = createElement("p", { class: "quiet" });
+    host.append(
+      createElement(
+        "div",
+        { class: "two" },
+        createElement(
+          "section",
+          { class: "card", "aria-label": "classes" },
+          createElement("h2", {}, "Aggregated states"),
+          holder,
+          createElement(
+            "p",
+            { class: "legend" },
+            createSwatch(SINGLETON_COLOUR, "singleton class"),
+            "States of one class have one colour; colours repeat. Hover over a state to highlight its class.",
+          ),
+        ),
+        createElement(
+          "section",
+          { class: "card", "aria-label": "threshold" },
+          createElement("label", { for: "threshold" }, createTerm("threshold")),
+          this.range,
+          this.facts,
+          this.chart,
+          this.note,
+        ),
+      ),
+    );
+    this.map = new StateMap(
+      holder,
+      page.data,
+      page.createHandlers(
+        () => [this.d],
+        (s) => this.hoverState(s),
+      ),
+      "Classes",
+    );
+    this.labels = new Map();
+  }
+
+  get d() {
+    return this.page.distances[this.page.selection.distance];
+  }
+
+  // The class of each state at a step of the slider.
+  classes(step) {
+    const { aggregation } = this.d;
+    if (!this.labels.has(this.d)) this.labels.set(this.d, decodeUint16(aggregation.labels));
+    const n = this.page.data.names.length;
+    return this.labels.get(this.d).subarray(step * n, (step + 1) * n);
+  }
+
+  // The states in the class of a state.
+  findClassMembers(state) {
+    const labels = this.classes(Number(this.range.value));
+    if (labels[state] === UNKNOWN_CLASS) return null;
+    return new Set([...labels.keys()].filter((t) => labels[t] === labels[state]));
+  }
+
+  // Describe the class of a state.
+  describeState(state) {
+    const members = this.findClassMembers(state);
+    if (!members) return ["unknown"];
+    return [
+      members.size === 1 ? "singleton class" : `in a class of ${pluralise(members.size, "state")}`,
+    ];
+  }
+
+  hoverState(state) {
+    if (state !== this.hovered) {
+      this.hovered = state;
+      this.map.paint(...this.lastPaint, state === null ? null : this.findClassMembers(state));
+    }
+    return state === null ? [] : this.describeState(state);
+  }
+
+  paint(changes) {
+    const { aggregation } = this.d;
+    const { first, second } = this.page.selection;
+    this.range.max = aggregation.thresholds.length - 1;
+    if (!this.lastPaint || (changes && "distance" in changes))
+      this.range.value = Math.floor((aggregation.thresholds.length - 1) / 2);
+    const index = Number(this.range.value);
+    const labels = this.classes(index);
+    const sizes = new Map();
+    labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
+    const chosen = this.assignColours(labels, sizes);
+    const colour = (label) =>
+      sizes.get(label) === 1 ? SINGLETON_COLOUR : PALETTE[chosen.get(label)];
+    this.lastPaint = [
+      Array.from(labels, colour),
+      Array.from(labels, (label) => (sizes.get(label) === 1 ? "" : String(label + 1))),
+      this.d.unknown,
+    ];
+    // Keyboard users see the class of the current state highlighted.
+    const usesKeys = changes && this.map.svg.matches(":focus-visible");
+    this.map.paint(...this.lastPaint, usesKeys ? this.findClassMembers(second ?? first) : null);
+    this.map.select(first, second);
+    if (changes && !("distance" in changes)) return;
+    this.showFacts(aggregation.thresholds[index], labels.length - this.d.unknown.size);
+    this.draw(index);
+  }
+
+  // The numbers of a step of the slider.
+  showFacts(step, states) {
+    const { aggregation } = this.d;
+    const classes = pluralise(step.numClasses, "class", "classes");
+    this.range.setAttribute("aria-valuetext", `${formatNumber(step.radius, 4)}, ${classes}`);
+    const rows = [
+      ["threshold", "threshold", formatNumber(step.radius, 5), "radius"],
+      [
+        "classes",
+        "class",
+        `${formatCount(step.numClasses)} of ${pluralise(states, "state")}`,
+        "classes",
+      ],
+      [
+        "regret bound",
+        "bound",
+        step.regretBound === null ? "no bound" : `at most ${formatNumber(step.regretBound, 4)}`,
+        "bound",
+      ],
+      [
+        "realised regret",
+        "realised",
+        step.regret === null ? "unknown" : formatNumber(step.regret, 4),
+        "regret",
+      ],
+    ];
+    this.facts.replaceChildren(
+      ...rows.flatMap(([words, key, text, id]) => [
+        createElement("dt", {}, createTerm(words, key)),
+        createElement("dd", { id }, text),
+      ]),
+    );
+    const vacuousNote =
+      step.regretBound !== null &&
+      aggregation.diameterBound &&
+      step.regretBound >= aggregation.diameterBound * (1 - 1e-9)
+        ? `The bound is vacuous here: no policy has more regret than ${formatNumber(aggregation.diameterBound, 4)}.`
+        : null;
+    this.note.replaceChildren(
+      ...formatCode([aggregation.regretNote, vacuousNote].filter(Boolean).join(" ")),
+    );
+  }
+
+  // A colour for each class of several states: not that of an adjacent class, and otherwise determined
+  // by its first state, so that classes keep their colours when they merge.
+  assignColours(labels, sizes) {
+    const neighbours = new Map();
+    for (const [s, t] of this.map.layout.listAdjacentPairs()) {
+      const [one, two] = [labels[s], labels[t]];
+      if (one === two || sizes.get(one) === 1 || sizes.get(two) === 1) continue;
+      for (const [here, there] of [
+        [one, two],
+        [two, one],
+      ])
+        neighbours.set(here, (neighbours.get(here) ?? new Set()).add(there));
+    }
+    const chosen = new Map();
+    labels.forEach((label, s) => {
+      if (chosen.has(label)) return;
+      const taken = new Set([...(neighbours.get(label) ?? [])].map((other) => chosen.get(other)));
+      const preferColour = (place) => (place + s) % PALETTE.length;
+      chosen.set(
+        label,
+        [...PALETTE.keys()].map(preferColour).find((place) => !taken.has(place)) ?? preferColour(0),
+      );
+    });
+    return chosen;
+  }
+
+  // Regret over the number of classes.
+  draw(index) {
+    const { aggregation } = this.d;
+    const rows = Object.entries({ bound: "regretBound", realised: "regret" }).flatMap(
+      ([kind, key]) =>
+        aggregation.thresholds
+          .filter((step) => step[key] !== null)
+          .map((step) => ({ classes: step.numClasses, regret: step[key], kind })),
+    );
+    if (aggregation.thresholds.length < 2 || !rows.length) return this.chart.replaceChildren();
+    const kinds = [...new Set(rows.map((row) => row.kind))];
+    const maxClasses = aggregation.thresholds[0].numClasses;
+    const here = aggregation.thresholds[index].numClasses;
+    const chart = Plot.plot({
+      width: Math.max(280, this.chart.clientWidth),
+      height: 230,
+      marginLeft: 48,
+      marginBottom: 38,
+      style: { background: "none", fontSize: "12px" },
+      x: {
+        label: "classes",
+        type: maxClasses > 60 ? "log" : "linear",
+        ticks: Math.min(6, maxClasses - 1),
+        tickFormat: "d",
+      },
+      y: {
+        label: `regret of ${aggregation.valueName}`,
+        grid: true,
+        nice: true,
+        domain: [0, Math.max(...rows.map((row) => row.regret)) || 1],
+      },
+      color: { domain: kinds, range: kinds.map((kind) => REGRETS[kind][0]), legend: true },
+      symbol: { domain: kinds, range: kinds.map((kind) => REGRETS[kind][1]) },
+      ariaLabel: "Regret bound and realised regret over the number of classes",
+      marks: [
+        Plot.ruleX([here], { stroke: "currentColor", strokeDasharray: "3 3", strokeOpacity: 0.7 }),
+        Plot.line(rows, { x: "classes", y: "regret", z: "kind", stroke: "kind", strokeWidth: 1.6 }),
+        Plot.dot(rows, {
+          x: "classes",
+          y: "regret",
+          fill: "kind",
+          symbol: "kind",
+          r: (row) => (row.classes === here ? 5 : 2.4),
+          tip: true,
+          channels: { classes: "classes" },
+        }),
+        Plot.ruleY([0]),
+      ],
+    });
+    this.chart.replaceChildren(chart);
+  }
+}

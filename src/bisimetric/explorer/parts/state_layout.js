@@ -1,0 +1,76 @@
+// The positions of states, as cells of a map or points, and the state at a position.
+
+export class StateLayout {
+  constructor({ names, map, points }) {
+    this.count = names.length;
+    this.hasCells = map !== null;
+    if (this.hasCells) this.placeOnMap(map);
+    else this.placeAsPoints(points);
+  }
+
+  placeOnMap(map) {
+    [this.width, this.height, this.size] = [map.width, map.height, 1];
+    this.x = map.columns.map((column) => column + 0.5);
+    this.y = map.rows.map((row) => row + 0.5);
+    this.states = new Map(this.x.map((_, s) => [this.computeCell(this.x[s], this.y[s]), s]));
+  }
+
+  // In hundredths of the width.
+  placeAsPoints(points) {
+    const [xs, ys] = [points.map((point) => point[0]), points.map((point) => -point[1])];
+    const [left, top] = [Math.min(...xs), Math.min(...ys)];
+    const [pointsWidth, pointsHeight] = [Math.max(...xs) - left, Math.max(...ys) - top];
+    this.size = Math.max(1.1, Math.min(4, 30 / Math.sqrt(points.length)));
+    const margin = 3 + this.size;
+    this.width = 100 + 2 * margin;
+    this.height = Math.max(45, 100 * pointsHeight) + 2 * margin;
+    const [dx, dy] = [margin + 50 * (1 - pointsWidth), (this.height - 100 * pointsHeight) / 2];
+    this.x = xs.map((x) => dx + 100 * (x - left));
+    this.y = ys.map((y) => dy + 100 * (y - top));
+  }
+
+  computeCell(x, y) {
+    return Math.floor(y) * this.width + Math.floor(x);
+  }
+
+  // The state of a cell, or the nearest point within a radius; null if there is none.
+  findState(x, y, radius) {
+    if (this.hasCells) return this.states.get(this.computeCell(x, y)) ?? null;
+    let [best, minDistance] = [null, Math.max(this.size / 2, radius)];
+    for (let s = 0; s < this.count; s++) {
+      const distance = Math.hypot(this.x[s] - x, this.y[s] - y);
+      if (distance <= minDistance) [best, minDistance] = [s, distance];
+    }
+    return best;
+  }
+
+  // The next state in a direction: the nearest one, with a penalty for sideways offsets.
+  findNeighbour(state, dx, dy) {
+    let [best, minCost] = [state, Infinity];
+    for (let t = 0; t < this.count; t++) {
+      const [x, y] = [this.x[t] - this.x[state], this.y[t] - this.y[state]];
+      const [along, across] = [x * dx + y * dy, Math.abs(x * dy) + Math.abs(y * dx)];
+      if (along <= 1e-9 || across > 2 * along) continue;
+      const cost = along + 3 * across;
+      if (cost < minCost) [best, minCost] = [t, cost];
+    }
+    return best;
+  }
+
+  // Pairs of states in adjacent cells.
+  listAdjacentPairs() {
+    if (!this.hasCells) return [];
+    const found = [];
+    for (const s of this.states.values())
+      for (const [dx, dy] of [
+        [1, 0],
+        [0, 1],
+        [1, 1],
+        [1, -1],
+      ]) {
+        const t = this.states.get(this.computeCell(this.x[s] + dx, this.y[s] + dy));
+        if (t !== undefined) found.push([s, t]);
+      }
+    return found;
+  }
+}
