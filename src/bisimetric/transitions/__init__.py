@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric._text import pluralise
+from bisimetric._text import format_names, format_range, pluralise, render_html_table
 from bisimetric.errors import InputError
 from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.mdp._validation import freeze
@@ -443,3 +443,24 @@ class Transitions:
         else:
             parts.append(pluralise(self.num_actions, "action"))
         return f"Transitions({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        num_terminated = int(self.terminated.sum())
+        num_truncated = int((self.truncated & ~self.terminated).sum())
+        rows = {
+            "steps": f"{len(self):,}",
+            "episodes": f"{len(self._episode_boundaries()) - 1:,}: {num_terminated:,} terminated, "
+            f"{num_truncated:,} truncated",
+        }
+        if self.num_states is not None:
+            rows["states"] = format_names(self.num_states, self.names)
+        rows["observations"] = f"{self.observations.shape[1:]} {self.observations.dtype}"
+        rows["actions"] = f"{self.actions.shape[1:]} {self.actions.dtype}"
+        if self.num_actions is not None:
+            rows["actions"] = format_names(self.num_actions, self.action_names)
+        rows["rewards"] = format_range(float(self.rewards.min()), float(self.rewards.max()))
+        for name in ("environment", "dataset", "policy", "seed"):
+            if isinstance(self.metadata.get(name), str | int):
+                rows[name] = str(self.metadata[name])
+        return render_html_table("Transitions", rows)
