@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format bench clean
+.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ test-slow: .venv/.installed-dev ## the tests marked slow
 
 # Numba's cache is valid for one version. Matplotlib 3.10 calls functions that Pyparsing has renamed.
 test-minimum: .venv-minimum/.installed ## the tests of `make test` with the oldest versions that pyproject.toml allows, in .venv-minimum
-	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser \
+	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser --ignore=tools/docs \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## the agents of Stable-Baselines3, with PyTorch, in .venv-sb3
@@ -48,11 +48,14 @@ format: .venv/.installed-dev ## format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: .venv/.installed-dev ## build the documentation site into site/; DOCS=--draft leaves out what runs for minutes
+	$(BIN)/python tools/docs/build.py $(DOCS)
+
 bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write updates it
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 clean: ## remove everything that was generated, .venv included
-	rm -rf .venv .venv-minimum .venv-peers .venv-sb3 demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-minimum .venv-peers .venv-sb3 build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
