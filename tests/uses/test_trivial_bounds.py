@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from bisimetric import MDP, exact, planning, uses, worlds
 from bisimetric.uses.certificates import diameter_bound
 from bisimetric.uses.replay_policy import solve_replay
 from bisimetric.uses.trivial_bounds import bound_any_regret, bound_range
+from tests import exact_values
 from tests.property_testing import scaled
 from tests.strategies import deterministic_mdps, stochastic_mdps
 from tests.uses.test_compress import steps_of
+from tests.uses.test_exact_bounds import draw_mdp
+from tests.uses.test_exact_bounds import largest_regret as exact_regret
 
 MDPS = st.one_of(
     deterministic_mdps(max_states=4, max_actions=2, available=True),
@@ -97,6 +101,17 @@ def test_compression(mdp: MDP, seed: int) -> None:
     planned = solve_replay(buffer, exact.bisimulation(mdp))
     assert (planned.regret <= planned.trivial_bound + planned.regret_error).all()
     assert planned.is_vacuous == (0 < planned.regret_bound.max() >= planned.trivial_bound)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5, 20, 144])
+def test_trivial_bounds_against_rational_arithmetic(seed: int) -> None:
+    # Each error term is missed in one of these cases: that of V* in 3, of V_min in 20.
+    mdp = draw_mdp(np.random.default_rng([seed, 7]))
+    true = exact_values.optimal_values(exact_values.rational(mdp))
+    V = planning.optimal_values(mdp, tol=math.inf)
+    assert Fraction(bound_any_regret(mdp, V)) >= exact_regret(mdp, true)
+    labels = np.zeros(mdp.num_states, np.int64)
+    assert Fraction(bound_range(V.values, V.error, labels)) >= max(true) - min(true)
 
 
 def test_ranges_include_the_error() -> None:
