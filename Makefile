@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench clean
+.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,8 +54,14 @@ docs: .venv/.installed-dev ## build the documentation site into site/; DOCS=--dr
 bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write updates it
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
+dist: .venv-dist/.installed ## build sdist and wheel into dist/, check them, and run the demo of the installed wheel
+	rm -rf dist
+	.venv-dist/bin/python -m build --outdir dist
+	.venv-dist/bin/python -m twine check --strict dist/*
+	$(PYTHON) tools/check_distributions.py dist $(if $(TAG),--tag $(TAG))
+
 clean: ## remove everything that was generated, .venv included
-	rm -rf .venv .venv-minimum .venv-peers .venv-sb3 build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-dist .venv-minimum .venv-peers .venv-sb3 build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -71,6 +77,11 @@ $(BIN)/python:
 .venv-peers/.installed: benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --requirement benchmarks/peers.txt
+	@touch $@
+
+.venv-dist/.installed: tools/dist.txt
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --requirement tools/dist.txt
 	@touch $@
 
 # On Linux, PyTorch installs gigabytes of GPU libraries unless pip finds a CPU build, "2.13.0+cpu",

@@ -89,13 +89,16 @@ def test_uses(run: Run, tmp_path: Path) -> None:
     merged = read_json(run, "uses", "aggregate", "d.npz", "--clusters", "4")
     assert 1 < merged["classes"] <= 4
     assert merged["regret"] <= merged["regret_bound"] + 1e-9
+    assert merged["is_vacuous"] is (merged["regret_bound"] >= merged["trivial_bound"])
     curve = read_json(run, "uses", "aggregate", "d.npz", "--plot-regret", "c.png")
-    assert len(curve["curves"]["d~"][0]) == 6
+    assert [each["is_vacuous"] for each in curve["curves"]["d~"]][-1] is False
+    assert len(curve["curves"]["d~"][0]) == 8
     embedded = read_json(run, "uses", "embed", "d.npz")
     assert np.shape(embedded["coordinates"]) == (10, 2)
     words = ("--target-set", "rows=3", "columns=3")
     moved = read_json(run, "uses", "transfer", "mirrored-rooms", "open-grid", *words)
     assert moved["max_regret"] <= moved["max_regret_bound"] + 1e-9
+    assert moved["is_vacuous"] is (moved["max_regret_bound"] >= moved["trivial_bound"])
     steps = ("--steps", "200", "--seeds", "2")
     explored = read_json(run, "uses", "bonus", "mirrored-rooms", *steps)
     assert explored["names"] == ["no bonus", "counts", "distance"]

@@ -61,7 +61,7 @@ class TestCommand:
         words = "uses aggregate d.npz lax.npz d.npz --plot-regret curve.svg --rule complete"
         code, out, err = run(*words.split())
         assert (code, err) == (0, "")
-        assert [line.split("  ")[0] for line in out.splitlines()[3:-1]] == [
+        assert [line.split("  ")[0] for line in out.splitlines()[3:-2]] == [
             "d~",
             "d_lax",
             "d~ (d.npz)",

@@ -43,7 +43,11 @@ def test_kept_steps_are_saved_reported_and_drawn(run: Run, files: Path) -> None:
     assert Path("radius.png").read_bytes().startswith(b"\x89PNG")
     assert "kept       40 of 400 steps, 0.1\n" in done.out
     assert f"radius     {found.radius:.6g}, the largest distance" in done.out
-    assert f"<= {found.value_bound:.6g}; measured {found.value_gap:.6g} (error " in done.out
+    assert found.is_vacuous
+    bound = (
+        f"{found.value_bound:.6g} (vacuous: at least the trivial bound, {found.trivial_bound:.6g})"
+    )
+    assert f"<= {bound}; measured {found.value_gap:.6g} (error " in done.out
     assert done.out.endswith("exact bisimulation compressed.npz --set unseen=missing\n")
 
 

@@ -130,6 +130,12 @@ def true_values(mdp: exact_values.Rational, policy: Any) -> exact_values.Vector:
     return exact_values.policy_values(mdp, policy)
 
 
+def largest_regret(mdp: MDP, V: exact_values.Vector) -> Fraction:
+    """The largest regret of any policy: V minus the least values, those of negated rewards."""
+    negated = exact_values.optimal_values(exact_values.rational(mdp.replace(R=-mdp.R)))
+    return max(x + y for x, y in zip(V, negated, strict=True))
+
+
 def differences(one: exact_values.Vector, other: exact_values.Vector) -> list[Fraction]:
     return [x - y for x, y in zip(one, other, strict=True)]
 
@@ -150,6 +156,7 @@ def wrong_aggregations(draw: Draw) -> Iterator[tuple[str, Any]]:
     d = draw_distance(draw, mdp)
     here = exact_values.rational(mdp)
     V = true_values(here, d.policy)
+    trivial = largest_regret(mdp, V)
     clusters = int(draw.integers(1, mdp.num_states + 1))
     radius = float(draw.random()) * float(d.values.max())
     sizes: list[dict[str, Any]] = [{"clusters": clusters}, {"radius": radius}]
@@ -165,6 +172,7 @@ def wrong_aggregations(draw: Draw) -> Iterator[tuple[str, Any]]:
             "regret_bound": above(found.regret_bound, lost),
             "value_bound": above(found.value_bound, gap),
             "most": above(found.diameter_bound, here.diameter),
+            "trivial": above(found.trivial_bound, trivial),
         }
         if measure:
             checks["regret"] = off(found.regret, found.regret_error, lost)
@@ -184,12 +192,14 @@ def wrong_transfers(draw: Draw) -> Iterator[tuple[str, Any]]:
     d = compute(draw, exact.bisimulation if same else exact.lax, pair)
     there = exact_values.rational(target)
     best = exact_values.optimal_values(there)
+    trivial = largest_regret(target, best)
     for rule in get_args(TransferRule):
         found = uses.transfer(source, target, d, rule=rule, proof=True)
         lost = differences(best, exact_values.policy_values(there, found.policy))
         checks = {
             "regret_bound": any(map(above, found.regret_bound.tolist(), lost)),
             "most": above(found.diameter_bound, there.diameter),
+            "trivial": above(found.trivial_bound, trivial),
             "regret": any(
                 off(x, found.regret_error, y) for x, y in zip(found.regret, lost, strict=True)
             ),
@@ -217,6 +227,14 @@ def draw_steps(draw: Draw, mdp: MDP) -> Transitions:
     )
 
 
+def largest_range(values: Iterable[Fraction], groups: Iterable[int]) -> Fraction:
+    """The largest difference between two values of one group."""
+    members: dict[int, list[Fraction]] = {}
+    for value, group in zip(values, groups, strict=True):
+        members.setdefault(group, []).append(value)
+    return max(max(each) - min(each) for each in members.values())
+
+
 def wrong_compressions(draw: Draw) -> Iterator[tuple[str, Any]]:
     """Bounds of `uses.compress`, and of the model of the kept steps, that do not hold."""
     mdp = draw_mdp(draw)
@@ -239,11 +257,16 @@ def wrong_compressions(draw: Draw) -> Iterator[tuple[str, Any]]:
         assert found.value_gap is not None
         if off(found.value_gap, found.value_gap_error, apart):
             yield f"compress, {d.kind}, lost", case
+        groups = pairs[1] if found.value_function == "Q*" else np.zeros_like(pairs[1])
+        if above(found.trivial_bound, largest_range(worth, groups.tolist())):
+            yield f"compress, {d.kind}, trivial", case
         if d.policy is None and len(np.unique(found.transitions.actions)) == mdp.num_actions:
             taught = solve_replay(found.transitions, d)
             lost = differences(V, exact_values.policy_values(here, taught.policy))
             if any(map(above, taught.regret_bound.tolist(), lost)):
                 yield f"model, {d.kind}, bound", case
+            if above(taught.trivial_bound, largest_regret(mdp, V)):
+                yield f"model, {d.kind}, trivial", case
             if any(
                 off(x, taught.regret_error, y) for x, y in zip(taught.regret, lost, strict=True)
             ):

@@ -338,6 +338,7 @@ def test_repr_and_lines_of_a_transfer() -> None:
         "transfer   to 5 states, matched with 2 of the 3 source states",
         "rule       optimistic, by d_lax",
         "bound      at most 0.5, 0.25 on average",
+        "           below the regret of random actions in 5 of 5 states",
         "regret     0 everywhere",
         "random     at most 2.051, 1.733 on average",
         "values     from 0.1667 to 1.333",
@@ -348,13 +349,16 @@ def test_repr_and_lines_of_a_transfer() -> None:
         found.rule = "nearest"  # type: ignore[misc]
 
 
-def test_a_trivial_bound_is_reported() -> None:
+def test_a_vacuous_bound_is_marked() -> None:
     source = MDP.deterministic([[0]], [[0.0]], discount=0.5)
     target = MDP.deterministic([[0, 0]], [[-9.0, 9.0]], discount=0.5)
     found = uses.transfer(source, target, rule="nearest")
     assert found.diameter_bound == 36
     assert found.max_regret_bound == pytest.approx(36, rel=1e-12)
-    assert "no regret exceeds 36" in str(found)
+    assert found.is_vacuous
+    assert "vacuous: at least the trivial bound, 36\n" in str(found)
+    assert repr(found).endswith("proven at most 36 (vacuous: at least the trivial bound, 36))")
+    assert not found.better_than_random.any()
 
 
 def test_large_rewards_have_a_bound_with_a_larger_error() -> None:

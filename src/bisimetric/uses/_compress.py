@@ -23,6 +23,7 @@ from bisimetric.uses.certificates import (
     is_network,
     validate_state_distances,
 )
+from bisimetric.uses.trivial_bounds import bound_range, format_bound, is_vacuous
 
 CALLER = "uses.compress"
 BOUNDED_VALUES = {"bisimulation": "Q*", "on_policy": "V^pi", "lax": "V*"}
@@ -184,6 +185,8 @@ class Compression:
         value_gap: the largest such difference in d.mdp; None where nothing is proven.
         metadata: the arguments, and the seconds.
         value_gap_error: a proven bound on the error of `value_gap`; NaN where nothing is proven.
+        trivial_bound: a proven bound on the range of the same values over the buffer, for Q* of
+            each action apart, which no `value_gap` exceeds; infinite where nothing is proven.
 
     >>> buffer = Transitions([0, 1, 2], [0, 0, 0], [0, 0, 1], [1, 2, 0], [False] * 3)
     >>> coreset = compress(buffer, [[0, 1, 9], [1, 0, 9], [9, 9, 0]], keep=2)
@@ -203,11 +206,21 @@ class Compression:
     value_gap: float | None
     metadata: dict[str, Any]
     value_gap_error: float = math.nan
+    trivial_bound: float = math.inf
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether `value_bound` is above 0 and at least `trivial_bound`: it proves nothing."""
+        return is_vacuous(self.value_bound, self.trivial_bound)
 
     def __repr__(self) -> str:
+        proof = ""
+        if self.value_function is not None:
+            bound = format_bound(self.value_bound, self.trivial_bound)
+            proof = f", {self.value_function} differs by at most {bound}"
         return (
             f"Compression({len(self.indices):,} of {len(self.representatives):,} transitions, "
-            f"radius {self.radius:.4g})"
+            f"radius {self.radius:.4g}{proof})"
         )
 
 
@@ -293,10 +306,10 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
     # Selected transitions represent themselves, also those that repeat a pair.
     representatives = state_actions.first_indices[centres][state_actions.labels]
     representatives[indices] = indices
-    value_gap, value_gap_error = (
-        (None, math.nan)
+    value_gap, value_gap_error, trivial_bound = (
+        (None, math.nan, math.inf)
         if value_function is None
-        else _measure_value_gap(value_function, d, state_actions, representatives)
+        else _measure_values(value_function, d, state_actions, representatives)
     )
     return Compression(
         compressed,
@@ -311,6 +324,7 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
         value_gap,
         {"keep": keep, "seconds": time.perf_counter() - start_time},
         value_gap_error,
+        trivial_bound,
     )
 
 
@@ -359,22 +373,24 @@ def _select_repeats(
     return np.argsort(occurrence, kind="stable")[:num_repeats]
 
 
-def _measure_value_gap(
+def _measure_values(
     value_function: str,
     d: Distance,
     state_actions: StateActions,
     representatives: NDArray[np.int64],
-) -> tuple[float, float]:
-    """Return the largest value difference to a representative, and its error."""
+) -> tuple[float, float, float]:
+    """Return the largest value difference to a representative, its error, and its trivial bound."""
     mdp, states = d.mdp, state_actions.states
     if value_function == "V^pi" and d.policy is not None:
         V = planning.policy_values(mdp, d.policy, tol=math.inf)
     else:
         V = planning.optimal_values(mdp, tol=math.inf)
-    values = V.values[states]
+    values, groups = V.values[states], np.zeros_like(states)
     if value_function == "Q*":
+        groups = state_actions.actions
         V = certify_action_values(mdp, V)
         values = V.values[states, state_actions.actions]
     labels = state_actions.labels
     value_gap = float(np.abs(values[labels] - values[labels[representatives]]).max())
-    return value_gap, difference_error(V, V, value_gap)
+    trivial_bound = bound_range(values, V.error, groups)
+    return value_gap, difference_error(V, V, value_gap), trivial_bound

@@ -23,6 +23,7 @@ from bisimetric.uses.certificates import (
     certify_action_values,
     difference_error,
 )
+from bisimetric.uses.trivial_bounds import bound_any_regret, is_vacuous
 
 CALLER = "uses.replay_policy"
 
@@ -40,6 +41,7 @@ class ReplayPolicy:
             proven.
         regret: (S,), V*(s) - V^pi(s) in d.mdp.
         regret_error: a proven bound on the error of `regret`.
+        trivial_bound: a proven bound on the regret of every policy in d.mdp.
     """
 
     model: MDP
@@ -48,6 +50,12 @@ class ReplayPolicy:
     regret_bound: NDArray[np.float64]
     regret: NDArray[np.float64]
     regret_error: float = math.nan
+    trivial_bound: float = math.inf
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the largest `regret_bound` is above 0 and at least `trivial_bound`."""
+        return is_vacuous(float(self.regret_bound.max()), self.trivial_bound)
 
 
 def solve_replay(transitions: Transitions, d: Distance) -> ReplayPolicy:
@@ -98,7 +106,15 @@ def solve_replay(transitions: Transitions, d: Distance) -> ReplayPolicy:
             model, nearest_distances + d.error + model_error, policy, reference
         )
     regret_error = difference_error(V, V_policy, float(regret.max()))
-    return ReplayPolicy(model, nearest_distances, policy, regret_bound, regret, regret_error)
+    return ReplayPolicy(
+        model,
+        nearest_distances,
+        policy,
+        regret_bound,
+        regret,
+        regret_error,
+        bound_any_regret(reference, V),
+    )
 
 
 def _complete_model(

@@ -280,9 +280,10 @@ def _draw_aggregation_panel(
         bound = _select_finite(aggregations, "regret_bound", negligible)
         if np.isfinite(bound).any():
             axes.plot(counts, bound, lw=1.4, ls=(0, (4, 2)), **style)
-    if diameter > 0:
-        text = f"no policy has more than {diameter:.3g}"
-        draw_level(axes, diameter, text, linestyle=":", x=0.02, offset=(0, 3))
+    trivial_bound = max(each.trivial_bound for each in everything)
+    if trivial_bound > 0:
+        text = f"no policy has more than {trivial_bound:.3g}"
+        draw_level(axes, trivial_bound, text, linestyle=":", x=0.02, offset=(0, 3))
     axes.set_yscale("symlog", linthresh=linear_limit, linscale=0.5)
     axes.set_ylim(-0.12 * linear_limit, max(3 * diameter, 2 * linear_limit))
     axes.yaxis.set_major_formatter(FuncFormatter(_format_decade))

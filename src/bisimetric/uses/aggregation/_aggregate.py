@@ -27,6 +27,7 @@ from bisimetric.uses.certificates import (
     is_network,
     validate_distance_matrix,
 )
+from bisimetric.uses.trivial_bounds import bound_any_regret, format_bound, is_vacuous
 
 CALLER = "uses.aggregate"
 
@@ -53,6 +54,8 @@ class Aggregation:
         value_bound: a proven bound on |V - V'| at every state; infinite without a proof.
         value_gap: the largest |V - V'|, measured; NaN with measure=False.
         diameter_bound: (max R - min R) / (1 - discount), which no regret exceeds.
+        trivial_bound: a proven bound on the regret of every policy, the largest V - V_min with
+            V_min the least value of any policy; with measure=False the diameter bound.
         regret_error: a proven bound on the error of `regret`, which may exceed `regret_bound` by
             as much; or NaN.
         value_gap_error: a proven bound on the error of `value_gap`; or NaN.
@@ -79,6 +82,7 @@ class Aggregation:
     value_bound: float
     value_gap: float
     diameter_bound: float
+    trivial_bound: float
     regret_error: float = math.nan
     value_gap_error: float = math.nan
 
@@ -89,6 +93,11 @@ class Aggregation:
     def __len__(self) -> int:
         """Return the number of classes."""
         return len(self.representatives)
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether `regret_bound` is above 0 and at least `trivial_bound`: it proves nothing."""
+        return is_vacuous(self.regret_bound, self.trivial_bound)
 
     @property
     def note(self) -> str | None:
@@ -108,14 +117,16 @@ class Aggregation:
         states, largest = len(self.labels), int(np.bincount(self.labels).max())
         yield f"classes    {len(self):,} of {states:,} states, the largest of {largest:,}"
         yield f"radius     {self.radius:.4g}, the largest distance to a representative"
-        gap = _format_with_bound(self.value_bound, self.value_gap, self.value_gap_error)
+        gap = _format_with_bound(
+            self.value_bound, self.diameter_bound, self.value_gap, self.value_gap_error
+        )
         yield f"values     {gap}: |V' - {self.value_function}|"
-        regret = _format_with_bound(self.regret_bound, self.regret, self.regret_error)
+        regret = _format_with_bound(
+            self.regret_bound, self.trivial_bound, self.regret, self.regret_error
+        )
         yield f"regret     {regret}: {self.value_function} - V^policy"
         if math.isinf(self.regret_bound):
             yield "note       nothing is proven of these distances: there is no regret bound"
-        elif self.regret_bound >= self.diameter_bound > 0:
-            yield f"note       the bound is trivial: no regret exceeds {self.diameter_bound:.4g}"
         if self.note is not None:
             yield f"note       {self.note}"
 
@@ -127,21 +138,24 @@ class Aggregation:
         classes = pluralise(len(self), "class", "classes")
         return (
             f"Aggregation({len(self.labels)} states in {classes} by {by}, {self.rule}, "
-            f"regret {_format_with_bound(self.regret_bound, self.regret)})"
+            f"regret {_format_with_bound(self.regret_bound, self.trivial_bound, self.regret)})"
         )
 
 
-def _format_with_bound(upper_bound: float, measured: float, error: float = math.nan) -> str:
+def _format_with_bound(
+    upper_bound: float, trivial_bound: float, measured: float, error: float = math.nan
+) -> str:
     """Format a measured number, its error and its proven bound.
 
-    >>> _format_with_bound(2.0, 0.5, 1e-15), _format_with_bound(math.inf, 0.5)
+    >>> _format_with_bound(2.0, 4.0, 0.5, 1e-15), _format_with_bound(math.inf, 4.0, 0.5)
     ('0.5 (error 1e-15), proven at most 2', '0.5, no bound')
     """
     number = "not measured" if math.isnan(measured) else f"{measured:.4g}"
     if not math.isnan(error):
         number += f" (error {error:.2g})"
-    bound = "no bound" if math.isinf(upper_bound) else f"proven at most {upper_bound:.4g}"
-    return f"{number}, {bound}"
+    if math.isinf(upper_bound):
+        return f"{number}, no bound"
+    return f"{number}, proven at most {format_bound(upper_bound, trivial_bound)}"
 
 
 def aggregate(
@@ -204,6 +218,8 @@ def aggregate(
     >>> mdp = worlds.load("pessimism")  # V*(s) = V*(t): d_lax sees it, and d~ does not
     >>> aggregate(mdp, exact.lax(mdp), clusters=2)
     Aggregation(3 states in 2 classes by lax, incremental, regret 0, proven at most ...)
+    >>> aggregate(mdp, exact.lax(mdp), clusters=2).is_vacuous
+    False
     >>> round(aggregate(mdp, exact.bisimulation(mdp), clusters=2).regret, 6)
     10.0
     """
@@ -226,12 +242,14 @@ def aggregate(
             certified, clustering, aggregated, lifted, evaluate_chain=measure
         )
     regret = value_gap = regret_error = value_gap_error = math.nan
+    trivial_bound = diameter_bound(mdp)
     if measure:
         V = (
             planning.optimal_values(mdp, tol=math.inf)
             if pi is None
             else planning.policy_values(mdp, pi, tol=math.inf)
         )
+        trivial_bound = bound_any_regret(mdp, V)
         V_policy = planning.policy_values(mdp, lifted.policy, tol=math.inf)
         differences = V.values - V_policy.values
         regret = max(float(differences.max()), 0.0)
@@ -254,6 +272,7 @@ def aggregate(
         value_bound,
         value_gap,
         diameter_bound(mdp),
+        trivial_bound,
         regret_error,
         value_gap_error,
     )

@@ -69,8 +69,20 @@ class AggregationCurve:
                 break
         return fewest
 
+    def min_informative_classes(self, name: str) -> int | None:
+        """Return the fewest classes, of those tried, with a regret bound that is not vacuous.
+
+        Args:
+            name: of the distance.
+
+        Returns:
+            A number of classes; None where every bound is vacuous, or nothing is proven.
+        """
+        informative = (len(each) for each in self.aggregations[name] if not each.is_vacuous)
+        return next(informative, None)
+
     def lines(self) -> Iterator[str]:
-        """Yield the fewest classes for three regrets, one distance per line.
+        """Yield the fewest classes for three regrets and for a bound, one distance per line.
 
         Returns:
             An iterator over lines of text.
@@ -88,6 +100,10 @@ class AggregationCurve:
             yield _format_row(
                 name, [f"{fewest:,} ({persistent:,})" for fewest, persistent in counts]
             )
+        fewest_informative = (
+            f"{name} {self.min_informative_classes(name) or 'none'}" for name in self.aggregations
+        )
+        yield f"fewest classes with a bound that is not vacuous: {'; '.join(fewest_informative)}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -33,6 +33,7 @@ from bisimetric.uses.policy_transfer.action_bounds import (
     choose_by_bounds,
 )
 from bisimetric.uses.policy_transfer.imitation import choose_by_imitation
+from bisimetric.uses.trivial_bounds import bound_any_regret, format_bound, is_vacuous
 
 if TYPE_CHECKING:
     from bisimetric.learned import LearnedDistance
@@ -60,6 +61,8 @@ class Transfer:
         optimal_values: V2* of the target, with a proven error.
         policy_values: V2^policy of the transferred policy, with a proven error.
         random_values: the values of the uniform random policy, with a proven error.
+        trivial_bound: a proven bound on the regret of every policy of the target, the largest
+            V2* - V_min with V_min the least value of any policy.
         d: the distance on `uses.disjoint_union(source, target)`; None for a plain matrix.
 
     >>> from bisimetric import worlds
@@ -80,6 +83,7 @@ class Transfer:
     optimal_values: ValueFunction
     policy_values: ValueFunction
     random_values: ValueFunction
+    trivial_bound: float
     d: Distance | None = None
 
     def __post_init__(self) -> None:
@@ -118,6 +122,17 @@ class Transfer:
         """(max R2 - min R2) / (1 - discount), which no regret exceeds."""
         return diameter_bound(self.target)
 
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether `max_regret_bound` is above 0 and at least `trivial_bound`: it proves nothing."""
+        return is_vacuous(self.max_regret_bound, self.trivial_bound)
+
+    @property
+    def better_than_random(self) -> NDArray[np.bool_]:
+        """(S2,), where the bound proves a larger value than that of uniform random actions."""
+        error = difference_error(self.optimal_values, self.random_values, self.diameter_bound)
+        return np.asarray(add_upward(self.regret_bound, error) < self.random_regret)
+
     def lines(self) -> Iterator[str]:
         """Yield the numbers, one topic per line.
 
@@ -133,21 +148,25 @@ class Transfer:
         yield f"rule       {self.rule}, by {kind}"
         if math.isfinite(self.max_regret_bound):
             yield f"bound      {_format_regrets(self.regret_bound, 0.0)}"
+            if self.is_vacuous:
+                yield f"           vacuous: at least the trivial bound, {self.trivial_bound:.4g}"
+            better = f"{np.count_nonzero(self.better_than_random):,} of {states:,} states"
+            yield f"           below the regret of random actions in {better}"
         yield f"regret     {_format_regrets(self.regret, self.regret_error)}"
         yield f"random     {_format_regrets(self.random_regret, self.regret_error)}"
         V = self.optimal_values.values
         yield f"values     from {V.min():.4g} to {V.max():.4g}"
         if math.isinf(self.max_regret_bound):
             yield "note       nothing is proven of these distances: there is no regret bound"
-        elif self.max_regret_bound >= self.diameter_bound > 0:
-            yield f"note       the bound is trivial: no regret exceeds {self.diameter_bound:.4g}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
         bound = self.max_regret_bound
-        proof = "no bound" if math.isinf(bound) else f"proven at most {bound:.4g}"
+        proof = "no bound"
+        if math.isfinite(bound):
+            proof = f"proven at most {format_bound(bound, self.trivial_bound)}"
         return (
             f"Transfer({self.rule}, {self.source.num_states} to {self.target.num_states} states, "
             f"regret {_format_regret(self.max_regret, self.regret_error)}, {proof})"
@@ -285,6 +304,7 @@ def transfer(
         regret_bound = np.minimum(regret_bound, diameter_bound(target))
     else:
         regret_bound = np.full(target.num_states, math.inf)
+    optimal_values = planning.optimal_values(target, tol=math.inf)
     uniform = target.action_mask / target.action_mask.sum(axis=1, keepdims=True)
     return Transfer(
         source,
@@ -295,9 +315,10 @@ def transfer(
         matched.matches % source.num_actions,
         matched.distances,
         regret_bound,
-        planning.optimal_values(target, tol=math.inf),
+        optimal_values,
         planning.policy_values(target, matched.policy, tol=math.inf),
         planning.policy_values(target, uniform, tol=math.inf),
+        bound_any_regret(target, optimal_values),
         distance.d,
     )
 

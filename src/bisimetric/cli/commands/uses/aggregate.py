@@ -31,7 +31,15 @@ RULE_TITLES = {
     "medoids": "k-medoids",
 }
 SYMBOLS = {"bisimulation": "d~", "lax": "d_lax", "on_policy": "d^pi", "mico": "MICo"}
-VALUES = ("radius", "regret_bound", "regret", "value_bound", "value_gap")
+VALUES = (
+    "radius",
+    "regret_bound",
+    "regret",
+    "value_bound",
+    "value_gap",
+    "trivial_bound",
+    "is_vacuous",
+)
 """Attributes of an aggregation that --json reports."""
 
 

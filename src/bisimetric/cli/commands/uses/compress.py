@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from bisimetric.transitions import Transitions
     from bisimetric.uses import Compression
 
+VALUES = (
+    "value_function",
+    "value_bound",
+    "value_gap",
+    "value_gap_error",
+    "trivial_bound",
+    "is_vacuous",
+)
+"""Attributes of a compression that --json reports."""
+
 
 def compress(
     data: Annotated[Positional[Path], arg(metavar="DATA.npz")],
@@ -59,7 +69,7 @@ def compress(
         compression.transitions.save(output)
     lines = _describe(data, transitions, measure, compression)
     report.emit(lines, report.describe_saved([output]))
-    report.emit_fields(compression, "value_function", "value_bound", "value_gap", "value_gap_error")
+    report.emit_fields(compression, *VALUES)
     if plot_radius is not None:
         from bisimetric import views
 
@@ -91,6 +101,7 @@ def _describe(
 ) -> Iterator[Fact]:
     from bisimetric.cli.data_report import count_data, format_data
     from bisimetric.cli.report import Fact, describe_kind, describe_seconds
+    from bisimetric.uses.trivial_bounds import format_bound
 
     value = {"name": str(path), **count_data(transitions)}
     yield Fact("data", f"{path}: {format_data(transitions)}", value)
@@ -107,7 +118,8 @@ def _describe(
     if proven:
         text = f"|{compression.value_function}(s) - {compression.value_function}(kept)| <= "
         gap = f"{compression.value_gap:.6g} (error {compression.value_gap_error:.2g})"
-        yield Fact("bound", f"{text}{compression.value_bound:.6g}; measured {gap}")
+        bound = format_bound(compression.value_bound, compression.trivial_bound, digits=6)
+        yield Fact("bound", f"{text}{bound}; measured {gap}")
     else:
         yield Fact("bound", "none: nothing is proven of this distance for these steps")
     yield describe_seconds(compression.metadata["seconds"])

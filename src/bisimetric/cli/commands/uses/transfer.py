@@ -91,7 +91,7 @@ def transfer(
     ]
     report.emit(header, result.lines(), report.describe_saved([output]))
     fields = ("rule", "policy", "max_regret_bound", "max_regret", "regret_error")
-    report.emit_fields(result, *fields)
+    report.emit_fields(result, *fields, "trivial_bound", "is_vacuous", "better_than_random")
     if plot_policy is not None:
         from bisimetric import views
 
