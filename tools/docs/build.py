@@ -51,7 +51,7 @@ def main() -> int:
 def find_missing_pages() -> list[str]:
     """Return one message per page in the navigation that does not exist."""
     text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
-    pages = re.findall(r'"([\w/-]+\.md)"', text)
+    pages = re.findall(r'"([\w/.-]+\.md)"', text)
     return [
         f"{page} is in the navigation but does not exist"
         for page in pages

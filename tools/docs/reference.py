@@ -135,7 +135,8 @@ def format_help(text: str) -> str:
             lines += [f"**{title[0].upper()}{title[1:]}**", ""]
             entries: list[list[str]] = []
         elif line.startswith("╰"):
-            lines += ["| | |", "|---|---|"]
+            column = "Argument" if title.startswith("positional") else "Option"
+            lines += [f"| {column} | Meaning |", "|---|---|"]
             lines += [f"| `{name}` | {escape(words)} |" for name, words in entries]
             lines.append("")
         elif line.startswith("│"):
