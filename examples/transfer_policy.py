@@ -32,7 +32,7 @@ results = {}
 print("distance      rule            bound largest regret mean regret")
 for d in (exact.lax(union), exact.bisimulation(union)):
     for rule in ("nearest", "pessimistic", "hopeful", "optimistic"):
-        result = uses.transfer(source, target, d, rule=rule, proof=True)
+        result = uses.transfer(source, target, d, rule=rule, require_proof=True)
         results[d.kind, rule] = result
         numbers = (result.max_regret_bound, result.max_regret, result.regret.mean())
         print("{:<13} {:<12} {:8.3f} {:14.3f} {:11.3f}".format(d.kind, rule, *numbers))

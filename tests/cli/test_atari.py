@@ -106,7 +106,7 @@ def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
 def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
     sweep = [
         "atari", "sweep", "Pong", "--agent", agent, "--steps", "240", "--num-envs", "2",
-        "-o", "sweep", "--quick", "--updates", "20", "--seeds", "2",
+        "-o", "sweep", "--quick", "--updates", "20", "--num-seeds", "2",
         "--learning-rates", "1e-3", "1e-2", "--batch-size", "8", "--target-update-steps", "500",
         "--layers", "2", "--units", "16", "--data", "steps.npz",
     ]  # fmt: skip
@@ -168,7 +168,7 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
             ["sweep", "--learning-rates", "2"],
             "--learning-rates is 2 and must be numbers between 0 and 1",
         ),
-        (["sweep", "--seeds", "0"], "--seeds is 0 and must be"),
+        (["sweep", "--num-seeds", "0"], "--num-seeds is 0 and must be"),
         (["sweep", "--updates", "0"], "--updates is 0 and must be"),
         (["train-agent", "--minutes", "0"], "--minutes is 0 and must be above 0"),
         (["train-agent", "--eval-episodes", "0"], "--eval-episodes is 0 and must be"),

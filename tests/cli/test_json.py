@@ -96,7 +96,7 @@ def test_uses(run: Run, tmp_path: Path) -> None:
     words = ("--target-set", "rows=3", "columns=3")
     moved = read_json(run, "uses", "transfer", "mirrored-rooms", "open-grid", *words)
     assert moved["max_regret"] <= moved["max_regret_bound"] + 1e-9
-    steps = ("--steps", "200", "--seeds", "2")
+    steps = ("--steps", "200", "--num-seeds", "2")
     explored = read_json(run, "uses", "bonus", "mirrored-rooms", *steps)
     assert explored["names"] == ["no bonus", "counts", "distance"]
 

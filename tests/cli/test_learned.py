@@ -183,7 +183,7 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
                 hidden=(8, 4), output_activation="relu", horizon_growth=0.5, batch_size=8
             ),
             learned.castro2020.Castro2020Config(
-                learned.castro2020.PairNetwork((8, 4), output="relu"),
+                learned.castro2020.PairNetwork((8, 4), output_activation="relu"),
                 horizon_growth=0.5,
                 batch_size=8,
             ),

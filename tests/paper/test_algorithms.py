@@ -123,7 +123,7 @@ def test_unknown_names_and_other_files_raise(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
-    words = ["algorithms", "--worlds", "policy", "--updates", "10", "--seeds", "2"]
+    words = ["algorithms", "--worlds", "policy", "--updates", "10", "--num-seeds", "2"]
     code, out, _ = run("reproduce", *words, "-o", str(tmp_path))
     assert code == 0
     assert "31 states, d^pi" in out

@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 PAPER_CONFIG = Castro2020Config(
-    PairNetwork((729,), output="relu"),
+    PairNetwork((729,), output_activation="relu"),
     batch_size=256,
     learning_rate=0.01,
     epsilon=1e-8,

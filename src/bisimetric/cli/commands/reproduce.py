@@ -28,7 +28,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 def convergence(
     output: FolderArg = Path("convergence"),
-    seeds: NumSeedsArg = 10,
+    num_seeds: NumSeedsArg = 10,
     steps: Annotated[str, arg(metavar="N")] = "10M",
     target_error: Annotated[float, arg(metavar="T")] = 1e-3,
     discount: DiscountArg = 0.99,
@@ -37,21 +37,21 @@ def convergence(
 
     Args:
         output: the folder of the figure and its data; created where it is missing
-        seeds: the number of runs per sampler
+        num_seeds: the number of runs per sampler
         steps: the largest number of transition pairs per run
         target_error: the error whose sample complexity is tabulated
         discount: discount factor of the paper's world
 
     Examples:
         bisimetric reproduce convergence
-        bisimetric reproduce convergence -o figures --seeds 20 --target-error 1e-2
+        bisimetric reproduce convergence -o figures --num-seeds 20 --target-error 1e-2
     """
     num_steps = parse_count("--steps", steps, minimum=1)
     from bisimetric.cli import report
     from bisimetric.paper import convergence as library
 
     flags = {
-        "--seeds": seeds,
+        "--num-seeds": num_seeds,
         "--steps": num_steps,
         "--target-error": target_error,
         "--discount": discount,
@@ -60,7 +60,7 @@ def convergence(
     words += [str(word) for item in flags.items() for word in item]
     results = library.reproduce(
         output,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         steps=num_steps,
         target_error=target_error,
         discount=discount,
@@ -79,7 +79,7 @@ def algorithms(
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 24k; quick: 4k)")
     ] = None,
-    seeds: Annotated[
+    num_seeds: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 2)")
     ] = None,
     worlds: tuple[WorldName, ...] = WORLDS,
@@ -94,7 +94,7 @@ def algorithms(
         output: the folder of figures and curves; created where it is missing
         quick: fewer updates and seeds
         updates: gradient updates per network
-        seeds: the number of networks per algorithm
+        num_seeds: the number of networks per algorithm
         worlds: the worlds
         ablation: also change one component at a time
 
@@ -108,7 +108,7 @@ def algorithms(
 
     names = [*library.ALGORITHMS, *(library.ABLATIONS if ablation else ())]
     curves = library.measure(
-        output, worlds, names, updates=num_updates, num_seeds=seeds, quick=quick
+        output, worlds, names, updates=num_updates, num_seeds=num_seeds, quick=quick
     )
     table = list(library.format_table(curves))
     report.emit(table, report.describe_saved(library.draw_figures(output)))
@@ -122,7 +122,7 @@ def gridworld(
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 240k; quick: fewer)")
     ] = None,
-    seeds: Annotated[
+    num_seeds: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 3)")
     ] = None,
     parts: tuple[Part, ...] = PARTS,
@@ -137,7 +137,7 @@ def gridworld(
         output: the folder of figures, curves and networks; created where it is missing
         quick: minutes on two CPU cores: fewer updates and seeds, small batches with noise
         updates: gradient updates per network
-        seeds: the number of networks per part
+        num_seeds: the number of networks per part
         parts: d~ and, under a policy, d^pi; without noise and with it
         resume: continue in this folder: keep its complete parts and resume an interrupted one
 
@@ -154,14 +154,14 @@ def gridworld(
 
     words = ["bisimetric", "reproduce", "gridworld", "-o", str(folder)]
     words += ["--quick"] if quick else []
-    for flag, value in (("--updates", num_updates), ("--seeds", seeds)):
+    for flag, value in (("--updates", num_updates), ("--num-seeds", num_seeds)):
         words += [] if value is None else [flag, str(value)]
     words += ["--parts", *parts]
     results = library.measure(
         folder,
         parts,
         updates=num_updates,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         quick=quick,
         resume=resume is not None,
         command=shlex.join(words),

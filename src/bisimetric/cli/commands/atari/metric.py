@@ -104,7 +104,7 @@ def learn(
 
     config = dataclasses.replace(
         learning.get_config(found.name),
-        network=PairNetwork(hidden, output=output_activation),
+        network=PairNetwork(hidden, output_activation=output_activation),
         batch_size=batch_size,
         target_update_period=target_update_period,
         **omit_none(learning_rate=learning_rate),
@@ -185,7 +185,7 @@ def sweep(
         str | None,
         arg(metavar="N", help_behavior_hint="(default: one per 4 steps; quick: 37.5k)"),
     ] = None,
-    seeds: NumSeedsArg = 3,
+    num_seeds: NumSeedsArg = 3,
     learning_rates: Annotated[tuple[float, ...], arg(metavar="R [R ...]")] = LEARNING_RATES,
     batch_size: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (4, 8, 16, 32, 64, 128),
     target_update_steps: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (
@@ -218,7 +218,7 @@ def sweep(
         output: the folder of the results, sweep.csv and sweep.png; default: atari/GAME/sweep
         quick: vary one hyperparameter at a time around the paper's; fewer updates
         updates: gradient updates per network
-        seeds: the number of networks per configuration
+        num_seeds: the number of networks per configuration
         learning_rates: learning rates
         batch_size: transitions per update
         target_update_steps: steps of the agent between two synchronisations of the target
@@ -241,7 +241,7 @@ def sweep(
         "--layers": layers,
         "--units": units,
     }
-    _validate_grid(flags, learning_rates, seeds)
+    _validate_grid(flags, learning_rates, num_seeds)
     found, player = load_game_and_agent(game, agent, steps)
     from bisimetric.cli import report
     from bisimetric.paper.atari import sweep as library
@@ -263,7 +263,7 @@ def sweep(
         quick=quick,
         selected_shapes=library.list_shapes(quick, grid),
         learning_rates=learning_rates,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         updates=num_updates,
         discount=discount,
         terminal_state=not ignore_terminals,
@@ -278,7 +278,7 @@ def sweep(
 
 
 def _validate_grid(
-    grid: dict[str, tuple[int, ...]], learning_rates: Sequence[float], seeds: int
+    grid: dict[str, tuple[int, ...]], learning_rates: Sequence[float], num_seeds: int
 ) -> None:
     minimums = {"--batch-size": 2}
     for flag, values in grid.items():
@@ -289,5 +289,5 @@ def _validate_grid(
     if not learning_rates or not all(0 < rate < 1 for rate in learning_rates):
         text = " ".join(f"{rate:g}" for rate in learning_rates) or "empty"
         raise InputError(f"--learning-rates is {text} and must be numbers between 0 and 1.")
-    if seeds < 1:
-        raise InputError(f"--seeds is {seeds} and must be a whole number, at least 1.")
+    if num_seeds < 1:
+        raise InputError(f"--num-seeds is {num_seeds} and must be a whole number, at least 1.")

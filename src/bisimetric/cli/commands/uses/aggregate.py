@@ -90,7 +90,7 @@ def aggregate(
         clusters=clusters,
         rule=rule,
         seed=seed,
-        proof=require_proof,
+        require_proof=require_proof,
     )
     save_array(output, aggregation.labels)
     seconds = report.describe_seconds(time.perf_counter() - start_time)

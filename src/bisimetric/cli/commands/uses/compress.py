@@ -54,7 +54,7 @@ def compress(
 
     measure = read_any_distance(distance)
     transitions = Transitions.load(data)
-    compression = uses.compress(transitions, measure, size, proof=require_proof)
+    compression = uses.compress(transitions, measure, size, require_proof=require_proof)
     if output is not None:
         compression.transitions.save(output)
     lines = _describe(data, transitions, measure, compression)
