@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bisimetric._io import read_record, write_record
 from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError, suggest_names
+from bisimetric.learned.files import VERSION_1_KEYS, rename_keys
 
 
 def validate_names(caller: str, noun: str, names: Sequence[str], known: Collection[str]) -> None:
@@ -45,17 +46,6 @@ def validate_counts(caller: str, updates: Any, num_seeds: Any) -> None:
 
 
 FORMAT = "bisimetric gridworld curves, version 1"
-METADATA_NAMES = {
-    "batch": "batch_size",
-    "keys": "seeds",
-    "steps": "updates",
-    "every": "log_every",
-    "most": "noise_clip",
-    "period": "target_update_period",
-    "rate": "horizon_growth",
-}
-"""Names in the metadata of the files in docs/gridworld, and their present names."""
-
 PAPER_TEXT_UPDATES = 2_500
 """Number of updates in the paper's text."""
 
@@ -146,8 +136,7 @@ class GridworldCurves:
         """Read a file that `save` wrote."""
 
         def build(made: Any, steps: Any, **fields: Any) -> GridworldCurves:
-            metadata = {METADATA_NAMES.get(name, name): value for name, value in made.items()}
-            return cls(metadata=metadata, updates=steps, **fields)
+            return cls(metadata=rename_keys(made, VERSION_1_KEYS), updates=steps, **fields)
 
         otherwise = "no curves of the GridWorld experiment ({}); measure them again."
         curves = read_record(path, FORMAT, build, otherwise)
