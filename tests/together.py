@@ -110,7 +110,8 @@ def first(folder: Path) -> None:
 def second(folder: Path) -> None:
     """Resume the killed run with any number of processes and devices, and compute a d^pi."""
     mdp = deep()
-    sharded.bisimulation(mdp, checkpoint=folder / "run", output=folder / "d.npz")
+    run = folder / "run"
+    sharded.bisimulation(mdp, checkpoint=run, resume=run, output=folder / "d.npz")
     sharded.on_policy(mdp, turning(mdp), dtype="float32", output=folder / "pi.npz")
 
 

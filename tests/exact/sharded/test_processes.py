@@ -122,7 +122,7 @@ def test_a_killed_process_stops_the_others(killed: Killed) -> None:
     assert killed.code == 128 + signal.SIGKILL
     assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in killed.said
     assert "process 0 of 4 lost another one" in killed.said
-    assert "start it again to resume from" in killed.said
+    assert "start it again and resume from" in killed.said
 
 
 @pytest.mark.slow
