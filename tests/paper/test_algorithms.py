@@ -12,7 +12,7 @@ import pytest
 from bisimetric import InputError, learned
 from bisimetric.errors import Diverged
 from bisimetric.paper import algorithms
-from tests.commands import Run
+from tests.commands import Run, refused
 
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
@@ -128,6 +128,11 @@ def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
     assert code == 0
     assert "31 states, d^pi" in out
     assert (tmp_path / "policy.png").exists()
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    assert run("reproduce", *words, "-o", str(tmp_path)).out == out
+    assert files == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    words[words.index("--updates") + 1] = "11"
+    refused(run("reproduce", *words, "-o", str(tmp_path)), "its updates is 10 and here it is 11")
 
 
 def test_the_documented_curves_can_be_read() -> None:

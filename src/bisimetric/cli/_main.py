@@ -93,8 +93,8 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
 }
-TEXT_ONLY = {("launch",), ("view",), ("demo",)}
-"""Commands that report no numbers, and have no --json."""
+TEXT_ONLY = {("launch",), ("demo",)}
+"""Commands without a report of their own, and so without --json."""
 
 WARNINGS = (
     ExpectedRewardWarning,

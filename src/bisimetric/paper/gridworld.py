@@ -47,6 +47,7 @@ from bisimetric.paper.gridworld_curves import (
     format_label,
     format_table,
     load_curves,
+    tabulate,
     validate_counts,
     validate_names,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "load_curves",
     "measure",
     "reproduce",
+    "tabulate",
 ]
 
 PAPER_CONFIG = Castro2020Config(

@@ -68,9 +68,20 @@ def convergence(
     )
     saved = [output / "convergence.png", output / "convergence.json"]
     report.emit(library.format_table(results), report.describe_saved(saved))
-    holds = results.bisimulation.lemma_holds and results.on_policy.lemma_holds
-    report.emit_values(lemma_holds=holds, table=list(library.format_table(results)))
-    return 0 if holds else 1
+    report.emit_fields(results, "lemma_holds")
+    report.emit_values(
+        samplers=[row._asdict() for row in library.tabulate(results)],
+        lemma={
+            curves.kind: {
+                "holds": curves.lemma_holds,
+                "max_excess": curves.max_excess,
+                "max_allowed_excess": curves.max_allowed_excess,
+            }
+            for curves in (results.bisimulation, results.on_policy)
+        },
+        seconds=results.metadata["seconds"],
+    )
+    return 0 if results.lemma_holds else 1
 
 
 def algorithms(
@@ -88,7 +99,7 @@ def algorithms(
     """Compare the paper's learning algorithm with that of `bisimetric learned` on eight worlds.
 
     Errors against the exact metric over the updates. For a GPU; on a CPU select one of the worlds
-    without noise. Results that the folder already holds are not computed again.
+    without noise. Runs found in the output folder are reused.
 
     Args:
         output: the folder of figures and curves; created where it is missing
@@ -110,9 +121,14 @@ def algorithms(
     curves = library.measure(
         output, worlds, names, updates=num_updates, num_seeds=num_seeds, quick=quick
     )
-    table = list(library.format_table(curves))
-    report.emit(table, report.describe_saved(library.draw_figures(output)))
-    report.emit_values(table=table)
+    saved = report.describe_saved(library.draw_figures(output))
+    report.emit(library.format_table(curves), saved)
+    report.emit_values(
+        runs=[
+            {**row._asdict(), "seconds": run.metadata["seconds"], "device": run.metadata["device"]}
+            for row, run in zip(library.tabulate(curves), curves, strict=True)
+        ]
+    )
     return 0
 
 
@@ -166,9 +182,15 @@ def gridworld(
         resume=resume is not None,
         command=shlex.join(words),
     )
-    table = list(library.format_table(results))
-    report.emit(table, report.describe_saved(library.draw_figures(folder)))
-    report.emit_values(table=table)
+    saved = report.describe_saved(library.draw_figures(folder))
+    report.emit(library.format_table(results), saved)
+    report.emit_values(
+        errors=[row._asdict() for each in results.values() for row in library.tabulate(each)],
+        parts={
+            name: {key: each.metadata[key] for key in ("seconds", "device")}
+            for name, each in results.items()
+        },
+    )
     return 0
 
 

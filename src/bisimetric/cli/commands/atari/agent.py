@@ -109,7 +109,11 @@ def train_agent(
     mean = f"mean {scores.mean():.4g} of {pluralise(eval_episodes, 'episode')}"
     report.emit(
         [
-            report.Fact("game", f"{found.name}, {pluralise(len(found.actions), 'action')}"),
+            report.Fact(
+                "game",
+                f"{found.name}, {pluralise(len(found.actions), 'action')}",
+                {"name": found.name, "actions": len(found.actions)},
+            ),
             report.Fact(
                 "steps",
                 f"{training.steps:,}, in {training.seconds:,.0f} s, {speed:,.0f} per second",
@@ -196,8 +200,16 @@ def show(
     truncated = "" if episode.terminated[-1] else ", the last one truncated"
     report.emit(
         [
-            report.Fact("game", f"{found.name}, played by {player.name}"),
-            report.Fact("metric", f"{updates:,} updates, {metric or 'pretrained'}"),
+            report.Fact(
+                "game",
+                f"{found.name}, played by {player.name}",
+                {"name": found.name, "agent": player.name},
+            ),
+            report.Fact(
+                "metric",
+                f"{updates:,} updates, {metric or 'pretrained'}",
+                {"name": str(metric or "pretrained"), "updates": updates},
+            ),
             report.Fact("frames", frames, len(episode)),
             report.Fact("scores", f"{scores}{truncated}", episode.scores),
             report.Fact(

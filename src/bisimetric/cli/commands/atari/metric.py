@@ -149,7 +149,8 @@ def _describe(
     metadata, history = learned.metadata, learned.history
     episodes = int((data.terminated | data.truncated).sum())
     clipped = "clipped" if metadata.get("clip", True) else "not clipped"
-    yield Fact("game", f"{game.name}, played by {agent.name}")
+    played = f"{game.name}, played by {agent.name}"
+    yield Fact("game", played, {"name": game.name, "agent": agent.name})
     sizes = f"{pluralise(len(data), 'step')}, {pluralise(episodes, 'episode')}"
     yield Fact("data", f"{sizes}, rewards {clipped}", {"steps": len(data), "episodes": episodes})
     terminal = "lead to a terminal state" if metadata["ends"] else "are ignored"
@@ -169,7 +170,8 @@ def _describe(
         value = {"correlation": correlation, "relative_error": error}
         yield Fact("reference", f"{text}error {error:.0%} of their mean", value)
     else:
-        yield Fact("reference", "unknown: no recorded future is long enough")
+        unknown = {"correlation": None, "relative_error": None}
+        yield Fact("reference", "unknown: no recorded future is long enough", unknown)
     quality = evaluate_metric(learned, data)
     yield describe_sampled_largest(quality)
     yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, "pairs")
@@ -207,9 +209,8 @@ def sweep(
     """Run the hyperparameter sweep of the paper's supplement on one game.
 
     Networks are compared by the correlation of their distances with the exact ones of recorded
-    futures. All seeds and learning rates of one shape train together. Each shape is a file of the
-    folder: the same command continues with the missing ones. The whole grid takes many hours on a
-    large GPU.
+    futures. All seeds and learning rates of one shape train together, and each shape is a file.
+    Runs found in the output folder are reused. The whole grid takes many hours on a large GPU.
 
     Args:
         game: its name, such as Pong
@@ -272,7 +273,8 @@ def sweep(
     rows = sweep_results.tabulate(results)
     text = f"{found.name}, played by {player.name}: {len(rows):,} configurations"
     table = sweep_results.format_table(rows, library.get_paper_choice(found.name))
-    report.emit([report.Fact("game", text)], table)
+    value = {"name": found.name, "agent": player.name}
+    report.emit([report.Fact("game", text, value)], table)
     report.emit_values(configurations=[row._asdict() for row in rows])
     report.emit(report.describe_saved(library.write_outputs(folder, results)))
 

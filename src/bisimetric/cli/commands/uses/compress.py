@@ -107,9 +107,10 @@ def _describe(
     if proven:
         text = f"|{compression.value_function}(s) - {compression.value_function}(kept)| <= "
         gap = f"{compression.value_gap:.6g} (error {compression.value_gap_error:.2g})"
-        yield Fact("bound", f"{text}{compression.value_bound:.6g}; measured {gap}")
+        bound = f"{text}{compression.value_bound:.6g}; measured {gap}"
     else:
-        yield Fact("bound", "none: nothing is proven of this distance for these steps")
+        bound = "none: nothing is proven of this distance for these steps"
+    yield Fact("bound", bound, {"value": compression.value_bound})
     yield describe_seconds(compression.metadata["seconds"])
 
 
