@@ -22,7 +22,7 @@ from ale_py.vector_env import AtariVectorEnv
 from numpy.typing import NDArray
 
 from bisimetric import agents, games
-from bisimetric.games._collect import NUM_GAMES
+from bisimetric.games._collect import NUM_ENVS
 from bisimetric.games.environments import MAX_NOOPS
 
 ROUNDS = 400
@@ -35,17 +35,17 @@ def read_clocks() -> Clocks:
     return time.perf_counter(), time.process_time()
 
 
-def time_environment(name: str, num_games: int, rounds: int) -> tuple[Clocks, Clocks]:
+def time_environment(name: str, num_envs: int, rounds: int) -> tuple[Clocks, Clocks]:
     """Time the bare environment without an agent."""
     vector = AtariVectorEnv(
         games.find_game(name).rom,
-        num_games,
+        num_envs,
         noop_max=MAX_NOOPS,
         use_fire_reset=False,
         reward_clipping=False,
     )
     vector.reset(seed=0)
-    actions = np.zeros(num_games, np.int64)
+    actions = np.zeros(num_envs, np.int64)
     start = read_clocks()
     for _ in range(rounds):
         vector.step(actions)
@@ -71,11 +71,11 @@ class TimedAgent:
 
 
 def time_collection(
-    agent: games.Agent, name: str, num_games: int, rounds: int
+    agent: games.Agent, name: str, num_envs: int, rounds: int
 ) -> tuple[Clocks, Clocks]:
     """Time `games.collect` from its third call of the agent on."""
     timed = TimedAgent(agent)
-    games.collect(name, timed, steps=rounds * num_games, num_games=num_games, epsilon=0)
+    games.collect(name, timed, steps=rounds * num_envs, num_envs=num_envs, epsilon=0)
     # The agent was called for both halves of the games: everything is compiled.
     return timed.clocks[1], timed.clocks[-1]
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("game", nargs="?", default="Pong")
     parser.add_argument("--agent", choices=("idle", "pretrained"), default="idle")
-    parser.add_argument("--num-envs", type=int, default=NUM_GAMES, help="parallel games, even")
+    parser.add_argument("--num-envs", type=int, default=NUM_ENVS, help="parallel games, even")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="steps per game")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="the best one counts")
     arguments = parser.parse_args()

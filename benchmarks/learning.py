@@ -28,7 +28,7 @@ from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
 from bisimetric.paper.gridworld import DISCOUNT, NOISE_CLIP, PAPER_CONFIG, SCALING, cell_centres
 
 ATARI = castro2020.Castro2020Config(
-    castro2020.PairNetwork((16, 16), output="relu"),
+    castro2020.PairNetwork((16, 16), output_activation="relu"),
     batch_size=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,

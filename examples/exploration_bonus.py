@@ -84,7 +84,7 @@ def tune(mdp: MDP, arm: ExplorationArm, steps: int, max_episode_steps: int) -> E
     pairs = [(0.0, epsilon) for epsilon in EPSILONS] if arm.source == "none" else list(bonus)
     tried = {
         f"scale {scale:g}, epsilon {epsilon:g}, initial {initial:g}": dataclasses.replace(
-            arm, scale=scale, epsilon=epsilon, initial_value=initial
+            arm, bonus_scale=scale, epsilon=epsilon, initial_value=initial
         )
         for (scale, epsilon), initial in itertools.product(pairs, INITIAL)
     }
@@ -143,7 +143,7 @@ def run_quick() -> dict[str, ExplorationComparison]:
 def show_wrapper() -> None:
     """Print the rewards and bonuses of a wrapped environment."""
     d = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", seed=0, discount=DISTANCE_DISCOUNT))
-    room = uses.bonus(gymnasium.make("MiniGrid-Empty-5x5-v0"), d, scale=0.1)
+    room = uses.bonus(gymnasium.make("MiniGrid-Empty-5x5-v0"), d, bonus_scale=0.1)
     room.reset(seed=0)
     for action in (2, 2, 1, 2):
         *_, info = room.step(action)

@@ -45,7 +45,7 @@ def compare_rules(source: MDP, target: MDP) -> dict[tuple[str, str], uses.Transf
     print("distance     rule           bound  better than random  largest regret  mean regret")
     for d in (exact.lax(union), exact.bisimulation(union)):
         for rule in ("nearest", "pessimistic", "hopeful", "optimistic"):
-            result = uses.transfer(source, target, d, rule=rule, proof=True)
+            result = uses.transfer(source, target, d, rule=rule, require_proof=True)
             results[d.kind, rule] = result
             better = f"{result.better_than_random.sum()} of {target.num_states} states"
             print(

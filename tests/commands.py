@@ -48,7 +48,3 @@ def assert_input_error(result: Result, *complaints: str) -> None:
     assert re.fullmatch(r"bisimetric: .+\n", result.err)
     for complaint in complaints:
         assert complaint in result.err
-
-
-started, refused = start_command, assert_input_error
-"""Names that `tests/cli` imports."""

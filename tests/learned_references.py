@@ -144,7 +144,10 @@ PLAIN = FeatureScaling(np.zeros(1, np.float32), np.ones(1, np.float32))
 """Features as they are."""
 
 SMALL = Castro2020Config(
-    PairNetwork((5,), output="relu"), batch_size=6, learning_rate=0.01, target_update_period=4
+    PairNetwork((5,), output_activation="relu"),
+    batch_size=6,
+    learning_rate=0.01,
+    target_update_period=4,
 )
 STATES = source_from_mdp("bisimulation", TRIANGLE, points=np.eye(3), scaling=PLAIN)
 """The triangle with one-hot states; all runs on it with `SMALL` share one compilation."""
@@ -176,7 +179,7 @@ def contains(*parts: str) -> str:
 
 def one(**changes: Any) -> LearnedDistance:
     """A learned distance of vectors of two numbers."""
-    network = PairNetwork((4,), output="relu")
+    network = PairNetwork((4,), output_activation="relu")
     scale = FeatureScaling(np.zeros(2), np.ones(2))
     fields = {"network": network, "parameters": weights(0, network, 2), "scaling": scale}
     return LearnedDistance(**{"kind": "bisimulation", "discount": 0.5, **fields, **changes})

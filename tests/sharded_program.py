@@ -110,7 +110,8 @@ def run_first_part(folder: Path) -> None:
 def run_second_part(folder: Path) -> None:
     """Resume the killed run with any number of processes and devices, and compute a d^pi."""
     mdp = build_small_grid()
-    sharded.bisimulation(mdp, checkpoint=folder / "run", output=folder / "d.npz")
+    run = folder / "run"
+    sharded.bisimulation(mdp, checkpoint=run, resume=run, output=folder / "d.npz")
     sharded.on_policy(mdp, build_cyclic_policy(mdp), dtype="float32", output=folder / "pi.npz")
 
 

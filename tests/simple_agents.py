@@ -35,8 +35,8 @@ class ChecksumAgent:
     def __post_init__(self) -> None:
         self.num_actions = self.num_actions or len(find_game(self.game).actions)
 
-    def initial_state(self, num_games: int) -> Any:
-        return np.zeros(num_games, np.int64), np.zeros(num_games, np.int64)
+    def initial_state(self, num_envs: int) -> Any:
+        return np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
 
     def act(
         self, observations: NDArray[np.uint8], state: Any, is_first: NDArray[np.bool_]

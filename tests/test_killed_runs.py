@@ -62,7 +62,10 @@ def run_sharded(folder: Path, resume: bool) -> dict[str, Any]:
     from bisimetric.exact import sharded
 
     mdp = worlds.load("open-grid", rows=9, columns=10, discount=0.95)
-    d = sharded.bisimulation(mdp, checkpoint=folder / "run", checkpoint_every=1e-9)
+    run = folder / "run"
+    d = sharded.bisimulation(
+        mdp, checkpoint=run, checkpoint_every=1e-9, resume=run if resume else None
+    )
     return {"values": d.values, "error": d.error, "sweeps": d.metadata["sweeps"]}
 
 

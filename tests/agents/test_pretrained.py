@@ -40,7 +40,7 @@ def test_scores_are_those_of_complete_episodes() -> None:
 
         name, num_actions, num_features, observation_shape = "down", 6, 1, (4, 84, 84)
 
-        def initial_state(self, num_games: int) -> None:
+        def initial_state(self, num_envs: int) -> None:
             return None
 
         def act(

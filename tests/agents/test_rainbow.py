@@ -21,18 +21,18 @@ from safetensors import safe_open  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from bisimetric.agents import rainbow  # noqa: E402
-from bisimetric.agents.rainbow import learner, replay  # noqa: E402
+from bisimetric.agents.rainbow import files, learner, replay  # noqa: E402
 from bisimetric.agents.rainbow.training import store_row  # noqa: E402
 from bisimetric.errors import InputError, InsufficientMemory  # noqa: E402
 from bisimetric.games.environments import AtariGames  # noqa: E402
 
-NUM_ROWS, NUM_GAMES, LOOKAHEAD, DISCOUNT = 24, 2, 3, 0.9
+NUM_ROWS, NUM_ENVS, LOOKAHEAD, DISCOUNT = 24, 2, 3, 0.9
 SMALL = rainbow.RainbowConfig(
-    num_games=2,
+    num_envs=2,
     batch_size=4,
     samples_per_insert=2,
     capacity=64,
-    min_replay_size=16,
+    learning_starts=16,
     target_update_period=32,
     epsilon_decay_steps=64,
     learning_rate=1e-3,
@@ -54,14 +54,14 @@ class Step:
 @pytest.fixture(scope="module")
 def walk() -> list[Step]:
     """A random walk through episodes that are truncated after 10 steps."""
-    games = AtariGames("Pong", NUM_GAMES, seed=3, max_episode_steps=10)
+    games = AtariGames("Pong", NUM_ENVS, seed=3, max_episode_steps=10)
     random = np.random.default_rng(0)
     steps, before = [], games.reset()
     for _ in range(40):
-        action = random.integers(0, 6, NUM_GAMES)
+        action = random.integers(0, 6, NUM_ENVS)
         after = games.step(action)
         is_last, is_reset = (each.terminated | each.truncated for each in (after, before))
-        reward = random.normal(size=NUM_GAMES)
+        reward = random.normal(size=NUM_ENVS)
         steps.append(Step(before.observations, action, reward, before.is_first, is_last, is_reset))
         before = after
     assert sum(step.is_last.sum() for step in steps) > 2
@@ -80,7 +80,7 @@ def build_row(step: Step) -> replay.ReplayRow:
 
 
 def fill_buffer(walk: list[Step]) -> replay.ReplayBuffer:
-    buffer = replay.create_buffer(NUM_ROWS, NUM_GAMES)
+    buffer = replay.create_buffer(NUM_ROWS, NUM_ENVS)
     config = dataclasses.replace(SMALL, lookahead=LOOKAHEAD)
     for step in walk:
         buffer = store_row(config, buffer, build_row(step))
@@ -126,11 +126,11 @@ def test_steps_without_frames_or_return_have_no_priority(walk: list[Step]) -> No
 def test_sampling_is_proportional_to_priority(walk: list[Step]) -> None:
     buffer = fill_buffer(walk)
     priorities = np.where(
-        buffer.priority > 0, np.random.default_rng(1).random((NUM_ROWS, NUM_GAMES)), 0
+        buffer.priority > 0, np.random.default_rng(1).random((NUM_ROWS, NUM_ENVS)), 0
     )
     buffer = buffer._replace(priority=jnp.asarray(priorities, jnp.float32))
     batch = replay.sample_batch(buffer, jax.random.key(1), 20_000, 1, DISCOUNT)
-    found = np.zeros((NUM_ROWS, NUM_GAMES))
+    found = np.zeros((NUM_ROWS, NUM_ENVS))
     np.add.at(found, (np.asarray(batch.row), np.asarray(batch.game)), 1 / 20_000)
     np.testing.assert_allclose(found, priorities / priorities.sum(), atol=2e-3)
     sampled = priorities[np.asarray(batch.row), np.asarray(batch.game)]
@@ -162,10 +162,10 @@ def test_projection_keeps_mass_and_mean(returns: list[float]) -> None:
 def test_updates_fit_known_returns(walk: list[Step]) -> None:
     """With a discount near 0, values approach the rewards."""
     config = dataclasses.replace(
-        SMALL, lookahead=1, discount=1e-6, batch_size=16, samples_per_insert=8, num_games=2
+        SMALL, lookahead=1, discount=1e-6, batch_size=16, samples_per_insert=8, num_envs=2
     )
     network = rainbow.RainbowNetwork(num_actions=6)
-    buffer = replay.create_buffer(NUM_ROWS, NUM_GAMES)
+    buffer = replay.create_buffer(NUM_ROWS, NUM_ENVS)
     for step in walk:
         paid = dataclasses.replace(step, reward=np.where(step.action > 2, 1.0, -1.0))
         buffer = store_row(config, buffer, build_row(paid))
@@ -210,6 +210,20 @@ def test_a_run_resumes_and_its_agent_is_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(before.action, after.action)
 
 
+def test_a_checkpoint_with_former_names_is_read(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run.safetensors"
+    network = rainbow.RainbowNetwork(6)
+    state = learner.init_state(network, SMALL, jax.random.key(0))
+    run = rainbow.RainbowRun("Pong", network, SMALL, 0, state, 8, 1.0, {})
+    files.save_checkpoint(checkpoint, run)
+    with safe_open(checkpoint, framework="numpy") as opened:
+        text = opened.metadata()["about"]
+    former = text.replace("num_envs", "num_games").replace("learning_starts", "min_replay_size")
+    assert former != text
+    save_file(load_file(checkpoint), checkpoint, metadata={"about": former})
+    assert files.load_checkpoint(checkpoint, run).steps == 8
+
+
 @pytest.mark.slow
 def test_the_same_seed_trains_the_same_agent() -> None:
     one, two = (rainbow.train("Pong", steps=40, log_every=40, config=SMALL, seed=4) for _ in "ab")
@@ -239,8 +253,8 @@ def test_unusable_checkpoints_raise(tmp_path: Path) -> None:
     [
         ({"batch_size": 3}, "batch_size is 3 and must divide .*, 4"),
         ({"discount": 1.0}, "discount is 1.0 and must be between 0 and 1"),
-        ({"num_games": 0}, "num_games is 0"),
-        ({"capacity": 8}, "capacity is 8 and must be at least min_replay_size, 16"),
+        ({"num_envs": 0}, "num_envs is 0"),
+        ({"capacity": 8}, "capacity is 8 and must be at least learning_starts, 16"),
     ],
 )
 def test_the_configuration_is_validated(change: dict[str, Any], message: str) -> None:
@@ -267,9 +281,9 @@ def test_a_replay_buffer_larger_than_memory_raises_first(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 10**9, "num_games": 10**9}, "1,000,000,000 parallel games need"),
+        ({"batch_size": 10**9, "num_envs": 10**9}, "1,000,000,000 parallel games need"),
         (
-            {"num_games": 100, "samples_per_insert": 10**6, "batch_size": 10**8},
+            {"num_envs": 100, "samples_per_insert": 10**6, "batch_size": 10**8},
             "a batch of 100,000,000 transitions needs",
         ),
     ],

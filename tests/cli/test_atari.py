@@ -10,8 +10,8 @@ import pytest
 
 from bisimetric.learned import LearnedDistance
 from bisimetric.transitions import Transitions
-from tests.commands import Run, refused
-from tests.twins import compile_quickly  # noqa: F401 - a fixture
+from tests.commands import Run, assert_input_error
+from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 
 AGENT = """
 import numpy as np
@@ -67,7 +67,7 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     found = LearnedDistance.load(tmp_path / "again" / "metric.safetensors")
     np.testing.assert_array_equal(found.parameters[0]["weights"], metric.parameters[0]["weights"])
     other = run(*learn, "--steps", "240", "--data", "steps.npz", "--no-reward-clipping")
-    refused(
+    assert_input_error(
         other, "steps.npz holds other transitions: its clip_rewards is True and here it is False"
     )
 
@@ -85,11 +85,11 @@ def test_learning_and_showing(run: Run, agent: str, tmp_path: Path) -> None:
     assert (record["source"], record["frames"], record["agent"]) == (7, 120, agent)
     assert len(record["claims"]) == 7
     late = run(*show, "-o", "shown", "--steps", "50", "--from", "60", "--no-videos")
-    refused(late, "60", "50")
+    assert_input_error(late, "60", "50")
     wide = run(*show[:4], "player.py:wide", *show[5:], "-o", "shown")
-    refused(wide, "21 features", "player.py:mine")
+    assert_input_error(wide, "21 features", "player.py:mine")
     invaders = run("atari", "show", "SpaceInvaders", *show[3:], "-o", "shown")
-    refused(invaders, "metric.safetensors is of Pong and not of SpaceInvaders")
+    assert_input_error(invaders, "metric.safetensors is of Pong and not of SpaceInvaders")
 
 
 @pytest.mark.parametrize("game", ["Pong", "SpaceInvaders", "Asterix"])
@@ -106,7 +106,7 @@ def test_what_is_shipped_is_shown(run: Run, game: str, tmp_path: Path) -> None:
 def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
     sweep = [
         "atari", "sweep", "Pong", "--agent", agent, "--steps", "240", "--num-envs", "2",
-        "-o", "sweep", "--quick", "--updates", "20", "--seeds", "2",
+        "-o", "sweep", "--quick", "--updates", "20", "--num-seeds", "2",
         "--learning-rates", "1e-3", "1e-2", "--batch-size", "8", "--target-update-steps", "500",
         "--layers", "2", "--units", "16", "--data", "steps.npz",
     ]  # fmt: skip
@@ -122,7 +122,7 @@ def test_a_sweep_goes_on(run: Run, agent: str, tmp_path: Path) -> None:
     assert run(*sweep).code == 0
     assert (tmp_path / "sweep" / "batch8-period500-2x16.npz").stat().st_mtime_ns == before
     sweep[sweep.index("--updates") + 1] = "21"
-    refused(run(*sweep), "is of another sweep: its updates differ")
+    assert_input_error(run(*sweep), "is of another sweep: its updates differ")
 
 
 @pytest.mark.slow
@@ -139,12 +139,14 @@ def test_training_an_agent(run: Run, tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"agent.safetensors", "run.safetensors", "training.png"}
     short = run(*train, "--steps", "20", "--resume", "out/run.safetensors")
-    refused(short, "out/run.safetensors has 60", "give more steps")
+    assert_input_error(short, "out/run.safetensors has 60", "give more steps")
 
 
 @pytest.mark.parametrize("command", ["train-agent", "learn", "show", "sweep"])
 def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> None:
-    refused(run("atari", command, "SpaceInvader"), "no game 'SpaceInvader'", "'SpaceInvaders'")
+    assert_input_error(
+        run("atari", command, "SpaceInvader"), "no game 'SpaceInvader'", "'SpaceInvaders'"
+    )
     assert not Path("atari").exists()
 
 
@@ -168,7 +170,7 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
             ["sweep", "--learning-rates", "2"],
             "--learning-rates is 2 and must be numbers between 0 and 1",
         ),
-        (["sweep", "--seeds", "0"], "--seeds is 0 and must be"),
+        (["sweep", "--num-seeds", "0"], "--num-seeds is 0 and must be"),
         (["sweep", "--updates", "0"], "--updates is 0 and must be"),
         (["train-agent", "--minutes", "0"], "--minutes is 0 and must be above 0"),
         (["train-agent", "--eval-episodes", "0"], "--eval-episodes is 0 and must be"),
@@ -182,14 +184,14 @@ def test_what_cannot_work_is_refused_before_any_work(
     command, *rest = words
     if command != "train-agent" and "--agent" not in rest:
         rest += ["--agent", agent]
-    refused(run("atari", command, "Pong", *rest), complaint)
+    assert_input_error(run("atari", command, "Pong", *rest), complaint)
     assert not Path("atari").exists()
 
 
 def test_a_metric_that_is_not_shipped_is_said(run: Run, agent: str) -> None:
     game = "Tutankham"
     done = run("atari", "show", game, "--agent", agent)
-    refused(done, "metric", f"`bisimetric atari learn {game}`")
+    assert_input_error(done, "metric", f"`bisimetric atari learn {game}`")
 
 
 def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) -> None:
@@ -197,7 +199,9 @@ def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) ->
 
     agent = str(WEIGHTS_FOLDER / "Pong.safetensors")
     seen = run("atari", "show", "SpaceInvaders", "--agent", agent)
-    refused(seen, "was trained on Pong and not on SpaceInvaders; give an agent of this game")
+    assert_input_error(
+        seen, "was trained on Pong and not on SpaceInvaders; give an agent of this game"
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,4 +213,4 @@ def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) ->
     ],
 )
 def test_bad_training_is_refused_before_it_starts(run: Run, flags: list[str], message: str) -> None:
-    refused(run("atari", "train-agent", "Pong", *flags), message)
+    assert_input_error(run("atari", "train-agent", "Pong", *flags), message)

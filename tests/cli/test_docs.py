@@ -100,7 +100,8 @@ def test_shell_completion_is_written(run: Run, shell: str, tmp_path: Path) -> No
     ("words", "suggestion"),
     [
         ("exact bisimulation pessimism --key 3", "--seed"),
-        ("reproduce convergence --keys 3", "--seeds"),
+        ("reproduce convergence --keys 3", "--num-seeds"),
+        ("reproduce convergence --seeds 3", "--num-seeds"),
         ("learned bisimulation pessimism --steps 3", "--updates"),
         ("learned bisimulation pessimism --lr 3", "--learning-rate"),
         ("exact lax pessimism --plot m.png", "--plot-map"),

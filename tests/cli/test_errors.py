@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bisimetric import exact, worlds
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 ROOT = Path(__file__).parents[2]
 GRID = "******\n*   g*\n* ** *\n******\n"
@@ -27,7 +27,7 @@ GRID = "******\n*   g*\n* ** *\n******\n"
 )
 def test_bad_grids(run: Run, tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "bad.txt").write_text(text)
-    refused(run("exact", "bisimulation", "bad.txt", "-o", "d.npz"), "bad.txt", complaint)
+    assert_input_error(run("exact", "bisimulation", "bad.txt", "-o", "d.npz"), "bad.txt", complaint)
     assert os.listdir(tmp_path) == ["bad.txt"]
 
 
@@ -66,7 +66,7 @@ def test_bad_grids(run: Run, tmp_path: Path, text: str, complaint: str) -> None:
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: str, complaint: str, tmp_path: Path) -> None:
-    refused(run(*words.split()), complaint)
+    assert_input_error(run(*words.split()), complaint)
     assert not os.listdir(tmp_path)
 
 
@@ -98,20 +98,28 @@ def test_a_command_line_that_cannot_be_parsed(
     columns = "40" if boxes else "200"
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr("tyro._fmtlib._should_use_utf8_drawing_chars", lambda: boxes)
-    refused(run(*words.split()), complaint)
+    assert_input_error(run(*words.split()), complaint)
     assert os.environ["COLUMNS"] == columns
 
 
 def test_an_empty_word_is_no_default(run: Run) -> None:
-    refused(run("rollout", "FrozenLake-v1", "-o", "d.npz", "--steps", ""), "--steps is empty")
-    refused(run("rollout", "FrozenLake-v1", "-o", "d.npz", "--episodes", ""), "--episodes is empty")
-    refused(run("exact", "lax", "pessimism", "--discount", ""), "--discount: '' is not a number")
+    assert_input_error(
+        run("rollout", "FrozenLake-v1", "-o", "d.npz", "--steps", ""), "--steps is empty"
+    )
+    assert_input_error(
+        run("rollout", "FrozenLake-v1", "-o", "d.npz", "--episodes", ""), "--episodes is empty"
+    )
+    assert_input_error(
+        run("exact", "lax", "pessimism", "--discount", ""), "--discount: '' is not a number"
+    )
 
 
 def test_more_steps_than_the_memory_holds_are_refused(run: Run, tmp_path: Path) -> None:
     for flag in ("--steps", "--episodes"):
         words = ("rollout", "FrozenLake-v1", "-o", "d.npz", flag, "1e18")
-        refused(run(*words), "FrozenLake-v1: 1,000,000,000,000,000,000 steps need", "PiB")
+        assert_input_error(
+            run(*words), "FrozenLake-v1: 1,000,000,000,000,000,000 steps need", "PiB"
+        )
     assert not os.listdir(tmp_path)
 
 
@@ -130,7 +138,7 @@ def test_more_steps_than_the_memory_holds_are_refused(run: Run, tmp_path: Path) 
 )
 def test_whole_numbers_of_23_digits_are_refused(run: Run, words: str) -> None:
     name, *options = words.format("9" * 23).split()
-    refused(run("exact", "lax", name, "--set", *options), name)
+    assert_input_error(run("exact", "lax", name, "--set", *options), name)
 
 
 @pytest.mark.parametrize("what", ["pipe", "device", "folder"])
@@ -169,7 +177,9 @@ def test_outputs_that_are_no_regular_file_are_refused_before_the_work_starts(
         monkeypatch.setattr(worlds, "load", never)
     monkeypatch.setattr(Distance, "load", never)
     monkeypatch.setattr(datasets, "rollout", never)
-    refused(run(*words.format("out.png").split()), "out.png", "folder" if what == "folder" else "")
+    assert_input_error(
+        run(*words.format("out.png").split()), "out.png", "folder" if what == "folder" else ""
+    )
     assert os.lstat(path).st_mode == before
     assert os.listdir(tmp_path) == ["out.png"]
 
@@ -177,15 +187,15 @@ def test_outputs_that_are_no_regular_file_are_refused_before_the_work_starts(
 @pytest.mark.parametrize("content", ["0 1 x", "0 1 2", ""], ids=["words", "short", "empty"])
 def test_bad_policy_files(run: Run, content: str, tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text(content)
-    refused(run("exact", "on-policy", "mirrored-rooms", "--policy", "p.txt"), "policy")
+    assert_input_error(run("exact", "on-policy", "mirrored-rooms", "--policy", "p.txt"), "policy")
     (tmp_path / "p.npy").write_text(content)
-    refused(run("exact", "on-policy", "mirrored-rooms", "--policy", "p.npy"), "p.npy")
+    assert_input_error(run("exact", "on-policy", "mirrored-rooms", "--policy", "p.npy"), "p.npy")
 
 
 def test_a_state_that_a_table_does_not_have(run: Run) -> None:
     assert run("exact", "lax", "mirrored-rooms", "-o", "d.npz").code == 0
-    refused(run("explain", "d.npz", "1,1", "1,9"), "no state '1,9'", "did you mean '1,")
-    refused(run("show", "d.npz", "--from", "99"), "no state 99")
+    assert_input_error(run("explain", "d.npz", "1,1", "1,9"), "no state '1,9'", "did you mean '1,")
+    assert_input_error(run("show", "d.npz", "--from", "99"), "no state 99")
 
 
 @pytest.mark.parametrize("what", ["truncated", "array", "text", "foreign", "empty", "folder"])
@@ -205,8 +215,8 @@ def test_files_that_hold_no_distance(run: Run, what: str, tmp_path: Path) -> Non
         path.touch()
     else:
         path.mkdir()
-    refused(run("show", "d.npz"), "d.npz")
-    refused(run("explain", "d.npz", "0", "1"), "d.npz")
+    assert_input_error(run("show", "d.npz"), "d.npz")
+    assert_input_error(run("explain", "d.npz", "0", "1"), "d.npz")
 
 
 def never(*args: object, **options: object) -> None:
@@ -219,22 +229,24 @@ def test_outputs_are_checked_before_the_work_starts(
     monkeypatch.setattr(exact, "bisimulation", never)
     monkeypatch.setattr(worlds, "load", never)
     for flag in ("-o", "--plot-map", "--plot-heatmap", "--plot-all-maps"):
-        refused(run("exact", "bisimulation", "random", flag, "none/file.png"), "none")
+        assert_input_error(run("exact", "bisimulation", "random", flag, "none/file.png"), "none")
 
 
 def test_worlds_without_a_map_are_refused_before_the_work_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exact, "bisimulation", never)
-    refused(
+    assert_input_error(
         run("exact", "bisimulation", "open-grid", "--plot-all-maps", "all.png"), "at most 100 maps"
     )
-    refused(run("exact", "bisimulation", "pessimism", "--plot-all-maps", "all.png"), "no map")
+    assert_input_error(
+        run("exact", "bisimulation", "pessimism", "--plot-all-maps", "all.png"), "no map"
+    )
 
 
 def test_a_table_too_large_is_refused_with_its_size(run: Run) -> None:
     words = ("exact", "bisimulation", "random", "--set", "states=1000000", "actions=1")
-    refused(run(*words, "-o", "d.npz"), "1,000,000 states", "TiB")
+    assert_input_error(run(*words, "-o", "d.npz"), "1,000,000 states", "TiB")
 
 
 def test_memory_that_is_full_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,4 +254,4 @@ def test_memory_that_is_full_is_one_line(run: Run, monkeypatch: pytest.MonkeyPat
         raise MemoryError
 
     monkeypatch.setattr(worlds, "load", full)
-    refused(run("relation", "lax", "random"), "memory")
+    assert_input_error(run("relation", "lax", "random"), "memory")

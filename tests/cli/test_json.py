@@ -13,7 +13,7 @@ import pytest
 from bisimetric import Distance, exact, relation, worlds
 from bisimetric.cli._main import COMMANDS, TEXT_ONLY
 from bisimetric.cli.report import Fact, collect_json, emit, emit_values, to_json
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 WORLD = "mirrored-rooms-policy"
 
@@ -99,7 +99,7 @@ def test_uses(run: Run, tmp_path: Path) -> None:
     moved = read_json(run, "uses", "transfer", "mirrored-rooms", "open-grid", *words)
     assert moved["max_regret"] <= moved["max_regret_bound"] + 1e-9
     assert moved["is_vacuous"] is (moved["max_regret_bound"] >= moved["trivial_bound"])
-    steps = ("--steps", "200", "--seeds", "2")
+    steps = ("--steps", "200", "--num-seeds", "2")
     explored = read_json(run, "uses", "bonus", "mirrored-rooms", *steps)
     assert explored["names"] == ["no bonus", "counts", "distance"]
 
@@ -112,7 +112,7 @@ def test_warnings_go_to_stderr(run: Run) -> None:
 
 
 def test_errors_leave_stdout_empty(run: Run) -> None:
-    refused(run("exact", "lax", "none.txt", "--json"), "none.txt: there is no such file")
+    assert_input_error(run("exact", "lax", "none.txt", "--json"), "none.txt: there is no such file")
 
 
 def test_numbers_that_json_lacks_become_null(capsys: pytest.CaptureFixture[str]) -> None:

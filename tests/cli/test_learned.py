@@ -28,7 +28,7 @@ from bisimetric.cli.learned_options import (
 from bisimetric.cli.options import parse_count
 from bisimetric.cli.output import read_label
 from bisimetric.learned import _fit, files, training
-from tests.commands import Result, Run, refused
+from tests.commands import Result, Run, assert_input_error
 
 SMALL = (
     "--hidden",
@@ -183,7 +183,7 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
                 hidden=(8, 4), output_activation="relu", horizon_growth=0.5, batch_size=8
             ),
             learned.castro2020.Castro2020Config(
-                learned.castro2020.PairNetwork((8, 4), output="relu"),
+                learned.castro2020.PairNetwork((8, 4), output_activation="relu"),
                 horizon_growth=0.5,
                 batch_size=8,
             ),
@@ -275,7 +275,7 @@ def test_a_run_resumes_from_its_checkpoint(run: Run) -> None:
     long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
     assert short.history["step"].tolist() == [20, 40, 60]
-    refused(
+    assert_input_error(
         run(*words, "--updates", "10", "--resume", "run.safetensors"),
         "run.safetensors holds 20 updates and 10 are requested",
     )
@@ -293,13 +293,15 @@ def test_a_resumed_run_keeps_its_decay(run: Run, monkeypatch: pytest.MonkeyPatch
     assert lines["updates"].startswith("40, 20 of them in this run, in ")
     long, short = (learned.LearnedDistance.load(f"{name}.safetensors") for name in ("long", "d"))
     assert np.array_equal(long.values, short.values)
-    refused(run(*again, "--updates", "60"), "a run of 40 updates", "resume it with as many")
-    refused(
+    assert_input_error(
+        run(*again, "--updates", "60"), "a run of 40 updates", "resume it with as many"
+    )
+    assert_input_error(
         run(*again, "--algorithm", "castro2020"),
         "run.safetensors is of --algorithm pair-q and here it is castro2020; resume it",
     )
-    refused(run(*again, "--network", "free"), "metric and here it is free")
-    refused(run(*again, "--hidden", "8"), "run.safetensors", "[16]")
+    assert_input_error(run(*again, "--network", "free"), "metric and here it is free")
+    assert_input_error(run(*again, "--hidden", "8"), "run.safetensors", "[16]")
 
 
 @pytest.mark.slow
@@ -346,7 +348,7 @@ def test_divergence_is_one_line_and_keeps_the_checkpoint(run: Run) -> None:
     data = walk()
     dataclasses.replace(data, rewards=1e30 * data.rewards).save("data.npz")
     words = ("learned", "on-policy", "data.npz", *PAPER, "--checkpoint", "run.safetensors")
-    refused(
+    assert_input_error(
         run(*words, "-o", "d.safetensors"),
         "not finite",
         "run.safetensors",
@@ -406,26 +408,30 @@ def test_show_describes_a_learned_file(run: Run, algorithm: str, optimiser: str)
         assert kept[key] == lines[key]
     assert (kept["reference"], kept["jax"]) == (lines["reference"], lines["jax"])
     assert os.path.getsize("c.png") > 0
-    refused(run("explain", "d.safetensors", "s", "t"), "d.safetensors is a network, not a dist")
-    refused(
+    assert_input_error(
+        run("explain", "d.safetensors", "s", "t"), "d.safetensors is a network, not a dist"
+    )
+    assert_input_error(
         run("show", "d.safetensors", "--plot-map", "m.png"), "cannot draw m.png", "--matrix d.npz"
     )
-    refused(
+    assert_input_error(
         run("show", "d.safetensors", "--plot-training", "c.xyz"), "cannot save a figure as c.xyz"
     )
     assert run("exact", "bisimulation", "pessimism", "-o", "d.npz").code == 0
-    refused(
+    assert_input_error(
         run("show", "d.npz", "--plot-training", "x.png"),
         "--plot-training is for a network",
         "d.npz is none",
     )
-    refused(run("learned", "bisimulation", "run.safetensors"), "`bisimetric show run.safetensors`")
+    assert_input_error(
+        run("learned", "bisimulation", "run.safetensors"), "`bisimetric show run.safetensors`"
+    )
     whole = Path("d.safetensors").read_bytes()
     Path("short.safetensors").write_bytes(whole[:-9])
-    refused(run("show", "short.safetensors"), "short.safetensors")
+    assert_input_error(run("show", "short.safetensors"), "short.safetensors")
     Path("none.safetensors").write_bytes(whole[:9])
     assert read_label(Path("none.safetensors")) is None
-    refused(run("show", "none.safetensors"), "none.safetensors")
+    assert_input_error(run("show", "none.safetensors"), "none.safetensors")
 
 
 @pytest.mark.slow
@@ -509,7 +515,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
     Transitions([0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2, 0], [False] * 3).save("alone.npz")
     Path("empty.npz").touch()
     before = sorted(os.listdir())
-    refused(run("learned", "bisimulation", *words.split()), *complaints)
+    assert_input_error(run("learned", "bisimulation", *words.split()), *complaints)
     assert sorted(os.listdir()) == before
 
 
@@ -522,14 +528,16 @@ def test_mistakes_with_policies_files_and_devices(run: Run) -> None:
         ("data.npz --policy p.txt", "actions, one per"),
         ("pessimism --policy own", "this world has no policy"),
     ):
-        refused(run("learned", "on-policy", *words.split()), complaint)
+        assert_input_error(run("learned", "on-policy", *words.split()), complaint)
     short = ("learned", "mico", "pessimism", *SMALL[:4], "--log-every", "20", "--updates", "20")
     assert run(*short, "--checkpoint", "run.safetensors").code == 0
     resumed = (*short, "--resume", "run.safetensors")
-    refused(run(*resumed, "--seed", "1"), "run.safetensors", "[0]")
-    refused(run(*resumed, "-o", "run.safetensors"), "run.safetensors is read by this command")
+    assert_input_error(run(*resumed, "--seed", "1"), "run.safetensors", "[0]")
+    assert_input_error(
+        run(*resumed, "-o", "run.safetensors"), "run.safetensors is read by this command"
+    )
     if jax.default_backend() == "cpu":
-        refused(run(*short, "--device", "gpu"), "gpu", "'bisimetric[gpu]'")
+        assert_input_error(run(*short, "--device", "gpu"), "gpu", "'bisimetric[gpu]'")
 
 
 @pytest.mark.parametrize(

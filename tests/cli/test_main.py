@@ -20,7 +20,7 @@ import pytest
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
 from bisimetric.cli._main import COMMANDS, GROUP_HELP, parse
-from tests.commands import FIGURE_FLAGS, Run, started
+from tests.commands import FIGURE_FLAGS, Run, start_command
 
 ROOT = Path(__file__).parents[2]
 GRID = "******\n*   g*\n* ** *\n******\n"
@@ -304,7 +304,7 @@ def test_demo_fails_where_the_chain_is_broken(run: Run, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     words = ("exact", "bisimulation", "random", "--set", "states=9000", "-o", "d.npz")
-    with started(*words, folder=tmp_path) as process:
+    with start_command(*words, folder=tmp_path) as process:
         watched = psutil.Process(process.pid)
         deadline = time.monotonic() + 60
         # A table of 9,000 states takes 618 MiB: the memory tells that the work has begun.
@@ -320,7 +320,7 @@ def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["worlds", "--help", "relation bisimulation mirrored-rooms"])
 def test_a_closed_pipe_is_no_error(words: str, tmp_path: Path) -> None:
-    with started(*words.split(), folder=tmp_path) as process:
+    with start_command(*words.split(), folder=tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bisimetric import MDP, Distance, exact
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 
 @pytest.mark.slow
 def test_convergence_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
-    small = ("--seeds", "2", "--steps", "50k", "--target-error", "0.1", "--discount", "0.5")
+    small = ("--num-seeds", "2", "--steps", "50k", "--target-error", "0.1", "--discount", "0.5")
     words = ("reproduce", "convergence", "-o", "new/folder", *small)
     code, out, err = run(*words)
     assert (code, err) == (0, "")
@@ -39,7 +39,7 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
         return dataclasses.replace(d, values=d.values / 2)
 
     monkeypatch.setattr(exact, "on_policy", too_small)
-    code, out, _ = run("reproduce", "convergence", "--seeds", "2", "--steps", "20k")
+    code, out, _ = run("reproduce", "convergence", "--num-seeds", "2", "--steps", "20k")
     assert code == 1
     assert "FAILS   d_n <= d" in out
 
@@ -47,7 +47,7 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--seeds 1", "--seeds is 1"),
+        ("--num-seeds 1", "--num-seeds is 1"),
         ("--steps 10", "--steps is 10"),
         ("--steps few", "--steps is few"),
         ("--target-error 0", "--target-error is 0.0"),
@@ -57,12 +57,12 @@ def test_convergence_fails_where_a_table_exceeds_the_metric(
 )
 def test_convergence_refuses_bad_input(run: Run, words: str, complaint: str) -> None:
     Path("note.txt").touch()
-    refused(run("reproduce", "convergence", *words.split()), complaint)
+    assert_input_error(run("reproduce", "convergence", *words.split()), complaint)
 
 
 @pytest.mark.slow
 def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
-    small = ("--quick", "--updates", "6", "--seeds", "2", "--parts", "no-noise", "policy")
+    small = ("--quick", "--updates", "6", "--num-seeds", "2", "--parts", "no-noise", "policy")
     words = ("reproduce", "gridworld", "-o", "new/folder", *small)
     code, out, err = run(*words)
     assert (code, err) == (0, "")
@@ -81,7 +81,7 @@ def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
     assert again[0] == "bisimetric"
     # Nothing is trained again.
     assert run(*again[1:], "--resume", "new/folder").out == out
-    refused(
+    assert_input_error(
         run(*again[1:], "--resume", "new/folder", "--updates", "7"),
         "no-noise.npz",
         "is 6 and here it is 7",
@@ -91,7 +91,7 @@ def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--seeds 1", "--seeds is 1"),
+        ("--num-seeds 1", "--num-seeds is 1"),
         ("--updates 0", "--updates is 0"),
         ("--updates few", "--updates is few"),
         ("-o note.txt", "note.txt: it is a file"),
@@ -100,7 +100,7 @@ def test_gridworld_is_measured_told_and_drawn(run: Run, tmp_path: Path) -> None:
 )
 def test_gridworld_refuses_bad_input(run: Run, words: str, complaint: str) -> None:
     Path("note.txt").touch()
-    refused(run("reproduce", "gridworld", "--quick", *words.split()), complaint)
+    assert_input_error(run("reproduce", "gridworld", "--quick", *words.split()), complaint)
 
 
 def test_gridworld_knows_its_parts(run: Run) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bisimetric import Distance, Transitions, datasets, exact, worlds
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 LAKE = ("rollout", "FrozenLake-v1", "--set", "is_slippery=False")
 
@@ -98,7 +98,9 @@ def test_an_environment_that_is_random_is_offered_to_exact_only(run: Run) -> Non
     (words,) = following(out)
     assert words[:3] == ["exact", "bisimulation", "data.npz"]
     assert run(*words).code == 0
-    refused(run("sampled", "bisimulation", "data.npz"), "`bisimetric exact bisimulation data.npz`")
+    assert_input_error(
+        run("sampled", "bisimulation", "data.npz"), "`bisimetric exact bisimulation data.npz`"
+    )
 
 
 def test_unseen_actions_are_suggested_as_missing(run: Run) -> None:
@@ -113,7 +115,7 @@ def test_observations_without_ids(run: Run) -> None:
     assert "observations (4,) float32, 2 actions\n" in out
     assert "states     no ids: distance matrices need them; see state_of" in out
     assert not following(out)
-    refused(run("sampled", "bisimulation", "data.npz"), "no ids of states")
+    assert_input_error(run("sampled", "bisimulation", "data.npz"), "no ids of states")
 
 
 def test_a_room_of_minigrid_and_its_seed(run: Run) -> None:
@@ -152,7 +154,7 @@ GOALS = tuple(f"3,3 {way}" for way in ("north", "east", "south", "west"))
 )
 def test_mistakes_are_one_line_and_leave_nothing(run: Run, words: str, complaint: str) -> None:
     Path("p.txt").write_text("0 1 2")
-    refused(run("rollout", *words.split()), complaint)
+    assert_input_error(run("rollout", *words.split()), complaint)
     assert os.listdir() == ["p.txt"]
 
 

@@ -16,7 +16,7 @@ from bisimetric.cli import data_report
 from bisimetric.cli.commands import sampled as command
 from bisimetric.cli.options import parse_count
 from bisimetric.sampled.samplers import SAMPLERS
-from tests.commands import FIGURE_FLAGS, Run, refused
+from tests.commands import FIGURE_FLAGS, Run, assert_input_error
 
 KINDS = ("bisimulation", "on-policy")
 WORLD = "mirrored-rooms-policy"
@@ -149,9 +149,9 @@ def test_a_time_limit_stops_the_run(run: Run) -> None:
 
 def test_distances_that_miss_the_tolerance_are_saved(run: Run) -> None:
     words = ("sampled", "bisimulation", WORLD, "--steps", "5000", "--tol", "1e-9")
-    refused(run(*words), "tol=1e-09", "-o d.npz would save the distances so far.")
+    assert_input_error(run(*words), "tol=1e-09", "-o d.npz would save the distances so far.")
     assert not os.listdir()
-    refused(
+    assert_input_error(
         run(*words, "-o", "d.npz"),
         "tol=1e-09",
         "the distances so far are saved in d.npz.",
@@ -250,7 +250,7 @@ def test_a_policy_selects_transitions(run: Run, ending: str) -> None:
     data[policy[np.asarray(data.states)] == data.actions].save("one.npz")
     np.savetxt("p.txt", policy) if ending == "txt" else np.save("p.npy", policy)
     expected = exact.on_policy(mdp, policy)
-    refused(
+    assert_input_error(
         run("sampled", "on-policy", "all.npz"),
         "all.npz takes action 0",
         "policy",

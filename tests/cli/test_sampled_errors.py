@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bisimetric import Transitions
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
     run: Run, words: str, complaints: tuple[str, ...]
 ) -> None:
     before = sorted(os.listdir())
-    refused(run("sampled", "bisimulation", *words.split()), *complaints)
+    assert_input_error(run("sampled", "bisimulation", *words.split()), *complaints)
     assert sorted(os.listdir()) == before
 
 
@@ -104,7 +104,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
     ],
 )
 def test_mistakes_with_policies(run: Run, words: str, complaint: str) -> None:
-    refused(run("sampled", "on-policy", *words.split(), "-o", "d.npz"), complaint)
+    assert_input_error(run("sampled", "on-policy", *words.split(), "-o", "d.npz"), complaint)
     assert not os.path.exists("d.npz")
 
 
@@ -127,11 +127,15 @@ def test_remedies_name_commands_in_place_of_functions(run: Run) -> None:
 def test_what_is_read_is_not_written_over(run: Run, words: str) -> None:
     Transitions([0, 1], [0, 0], [0, 1], [0, 1], [False, False]).save("data.npz")
     before = Path("data.npz").read_bytes()
-    refused(run("sampled", "bisimulation", "data.npz", *words.split()), "is read by this command")
-    refused(run("exact", "bisimulation", "data.npz", "-o", "data.npz"), "is read by this command")
+    assert_input_error(
+        run("sampled", "bisimulation", "data.npz", *words.split()), "is read by this command"
+    )
+    assert_input_error(
+        run("exact", "bisimulation", "data.npz", "-o", "data.npz"), "is read by this command"
+    )
     assert Path("data.npz").read_bytes() == before
     both = ("--checkpoint", "r.npz", "-o", str(Path("r.npz").resolve()))
-    refused(run("sampled", "bisimulation", "data.npz", *both), "is given twice")
+    assert_input_error(run("sampled", "bisimulation", "data.npz", *both), "is given twice")
 
 
 def test_a_policy_under_which_nothing_ends(run: Run) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bisimetric import MDP, Distance, exact, uses, worlds
 from bisimetric.errors import InputError
 from bisimetric.views import clusters as views
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ class TestCommand:
     def test_an_estimate(self, run: Run, tables: Path) -> None:
         code, _, _ = run("uses", "aggregate", "draws.npz", "--clusters", "3")
         assert code == 0
-        refused(
+        assert_input_error(
             run("uses", "aggregate", "draws.npz", "--clusters", "3", "--require-proof"),
             "proven",
         )
@@ -107,14 +107,14 @@ class TestCommand:
     )
     def test_refusals(self, run: Run, tables: Path, words: str, complaint: str) -> None:
         before = sorted(tables.iterdir())
-        refused(run("uses", "aggregate", *words.split()), complaint)
+        assert_input_error(run("uses", "aggregate", *words.split()), complaint)
         assert sorted(tables.iterdir()) == before
 
     def test_a_network(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from bisimetric.cli import output
 
         monkeypatch.setattr(output, "read_label", lambda path: {"format": "a network"})
-        refused(
+        assert_input_error(
             run("uses", "aggregate", "net.safetensors", "--clusters", "2"),
             "net.safetensors is a network, not a distance matrix",
             "uses.cluster",

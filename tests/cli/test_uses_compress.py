@@ -11,7 +11,7 @@ import pytest
 
 from bisimetric import InputError, Transitions, exact, sampled, uses, worlds
 from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 from tests.uses.test_compress import steps_of
 
 
@@ -64,7 +64,7 @@ def test_require_proof_rejects_an_unproven_distance(run: Run, files: Path) -> No
     assert "bound      none: nothing is proven" in done.out
     assert "twice" not in done.out
     compress = ("uses", "compress", "data.npz", "s.npz", "--keep", "0.1", "--require-proof")
-    refused(run(*compress), "proven")
+    assert_input_error(run(*compress), "proven")
 
 
 @pytest.mark.slow
@@ -79,17 +79,19 @@ def test_a_network_is_a_distance_as_well(run: Run, files: Path) -> None:
 
 def test_mistakes_are_one_line(run: Run, files: Path) -> None:
     compress = ("uses", "compress", "data.npz", "d.npz", "--keep")
-    refused(run(*compress, "many"), "--keep is many and must be a fraction such as 0.1")
-    refused(run(*compress, "401"), "401", "400")
-    refused(run(*compress, "0"), "keep is 0 and must be")
-    refused(run(*compress, "2.5"), "keep is 2.5 and must be")
-    refused(run(*compress, "9", "-o", "x.csv"), "cannot save transitions as x.csv")
-    refused(run(*compress, "9", "-o", "data.npz"), "data.npz is read by this command")
-    refused(run(*compress, "9", "--plot-radius", "x.gif"), "cannot save a figure as x.gif")
-    refused(run("uses", "compress", "d.npz", "d.npz", "--keep", "9"), "d.npz")
-    refused(run("uses", "compress", "data.npz", "data.npz", "--keep", "9"), "data.npz")
+    assert_input_error(run(*compress, "many"), "--keep is many and must be a fraction such as 0.1")
+    assert_input_error(run(*compress, "401"), "401", "400")
+    assert_input_error(run(*compress, "0"), "keep is 0 and must be")
+    assert_input_error(run(*compress, "2.5"), "keep is 2.5 and must be")
+    assert_input_error(run(*compress, "9", "-o", "x.csv"), "cannot save transitions as x.csv")
+    assert_input_error(run(*compress, "9", "-o", "data.npz"), "data.npz is read by this command")
+    assert_input_error(
+        run(*compress, "9", "--plot-radius", "x.gif"), "cannot save a figure as x.gif"
+    )
+    assert_input_error(run("uses", "compress", "d.npz", "d.npz", "--keep", "9"), "d.npz")
+    assert_input_error(run("uses", "compress", "data.npz", "data.npz", "--keep", "9"), "data.npz")
     exact.bisimulation(worlds.load("pessimism")).save("other.npz")
-    refused(
+    assert_input_error(
         run("uses", "compress", "data.npz", "other.npz", "--keep", "9"),
         "31",
     )
@@ -103,7 +105,7 @@ def test_a_full_disk_leaves_nothing_behind(
 
     monkeypatch.setattr(np, "savez", full)
     compress = ("uses", "compress", "data.npz", "d.npz", "--keep", "9", "-o", "compressed.npz")
-    refused(run(*compress), "No space left on device")
+    assert_input_error(run(*compress), "No space left on device")
     assert sorted(path.name for path in files.iterdir()) == ["d.npz", "data.npz"]
 
 

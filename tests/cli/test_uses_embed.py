@@ -12,7 +12,7 @@ import pytest
 from bisimetric import Distance, InputError, exact, planning, sampled, uses, worlds
 from bisimetric.transitions import Transitions
 from bisimetric.views.embedding import plot_embedding, plot_prediction_error
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +57,14 @@ def test_nothing_proven_is_said(run: Run, tmp_path: Path) -> None:
 def test_mistakes_are_one_line(run: Run, rooms: Distance, tmp_path: Path) -> None:
     rooms.save(tmp_path / "d.npz")
     embed = ("uses", "embed", "d.npz")
-    refused(run("uses", "embed", "none.npz"), "none.npz")
-    refused(run(*embed, "-o", "x.csv"), "cannot save coordinates as x.csv", "end in .npy")
-    refused(run(*embed, "--plot-embedding", "x.gif"), "cannot save a figure as x.gif")
-    refused(run(*embed, "-o", "no/x.npy"), "make the folder no first")
-    refused(run(*embed, "-o", "d.npz"), "d.npz is read by this command")
-    refused(run(*embed, "--dimensions", "0"), "dimensions is 0")
+    assert_input_error(run("uses", "embed", "none.npz"), "none.npz")
+    assert_input_error(
+        run(*embed, "-o", "x.csv"), "cannot save coordinates as x.csv", "end in .npy"
+    )
+    assert_input_error(run(*embed, "--plot-embedding", "x.gif"), "cannot save a figure as x.gif")
+    assert_input_error(run(*embed, "-o", "no/x.npy"), "make the folder no first")
+    assert_input_error(run(*embed, "-o", "d.npz"), "d.npz is read by this command")
+    assert_input_error(run(*embed, "--dimensions", "0"), "dimensions is 0")
 
 
 def test_a_full_disk_leaves_nothing_behind(
@@ -74,7 +76,7 @@ def test_a_full_disk_leaves_nothing_behind(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
-    refused(run("uses", "embed", "d.npz", "-o", "x.npy"), "No space left on device")
+    assert_input_error(run("uses", "embed", "d.npz", "-o", "x.npy"), "No space left on device")
     assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]
 
 

@@ -11,7 +11,7 @@ from matplotlib.quiver import Quiver
 
 from bisimetric import MDP, InputError, uses, worlds
 from bisimetric.views.transfer import plot_transfer
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 SMALL, LARGE = "****\n*  g\n****\n", "******\n*    g\n*    *\n******\n"
 
@@ -58,7 +58,7 @@ def test_worlds_have_options_each(run: Run) -> None:
 
 def test_what_cannot_be_done_is_refused(run: Run, grids: tuple[str, str]) -> None:
     def command(*words: str) -> None:
-        refused(run("uses", "transfer", *words[:-1]), words[-1])
+        assert_input_error(run("uses", "transfer", *words[:-1]), words[-1])
 
     command(*grids, "-o", "p.txt", "cannot save a policy as p.txt; the name must end in .npy.")
     command(*grids, "--plot-policy", "p.doc", "cannot save a figure as p.doc")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bisimetric import Distance, exact, worlds
-from tests.commands import Run, refused
+from tests.commands import Run, assert_input_error
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_plain_table_has_a_page_too(run: Run, tmp_path: Path) -> None:
     assert done.out.startswith("states     3 states\n"), done.err
     assert "<title>x · bisimetric</title>" in Path("page.html").read_text(encoding="utf-8")
     (tmp_path / "y.npy").write_text("no numbers")
-    refused(run("view", "y.npy", "-o", "page.html"), "y.npy is no .npy file of numbers")
+    assert_input_error(run("view", "y.npy", "-o", "page.html"), "y.npy is no .npy file of numbers")
 
 
 def test_notes_are_said(run: Run, saved: Distance, tmp_path: Path) -> None:
@@ -74,20 +74,22 @@ def test_notes_are_said(run: Run, saved: Distance, tmp_path: Path) -> None:
 
 def test_mistakes_are_one_line(run: Run, saved: Distance, tmp_path: Path) -> None:
     view = ("view", "d.npz")
-    refused(run("view", "none.npz", "-o", "p.html"), "none.npz")
-    refused(run(*view, "-o", "page.png"), "cannot save a page as page.png", "end in .html")
-    refused(run(*view, "-o", "no/p.html"), "make the folder no first")
-    refused(run(*view, "--against", "d.npz", "-o", "p.html"), "d.npz is given twice")
-    refused(
+    assert_input_error(run("view", "none.npz", "-o", "p.html"), "none.npz")
+    assert_input_error(
+        run(*view, "-o", "page.png"), "cannot save a page as page.png", "end in .html"
+    )
+    assert_input_error(run(*view, "-o", "no/p.html"), "make the folder no first")
+    assert_input_error(run(*view, "--against", "d.npz", "-o", "p.html"), "d.npz is given twice")
+    assert_input_error(
         run(*view, "--against", "other.npz", "-o", "p.html"),
         "other",
         "3 states",
     )
     (tmp_path / "cut.npz").write_bytes((tmp_path / "d.npz").read_bytes()[:99])
-    refused(run("view", "cut.npz", "-o", "p.html"), "cut.npz")
+    assert_input_error(run("view", "cut.npz", "-o", "p.html"), "cut.npz")
     with np.load(tmp_path / "d.npz") as found:
         arrays = dict(found)
     arrays["values"] = np.where(arrays["values"] > 3, np.nan, arrays["values"])
     np.savez(tmp_path / "nan.npz", **arrays)
-    refused(run("view", "nan.npz", "-o", "p.html"), "nan.npz")
+    assert_input_error(run("view", "nan.npz", "-o", "p.html"), "nan.npz")
     assert not Path("p.html").exists()

@@ -62,7 +62,7 @@ def are_equal(one: Transitions, other: Transitions) -> bool:
 @pytest.mark.parametrize("repeat", [1, 5])
 def test_parallel_games_equal_sequential_games(repeat: int) -> None:
     agent = ChecksumAgent(NAME, repeat)
-    found = collect(NAME, agent, steps=1000, num_games=3, epsilon=0.05, seed=4, clip_rewards=False)
+    found = collect(NAME, agent, steps=1000, num_envs=3, epsilon=0.05, seed=4, clip_rewards=False)
     expected = collect_sequentially(agent, [333, 333, 334], epsilon=0.05, seed=4)
     assert found.terminated.sum() >= 2
     assert found.truncated.sum() >= 1
@@ -71,7 +71,7 @@ def test_parallel_games_equal_sequential_games(repeat: int) -> None:
 
 
 def test_transitions_depend_on_the_seed_and_not_on_the_threads() -> None:
-    options: dict[str, Any] = {"steps": 400, "num_games": 5, "seed": 2, "epsilon": 0.1}
+    options: dict[str, Any] = {"steps": 400, "num_envs": 5, "seed": 2, "epsilon": 0.1}
     one = collect(NAME, ChecksumAgent(NAME), num_threads=1, **options)
     assert are_equal(one, collect(NAME, ChecksumAgent(NAME), num_threads=4, **options))
     assert not are_equal(one, collect(NAME, ChecksumAgent(NAME), **{**options, "seed": 3}))
@@ -79,7 +79,7 @@ def test_transitions_depend_on_the_seed_and_not_on_the_threads() -> None:
 
 def test_the_agent_is_called_once_per_frame() -> None:
     agent = ChecksumAgent(NAME)
-    found = collect(NAME, agent, steps=600, num_games=2, max_episode_steps=50)
+    found = collect(NAME, agent, steps=600, num_envs=2, max_episode_steps=50)
     ends = int((found.terminated | found.truncated).sum())
     # One frame per step, and the final frame of each episode.
     assert sum(map(len, agent.observations)) == 600 + ends
@@ -91,7 +91,7 @@ def test_rows_are_consecutive_and_truncated_at_the_limit() -> None:
         "SpaceInvaders",
         ChecksumAgent("SpaceInvaders"),
         steps=300,
-        num_games=2,
+        num_envs=2,
         max_episode_steps=60,
     )
     inside = ~(found.terminated | found.truncated)[:-1]
@@ -104,7 +104,7 @@ def test_rows_are_consecutive_and_truncated_at_the_limit() -> None:
 
 
 def test_rewards_are_clipped_on_request() -> None:
-    options: dict[str, Any] = {"steps": 600, "num_games": 2}
+    options: dict[str, Any] = {"steps": 600, "num_envs": 2}
     clipped = collect(NAME, ChecksumAgent(NAME), **options)
     whole = collect(NAME, ChecksumAgent(NAME), clip_rewards=False, **options)
     assert set(whole.rewards) == {0.0, 50.0}
@@ -114,7 +114,7 @@ def test_rewards_are_clipped_on_request() -> None:
 
 def test_random_actions_occur_with_probability_epsilon() -> None:
     agent = ChecksumAgent("Pong")
-    options: dict[str, Any] = {"steps": 700, "num_games": 1}
+    options: dict[str, Any] = {"steps": 700, "num_envs": 1}
     assert np.array_equal(
         collect("Pong", agent, epsilon=0, **options).actions, np.concatenate(agent.actions)[:700]
     )
@@ -127,10 +127,10 @@ def test_random_actions_occur_with_probability_epsilon() -> None:
 
 
 def test_metadata_are_saved(tmp_path: Path) -> None:
-    found = collect("pong", ChecksumAgent("Pong"), steps=3, num_games=50, max_noops=3, seed=5)
+    found = collect("pong", ChecksumAgent("Pong"), steps=3, num_envs=50, max_noops=3, seed=5)
     assert found.metadata["game"] == "Pong"
     assert found.metadata["agent"] == "checksum"
-    assert [found.metadata[name] for name in ("seed", "num_games", "max_noops")] == [5, 3, 3]
+    assert [found.metadata[name] for name in ("seed", "num_envs", "max_noops")] == [5, 3, 3]
     assert {"ale_py", "numpy", "bisimetric", "epsilon", "clip_rewards"} <= set(found.metadata)
     assert "num_threads" not in found.metadata
     assert found.action_names is not None
@@ -161,9 +161,7 @@ def test_insufficient_memory_is_raised_before_playing() -> None:
 )
 def test_an_agent_of_another_game_raises(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        collect(
-            "Pong", dataclasses.replace(ChecksumAgent("Pong"), **changes), steps=10, num_games=4
-        )
+        collect("Pong", dataclasses.replace(ChecksumAgent("Pong"), **changes), steps=10, num_envs=4)
 
 
 @dataclasses.dataclass
@@ -198,14 +196,14 @@ class FaultyAgent(ChecksumAgent):
 )
 def test_errors_of_an_agent_name_it(fault: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        collect("Pong", FaultyAgent("Pong", fault=fault), steps=100, num_games=4)
+        collect("Pong", FaultyAgent("Pong", fault=fault), steps=100, num_envs=4)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"steps": 0}, "Pong: steps is 0"),
-        ({"num_games": 0}, "Pong: num_games is 0"),
+        ({"num_envs": 0}, "Pong: num_envs is 0"),
         ({"epsilon": 1.5}, "Pong: epsilon is 1.5 and must be a number from 0 to 1"),
         ({"epsilon": float("nan")}, "epsilon is nan"),
         ({"epsilon": "often"}, "epsilon is 'often'"),

@@ -61,13 +61,13 @@ def test_frames_and_rewards_are_those_of_the_standard_preprocessing(name: str) -
     assert episodes > 0 or name == "Pong"
 
 
-def run_games(num_games: int, steps: int = 150, **options: Any) -> list[VectorStep]:
+def run_games(num_envs: int, steps: int = 150, **options: Any) -> list[VectorStep]:
     """Run games with fixed actions per index."""
-    games = AtariGames("Asterix", num_games, **options)
+    games = AtariGames("Asterix", num_envs, **options)
     found = [games.reset()]
     actions = np.random.default_rng(0).integers(0, 9, (steps, 8))
     first = options.get("first_index", 0)
-    return found + [games.step(each[first : first + num_games]) for each in actions]
+    return found + [games.step(each[first : first + num_envs]) for each in actions]
 
 
 def are_equal(one: list[VectorStep], other: list[VectorStep], part: slice) -> bool:
@@ -170,7 +170,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"num_games": 0}, "Pong: num_games is 0 and must be a whole number, at least 1"),
+        ({"num_envs": 0}, "Pong: num_envs is 0 and must be a whole number, at least 1"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 0.5}, "seed is 0.5"),
         ({"max_noops": -1}, "max_noops is -1"),
@@ -180,7 +180,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_arguments_are_validated(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        AtariGames("Pong", **{"num_games": 1, **options})
+        AtariGames("Pong", **{"num_envs": 1, **options})
 
 
 @pytest.mark.parametrize(

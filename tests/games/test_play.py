@@ -35,7 +35,7 @@ def test_an_episode_equals_transitions_of_the_same_seed(
         NAME,
         ChecksumAgent(NAME),
         steps=len(episode),
-        num_games=1,
+        num_envs=1,
         epsilon=0.1,
         seed=6,
         clip_rewards=False,

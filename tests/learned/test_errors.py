@@ -89,7 +89,7 @@ def test_fields_become_plain_numbers_and_networks() -> None:
         PairNetwork(729)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["activation", "output", "init_weights"])
+@pytest.mark.parametrize("name", ["activation", "output_activation", "init_weights"])
 def test_a_network_is_made_of_known_parts(name: str) -> None:
     options: dict[str, Any] = {name: "swish"}
     with pytest.raises(InputError, match=f"PairNetwork: {name} is 'swish' and must be one of "):
@@ -334,7 +334,7 @@ def test_observations_are_validated(observation: Any, message: str) -> None:
 
 def test_a_transposed_image_raises() -> None:
     scale = dataclasses.replace(source_from_transitions("on_policy", images()).scaling)
-    network = PairNetwork((4,), output="relu")
+    network = PairNetwork((4,), output_activation="relu")
     d = one(scaling=scale, parameters=weights(0, network, 6))
     assert d(np.zeros((3, 2)), np.ones((3, 2))) >= 0
     with pytest.raises(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from bisimetric import InputError
@@ -45,11 +46,19 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "its horizon_growth is 0.9 and here it is",
         ),
         (
-            {"config": dataclasses.replace(SMALL, network=PairNetwork((5,), output="open"))},
-            "its output is relu and here it is open",
+            {
+                "config": dataclasses.replace(
+                    SMALL, network=PairNetwork((5,), output_activation="open")
+                )
+            },
+            "its output_activation is relu and here it is open",
         ),
         (
-            {"config": dataclasses.replace(SMALL, network=PairNetwork((6,), output="relu"))},
+            {
+                "config": dataclasses.replace(
+                    SMALL, network=PairNetwork((6,), output_activation="relu")
+                )
+            },
             "its network is [5] and here it is [6]",
         ),
         (
@@ -137,7 +146,7 @@ def test_a_network_is_not_loaded_for_another_mdp(tmp_path: Path) -> None:
         ({"shape": 3}, "its shape is 3 and must be a list of integers"),
         ({"shape": [3]}, "its shape is .3. and its shift has 2"),
         ({"names": ["a"]}, "its names are 1 and must be one per state"),
-        ({"names": None, "made": None}, "'NoneType' object has no attribute"),
+        ({"made": None}, "its metadata is None and must be an object"),
     ],
 )
 def test_a_damaged_network_of_version_1_raises(tmp_path: Path, change: Any, message: str) -> None:
@@ -155,6 +164,11 @@ def test_a_damaged_network_of_version_1_raises(tmp_path: Path, change: Any, mess
     }
     save_file(load_file(file), file, metadata={"about": json.dumps(about)})
     assert LearnedDistance.load(file).discount == 0.5
+    del about["made"]
+    save_file(load_file(file), file, metadata={"about": json.dumps(about)})
+    with pytest.raises(InputError, match="it has no made"):
+        LearnedDistance.load(file)
+    about["made"] = {}
     save_file(load_file(file), file, metadata={"about": json.dumps(about | change)})
     with pytest.raises(
         InputError, match=f"{file} is (damaged or )?no learned distance of bisimetric .*{message}"
@@ -165,3 +179,15 @@ def test_a_damaged_network_of_version_1_raises(tmp_path: Path, change: Any, mess
     save_file(tensors, file, metadata={"about": json.dumps(about)})
     with pytest.raises(InputError, match="it has no 'shift'"):
         LearnedDistance.load(file)
+
+
+def test_a_network_with_the_former_name_of_its_output_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "d.safetensors"
+    one(network=PairNetwork((4,), output_activation="softplus")).save(file)
+    with safe_open(file, framework="numpy") as opened:
+        about = json.loads(opened.metadata()["about"])
+    about["output"] = about.pop("output_activation")
+    save_file(load_file(file), file, metadata={"about": json.dumps(about)})
+    network = LearnedDistance.load(file).network
+    assert isinstance(network, PairNetwork)
+    assert network.output_activation == "softplus"

@@ -19,7 +19,10 @@ from bisimetric.transitions import Transitions
 from tests.learned_references import compile_quickly, fit_flat  # noqa: F401 - a fixture
 
 SMALL = Castro2020Config(
-    PairNetwork((4, 4), output="open"), batch_size=8, target_update_period=5, horizon_growth=0.9
+    PairNetwork((4, 4), output_activation="open"),
+    batch_size=8,
+    target_update_period=5,
+    horizon_growth=0.9,
 )
 COUPLED = learned.PairQConfig(learned.MetricNetwork((8,), num_groups=2, group_size=4), batch_size=8)
 

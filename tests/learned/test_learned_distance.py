@@ -38,7 +38,7 @@ from tests.learned_references import (  # noqa: F401 - a fixture
     weights,
 )
 
-NETWORK = PairNetwork((6,), output="relu")
+NETWORK = PairNetwork((6,), output_activation="relu")
 QUICK = Castro2020Config(NETWORK, batch_size=4)
 ROOT = Path(__file__).parents[2]
 TRACKED = sorted(
@@ -221,7 +221,7 @@ def test_a_saved_network_gives_the_same_distances(tmp_path: Path, ends: bool) ->
 
 def test_a_saved_network_keeps_its_activation_and_its_output(tmp_path: Path) -> None:
     """With the weights alone, it would say something else."""
-    network = PairNetwork((6,), activation="tanh", output="softplus", init_weights="he")
+    network = PairNetwork((6,), activation="tanh", output_activation="softplus", init_weights="he")
     d, file = build_distance(network=network), tmp_path / "d.safetensors"
     d.save(file)
     again = LearnedDistance.load(file)

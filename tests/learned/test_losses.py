@@ -39,7 +39,7 @@ from tests.learned_references import (  # noqa: F401 - a fixture
     weights,
 )
 
-NETWORK = PairNetwork((7,), output="relu")
+NETWORK = PairNetwork((7,), output_activation="relu")
 DISCOUNT = 0.8
 LARGE = MDP.deterministic(
     np.random.default_rng(3).integers(6, size=(6, 3)),

@@ -44,7 +44,7 @@ def test_two_halves_are_the_network_on_pairs_side_by_side(widths: tuple[int, ...
 
 @pytest.mark.parametrize("output", ["relu", "open"])
 def test_the_output_is_cut_off_at_zero(output: str) -> None:
-    network = PairNetwork((4,), output=output)
+    network = PairNetwork((4,), output_activation=output)
     parameters = weights(2, network, 3)
     parameters[-1]["biases"][:] = -50
 
@@ -80,7 +80,7 @@ PLAIN: dict[str, Callable[[Table], Table]] = {
 def test_activations_and_outputs_are_what_they_are_called(
     widths: tuple[int, ...], activation: str, output: str
 ) -> None:
-    network = PairNetwork(widths, activation=activation, output=output)
+    network = PairNetwork(widths, activation=activation, output_activation=output)
     parameters, x = weights(3, network, 2), states(4, 2)
     layer = np.array([[*a, *b] for a in x for b in x], np.float64)
     for dense in parameters[:-1]:
@@ -122,7 +122,8 @@ def test_weights_start_within_glorots_limits_and_biases_at_zero(widths: tuple[in
 
 def test_layers_and_keys_differ() -> None:
     one, other = (
-        PairNetwork((10, 10), output="relu").init(jax.random.key(key), 5) for key in (0, 1)
+        PairNetwork((10, 10), output_activation="relu").init(jax.random.key(key), 5)
+        for key in (0, 1)
     )
     assert not np.array_equal(one[0]["weights"], other[0]["weights"])
     assert not np.array_equal(one[0]["weights"], one[1]["weights"])
@@ -138,7 +139,7 @@ def apply(parameters: Any, x: jax.Array, y: jax.Array) -> jax.Array:
 
 @pytest.mark.parametrize("widths", [(8,), (6, 5)])
 def test_a_network_of_ones_own_is_the_same_with_the_same_weights(widths: tuple[int, ...]) -> None:
-    ours = PairNetwork(widths, output="relu")
+    ours = PairNetwork(widths, output_activation="relu")
     theirs = FunctionalNetwork(ours.init, apply)
     parameters = weights(4, ours, 3)
     x, y = states(4), states(6, key=2)
@@ -301,7 +302,7 @@ def test_the_current_device_is_used() -> None:
 def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorted by action and in groups: the whole loss of d~ with its slope."""
     source = record(8)
-    network = PairNetwork((128,), output="relu")
+    network = PairNetwork((128,), output_activation="relu")
     parameters, target = weights(5, network, 2), weights(6, network, 2)
 
     def both() -> Any:
@@ -329,7 +330,7 @@ def test_the_loss_by_kernels_is_the_loss_without(monkeypatch: pytest.MonkeyPatch
 
 def test_an_open_output_has_the_values_of_relu_and_never_stops_learning() -> None:
     x = jax.random.normal(jax.random.key(0), (6, 3))
-    relu, opened = (PairNetwork((4,), output=name) for name in ("relu", "open"))
+    relu, opened = (PairNetwork((4,), output_activation=name) for name in ("relu", "open"))
     weights = relu.init(jax.random.key(1), 3)
     weights[-1]["biases"] = jnp.full(1, -100.0)  # dead: 0 for every pair
     assert not relu.table(weights, x, x).any()

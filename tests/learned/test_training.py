@@ -134,7 +134,7 @@ def by_hand(
 @pytest.mark.parametrize("source", [STATES, record(1, ends=True)], ids=["states", "record"])
 def test_training_is_the_papers_loop(source: TrainingSource) -> None:
     settings = Castro2020Config(
-        PairNetwork((5,), output="relu"),
+        PairNetwork((5,), output_activation="relu"),
         batch_size=6,
         learning_rate=0.01,
         target_update_period=3,
@@ -279,7 +279,7 @@ def history(losses: list[list[float]], every: int, settings: Castro2020Config) -
 
 def test_patience_counts_records_without_a_smaller_loss_once_the_horizon_is_whole() -> None:
     at_once = Castro2020Config(
-        PairNetwork((5,), output="relu"), target_update_period=5, horizon_growth=0.0
+        PairNetwork((5,), output_activation="relu"), target_update_period=5, horizon_growth=0.0
     )
 
     def has_stalled(*losses: list[float], settings: Castro2020Config = at_once) -> bool:
@@ -291,7 +291,7 @@ def test_patience_counts_records_without_a_smaller_loss_once_the_horizon_is_whol
     assert not has_stalled([3.0, 2.0, 2.0, 2.5], [3.0, 2.0, 1.9, 1.8])
     # 1 - beta = 0.5^k is below 0.01 * (1 - 0.5) from the eighth update on, at step 80.
     slowly = Castro2020Config(
-        PairNetwork((5,), output="relu"), target_update_period=10, horizon_growth=0.5
+        PairNetwork((5,), output_activation="relu"), target_update_period=10, horizon_growth=0.5
     )
     growing = [0.1, 0.2, 0.4, 0.8, 1.0, 1.1, 1.2, 1.2]
     assert not has_stalled(growing, settings=slowly)
@@ -344,7 +344,7 @@ def test_a_table_learns_the_exact_distance(kind: LearnedKind) -> None:
 def test_the_papers_network_learns_the_exact_distance() -> None:
     mdp = worlds.load("pessimism", discount=0.8)
     settings = Castro2020Config(
-        PairNetwork((64,), output="relu"),
+        PairNetwork((64,), output_activation="relu"),
         batch_size=32,
         learning_rate=0.003,
         target_update_period=20,
@@ -396,11 +396,14 @@ def test_truncation_is_not_termination() -> None:
 
 def test_a_dead_network_raises() -> None:
     def dead(key: jax.Array, features: int) -> Any:
-        parameters = PairNetwork((4,), output="relu").init(key, features)
+        parameters = PairNetwork((4,), output_activation="relu").init(key, features)
         return [parameters[0], {**parameters[1], "biases": jnp.full(1, -50.0)}]
 
     network = FunctionalNetwork(
-        dead, lambda p, x, y: PairNetwork((4,), output="relu").table(p, x[None], y[None])[0, 0]
+        dead,
+        lambda p, x, y: PairNetwork((4,), output_activation="relu").table(p, x[None], y[None])[
+            0, 0
+        ],
     )
     settings = Castro2020Config(network, batch_size=8)
     with pytest.raises(Diverged, match="after 0 updates the output is 0 for all pairs") as found:

@@ -12,7 +12,7 @@ import pytest
 from bisimetric import InputError, learned
 from bisimetric.errors import Diverged
 from bisimetric.paper import algorithms
-from tests.commands import Run
+from tests.commands import Run, assert_input_error
 
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
@@ -124,11 +124,18 @@ def test_unknown_names_and_other_files_raise(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
-    words = ["algorithms", "--worlds", "policy", "--updates", "10", "--seeds", "2"]
+    words = ["algorithms", "--worlds", "policy", "--updates", "10", "--num-seeds", "2"]
     code, out, _ = run("reproduce", *words, "-o", str(tmp_path))
     assert code == 0
     assert "31 states, d^pi" in out
     assert (tmp_path / "policy.png").exists()
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    assert run("reproduce", *words, "-o", str(tmp_path)).out == out
+    assert files == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    words[words.index("--updates") + 1] = "11"
+    assert_input_error(
+        run("reproduce", *words, "-o", str(tmp_path)), "its updates is 10 and here it is 11"
+    )
 
 
 def test_the_documented_curves_can_be_read() -> None:

@@ -21,7 +21,7 @@ from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 CYCLE, FEATURES = 12, 6
 QUICK = dataclasses.replace(
     learning.PAPER_CONFIG,
-    network=PairNetwork((32, 32), output="open"),
+    network=PairNetwork((32, 32), output_activation="open"),
     batch_size=32,
     learning_rate=1e-2,
     target_update_period=10,
@@ -162,7 +162,7 @@ def test_terminations_can_be_ignored() -> None:
 
 def test_the_paper_configuration_is_the_default() -> None:
     config = learning.PAPER_CONFIG
-    assert config.network == PairNetwork((16, 16), output="relu")
+    assert config.network == PairNetwork((16, 16), output_activation="relu")
     assert (config.batch_size, config.target_update_period, config.horizon_growth) == (
         128,
         125,

@@ -68,7 +68,7 @@ def test_bounds_hold(kind: str, mdp: MDP, share: float) -> None:
         {"radius": share * float(d.values.max())},
     ]
     for rule, size in itertools.product(RULES, sizes):
-        found = uses.aggregate(mdp, d, rule=rule, **size, proof=True)
+        found = uses.aggregate(mdp, d, rule=rule, **size, require_proof=True)
         kept = planning.policy_values(mdp, found.policy, tol=math.inf)
         assert (V.values - kept.values).max() <= found.regret_bound + V.error + kept.error
         off = np.abs(V.values - found.values.values[found.labels]).max()
@@ -280,10 +280,10 @@ class TestWithoutAProof:
     def test_an_estimate(self) -> None:
         d = exact.bisimulation(self.mdp, samples=3)
         assert math.isinf(uses.aggregate(self.mdp, d, clusters=9).regret_bound)
-        with pytest.raises(InputError, match=r"proof=True requires a proven error"):
-            uses.aggregate(self.mdp, d, clusters=9, proof=True)
-        with pytest.raises(InputError, match="proof=True requires a proven error"):
-            uses.aggregate(self.mdp, d.values, clusters=9, proof=True)
+        with pytest.raises(InputError, match=r"require_proof requires a proven error"):
+            uses.aggregate(self.mdp, d, clusters=9, require_proof=True)
+        with pytest.raises(InputError, match="require_proof requires a proven error"):
+            uses.aggregate(self.mdp, d.values, clusters=9, require_proof=True)
 
     def test_an_on_policy_distance_without_its_policy(self) -> None:
         d = exact.on_policy(self.mdp, planning.greedy_policy(self.mdp))

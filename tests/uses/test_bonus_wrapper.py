@@ -51,7 +51,7 @@ def actions(count: int, size: int, seed: int = 0) -> list[int]:
 
 
 def test_a_step_pays_the_bonus_of_where_it_leads(lake: Distance) -> None:
-    wrapped = uses.bonus("FrozenLake-v1", lake, scale=0.5, is_slippery=False)
+    wrapped = uses.bonus("FrozenLake-v1", lake, bonus_scale=0.5, is_slippery=False)
     assert isinstance(wrapped, gymnasium.Wrapper)
     visits = uses.VisitCounts.from_distance(lake)
     for found in steps(wrapped, actions(200, 4)):
@@ -69,7 +69,7 @@ def test_a_step_pays_the_bonus_of_where_it_leads(lake: Distance) -> None:
 
 def test_without_a_scale_rewards_are_as_they_are(lake: Distance) -> None:
     plain = gymnasium.make("FrozenLake-v1", map_name="4x4")
-    wrapped = uses.bonus(gymnasium.make("FrozenLake-v1", map_name="4x4"), lake, scale=0)
+    wrapped = uses.bonus(gymnasium.make("FrozenLake-v1", map_name="4x4"), lake, bonus_scale=0)
     for one, other in zip(
         steps(plain, actions(300, 4)), steps(wrapped, actions(300, 4)), strict=True
     ):
@@ -243,8 +243,8 @@ def test_mismatched_arguments_raise(lake: Distance) -> None:
     with pytest.raises(InputError, match=r"its observations are Box.* pass state_of"):
         uses.bonus("CartPole-v1", lake)
     for scale in (-0.1, math.nan, "much"):
-        with pytest.raises(InputError, match=r"scale is .* and must be a number, at least 0"):
-            uses.bonus("FrozenLake-v1", lake, scale=scale)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"bonus_scale is .* and must be a number, at least 0"):
+            uses.bonus("FrozenLake-v1", lake, bonus_scale=scale)  # type: ignore[arg-type]
     broken = np.full((16, 16), math.nan)
     with pytest.raises(InputError, match=r"uses\.bonus: .*matrix has nan at \[0, 0\]"):
         uses.bonus("FrozenLake-v1", broken)

@@ -90,7 +90,7 @@ def test_values_differ_from_the_representative_by_at_most_the_bound(
 ) -> None:
     steps, d = steps_of(mdp, number, seed), exact.bisimulation(mdp)
     keep = data.draw(st.integers(len(np.unique(steps.actions)), number))
-    found = uses.compress(steps, d, keep, proof=True)
+    found = uses.compress(steps, d, keep, require_proof=True)
     assert steps.states is not None
     V = planning.optimal_values(mdp)
     Q = mdp.R + mdp.discount * (mdp.normalised_probabilities @ V.values).reshape(mdp.R.shape)
@@ -192,7 +192,7 @@ def test_a_distance_may_include_the_terminal_state() -> None:
     steps = Transitions([0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [False, True, False])
     d = exact.bisimulation(steps.to_mdp(discount=0.9, unseen="missing"))
     assert d.mdp.num_states == 3
-    assert uses.compress(steps, d, 3, proof=True).radius == 0
+    assert uses.compress(steps, d, 3, require_proof=True).radius == 0
 
 
 def test_a_large_buffer_needs_little_memory() -> None:
@@ -347,12 +347,12 @@ def test_transitions_without_ids_or_with_continuous_actions_raise() -> None:
 
 def test_an_estimate_is_no_proof() -> None:
     assert uses.compress(two(), TABLE, 2).value_function is None
-    with pytest.raises(InputError, match="proof=True requires a proven error"):
-        uses.compress(two(), TABLE, 2, proof=True)
+    with pytest.raises(InputError, match="require_proof requires a proven error"):
+        uses.compress(two(), TABLE, 2, require_proof=True)
     mdp = MDP.deterministic([[0, 0]] * 2, [[0.0, 1.0]] * 2, discount=0.5)
     unsure = Distance(np.array(TABLE), math.inf, "bisimulation", mdp)
-    with pytest.raises(InputError, match="proof=True requires a proven error"):
-        uses.compress(two(), unsure, 2, proof=True)
+    with pytest.raises(InputError, match="require_proof requires a proven error"):
+        uses.compress(two(), unsure, 2, require_proof=True)
     # A step whose action the MDP of d does not know.
     lacking = mdp.replace(available=[[True, False], [True, True]])
     steps = two(states=[0, 0], next_states=[0, 0], num_states=2)

@@ -161,7 +161,7 @@ def wrong_aggregations(draw: Draw) -> Iterator[tuple[str, Any]]:
     radius = float(draw.random()) * float(d.values.max())
     sizes: list[dict[str, Any]] = [{"clusters": clusters}, {"radius": radius}]
     for rule, size, measure in itertools.product(get_args(Grouping), sizes, [True, False]):
-        found = uses.aggregate(mdp, d, rule=rule, **size, proof=True, measure=measure)
+        found = uses.aggregate(mdp, d, rule=rule, **size, require_proof=True, measure=measure)
         case = (mdp, d, rule, size, measure)
         kept = exact_values.policy_values(here, found.policy)
         lost = max(*differences(V, kept), Fraction(0))
@@ -194,7 +194,7 @@ def wrong_transfers(draw: Draw) -> Iterator[tuple[str, Any]]:
     best = exact_values.optimal_values(there)
     trivial = largest_regret(target, best)
     for rule in get_args(TransferRule):
-        found = uses.transfer(source, target, d, rule=rule, proof=True)
+        found = uses.transfer(source, target, d, rule=rule, require_proof=True)
         lost = differences(best, exact_values.policy_values(there, found.policy))
         checks = {
             "regret_bound": any(map(above, found.regret_bound.tolist(), lost)),

@@ -64,13 +64,15 @@ def test_the_same_seed_gives_the_same_run(rooms: MDP, d: Distance) -> None:
 
 def test_arms_that_mean_the_same_do_the_same(rooms: MDP, d: Distance) -> None:
     assert len(np.unique(relation.bisimulation(rooms))) == 31, "no two states are alike"
-    counts = run_steps(rooms, ExplorationArm("states", scale=0.01), 500)
-    near = ExplorationArm("distance", d, scale=0.01, radius=float(d.values[d.values > 0].min()))
+    counts = run_steps(rooms, ExplorationArm("states", bonus_scale=0.01), 500)
+    near = ExplorationArm(
+        "distance", d, bonus_scale=0.01, radius=float(d.values[d.values > 0].min())
+    )
     assert run_steps(rooms, near, 500) == counts
     assert run_steps(rooms, dataclasses.replace(near, rule="nearest"), 500) == counts
     assert run_steps(rooms, dataclasses.replace(near, radius=None), 500) != counts
     for source in ("states", "own steps"):
-        assert run_steps(rooms, ExplorationArm(source, scale=0.0), 300) == run_steps(
+        assert run_steps(rooms, ExplorationArm(source, bonus_scale=0.0), 300) == run_steps(
             rooms, ExplorationArm("none"), 300
         )
 

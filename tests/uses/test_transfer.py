@@ -61,7 +61,7 @@ def check_promises(source: MDP, target: MDP) -> None:
     """Every rule with every distance: no regret exceeds its bound."""
     for d in distances_of(source, target):
         for rule in RULES:
-            found = uses.transfer(source, target, d, rule=rule, proof=True)
+            found = uses.transfer(source, target, d, rule=rule, require_proof=True)
             assert (found.regret <= found.regret_bound + found.regret_error).all()
             values = planning.policy_values(target, found.policy, tol=math.inf)
             best = planning.optimal_values(target, tol=math.inf)
@@ -106,7 +106,7 @@ def test_bounds_hold_with_perturbed_distances(
         moved = np.maximum(d.values + np.triu(noise, 1) + np.triu(noise, 1).T, 0.0)
         off = dataclasses.replace(d, values=moved, error=d.error + most)
         for rule in RULES:
-            found = uses.transfer(source, target, off, rule=rule, proof=True)
+            found = uses.transfer(source, target, off, rule=rule, require_proof=True)
             assert (found.regret <= found.regret_bound + found.regret_error).all()
 
 
@@ -326,8 +326,8 @@ def test_estimates_have_no_bound(discount: float) -> None:
             assert np.isfinite(found.regret).all()
             assert "no bound" in repr(found)
             assert "there is no regret bound" in str(found)
-        with pytest.raises(InputError, match="proof=True requires a proven error"):
-            uses.transfer(source, target, d, proof=True)
+        with pytest.raises(InputError, match="require_proof requires a proven error"):
+            uses.transfer(source, target, d, require_proof=True)
 
 
 def test_repr_and_lines_of_a_transfer() -> None:

@@ -60,9 +60,9 @@ class FunctionAgent:
         blank.setflags(write=False)
         self.num_features = len(self._call(blank, None)[1])
 
-    def initial_state(self, num_games: int) -> list[Any]:
+    def initial_state(self, num_envs: int) -> list[Any]:
         """Return no state for each game."""
-        return [None] * num_games
+        return [None] * num_envs
 
     def act(
         self, observations: NDArray[np.uint8], state: Sequence[Any], is_first: NDArray[np.bool_]

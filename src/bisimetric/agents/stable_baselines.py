@@ -67,7 +67,7 @@ class StableBaselinesAgent:
         blank = np.zeros((1, *observation_shape), np.uint8)
         self.num_features = self._compute_output(blank).features.shape[1]
 
-    def initial_state(self, num_games: int) -> None:
+    def initial_state(self, num_envs: int) -> None:
         """Return no state."""
 
     def act(

@@ -93,8 +93,8 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
 }
-TEXT_ONLY = {("launch",), ("view",), ("demo",)}
-"""Commands that report no numbers, and have no --json."""
+TEXT_ONLY = {("launch",), ("demo",)}
+"""Commands without a report of their own, and so without --json."""
 
 WARNINGS = (
     ExpectedRewardWarning,
@@ -102,18 +102,6 @@ WARNINGS = (
     MissingActionsWarning,
     StochasticDataWarning,
 )
-ARGUMENT_NAMES = {
-    "max_minutes": "minutes",
-    "min_replay_size": "learning_starts",
-    "num_games": "num_envs",
-    "num_seeds": "seeds",
-    "output": "output_activation",
-    "proof": "require_proof",
-    "scale": "bonus_scale",
-    "source": "origin",
-}
-"""Arguments of the library whose flags have another name."""
-
 CONFIG = (
     tyro.conf.PositionalMetavarFromFieldName,
     tyro.conf.DisallowNone,
@@ -206,7 +194,7 @@ def _translate(error: InputError, arguments: Sequence[str]) -> str:
     function = COMMANDS.get(tuple(arguments[:2])) or COMMANDS.get(tuple(arguments[:1]))
     name = error.argument or ""
     flags = {} if function is None else list_flags(function)
-    flag = flags.get(name) or flags.get(ARGUMENT_NAMES.get(name, ""))
+    flag = flags.get(name)
     return str(error) if flag is None else error.describe(None, flag, error.remedy)
 
 

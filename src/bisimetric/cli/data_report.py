@@ -13,6 +13,7 @@ from bisimetric._text import pluralise
 from bisimetric.cli.options import append_terminal_action
 from bisimetric.cli.report import (
     Fact,
+    count_coverage,
     describe_error,
     describe_kind,
     describe_largest,
@@ -147,7 +148,7 @@ def describe_sampled(
         # The line of the error holds what is proven, and suggestions come last.
         shown = ("proven", "next")
         yield from (line for line in coverage.format_lines(mdp) if not line.startswith(shown))
-        emit_values(coverage=coverage.summary)
+        emit_values(coverage=count_coverage(coverage))
     if reference is not None:
         yield from _describe_reference(distance, reference)
     yield describe_seconds(metadata["seconds"])

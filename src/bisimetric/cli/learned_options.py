@@ -168,7 +168,7 @@ class TrainingOptions:
         from bisimetric.learned import castro2020
 
         network = castro2020.PairNetwork(
-            **omit_none(hidden=self.hidden, output=self.output_activation)
+            **omit_none(hidden=self.hidden, output_activation=self.output_activation)
         )
         growth = omit_none(horizon_growth=self.horizon_growth)
         return castro2020.Castro2020Config(network, **self._get_shared_arguments(), **growth)

@@ -17,7 +17,7 @@ from bisimetric.cli.network_report import (
     describe_horizon,
     describe_loss,
     describe_network,
-    format_optimiser,
+    describe_optimiser,
 )
 from bisimetric.cli.report import (
     TITLES,
@@ -125,7 +125,7 @@ def _describe_updates(metadata: Mapping[str, Any], training: TrainingSummary) ->
     run = f"{done:,} of them in this run, in {speed}" if training.resumed_updates else f"in {speed}"
     early = ", stopped early: the loss improved no more" if total < training.updates else ""
     yield Fact("updates", f"{total:,}, {run}{early}", total)
-    emit_values(seconds=seconds)
+    emit_values(seconds=seconds, resumed_updates=training.resumed_updates)
     yield Fact("device", metadata["device"])
 
 
@@ -150,7 +150,7 @@ def _describe_reference(learned: LearnedDistance, training: TrainingSummary) -> 
         f"largest error {error['error']:.3g}, largest exact distance {float(exact.max()):.3g}; "
         f"normalised error {error['normalised']:.3g}, correlation {error['correlation']:.3g}{among}"
     )
-    yield Fact("reference", text, error)
+    yield Fact("reference", text, {**error, "max_exact_distance": float(exact.max())})
 
 
 def describe_quality(
@@ -274,7 +274,7 @@ def describe_file(file: LearnedFile) -> Iterator[Fact]:
         )
         text = f"largest error {error:.3g}, normalised {normalised:.3g}, at the end"
         yield Fact("reference", text, {"error": error, "normalised": normalised})
-    yield Fact("optimiser", format_optimiser(metadata))
+    yield describe_optimiser(metadata)
     yield from (
         Fact(key, metadata[key]) for key in ("device", "bisimetric", "jax") if key in metadata
     )

@@ -19,6 +19,18 @@ ALGORITHM_TITLES = {
 }
 
 
+NETWORK_SIZES = ("num_groups", "group_size", "num_networks")
+OPTIMISER_FIELDS = (
+    "learning_rate",
+    "warm_up",
+    "decay",
+    "batch_size",
+    "target_update_period",
+    "horizon_growth",
+)
+"""Entries of the metadata that JSON reports of networks and of optimisers."""
+
+
 def get_algorithm(metadata: Mapping[str, Any]) -> str:
     """Return the algorithm of a learned distance; older files do not name it.
 
@@ -59,6 +71,7 @@ def describe_network(num_features: int, metadata: Mapping[str, Any]) -> Fact:
         "features": num_features,
         "hidden": metadata["network"],
         "seeds": metadata["seeds"],
+        **{name: metadata[name] for name in NETWORK_SIZES if name in metadata},
     }
     return Fact("network", f"{'' if form == 'pairs' else form + ': '}{', '.join(words)}", value)
 
@@ -78,17 +91,20 @@ def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     'at most 9.85 of 10 steps, 3 target updates'
     """
     full = 1 / (1 - discount)
+    value: dict[str, float]
     if get_algorithm(metadata) == "pair-q":
         updates = count_target_updates(metadata)
         steps = _get_lookahead(metadata) * (updates + 1)
         covered = (1 - discount**steps) * full
         text = f"at most {covered:.3g} of {full:.3g} steps"
         text = f"{text}, {pluralise(updates, 'target update')}"
+        value = {"target_updates": updates}
     else:
         beta = compute_beta(metadata)
         covered = 1 / (1 - discount * beta)
         text = f"{covered:.3g} of {full:.3g} steps, beta {beta:.4g}"
-    return Fact("horizon", text, {"covered": covered, "full": full})
+        value = {"beta": beta}
+    return Fact("horizon", text, {"covered": covered, "full": full, **value})
 
 
 def _get_lookahead(metadata: Mapping[str, Any]) -> int:
@@ -111,6 +127,12 @@ def compute_beta(metadata: Mapping[str, Any]) -> float:
     0.18999999999999995
     """
     return float(1.0 - metadata["horizon_growth"] ** count_target_updates(metadata))
+
+
+def describe_optimiser(metadata: Mapping[str, Any]) -> Fact:
+    """Return the hyperparameters of the optimiser."""
+    value = {name: metadata[name] for name in OPTIMISER_FIELDS if name in metadata}
+    return Fact("optimiser", format_optimiser(metadata), value)
 
 
 def format_optimiser(metadata: Mapping[str, Any]) -> str:

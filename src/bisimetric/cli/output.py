@@ -141,20 +141,24 @@ class ResumableInterrupt(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def report_checkpoint(checkpoint: Path | None, example: str = "RUN.npz") -> Iterator[None]:
+def report_checkpoint(
+    checkpoint: Path | None, example: str = "RUN.npz", written: Path | None = None
+) -> Iterator[None]:
     """Let an interrupt name the checkpoint, if the run inside has written it.
 
     Args:
-        checkpoint: the file; None where the run writes none.
+        checkpoint: the file or folder; None where the run writes none.
         example: what to suggest as a checkpoint in that case.
+        written: the file that each checkpoint replaces; default: the checkpoint itself.
     """
-    before = _identify_file(checkpoint)
+    written = written or checkpoint
+    before = _identify_file(written)
     try:
         yield
     except KeyboardInterrupt:
         if checkpoint is None:
             raise KeyboardInterrupt(f"--checkpoint {example} would save such a run") from None
-        if _identify_file(checkpoint) == before:
+        if _identify_file(written) == before:
             raise
         raise ResumableInterrupt(checkpoint) from None
 

@@ -32,7 +32,8 @@ NUMBER_MESSAGES = {
 
 SYNONYMS = {
     "--key": ("--seed",),
-    "--keys": ("--seeds",),
+    "--keys": ("--num-seeds",),
+    "--seeds": ("--num-seeds",),
     "--random-state": ("--seed",),
     "--gamma": ("--discount",),
     "--lr": ("--learning-rate",),

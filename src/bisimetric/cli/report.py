@@ -18,7 +18,7 @@ from bisimetric._text import pluralise
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bisimetric.distance import Distance
+    from bisimetric.distance import Coverage, Distance
     from bisimetric.exact._query import QueryResult
     from bisimetric.mdp import MDP
 
@@ -30,7 +30,7 @@ TITLES = {
 }
 MAX_LISTED_CLASSES = 40
 MAX_LISTED_STATES = 12
-REPEATED = ("saved", "next", "pair")
+REPEATED = ("saved", "next", "pair", "note")
 """Labels that may occur several times; JSON holds a list of their values."""
 
 _results: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar(
@@ -199,7 +199,7 @@ def describe_distance(distance: Distance) -> Iterator[Fact]:
     """Yield the header, the coverage of the data, the number of zero classes and the duration."""
     yield from describe_header(distance)
     if distance.coverage is not None and not distance.coverage.complete:
-        yield Fact("coverage", distance.coverage.summary)
+        yield Fact("coverage", distance.coverage.summary, count_coverage(distance.coverage))
     if distance.kind != "mico" and math.isfinite(distance.error):
         count = count_zero_classes(distance)
         zero = pluralise(count, "class", "classes")
@@ -207,6 +207,19 @@ def describe_distance(distance: Distance) -> Iterator[Fact]:
         yield Fact("classes", f"{zero} of states at distance 0{to}", count)
     if "seconds" in distance.metadata:
         yield describe_seconds(distance.metadata["seconds"])
+
+
+def count_coverage(coverage: Coverage) -> dict[str, int]:
+    """Return how much of the MDP was observed, and how many pairs of states are proven."""
+    return {
+        "visited_states": int(coverage.visited.sum()),
+        "seen": int(coverage.known.sum()),
+        "unseen": len(coverage.unseen),
+        "proven_pairs": coverage.num_proven,
+        "pairs": coverage.num_state_pairs,
+        "sampled_transition_pairs": coverage.num_paired,
+        "transition_pairs": coverage.num_transition_pairs,
+    }
 
 
 def describe_largest(distance: Distance) -> Fact:
@@ -298,6 +311,7 @@ def describe_classes(
     yield from (Fact(label, value) for label, value in details.items())
     yield Fact("classes", f"{len(sizes):,}", len(sizes))
     emit_values(labels=labels)
+    emit_values(sizes=sizes)
     if len(sizes) == mdp.num_states:
         yield "  each state forms its own class"
         return

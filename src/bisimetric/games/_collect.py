@@ -31,7 +31,7 @@ from bisimetric.transitions import Transitions
 from bisimetric.transitions._validation import collect_metadata
 
 STEPS = 600_000
-NUM_GAMES = 64
+NUM_ENVS = 64
 """Parallel games: enough to keep 16 cores busy while the agent evaluates the other half."""
 
 FEATURE_DTYPE = np.float16
@@ -47,7 +47,7 @@ def collect(
     agent: Agent,
     *,
     steps: int = STEPS,
-    num_games: int = NUM_GAMES,
+    num_envs: int = NUM_ENVS,
     epsilon: float = EPSILON,
     max_noops: int = MAX_NOOPS,
     seed: int = 0,
@@ -62,13 +62,13 @@ def collect(
     the game is over, and truncated after `max_episode_steps` and at the last row of each game.
 
     Games are deterministic: episodes differ by their no-op starts and by random actions. The same
-    seed and `num_games` give the same transitions with any number of threads.
+    seed and `num_envs` give the same transitions with any number of threads.
 
     Args:
         game: the game or its name.
         agent: the agent that plays it.
         steps: environment steps in all.
-        num_games: number of parallel games.
+        num_envs: number of parallel games.
         epsilon: probability of a uniformly random action.
         max_noops: no-op frames at the start of an episode, fewer than this.
         seed: of the starts and the random actions.
@@ -85,13 +85,13 @@ def collect(
         InsufficientMemory: if the transitions do not fit into memory.
 
     >>> from bisimetric.games import IdleAgent
-    >>> collect("Pong", IdleAgent("Pong"), steps=40, num_games=4)
+    >>> collect("Pong", IdleAgent("Pong"), steps=40, num_envs=4)
     Transitions(40 steps, 4 episodes, observations (12,) float16, 6 actions)
     """
     game = find_game(game)
     validate_agent(agent, game)
     steps = require_integer(game.name, "steps", steps, 1)
-    num_games = min(require_integer(game.name, "num_games", num_games, 1), steps)
+    num_envs = min(require_integer(game.name, "num_envs", num_envs, 1), steps)
     validate_epsilon(game.name, epsilon)
     feature_bytes = np.dtype(FEATURE_DTYPE).itemsize * agent.num_features
     require_memory(
@@ -99,9 +99,9 @@ def collect(
         steps * (2 * feature_bytes + 18),
         "take fewer steps",
     )
-    buffer = _TransitionBuffer(steps, num_games, agent, clip_rewards)
+    buffer = _TransitionBuffer(steps, num_envs, agent, clip_rewards)
     # While the emulators of one half run, the agent evaluates the other half.
-    halves = [range(num_games // 2), range(num_games // 2, num_games)]
+    halves = [range(num_envs // 2), range(num_envs // 2, num_envs)]
     groups = [
         _GameGroup(
             AtariGames(
@@ -134,7 +134,7 @@ def collect(
         "game": game.name,
         "agent": agent.name,
         "steps": steps,
-        "num_games": num_games,
+        "num_envs": num_envs,
         "epsilon": epsilon,
         "max_noops": max_noops,
         "seed": seed,
@@ -153,14 +153,14 @@ def collect(
 class _TransitionBuffer:
     """Rows of all games; those of game i are `start[i]` to `stop[i]`, `row[i]` is the next one."""
 
-    def __init__(self, steps: int, num_games: int, agent: Agent, clip_rewards: bool) -> None:
+    def __init__(self, steps: int, num_envs: int, agent: Agent, clip_rewards: bool) -> None:
         self._agent, self._clip_rewards = agent.name, clip_rewards
         shape = (steps, agent.num_features)
         self.observations = np.empty(shape, FEATURE_DTYPE)
         self.next_observations = np.empty(shape, FEATURE_DTYPE)
         self.actions, self.rewards = np.empty(steps, np.int64), np.empty(steps)
         self.terminated, self.truncated = np.empty(steps, np.bool_), np.empty(steps, np.bool_)
-        edges = np.arange(num_games + 1) * steps // num_games
+        edges = np.arange(num_envs + 1) * steps // num_envs
         self.start, self.stop = edges[:-1], edges[1:]
         self.row = self.start.copy()
 
@@ -221,7 +221,7 @@ class _GameGroup:
     ) -> None:
         self._games, self._policy, self._buffer = games, policy, buffer
         self._indices = np.array(indices)
-        self._active = np.zeros(games.num_games, np.bool_)
+        self._active = np.zeros(games.num_envs, np.bool_)
         self._pending_step: VectorStep | None = games.reset()
         self._finished = False
 

@@ -57,11 +57,11 @@ class Agent(Protocol):
     def observation_shape(self) -> tuple[int, ...]:
         """Shape of one observation, (4, 84, 84)."""
 
-    def initial_state(self, num_games: int) -> Any:
+    def initial_state(self, num_envs: int) -> Any:
         """Return the recurrent state before the first step.
 
         Args:
-            num_games: number of parallel games n.
+            num_envs: number of parallel games n.
 
         Returns:
             The state of all games; None for an agent without one.
@@ -120,11 +120,11 @@ class IdleAgent:
     def observation_shape(self) -> tuple[int, ...]:
         return OBSERVATION_SHAPE
 
-    def initial_state(self, num_games: int) -> None:
+    def initial_state(self, num_envs: int) -> None:
         """Return no state.
 
         Args:
-            num_games: number of parallel games; ignored.
+            num_envs: number of parallel games; ignored.
         """
 
     def act(
@@ -154,7 +154,7 @@ RANDOM_BLOCK = 1024
 
 
 class EpsilonGreedyPolicy:
-    """Epsilon-greedy policy of an agent in `num_games` games, with the agent's recurrent state.
+    """Epsilon-greedy policy of an agent in `num_envs` games, with the agent's recurrent state.
 
     With probability epsilon an action is uniformly random. The random numbers of game i depend on
     (seed, first_index + i) alone, not on the other games.
@@ -164,20 +164,20 @@ class EpsilonGreedyPolicy:
         self,
         agent: Agent,
         game: Game,
-        num_games: int,
+        num_envs: int,
         *,
         epsilon: float,
         seed: int,
         first_index: int = 0,
     ) -> None:
-        self.agent, self.game, self.num_games = validate_agent(agent, game), game, num_games
+        self.agent, self.game, self.num_envs = validate_agent(agent, game), game, num_envs
         self.epsilon = validate_epsilon(game.name, epsilon)
-        self._state: Any = agent.initial_state(num_games)
+        self._state: Any = agent.initial_state(num_envs)
         self._steps = 0
         # The emulators are seeded by (i,).
         self._generators = [
             np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i, 1)))
-            for i in range(first_index, first_index + num_games)
+            for i in range(first_index, first_index + num_envs)
         ]
 
     def act(
@@ -204,7 +204,7 @@ class EpsilonGreedyPolicy:
         """Return the outputs as arrays of the right types and shapes."""
         action: NDArray[np.int64] = np.asarray(output.action)
         features, value = np.asarray(output.features), np.asarray(output.value)
-        expected = ((self.num_games,), (self.num_games, self.agent.num_features), (self.num_games,))
+        expected = ((self.num_envs,), (self.num_envs, self.agent.num_features), (self.num_envs,))
         found = (action.shape, features.shape, value.shape)
         if found != expected or action.dtype.kind not in "iu":
             raise InputError(

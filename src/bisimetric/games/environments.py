@@ -161,7 +161,7 @@ class AtariGames:
 
     Args:
         game: the game or its name.
-        num_games: number of parallel emulators n.
+        num_envs: number of parallel emulators n.
         seed: of the random starts.
         max_noops: no-op frames at the start of an episode, fewer than this.
         num_threads: threads of ALE; 0 for one per core.
@@ -181,7 +181,7 @@ class AtariGames:
     def __init__(
         self,
         game: str | Game,
-        num_games: int,
+        num_envs: int,
         *,
         seed: int = 0,
         max_noops: int = MAX_NOOPS,
@@ -191,15 +191,15 @@ class AtariGames:
     ) -> None:
         self.game = find_game(game)
         caller = self.game.name
-        self.num_games = require_integer(caller, "num_games", num_games, 1)
+        self.num_envs = require_integer(caller, "num_envs", num_envs, 1)
         seed = require_integer(caller, "seed", seed)
         first_index = require_integer(caller, "first_index", first_index)
-        self.seeds = derive_seeds(seed, self.num_games, first_index)
+        self.seeds = derive_seeds(seed, self.num_envs, first_index)
         steps = require_integer(caller, "max_episode_steps", max_episode_steps, 1)
-        self._finished = np.zeros(self.num_games, np.bool_)
+        self._finished = np.zeros(self.num_envs, np.bool_)
         self._vector = import_game_package("ale_py.vector_env").AtariVectorEnv(
             self.game.rom,
-            self.num_games,
+            self.num_envs,
             num_threads=require_integer(caller, "num_threads", num_threads),
             noop_max=require_integer(caller, "max_noops", max_noops),
             max_num_frames_per_episode=FRAME_SKIP * steps,
@@ -216,7 +216,7 @@ class AtariGames:
             The first observations, with zero rewards and `is_first` set.
         """
         observations, info = self._vector.reset(seed=self.seeds)
-        zeros, none = np.zeros(self.num_games), np.zeros(self.num_games, np.bool_)
+        zeros, none = np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
         self._finished = none
         return VectorStep(observations, zeros, none, none, is_first=~none, **_extract_info(info))
 
@@ -231,10 +231,10 @@ class AtariGames:
         """
         indices = np.asarray(actions)
         num_actions = len(self.game.actions)
-        if indices.shape != (self.num_games,) or indices.dtype.kind not in "iu":
+        if indices.shape != (self.num_envs,) or indices.dtype.kind not in "iu":
             raise InputError(
                 f"{self.game.name}: actions are {indices.dtype} of shape {indices.shape} and must "
-                f"be whole numbers of shape ({self.num_games},), one per game."
+                f"be whole numbers of shape ({self.num_envs},), one per game."
             )
         if indices.min() < 0 or indices.max() >= num_actions:
             wrong = indices[(indices < 0) | (indices >= num_actions)][0]
@@ -273,9 +273,9 @@ class AtariGames:
         return self.receive()
 
 
-def derive_seeds(seed: int, num_games: int, first_index: int = 0) -> NDArray[np.int64]:
-    """Derive the seeds (num_games,) of the emulators first_index, first_index + 1, ..."""
-    indices = range(first_index, first_index + num_games)
+def derive_seeds(seed: int, num_envs: int, first_index: int = 0) -> NDArray[np.int64]:
+    """Derive the seeds (num_envs,) of the emulators first_index, first_index + 1, ..."""
+    indices = range(first_index, first_index + num_envs)
     states = [np.random.SeedSequence(seed, spawn_key=(i,)).generate_state(1) for i in indices]
     return np.concatenate(states).astype(np.int64) >> 1
 

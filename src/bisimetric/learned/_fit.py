@@ -316,7 +316,9 @@ def _build_divergence_error(
 
 def _build_dead_network_error(result: FitResult) -> Diverged:
     other = (
-        "a PairNetwork with output='open', or " if isinstance(result.network, PairNetwork) else ""
+        "a PairNetwork with output_activation='open', or "
+        if isinstance(result.network, PairNetwork)
+        else ""
     )
     return Diverged(
         f"learned.{result.kind}: after {int(result.state.step):,} updates the output is 0 for all "

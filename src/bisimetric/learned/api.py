@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from typing import Any
 
 import jax
 import numpy as np
@@ -201,7 +202,10 @@ def learn_distance(
     start_time = time.perf_counter()
     with jax.default_device(device):
         training_source = source_builders.build_source(kind, source, policy, noise, noise_clip)
-        if isinstance(source, Transitions) and source_builders.is_stochastic(kind, source, policy):
+        stochastic = isinstance(source, Transitions) and source_builders.is_stochastic(
+            kind, source, policy
+        )
+        if stochastic:
             warnings.warn(
                 f"{caller}: some transitions of one state"
                 f"{' and action' if kind == 'bisimulation' else ''} have different outcomes; the "
@@ -245,7 +249,7 @@ def learn_distance(
             HorizonWarning,
             stacklevel=3,
         )
-    metadata = {
+    metadata: dict[str, Any] = {
         "method": "learned",
         **files.describe_run(kind, discount, config, result.seeds),
         "effective_lookahead": lookahead,
@@ -256,6 +260,8 @@ def learn_distance(
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
+    if isinstance(source, Transitions):
+        metadata["stochastic_data"] = stochastic
     if mdp is not None and kind != "bisimulation":
         actions = resolve_policy(kind, mdp, policy, caller="learned")
         metadata["policy"] = np.asarray(actions).tolist()

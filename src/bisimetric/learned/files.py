@@ -39,17 +39,22 @@ DAMAGE_ERRORS = (AttributeError, KeyError, OverflowError, RecursionError, TypeEr
 VERSION_1_FORMAT = "bisimetric learned distance, version 1"
 VERSION_1_KEYS = {
     "batch": "batch_size",
+    "every": "log_every",
     "keys": "seeds",
+    "most": "noise_clip",
     "period": "target_update_period",
     "rate": "horizon_growth",
     "steps": "updates",
 }
-"""Names in the metadata of the paper's networks, which are tracked in git in this format."""
+"""Names in the metadata of the paper's networks and curves, which are tracked in git."""
+
+FORMER_KEYS = {"output": "output_activation"}
+"""Former names in the metadata of files of version 2."""
 
 ENSEMBLE_FIELDS = ("num_actions", "unit", "diameter_bound", "num_networks", "observed_actions")
 NETWORK_FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
 NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
-    PairNetwork: ("activation", "output", "init_weights"),
+    PairNetwork: ("activation", "output_activation", "init_weights"),
     MetricNetwork: ("num_groups", "group_size", "fourier_features", "activation"),
     FreeNetwork: ("fourier_features",),
 }
@@ -96,7 +101,7 @@ METADATA_FIELDS: dict[str, tuple[FieldCheck, str]] = {
     "form": (is_string, "a string"),
     "network": (lambda value: value == "own" or are_integers(value, 1), "a list of widths"),
     "activation": (is_string, "a string"),
-    "output": (is_string, "a string"),
+    "output_activation": (is_string, "a string"),
     "init_weights": (is_string, "a string"),
     "num_groups": (_is_positive_integer, "an integer"),
     "group_size": (_is_positive_integer, "an integer"),
@@ -294,7 +299,7 @@ def build_network(metadata: dict[str, Any]) -> Any:
     form = forms[metadata.get("form", "pairs")]
     fields = {name: metadata[name] for name in NETWORK_FIELDS[form] if name in metadata}
     if form is PairNetwork:
-        return PairNetwork(tuple(metadata["network"]), **{"output": "relu", **fields})
+        return PairNetwork(tuple(metadata["network"]), **{"output_activation": "relu", **fields})
     network = form(tuple(metadata["network"]), **fields)
     return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
 
@@ -346,6 +351,7 @@ def read_tensors(
             metadata = _rename_version_1_keys(metadata)
         elif metadata.get("format") != expected_format:
             raise ValueError(f"its format is {metadata.get('format')!r}")
+        metadata = _rename_former_keys(metadata)
         others = header.keys() - {"about"}
         if others and header.get(CHECKSUM_KEY) != compute_checksum(text, tensors):
             raise ValueError("its checksum does not match: it was changed after it was saved")
@@ -364,9 +370,31 @@ def read_tensors(
     return tensors, metadata
 
 
+def rename_keys(metadata: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the metadata with other names for some keys, in the same order.
+
+    >>> rename_keys({"batch": 64, "seed": 1}, {"batch": "batch_size"})
+    {'batch_size': 64, 'seed': 1}
+    """
+    return {names.get(name, name): each for name, each in metadata.items()}
+
+
+def _rename_former_keys(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a file with the present names of its keys."""
+    renamed = rename_keys(metadata, FORMER_KEYS)
+    if isinstance(renamed.get("metadata"), dict):
+        renamed["metadata"] = rename_keys(renamed["metadata"], FORMER_KEYS)
+    return renamed
+
+
 def _rename_version_1_keys(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata of a file of version 1, all of which are of Castro (2020)."""
-    details = {VERSION_1_KEYS.get(name, name): each for name, each in metadata["made"].items()}
+    for name in ("made", "ends"):
+        if name not in metadata:
+            raise ValueError(f"it has no {name}")
+    if not isinstance(metadata["made"], dict):
+        raise ValueError(f"its metadata is {str(metadata['made'])[:60]} and must be an object")
+    details = rename_keys(metadata["made"], VERSION_1_KEYS)
     others = {name: each for name, each in metadata.items() if name not in ("made", "ends")}
     return {
         **others,

@@ -21,16 +21,19 @@ from numpy.typing import NDArray
 
 import bisimetric
 from bisimetric import datasets, exact, learned, worlds
-from bisimetric._io import read_record, write_record
-from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import Diverged, InputError
 from bisimetric.learned.evaluation import build_reference_measure
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.sources import StateSource
 from bisimetric.mdp import MDP
+from bisimetric.paper.algorithm_curves import (
+    AlgorithmCurves,
+    AlgorithmRow,
+    tabulate,
+)
 from bisimetric.paper.gridworld import MEASURES, NOISE_CLIP, PAPER_CONFIG, SCALING, cell_centres
-from bisimetric.paper.gridworld_curves import NOISE, validate_counts, validate_names
+from bisimetric.paper.gridworld_curves import ERRORS, NOISE, validate_counts, validate_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,54 +43,14 @@ __all__ = [
     "ALGORITHMS",
     "TASKS",
     "AlgorithmCurves",
+    "AlgorithmRow",
     "draw_figures",
     "format_table",
     "load_curves",
     "measure",
     "reproduce",
+    "tabulate",
 ]
-
-FORMAT = "bisimetric algorithm curves, version 2"
-HEADER = ("task", "algorithm", "max_distance", "metadata")
-"""Fields in the header of a file; the others are arrays."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class AlgorithmCurves:
-    """Error curves of one task and algorithm, per seed.
-
-    Attributes:
-        task: name of the task.
-        algorithm: name of the algorithm or ablation.
-        updates: (n,), gradient updates at each record.
-        error: (seeds, n), the largest absolute error.
-        normalised: (seeds, n), the largest error of the normalised matrices.
-        correlation: (seeds, n), with the exact metric.
-        max_distance: the largest exact distance.
-        metadata: seconds, device, versions and quality.
-    """
-
-    task: str
-    algorithm: str
-    updates: NDArray[np.int64]
-    error: NDArray[np.float64]
-    normalised: NDArray[np.float64]
-    correlation: NDArray[np.float64]
-    max_distance: float
-    metadata: dict[str, Any]
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one .npz file, atomically."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        header = {name: fields.pop(name) for name in HEADER}
-        write_record(path, {"format": FORMAT, **header}, fields)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> AlgorithmCurves:
-        """Read a file that `save` wrote."""
-        otherwise = "no curves of an algorithm ({}); measure them again."
-        return read_record(path, FORMAT, cls, otherwise)
-
 
 DISCOUNT, UPDATES, NUM_SEEDS, LOG_EVERY = 0.99, 24_000, 10, 500
 QUICK_UPDATES, QUICK_NUM_SEEDS = 4_000, 2
@@ -182,7 +145,8 @@ def reproduce(
     """Train, save the curves, and draw the figures: `measure`, then `draw_figures`.
 
     Args:
-        folder: where curves (`.npz`) and figures (`<task>.png`) are written.
+        folder: where curves (`.npz`) and figures (`<task>.png`) are written; curves found there
+            are reused.
         tasks: names in `TASKS`.
         algorithms: names in `ALGORITHMS` and `ABLATIONS`.
         updates: default: 24,000; quick: 4,000.
@@ -194,7 +158,8 @@ def reproduce(
         The curves, by task and algorithm.
 
     Raises:
-        InputError: if a name is unknown or a number out of range.
+        InputError: if a name is unknown, a number out of range, or curves in the folder are of
+            another run.
     """
     curves = measure(
         folder,
@@ -221,7 +186,7 @@ def measure(
 ) -> list[AlgorithmCurves]:
     """Train the networks of each task by each algorithm, and save their curves.
 
-    Existing files are reused. Arguments, result and errors are those of `reproduce`.
+    Curves found in the folder are reused. Arguments, result and errors are those of `reproduce`.
     """
     known = {**ALGORITHMS, **ABLATIONS}
     validate_names("paper.algorithms", "task", tasks, TASKS)
@@ -235,13 +200,28 @@ def measure(
         _, source, reference = build_task(TASKS[task])
         for name in algorithms:
             path = _curves_path(folder, task, name)
-            if not path.exists():
-                config = known[name]
-                trained = _train(
-                    task, name, config, source, reference, updates, num_seeds, log_every
-                )
-                trained.save(path)
-            curves.append(AlgorithmCurves.load(path))
+            if path.exists():
+                curves.append(_load_matching(path, updates, num_seeds))
+                continue
+            config = known[name]
+            trained = _train(task, name, config, source, reference, updates, num_seeds, log_every)
+            trained.save(path)
+            curves.append(trained)
+    return curves
+
+
+def _load_matching(path: Path, updates: int, num_seeds: int) -> AlgorithmCurves:
+    """Read finished curves; raise InputError if they are of other numbers of updates or seeds."""
+    curves = AlgorithmCurves.load(path)
+    found = {"num_seeds": (len(curves.error), num_seeds)}
+    if "diverged" not in curves.metadata:
+        found["updates"] = (int(curves.updates[-1]), updates)
+    for name, (stored, expected) in found.items():
+        if stored != expected:
+            raise InputError(
+                f"{path} is of another run: its {name} is {stored} and here it is {expected}; give "
+                "the same, or name another folder."
+            )
     return curves
 
 
@@ -406,10 +386,10 @@ def format_table(curves: Sequence[AlgorithmCurves]) -> Iterator[str]:
     """
     heads = ("largest error", "normalised error", "correlation")
     yield (f"{'task':<32}{'algorithm':<26}" + "".join(f"{head:<22}" for head in heads)).rstrip()
-    for run in curves:
+    for row in tabulate(curves):
         cells = []
-        for name in ("error", "normalised", "correlation"):
-            mean, half = compute_confidence_interval(getattr(run, name)[:, -1])
+        for name in ERRORS:
+            mean, half = getattr(row, name), getattr(row, f"{name}_half_interval")
             cells.append(f"{f'{mean:.4g} +- {half:.2g}':<22}")
-        line = f"{TASKS[run.task].title:<32}{run.algorithm:<26}{''.join(cells)}"
-        yield line.rstrip() + _format_divergence(run)
+        line = f"{TASKS[row.task].title:<32}{row.algorithm:<26}{''.join(cells)}"
+        yield line.rstrip() + (f", diverged at {row.updates:,}" if row.diverged else "")

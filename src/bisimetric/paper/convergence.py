@@ -16,7 +16,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,15 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, validate_discount
 from bisimetric.sampled.samplers import SAMPLERS
 
-__all__ = ["ConvergenceCurves", "ConvergenceResults", "format_table", "measure", "reproduce"]
+__all__ = [
+    "ConvergenceCurves",
+    "ConvergenceResults",
+    "ConvergenceRow",
+    "format_table",
+    "measure",
+    "reproduce",
+    "tabulate",
+]
 
 Kind = Literal["bisimulation", "on_policy"]
 WORLDS: dict[Kind, str] = {
@@ -110,6 +118,33 @@ class ConvergenceResults:
     bisimulation: ConvergenceCurves
     on_policy: ConvergenceCurves
     metadata: dict[str, Any]
+
+    @property
+    def lemma_holds(self) -> bool:
+        """Whether d_n <= d at every checkpoint of both distances, as the lemma states."""
+        return self.bisimulation.lemma_holds and self.on_policy.lemma_holds
+
+
+class ConvergenceRow(NamedTuple):
+    """The sample complexity of one sampler: a mean over the seeds and its 95% interval.
+
+    Attributes:
+        kind: the distance.
+        sampler: name of the sampler.
+        num_seeds: runs of the sampler.
+        target_error: the error to reach.
+        steps_to_target: mean number of pairs of transitions; infinite if a run does not reach it.
+        half_interval: half the width of the 95% interval; NaN in that case.
+        speed_up: mean of the first sampler divided by this one; NaN if one is infinite.
+    """
+
+    kind: Kind
+    sampler: str
+    num_seeds: int
+    target_error: float
+    steps_to_target: float
+    half_interval: float
+    speed_up: float
 
 
 def reproduce(
@@ -253,6 +288,30 @@ def measure(
     )
 
 
+def tabulate(results: ConvergenceResults) -> list[ConvergenceRow]:
+    """Return the steps to the target error, one row per distance and sampler.
+
+    Args:
+        results: those of `reproduce`.
+    """
+    return [row for each in (results.bisimulation, results.on_policy) for row in _tabulate(each)]
+
+
+def _tabulate(curves: ConvergenceCurves) -> Iterator[ConvergenceRow]:
+    means, halves = compute_confidence_interval(curves.steps_to_target.T)
+    for name, mean, half in zip(curves.samplers, means.tolist(), halves.tolist(), strict=True):
+        known = math.isfinite(mean) and math.isfinite(means[0])
+        yield ConvergenceRow(
+            curves.kind,
+            name,
+            len(curves.seeds),
+            curves.target_error,
+            mean,
+            half,
+            means[0] / mean if known else math.nan,
+        )
+
+
 def format_table(results: ConvergenceResults) -> Iterator[str]:
     """Yield the lines of a report: steps to the target error with intervals, and the lemma.
 
@@ -268,14 +327,14 @@ def format_table(results: ConvergenceResults) -> Iterator[str]:
             f"{curves.target_error:g}, {len(curves.seeds)} seeds"
         )
         yield f"  {'sampler':<14}{'mean':>12}  {'95% interval':<25}{'speed-up':>8}"
-        mean, half = compute_confidence_interval(curves.steps_to_target.T)
-        for name, middle, half_width in zip(curves.samplers, mean, half, strict=True):
-            if math.isinf(middle):
-                yield f"  {name:<14}{'-':>12}  not within {curves.steps[-1]:,}"
+        for row in _tabulate(curves):
+            mean, half = row.steps_to_target, row.half_interval
+            if math.isinf(mean):
+                yield f"  {row.sampler:<14}{'-':>12}  not within {curves.steps[-1]:,}"
                 continue
-            bounds = f"{middle - half_width:,.0f} to {middle + half_width:,.0f}"
-            speed_up = f"{mean[0] / middle:.2f}" if math.isfinite(mean[0]) else "-"
-            yield f"  {name:<14}{middle:12,.0f}  {bounds:<25}{speed_up:>8}"
+            bounds = f"{mean - half:,.0f} to {mean + half:,.0f}"
+            speed_up = "-" if math.isnan(row.speed_up) else f"{row.speed_up:.2f}"
+            yield f"  {row.sampler:<14}{mean:12,.0f}  {bounds:<25}{speed_up:>8}"
         verdict = "holds " if curves.lemma_holds else "FAILS "
         yield (
             f"  {verdict}  d_n <= d at every checkpoint: largest excess "

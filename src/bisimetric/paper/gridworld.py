@@ -47,6 +47,7 @@ from bisimetric.paper.gridworld_curves import (
     format_label,
     format_table,
     load_curves,
+    tabulate,
     validate_counts,
     validate_names,
 )
@@ -63,10 +64,11 @@ __all__ = [
     "load_curves",
     "measure",
     "reproduce",
+    "tabulate",
 ]
 
 PAPER_CONFIG = Castro2020Config(
-    PairNetwork((729,), output="relu"),
+    PairNetwork((729,), output_activation="relu"),
     batch_size=256,
     learning_rate=0.01,
     epsilon=1e-8,

@@ -9,7 +9,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,11 +166,72 @@ def load_curves(folder: str | os.PathLike[str]) -> dict[str, GridworldCurves]:
     return curves
 
 
+class GridworldRow(NamedTuple):
+    """Errors of one part after some updates: means over the seeds, and half their 95% intervals.
+
+    Attributes:
+        part: name of the part.
+        kind: the distance.
+        noise: standard deviation of the noise, in cells.
+        num_seeds: networks of the part.
+        updates: gradient updates.
+        error: the largest absolute error.
+        error_half_interval: of `error`.
+        normalised: the largest error of the normalised matrices.
+        normalised_half_interval: of `normalised`.
+        correlation: with the exact metric.
+        correlation_half_interval: of `correlation`.
+        is_smallest: whether the mean error is smallest after these updates.
+    """
+
+    part: str
+    kind: str
+    noise: float
+    num_seeds: int
+    updates: int
+    error: float
+    error_half_interval: float
+    normalised: float
+    normalised_half_interval: float
+    correlation: float
+    correlation_half_interval: float
+    is_smallest: bool
+
+
+def tabulate(curves: GridworldCurves) -> list[GridworldRow]:
+    """Return the errors at the updates of the paper's text, of the smallest error, and the last."""
+    smallest, last = int(curves.error.mean(axis=0).argmin()), len(curves.updates) - 1
+    at_text = np.flatnonzero(curves.updates == PAPER_TEXT_UPDATES).tolist()
+    rows = []
+    for index in sorted({*at_text, smallest, last}):
+        rows.append(
+            GridworldRow(
+                part=curves.name,
+                kind=curves.part.kind,
+                noise=curves.part.noise,
+                num_seeds=curves.num_seeds,
+                updates=int(curves.updates[index]),
+                **compute_intervals(curves, index),
+                is_smallest=index == smallest,
+            )
+        )
+    return rows
+
+
+def compute_intervals(curves: Any, index: int) -> dict[str, Any]:
+    """Compute the mean of each error at a record, and half the width of its 95% interval."""
+    numbers: dict[str, Any] = {}
+    for name in ERRORS:
+        mean, half = compute_confidence_interval(getattr(curves, name)[:, index])
+        numbers |= {name: float(mean), f"{name}_half_interval": float(half)}
+    return numbers
+
+
 def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]:
     """Yield the lines of a table: errors and correlation per variant, means and 95% intervals.
 
-    Rows are the updates of the paper's text, those of the smallest mean error, and the last. The
-    absolute error is "of" the largest exact distance, the error of psi = 0.
+    Rows are those of `tabulate`. The absolute error is "of" the largest exact distance, the error
+    of psi = 0.
     """
     heads = {"error": "absolute error", "normalised": "normalised error"}
     yield (
@@ -179,16 +240,14 @@ def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]
     ).rstrip()
     for curves in curves_by_part.values():
         variant = f"{TITLES[curves.part.kind]}, {format_label(curves)}"
-        smallest, last = int(curves.error.mean(axis=0).argmin()), len(curves.updates) - 1
-        at_text = np.flatnonzero(curves.updates == PAPER_TEXT_UPDATES).tolist()
-        for row in sorted({*at_text, smallest, last}):
+        for row in tabulate(curves):
             cells = []
             for name, width in COLUMN_WIDTHS.items():
-                mean, half = compute_confidence_interval(getattr(curves, name)[:, row])
+                mean, half = getattr(row, name), getattr(row, f"{name}_half_interval")
                 of = f" of {curves.largest:.4g}" if name == "error" else ""
                 cells.append(f"  {f'{mean:.4g} +- {half:.2g}{of}':<{width}}")
-            note = "  smallest" if row == smallest < last else ""
-            yield f"{variant:<16}{curves.updates[row]:9,}{''.join(cells)}{note}".rstrip()
+            note = "  smallest" if row.is_smallest and row.updates < curves.updates[-1] else ""
+            yield f"{variant:<16}{row.updates:9,}{''.join(cells)}{note}".rstrip()
             variant = ""
         metadata = curves.metadata
         note = "" if curves.converged else f"; {_describe_final_error(curves)}"

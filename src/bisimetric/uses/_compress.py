@@ -224,7 +224,9 @@ class Compression:
         )
 
 
-def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = False) -> Compression:
+def compress(
+    transitions: Transitions, d: Any, keep: float, *, require_proof: bool = False
+) -> Compression:
     """Select transitions so that each has a representative with its action within `radius`.
 
     The distance of two transitions is that of their states by d, infinite where their actions
@@ -247,14 +249,14 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
             the observations.
         keep: the number of transitions, or a fraction of them, such as 0.1; 1 is one transition,
             1.0 all of them.
-        proof: raise InputError if d has no proven error for these transitions.
+        require_proof: raise InputError if d has no proven error for these transitions.
 
     Returns:
         A `Compression`.
 
     Raises:
         InputError: where actions are continuous, d is of other states, `keep` is out of range or
-            below the number of actions, or `proof` is not satisfied.
+            below the number of actions, or `require_proof` is not satisfied.
 
     >>> d = [[0, 1, 9], [1, 0, 9], [9, 9, 0]]
     >>> buffer = Transitions([0, 1, 2, 1], [0, 0, 0, 0], [0, 0, 1, 0], [1, 2, 0, 2], [False] * 4)
@@ -271,10 +273,12 @@ def compress(transitions: Transitions, d: Any, keep: float, *, proof: bool = Fal
         )
     state_actions = find_state_actions(CALLER, transitions, d)
     value_function, error = _certify_values(d, state_actions)
-    if proof and value_function is None:
+    if require_proof and value_function is None:
         raise InputError(
-            f"{CALLER}: proof=True requires a proven error, and d has none for these transitions; "
-            "use a distance from bisimetric.exact, or proof=False."
+            "requires a proven error, and d has none for these transitions",
+            caller=CALLER,
+            argument="require_proof",
+            remedy="use a distance from bisimetric.exact, or leave it out",
         )
     num_actions = len(np.unique(state_actions.actions))
     if num_kept < num_actions:

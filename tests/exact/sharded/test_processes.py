@@ -128,7 +128,7 @@ def test_a_killed_process_stops_the_others(killed_run: KilledRun) -> None:
     assert killed_run.code == 128 + signal.SIGKILL
     assert "process 2 of 4 was ended by SIGKILL, and the others were stopped" in killed_run.said
     assert "process 0 of 4 lost another one" in killed_run.said
-    assert "start it again to resume from" in killed_run.said
+    assert "start it again and resume from" in killed_run.said
 
 
 @pytest.mark.slow

@@ -249,7 +249,10 @@ def test_a_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["progress"]["sweeps"] == rough.metadata["sweeps"] - 1
     assert [each.name for each in run.glob("matrix-*")] == [manifest["matrix"]]
-    fine = sharded.bisimulation(ROOMS, checkpoint=run, output=tmp_path / "d.npz")
+    fine = sharded.bisimulation(ROOMS, resume=run)
+    assert (run / "manifest.json").exists()
+    assert fine.metadata["sweeps"] > rough.metadata["sweeps"]
+    fine = sharded.bisimulation(ROOMS, checkpoint=run, resume=run, output=tmp_path / "d.npz")
     assert fine.metadata["sweeps"] > rough.metadata["sweeps"]
     assert np.array_equal(fine.values, sharded.bisimulation(ROOMS).values)
     assert list(run.iterdir()) == []
@@ -259,7 +262,8 @@ def test_a_run_on_policy_resumes_too(tmp_path: Path) -> None:
     run = tmp_path / "run"
     straight = sharded.on_policy(ROOMS, STILL)
     sharded.on_policy(ROOMS, STILL, tol=0.1, checkpoint=run, checkpoint_every=1e-9)
-    d = sharded.on_policy(ROOMS, STILL, checkpoint=run)
+    d = sharded.on_policy(ROOMS, STILL, checkpoint=tmp_path / "other", resume=run)
+    assert (run / "manifest.json").exists()
     assert np.array_equal(d.values, straight.values)
 
 
@@ -269,17 +273,28 @@ def test_a_checkpoint_of_another_run_raises(
     run = tmp_path / "run"
     sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
     with pytest.raises(InputError, match="another MDP"):
-        sharded.bisimulation(ROOMS.replace(discount=0.8), checkpoint=run)
+        sharded.bisimulation(ROOMS.replace(discount=0.8), resume=run)
     with pytest.raises(InputError, match="another dtype"):
-        sharded.bisimulation(ROOMS, dtype="float32", checkpoint=run)
+        sharded.bisimulation(ROOMS, dtype="float32", resume=run)
     with pytest.raises(InputError, match="another distance"):
-        sharded.on_policy(ROOMS, STILL, checkpoint=run)
+        sharded.on_policy(ROOMS, STILL, resume=run)
     monkeypatch.setattr(bisimetric, "__version__", "9.9.9")
     with pytest.raises(InputError, match=r"another version of bisimetric .*this one has 9\.9\.9"):
-        sharded.bisimulation(ROOMS, checkpoint=run)
+        sharded.bisimulation(ROOMS, resume=run)
     (run / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="not a manifest of a run"):
-        sharded.bisimulation(ROOMS, checkpoint=run)
+        sharded.bisimulation(ROOMS, resume=run)
+
+
+def test_a_run_is_resumed_or_replaced_on_request_only(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match=r"cannot resume from .*run: it holds no checkpoint"):
+        sharded.bisimulation(ROOMS, resume=run)
+    sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
+    before = (run / "manifest.json").read_text()
+    with pytest.raises(InputError, match=r"run holds a run; resume from it, or"):
+        sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
+    assert (run / "manifest.json").read_text() == before
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -290,14 +305,14 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
     try:
         with pytest.raises(OSError, match=r"cannot write .*/matrix-0.*still holds matrix-0"):
-            sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
+            sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9, resume=run)
         with pytest.raises(OSError, match="too large"):
             sharded.bisimulation(ROOMS, output=tmp_path / "d.zarr")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (run / "manifest.json").read_text() == before
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
-    d = sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9)
+    d = sharded.bisimulation(ROOMS, checkpoint=run, checkpoint_every=1e-9, resume=run)
     assert np.array_equal(d.values, sharded.bisimulation(ROOMS).values)
 
 

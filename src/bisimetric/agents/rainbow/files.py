@@ -20,6 +20,7 @@ from bisimetric.learned.files import (
     extract_history,
     name_leaves,
     read_tensors,
+    rename_keys,
     write_tensors,
 )
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 RUN_FORMAT = "bisimetric Rainbow run, version 1"
 AGENT_FORMAT = "bisimetric Rainbow agent, version 1"
+FORMER_KEYS = {"num_games": "num_envs", "min_replay_size": "learning_starts"}
+"""Former names in the configurations of files."""
 
 
 def save_checkpoint(path: str | os.PathLike[str], run: RainbowRun) -> None:
@@ -41,6 +44,8 @@ def save_checkpoint(path: str | os.PathLike[str], run: RainbowRun) -> None:
 def load_checkpoint(path: str | os.PathLike[str], initial: RainbowRun) -> RainbowRun:
     """Read a checkpoint; `initial` is the same run before its first step."""
     tensors, about = read_tensors(path, RUN_FORMAT, "Rainbow run")
+    if isinstance(about.get("config"), dict):
+        about["config"] = rename_keys(about["config"], FORMER_KEYS)
     for name in ("game", "seed", "config"):
         here = _describe(initial)[name]
         if json.dumps(about.get(name)) != json.dumps(here):

@@ -32,11 +32,11 @@ class RainbowConfig:
     """Hyperparameters of Rainbow for many parallel games.
 
     Steps are agent steps (four frames), summed over all games. Dopamine samples a batch of 32 every
-    4 steps, so each transition is sampled 8 times on average. Here `num_games * samples_per_insert
+    4 steps, so each transition is sampled 8 times on average. Here `num_envs * samples_per_insert
     / batch` batches follow each step of all games.
 
     Attributes:
-        num_games: parallel games.
+        num_envs: parallel games.
         batch_size: transitions per update.
         samples_per_insert: mean number of times that a transition is sampled.
         learning_rate: of Adam.
@@ -44,10 +44,10 @@ class RainbowConfig:
         discount: per agent step.
         lookahead: n of the n-step returns.
         capacity: transitions in the replay buffer.
-        min_replay_size: transitions before the first update.
+        learning_starts: transitions before the first update.
         target_update_period: steps between two synchronisations of the target network.
         final_epsilon: exploration rate after its linear decay from 1.
-        epsilon_decay_steps: steps of that decay, counted from `min_replay_size`.
+        epsilon_decay_steps: steps of that decay, counted from `learning_starts`.
 
     Raises:
         InputError: if a value is out of range or the batches per step are no whole number.
@@ -57,7 +57,7 @@ class RainbowConfig:
     (4, 1.0)
     """
 
-    num_games: int = 128
+    num_envs: int = 128
     batch_size: int = 512
     samples_per_insert: int = 16
     learning_rate: float = 2e-4
@@ -65,19 +65,19 @@ class RainbowConfig:
     discount: float = 0.99
     lookahead: int = 3
     capacity: int = 1_000_000
-    min_replay_size: int = 20_000
+    learning_starts: int = 20_000
     target_update_period: int = 8_000
     final_epsilon: float = 0.01
     epsilon_decay_steps: int = 250_000
 
     def __post_init__(self) -> None:
         for name in (
-            "num_games",
+            "num_envs",
             "batch_size",
             "samples_per_insert",
             "lookahead",
             "capacity",
-            "min_replay_size",
+            "learning_starts",
             "target_update_period",
             "epsilon_decay_steps",
         ):
@@ -89,17 +89,17 @@ class RainbowConfig:
                     caller="RainbowConfig",
                     argument=name,
                 )
-        if self.capacity < self.min_replay_size:
+        if self.capacity < self.learning_starts:
             raise InputError(
-                f"is {self.capacity:,} and must be at least min_replay_size, "
-                f"{self.min_replay_size:,}",
+                f"is {self.capacity:,} and must be at least learning_starts, "
+                f"{self.learning_starts:,}",
                 caller="RainbowConfig",
                 argument="capacity",
             )
-        samples = self.num_games * self.samples_per_insert
+        samples = self.num_envs * self.samples_per_insert
         if samples % self.batch_size:
             raise InputError(
-                f"is {self.batch_size} and must divide num_games * samples_per_insert, {samples}",
+                f"is {self.batch_size} and must divide num_envs * samples_per_insert, {samples}",
                 caller="RainbowConfig",
                 argument="batch_size",
             )
@@ -107,12 +107,12 @@ class RainbowConfig:
     @property
     def updates_per_step(self) -> int:
         """Updates after each step of all games."""
-        return self.num_games * self.samples_per_insert // self.batch_size
+        return self.num_envs * self.samples_per_insert // self.batch_size
 
     @property
     def num_rows(self) -> int:
         """Rows of the replay buffer, one step of all games each."""
-        return -(-self.capacity // self.num_games)
+        return -(-self.capacity // self.num_envs)
 
     def compute_epsilon(self, step: int) -> float:
         """Compute the exploration rate.
@@ -123,7 +123,7 @@ class RainbowConfig:
         Returns:
             The probability of a uniformly random action.
         """
-        progress = min(max(step - self.min_replay_size, 0) / self.epsilon_decay_steps, 1.0)
+        progress = min(max(step - self.learning_starts, 0) / self.epsilon_decay_steps, 1.0)
         return 1.0 + progress * (self.final_epsilon - 1.0)
 
 

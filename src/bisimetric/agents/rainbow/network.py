@@ -179,11 +179,11 @@ class RainbowAgent:
         self.num_actions = network.num_actions
         self.metadata, self.history = dict(metadata or {}), dict(history or {})
 
-    def initial_state(self, num_games: int) -> None:
+    def initial_state(self, num_envs: int) -> None:
         """Return no state.
 
         Args:
-            num_games: ignored.
+            num_envs: ignored.
         """
 
     def act(

@@ -24,13 +24,13 @@ class ReplayBuffer(NamedTuple):
     """Ring buffer of rows; the priority is 0 where no n-step return is known.
 
     Attributes:
-        frames: (num_rows, num_games, 84, 84), the newest frame of each observation.
-        action: (num_rows, num_games).
-        reward: (num_rows, num_games).
-        is_first: (num_rows, num_games).
-        is_last: (num_rows, num_games).
-        is_reset: (num_rows, num_games).
-        priority: (num_rows, num_games).
+        frames: (num_rows, num_envs, 84, 84), the newest frame of each observation.
+        action: (num_rows, num_envs).
+        reward: (num_rows, num_envs).
+        is_first: (num_rows, num_envs).
+        is_last: (num_rows, num_envs).
+        is_reset: (num_rows, num_envs).
+        priority: (num_rows, num_envs).
         max_priority: the largest priority so far, that of new steps.
         num_added: rows added so far.
     """
@@ -47,7 +47,7 @@ class ReplayBuffer(NamedTuple):
 
 
 class ReplayRow(NamedTuple):
-    """One step of all games; each (num_games, ...)."""
+    """One step of all games; each (num_envs, ...)."""
 
     frames: ArrayLike
     action: ArrayLike
@@ -81,17 +81,17 @@ class ReplayBatch(NamedTuple):
     game: Array
 
 
-def create_buffer(num_rows: int, num_games: int) -> ReplayBuffer:
+def create_buffer(num_rows: int, num_envs: int) -> ReplayBuffer:
     """Create an empty buffer."""
-    flags = jnp.zeros((num_rows, num_games), bool)
+    flags = jnp.zeros((num_rows, num_envs), bool)
     return ReplayBuffer(
-        frames=jnp.zeros((num_rows, num_games, FRAME_SIZE, FRAME_SIZE), jnp.uint8),
-        action=jnp.zeros((num_rows, num_games), jnp.int32),
-        reward=jnp.zeros((num_rows, num_games)),
+        frames=jnp.zeros((num_rows, num_envs, FRAME_SIZE, FRAME_SIZE), jnp.uint8),
+        action=jnp.zeros((num_rows, num_envs), jnp.int32),
+        reward=jnp.zeros((num_rows, num_envs)),
         is_first=flags,
         is_last=flags.copy(),
         is_reset=flags.copy(),
-        priority=jnp.zeros((num_rows, num_games)),
+        priority=jnp.zeros((num_rows, num_envs)),
         max_priority=jnp.ones(()),
         num_added=jnp.zeros((), jnp.int32),
     )

@@ -90,7 +90,7 @@ def train(
     seed: int = 0,
     config: RainbowConfig | None = None,
     log_every: int = 100_000,
-    max_minutes: float | None = None,
+    minutes: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> RainbowRun:
@@ -102,7 +102,7 @@ def train(
         seed: of weights, games, exploration and batches.
         config: hyperparameters; default: `RainbowConfig()`.
         log_every: agent steps between two records of the history.
-        max_minutes: stop after this duration.
+        minutes: stop after this duration.
         checkpoint: file for a checkpoint every minute, and at the end, interrupted or not.
         resume: checkpoint to continue from.
 
@@ -113,8 +113,8 @@ def train(
         InputError: if an argument is out of range, or `resume` is of another run or has all steps.
         InsufficientMemory: if replay buffer, games or a batch do not fit into memory.
 
-    >>> config = RainbowConfig(num_games=2, batch_size=2, samples_per_insert=1, capacity=40,
-    ...                        min_replay_size=8)
+    >>> config = RainbowConfig(num_envs=2, batch_size=2, samples_per_insert=1, capacity=40,
+    ...                        learning_starts=8)
     >>> train("Pong", steps=4, log_every=4, config=config).steps
     4
     """
@@ -141,7 +141,7 @@ def train(
         )
     initial = run
     saved = time.perf_counter()
-    games = AtariGames(game, config.num_games, seed=seed + initial.steps)
+    games = AtariGames(game, config.num_envs, seed=seed + initial.steps)
     trainer = _RainbowTrainer(initial, games, run_key)
     try:
         with show_progress(1.0, f"training on {game.name}") as progress:
@@ -153,7 +153,7 @@ def train(
                 if checkpoint is not None and time.perf_counter() - saved > CHECKPOINT_SECONDS:
                     saved = time.perf_counter()
                     files.save_checkpoint(checkpoint, run)
-                if max_minutes is not None and run.seconds - initial.seconds > 60 * max_minutes:
+                if minutes is not None and run.seconds - initial.seconds > 60 * minutes:
                     break
     finally:
         if checkpoint is not None and run is not initial:
@@ -170,11 +170,11 @@ class _RainbowTrainer:
         self.config, self.network = initial.config, initial.network
         # Updates donate the buffers of the state; those of `initial` must survive.
         self.state = jax.tree.map(jnp.copy, initial.state)
-        self.replay = create_buffer(self.config.num_rows, self.config.num_games)
+        self.replay = create_buffer(self.config.num_rows, self.config.num_envs)
         self.steps, self.history = initial.steps, initial.history
         self.num_stored = 0
         self.last_step = games.reset()
-        self.returns = np.zeros(self.config.num_games)
+        self.returns = np.zeros(self.config.num_envs)
         self.pending_row: ReplayRow | None = None
 
     def advance(self, num_steps: int) -> None:
@@ -227,7 +227,7 @@ class _RainbowTrainer:
         self.returns += step.rewards
         metrics.scores.extend(self.returns[is_last].tolist())
         self.returns[is_last] = 0
-        before, self.steps = self.steps, self.steps + self.config.num_games
+        before, self.steps = self.steps, self.steps + self.config.num_envs
         period = self.config.target_update_period
         if self.steps // period > before // period:
             target = jax.tree.map(jnp.copy, self.state.parameters)
@@ -235,8 +235,8 @@ class _RainbowTrainer:
 
     def _learn(self, row: ReplayRow, metrics: _Metrics) -> None:
         """Store a row; update once the replay buffer has its minimum size."""
-        self.num_stored += self.config.num_games
-        if self.num_stored < self.config.min_replay_size:
+        self.num_stored += self.config.num_envs
+        if self.num_stored < self.config.learning_starts:
             self.replay = store_row(self.config, self.replay, row)
             return
         self.state, self.replay, loss = store_and_update(
@@ -298,12 +298,12 @@ def append_record(history: History, record: dict[str, float]) -> History:
 
 def _require_memory(network: RainbowNetwork, config: RainbowConfig) -> None:
     """Raise InsufficientMemory if games, a batch or the replay buffer do not fit."""
-    steps = config.num_rows * config.num_games
+    steps = config.num_rows * config.num_envs
     free = get_free_device_memory()
     require_memory(
-        f"rainbow.train: {config.num_games:,} parallel games need",
-        float(config.num_games * NUM_FRAMES * FRAME_BYTES),
-        "lower num_games of the config",
+        f"rainbow.train: {config.num_envs:,} parallel games need",
+        float(config.num_envs * NUM_FRAMES * FRAME_BYTES),
+        "lower num_envs of the config",
     )
     # Both observations as bytes; the first also as floats, and its activations in all layers.
     per_transition = (2 + 4) * NUM_FRAMES * FRAME_BYTES + 4 * network.count_activations()

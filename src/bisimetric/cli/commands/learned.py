@@ -112,13 +112,10 @@ def _learn(
     from bisimetric import learned
     from bisimetric.cli.data_report import compute_reference, format_data
     from bisimetric.cli.learned_report import TrainingSummary
-    from bisimetric.learned.source_builders import is_stochastic
     from bisimetric.mdp import MDP
 
     actions, policy_name = _resolve_policy(kind, data, policy)
-    stochastic = not isinstance(data, MDP) and is_stochastic(kind, data, actions)
-    # The limit of the training is then none of the distances of `exact`.
-    reference = None if stochastic else compute_reference(kind, data, actions, source.discount)
+    reference = compute_reference(kind, data, actions, source.discount)
     metadata = {"world": source.world}
     if policy_name is not None:
         options["policy"] = actions
@@ -137,6 +134,9 @@ def _learn(
     ):
         distance = train(data, **options)
     distance = dataclasses.replace(distance, metadata={**distance.metadata, **metadata})
+    if distance.metadata.get("stochastic_data"):
+        # The limit of the training is then none of the distances of `exact`.
+        reference = None
     summary = TrainingSummary(
         data,
         actions,

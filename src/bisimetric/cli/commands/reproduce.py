@@ -28,7 +28,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 def convergence(
     output: FolderArg = Path("convergence"),
-    seeds: NumSeedsArg = 10,
+    num_seeds: NumSeedsArg = 10,
     steps: Annotated[str, arg(metavar="N")] = "10M",
     target_error: Annotated[float, arg(metavar="T")] = 1e-3,
     discount: DiscountArg = 0.99,
@@ -37,21 +37,21 @@ def convergence(
 
     Args:
         output: the folder of the figure and its data; created where it is missing
-        seeds: the number of runs per sampler
+        num_seeds: the number of runs per sampler
         steps: the largest number of transition pairs per run
         target_error: the error whose sample complexity is tabulated
         discount: discount factor of the paper's world
 
     Examples:
         bisimetric reproduce convergence
-        bisimetric reproduce convergence -o figures --seeds 20 --target-error 1e-2
+        bisimetric reproduce convergence -o figures --num-seeds 20 --target-error 1e-2
     """
     num_steps = parse_count("--steps", steps, minimum=1)
     from bisimetric.cli import report
     from bisimetric.paper import convergence as library
 
     flags = {
-        "--seeds": seeds,
+        "--num-seeds": num_seeds,
         "--steps": num_steps,
         "--target-error": target_error,
         "--discount": discount,
@@ -60,7 +60,7 @@ def convergence(
     words += [str(word) for item in flags.items() for word in item]
     results = library.reproduce(
         output,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         steps=num_steps,
         target_error=target_error,
         discount=discount,
@@ -68,9 +68,20 @@ def convergence(
     )
     saved = [output / "convergence.png", output / "convergence.json"]
     report.emit(library.format_table(results), report.describe_saved(saved))
-    holds = results.bisimulation.lemma_holds and results.on_policy.lemma_holds
-    report.emit_values(lemma_holds=holds, table=list(library.format_table(results)))
-    return 0 if holds else 1
+    report.emit_fields(results, "lemma_holds")
+    report.emit_values(
+        samplers=[row._asdict() for row in library.tabulate(results)],
+        lemma={
+            curves.kind: {
+                "holds": curves.lemma_holds,
+                "max_excess": curves.max_excess,
+                "max_allowed_excess": curves.max_allowed_excess,
+            }
+            for curves in (results.bisimulation, results.on_policy)
+        },
+        seconds=results.metadata["seconds"],
+    )
+    return 0 if results.lemma_holds else 1
 
 
 def algorithms(
@@ -79,7 +90,7 @@ def algorithms(
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 24k; quick: 4k)")
     ] = None,
-    seeds: Annotated[
+    num_seeds: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 2)")
     ] = None,
     worlds: tuple[WorldName, ...] = WORLDS,
@@ -88,13 +99,13 @@ def algorithms(
     """Compare the paper's learning algorithm with that of `bisimetric learned` on eight worlds.
 
     Errors against the exact metric over the updates. For a GPU; on a CPU select one of the worlds
-    without noise. Results that the folder already holds are not computed again.
+    without noise. Runs found in the output folder are reused.
 
     Args:
         output: the folder of figures and curves; created where it is missing
         quick: fewer updates and seeds
         updates: gradient updates per network
-        seeds: the number of networks per algorithm
+        num_seeds: the number of networks per algorithm
         worlds: the worlds
         ablation: also change one component at a time
 
@@ -108,11 +119,16 @@ def algorithms(
 
     names = [*library.ALGORITHMS, *(library.ABLATIONS if ablation else ())]
     curves = library.measure(
-        output, worlds, names, updates=num_updates, num_seeds=seeds, quick=quick
+        output, worlds, names, updates=num_updates, num_seeds=num_seeds, quick=quick
     )
-    table = list(library.format_table(curves))
-    report.emit(table, report.describe_saved(library.draw_figures(output)))
-    report.emit_values(table=table)
+    saved = report.describe_saved(library.draw_figures(output))
+    report.emit(library.format_table(curves), saved)
+    report.emit_values(
+        runs=[
+            {**row._asdict(), "seconds": run.metadata["seconds"], "device": run.metadata["device"]}
+            for row, run in zip(library.tabulate(curves), curves, strict=True)
+        ]
+    )
     return 0
 
 
@@ -122,7 +138,7 @@ def gridworld(
     updates: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: 240k; quick: fewer)")
     ] = None,
-    seeds: Annotated[
+    num_seeds: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 3)")
     ] = None,
     parts: tuple[Part, ...] = PARTS,
@@ -137,7 +153,7 @@ def gridworld(
         output: the folder of figures, curves and networks; created where it is missing
         quick: minutes on two CPU cores: fewer updates and seeds, small batches with noise
         updates: gradient updates per network
-        seeds: the number of networks per part
+        num_seeds: the number of networks per part
         parts: d~ and, under a policy, d^pi; without noise and with it
         resume: continue in this folder: keep its complete parts and resume an interrupted one
 
@@ -154,21 +170,27 @@ def gridworld(
 
     words = ["bisimetric", "reproduce", "gridworld", "-o", str(folder)]
     words += ["--quick"] if quick else []
-    for flag, value in (("--updates", num_updates), ("--seeds", seeds)):
+    for flag, value in (("--updates", num_updates), ("--num-seeds", num_seeds)):
         words += [] if value is None else [flag, str(value)]
     words += ["--parts", *parts]
     results = library.measure(
         folder,
         parts,
         updates=num_updates,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         quick=quick,
         resume=resume is not None,
         command=shlex.join(words),
     )
-    table = list(library.format_table(results))
-    report.emit(table, report.describe_saved(library.draw_figures(folder)))
-    report.emit_values(table=table)
+    saved = report.describe_saved(library.draw_figures(folder))
+    report.emit(library.format_table(results), saved)
+    report.emit_values(
+        errors=[row._asdict() for each in results.values() for row in library.tabulate(each)],
+        parts={
+            name: {key: each.metadata[key] for key in ("seconds", "device")}
+            for name, each in results.items()
+        },
+    )
     return 0
 
 

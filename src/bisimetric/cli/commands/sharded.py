@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from bisimetric.cli.options import (
     program_name,
     resolve_policy,
 )
+from bisimetric.cli.output import report_checkpoint
 
 if TYPE_CHECKING:
     from bisimetric.cli.report import Fact
@@ -37,15 +38,22 @@ class ShardedRunOptions:
     output: OutputArg = None
     """the folder of the matrix, such as d.zarr, which is read row by row; or an .npz file"""
     checkpoint: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None
-    """a folder for checkpoints; the same command resumes from it"""
+    """a folder to write checkpoints to"""
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 600.0
     """seconds between two checkpoints"""
+    resume: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None
+    """continue from a folder of checkpoints, with any number of processes"""
     device: DeviceArg = None
     """the devices to compute on"""
 
     def to_arguments(self, world: str, **details: str) -> dict[str, Any]:
         """Return the arguments of `sharded.bisimulation` and `sharded.on_policy`."""
         return {**dataclasses.asdict(self), "metadata": {"world": world, **details}}
+
+    def report_checkpoint(self) -> AbstractContextManager[None]:
+        """Let an interrupt say how the run is resumed."""
+        manifest = None if self.checkpoint is None else self.checkpoint / "manifest.json"
+        return report_checkpoint(self.checkpoint, "FOLDER", manifest)
 
 
 def bisimulation(world: WorldOptions, accuracy: AccuracyOptions, run: ShardedRunOptions) -> None:
@@ -55,13 +63,14 @@ def bisimulation(world: WorldOptions, accuracy: AccuracyOptions, run: ShardedRun
 
     Examples:
         bisimetric sharded bisimulation open-grid -o d.zarr --checkpoint run --checkpoint-every 60
+        bisimetric sharded bisimulation open-grid -o d.zarr --checkpoint run --resume run
         srun -n 64 bisimetric sharded bisimulation model.npz --dtype float32 -o d.zarr
     """
     mdp = world.load()
     from bisimetric.exact import sharded
 
     options = run.to_arguments(world.world)
-    with _report_checkpoint(run):
+    with run.report_checkpoint():
         distance = sharded.bisimulation(mdp, tol=accuracy.tol, dtype=accuracy.dtype, **options)
     _print_result(distance, run)
 
@@ -85,7 +94,7 @@ def on_policy(
     from bisimetric.exact import sharded
 
     options = run.to_arguments(world.world, policy=name)
-    with _report_checkpoint(run):
+    with run.report_checkpoint():
         distance = sharded.on_policy(
             mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, **options
         )
@@ -108,20 +117,6 @@ def launch(command: CommandArg, processes: Annotated[int, arg(aliases=["-n"], me
     from bisimetric.exact.sharded import launcher
 
     return launcher.launch(command, processes)
-
-
-@contextlib.contextmanager
-def _report_checkpoint(run: ShardedRunOptions) -> Iterator[None]:
-    """Let an interrupt say how the run is resumed."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        folder = run.checkpoint
-        if folder is None:
-            raise KeyboardInterrupt("--checkpoint FOLDER would save such a run") from None
-        if (folder / "manifest.json").is_file():
-            raise KeyboardInterrupt(f"the same command resumes from {folder}") from None
-        raise
 
 
 def _print_result(distance: Distance, run: ShardedRunOptions) -> None:

@@ -237,6 +237,8 @@ def _describe_page(page: Page) -> Iterator[Fact]:
     from bisimetric.cli.report import Fact
 
     shown = f"{page.num_shown:,} of " if page.num_shown < page.num_states else ""
-    yield Fact("states", f"{shown}{pluralise(page.num_states, 'state')}")
+    value = {"total": page.num_states, "shown": page.num_shown}
+    yield Fact("states", f"{shown}{pluralise(page.num_states, 'state')}", value)
     yield from (Fact("note", note) for note in page.notes)
-    yield Fact("size", f"{len(page.html.encode()) / 1e6:.1f} MB")
+    size = len(page.html.encode())
+    yield Fact("size", f"{size / 1e6:.1f} MB", {"bytes": size})

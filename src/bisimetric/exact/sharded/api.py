@@ -22,6 +22,7 @@ def bisimulation(
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 600.0,
+    resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
     block_bytes: int | None = None,
     memory_limit: float | None = None,
@@ -42,9 +43,10 @@ def bisimulation(
         output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
             `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
             the default None, need memory for the whole matrix.
-        checkpoint: folder for checkpoints. If it holds a run, that is resumed, with any number of
-            processes. It is emptied once `output` is written.
+        checkpoint: folder to write checkpoints to. It is emptied once `output` is written.
         checkpoint_every: seconds between checkpoints.
+        resume: folder of checkpoints to resume from, with any number of processes; it may be
+            `checkpoint` itself.
         device: "cpu" or "gpu"; default: the best that JAX finds.
         block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
         memory_limit: bytes that each device may use; default: the free memory.
@@ -54,8 +56,9 @@ def bisimulation(
         The distance; with a folder as `output`, its matrix stays on disk.
 
     Raises:
-        InputError: if the MDP is stochastic, an argument is invalid, JAX is not installed, or the
-            processes do not agree on the arguments.
+        InputError: if the MDP is stochastic, an argument is invalid, JAX is not installed, the
+            processes do not agree on the arguments, `resume` holds no run or another one, or
+            `checkpoint` holds a run that is not resumed.
         InsufficientMemory: if the devices cannot hold the rows.
         NotConverged: if rounding keeps the error above `tol`; it holds the partial distance.
         ConnectionAbortedError: if another process failed.
@@ -70,7 +73,14 @@ def bisimulation(
 
     request = build_request("bisimulation", tol, dtype)
     config = ShardedConfig(
-        output, checkpoint, checkpoint_every, device, block_bytes, memory_limit, metadata or {}
+        output,
+        checkpoint,
+        checkpoint_every,
+        resume,
+        device,
+        block_bytes,
+        memory_limit,
+        metadata or {},
     )
     return compute_distance(request, mdp, mdp, None, config)
 
@@ -84,6 +94,7 @@ def on_policy(
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 600.0,
+    resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
     block_bytes: int | None = None,
     memory_limit: float | None = None,
@@ -104,9 +115,10 @@ def on_policy(
         output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
             `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
             the default None, need memory for the whole matrix.
-        checkpoint: folder for checkpoints. If it holds a run, that is resumed, with any number of
-            processes. It is emptied once `output` is written.
+        checkpoint: folder to write checkpoints to. It is emptied once `output` is written.
         checkpoint_every: seconds between checkpoints.
+        resume: folder of checkpoints to resume from, with any number of processes; it may be
+            `checkpoint` itself.
         device: "cpu" or "gpu"; default: the best that JAX finds.
         block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
         memory_limit: bytes that each device may use; default: the free memory.
@@ -116,8 +128,9 @@ def on_policy(
         The distance; with a folder as `output`, its matrix stays on disk.
 
     Raises:
-        InputError: if the chain is stochastic, an argument is invalid, JAX is not installed, or the
-            processes do not agree on the arguments.
+        InputError: if the chain is stochastic, an argument is invalid, JAX is not installed, the
+            processes do not agree on the arguments, `resume` holds no run or another one, or
+            `checkpoint` holds a run that is not resumed.
         InsufficientMemory: if the devices cannot hold the rows.
         NotConverged: if rounding keeps the error above `tol`; it holds the partial distance.
         ConnectionAbortedError: if another process failed.
@@ -133,7 +146,14 @@ def on_policy(
     policy = resolve_policy("on_policy", mdp, policy)
     request = build_request("on_policy", tol, dtype)
     config = ShardedConfig(
-        output, checkpoint, checkpoint_every, device, block_bytes, memory_limit, metadata or {}
+        output,
+        checkpoint,
+        checkpoint_every,
+        resume,
+        device,
+        block_bytes,
+        memory_limit,
+        metadata or {},
     )
     chain = induce_chain(mdp, policy)
     # In a deterministic chain only the rewards are rounded.

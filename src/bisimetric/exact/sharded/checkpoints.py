@@ -43,12 +43,28 @@ class Checkpoint:
     checkpoint_every: float
     identity: dict[str, str]
 
-    def find_manifest(self, group: ProcessGroup) -> dict[str, Any] | None:
-        """Return the valid manifest of a run to resume, or None."""
-        manifest = group.run_collectively(self._read_manifest)
+    def read_manifest(self, group: ProcessGroup) -> dict[str, Any]:
+        """Return the valid manifest of a run to resume; raise InputError if there is none."""
+
+        def read() -> dict[str, Any]:
+            manifest = self._find_manifest()
+            if manifest is None:
+                raise InputError(
+                    f"cannot resume from {self.folder}: it holds no checkpoint; start a new run."
+                )
+            return manifest
+
+        manifest = group.run_collectively(read)
         digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()[:16]
-        group.require_agreement({"checkpoint": digest if manifest else "none"}, str(self.folder))
+        group.require_agreement({"checkpoint": digest}, str(self.folder))
         return manifest
+
+    def require_unused(self) -> None:
+        """Raise InputError if the folder holds a run, which new checkpoints would replace."""
+        if (self.folder / MANIFEST).exists():
+            raise InputError(
+                f"{self.folder} holds a run; resume from it, or use another folder for checkpoints."
+            )
 
     def read_values(
         self, group: ProcessGroup, layout: Layout, manifest: dict[str, Any]
@@ -59,7 +75,7 @@ class Checkpoint:
     def require_disk_space(self, layout: Layout) -> None:
         """Raise InputError unless two matrices fit, of which a resumed run has written one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        num_matrices = 2 if self._read_manifest() is None else 1
+        num_matrices = 2 if self._find_manifest() is None else 1
         needed = num_matrices * layout.num_states * layout.row_bytes
         require_disk_space("checkpoint", self.folder, needed)
 
@@ -68,7 +84,7 @@ class Checkpoint:
     ) -> None:
         """Write a matrix and the progress of a run; keep the last one until this is complete."""
         name = f"matrix-{max(progress.values()):06d}"
-        previous = group.run_collectively(self._read_manifest)
+        previous = group.run_collectively(self._find_manifest)
         try:
             group.run_collectively(lambda: self._remove_others(group, previous))
             write_rows(group, layout, values, self.folder / name)
@@ -103,7 +119,8 @@ class Checkpoint:
 
         group.run_collectively(remove)
 
-    def _read_manifest(self) -> dict[str, Any] | None:
+    def _find_manifest(self) -> dict[str, Any] | None:
+        """Return the valid manifest of the run in the folder; None if there is none."""
         path = self.folder / MANIFEST
         if not path.is_file():
             return None
@@ -125,7 +142,7 @@ class Checkpoint:
             if found.get(name) != expected:
                 raise InputError(
                     f"{self.folder} holds a run with another {name} ({found.get(name)}, and this "
-                    f"one has {expected}); use another folder, or remove that one."
+                    f"one has {expected}); resume it with the same {name}, or start a new run."
                 )
         return dict(found)
 

@@ -162,6 +162,7 @@ class ShardedConfig:
     output: str | os.PathLike[str] | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: float
+    resume: str | os.PathLike[str] | None
     device: str | None
     block_bytes: int | None
     memory_limit: float | None
@@ -170,6 +171,15 @@ class ShardedConfig:
     @property
     def path(self) -> Path | None:
         return None if self.output is None else Path(self.output)
+
+    @property
+    def resumes_in_place(self) -> bool:
+        """Whether the run continues to write checkpoints to the folder that it resumes from."""
+        return (
+            self.checkpoint is not None
+            and self.resume is not None
+            and Path(self.checkpoint).resolve() == Path(self.resume).resolve()
+        )
 
 
 def compute_distance(
@@ -189,20 +199,26 @@ def compute_distance(
     _validate_options(caller, config)
     group = create_process_group(config.device)
     remedy = "start it again" + (
-        "" if config.checkpoint is None else f" to resume from {config.checkpoint}"
+        "" if config.checkpoint is None else f" and resume from {config.checkpoint}"
     )
     with translate_errors(group, remedy), jax.enable_x64(True):
         group.run_collectively(lambda: _validate_output(caller, config))
         problem = group.run_collectively(lambda: build_problem(request, dynamics, rounding))
         _require_agreement(caller, group, request, problem, config)
         layout = choose_layout(group, problem.num_states, request.dtype, config.block_bytes)
-        checkpoint = _build_checkpoint(config, request, problem)
+        identity = _build_identity(request, problem)
+        checkpoint, resume = (
+            None if folder is None else Checkpoint(Path(folder), config.checkpoint_every, identity)
+            for folder in (config.checkpoint, config.resume)
+        )
         available, origin = _find_available_bytes(group, config)
         group.run_collectively(lambda: require_device_memory(caller, layout, available, origin))
         group.run_collectively(lambda: _require_output_space(caller, group, layout, mdp, config))
         if checkpoint is not None:
+            if not config.resumes_in_place:
+                group.run_collectively(checkpoint.require_unused)
             group.run_collectively(lambda: checkpoint.require_disk_space(layout))
-        solution = solve(ShardedRun(group, layout, problem, checkpoint))
+        solution = solve(ShardedRun(group, layout, problem, checkpoint, resume))
         output = OutputRequest(request, mdp, policy, config.path, dict(config.metadata))
         distance = write_result(output, group, layout, problem, solution)
         if checkpoint is not None and config.output is not None:
@@ -257,6 +273,7 @@ def _require_agreement(
             "MDP": problem.fingerprint,
             "output": str(config.output)[-200:],
             "checkpoint": str(config.checkpoint)[-200:],
+            "resume": str(config.resume)[-200:],
             "block_bytes": str(config.block_bytes),
         },
         caller,
@@ -295,15 +312,11 @@ def _find_available_bytes(group: ProcessGroup, config: ShardedConfig) -> tuple[f
     return float(min(group.all_gather(per_device))), "free"
 
 
-def _build_checkpoint(
-    config: ShardedConfig, request: Request, problem: ShardedProblem
-) -> Checkpoint | None:
-    if config.checkpoint is None:
-        return None
-    identity = {
+def _build_identity(request: Request, problem: ShardedProblem) -> dict[str, str]:
+    """Return what must be equal for a run to be resumed."""
+    return {
         "distance": str(request.kind),
         "dtype": str(request.dtype),
         "version of bisimetric": bisimetric.__version__,
         "MDP": problem.fingerprint,
     }
-    return Checkpoint(Path(config.checkpoint), config.checkpoint_every, identity)

@@ -240,7 +240,7 @@ class ShardedSolution:
 
 
 class ShardedRun:
-    """The state of a run: its matrix, progress and checkpoint."""
+    """The state of a run: its matrix, progress and checkpoint, and the one to resume from."""
 
     def __init__(
         self,
@@ -248,19 +248,20 @@ class ShardedRun:
         layout: Layout,
         problem: ShardedProblem,
         checkpoint: Checkpoint | None,
+        resume: Checkpoint | None = None,
     ) -> None:
         self.group, self.layout, self.problem = group, layout, problem
         self.checkpoint, self.last_checkpoint = checkpoint, time.monotonic()
         self.kernels = get_kernels(group, layout, problem.discount)
         self.progress = {"rounds": 0, "sweeps": 0, "cycle_evaluations": 0}
-        self.d = self._initialise()
+        self.d = self._initialise(resume)
         self.buffer = self.kernels.fill(0.0)
 
-    def _initialise(self) -> jax.Array:
-        manifest = None if self.checkpoint is None else self.checkpoint.find_manifest(self.group)
-        if manifest is not None and self.checkpoint is not None:
+    def _initialise(self, resume: Checkpoint | None) -> jax.Array:
+        if resume is not None:
+            manifest = resume.read_manifest(self.group)
             self.progress = {**self.progress, **manifest["progress"]}
-            return self.checkpoint.read_values(self.group, self.layout, manifest)
+            return resume.read_values(self.group, self.layout, manifest)
         # There is one row per class: different ones are at a positive distance, however small.
         tiny = float(np.finfo(self.layout.dtype).tiny) if self.problem.discount > 0 else 0.0
         return self.kernels.fill(tiny)

@@ -50,15 +50,15 @@ class PairNetwork:
 
     psi(x, y) = out(w . act(... act([x, y] W + b) ...) + c), with biases initially 0. The first
     layer is computed in two halves, x W_1 + y W_2, so that no input of pairs is built. The paper's
-    is `PairNetwork((729,), output="relu")`.
+    is `PairNetwork((729,), output_activation="relu")`.
 
     Attributes:
         hidden: the widths of the hidden layers.
         activation: act, of the hidden layers: "relu", "tanh", "gelu" or "softplus". A single hidden
             layer of "relu" is never stored pair by pair.
-        output: out. "relu", as in the paper, has gradient 0 below 0: where most targets are 0 while
-            beta is small, psi may stay 0 for all pairs. "open" has the values of "relu" and
-            gradient 1 everywhere, so that psi can recover. Or "softplus", or "linear".
+        output_activation: out. "relu", as in the paper, has gradient 0 below 0: where most targets
+            are 0 while beta is small, psi may stay 0 for all pairs. "open" has the values of "relu"
+            and gradient 1 everywhere, so that psi can recover. Or "softplus", or "linear".
         init_weights: the bound of the uniform initial weights: "glorot", "he" or "lecun".
 
     Raises:
@@ -72,7 +72,7 @@ class PairNetwork:
 
     hidden: tuple[int, ...] = (128,)
     activation: str = "relu"
-    output: str = "open"
+    output_activation: str = "open"
     init_weights: str = "glorot"
     symmetric: ClassVar[bool] = False
 
@@ -80,7 +80,7 @@ class PairNetwork:
         object.__setattr__(self, "hidden", validate_widths("PairNetwork", self.hidden))
         for name, known in (
             ("activation", ACTIVATIONS),
-            ("output", OUTPUTS),
+            ("output_activation", OUTPUTS),
             ("init_weights", INIT_LIMITS),
         ):
             if getattr(self, name) not in known:
@@ -125,7 +125,7 @@ class PairNetwork:
         features = x.shape[1]
         A = x @ first["weights"][:features] + first["biases"]
         B = y @ first["weights"][features:]
-        act, out = ACTIVATIONS[self.activation], OUTPUTS[self.output]
+        act, out = ACTIVATIONS[self.activation], OUTPUTS[self.output_activation]
         if not middle and self.activation == "relu":
             return out(sum_relu_pairs(A, B, last["weights"][:, 0], groups) + last["biases"][0])
         layer = act(A[:, None, :] + B[None, :, :])

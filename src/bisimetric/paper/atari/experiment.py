@@ -27,7 +27,7 @@ from bisimetric.transitions import Transitions
 METRICS_FOLDER = Path(__file__).parent / "metrics"
 """Included metrics, one file per game: `<game>.safetensors`."""
 
-NUM_GAMES = 32
+NUM_ENVS = 32
 """Parallel games: few enough that the first 10,000 steps are of one game, as in the paper."""
 
 NUM_EPISODES, MAX_STEPS = 5, 2_000
@@ -94,7 +94,7 @@ def load_or_collect(
     agent: Agent,
     *,
     steps: int = STEPS,
-    num_games: int = NUM_GAMES,
+    num_envs: int = NUM_ENVS,
     epsilon: float = EPSILON,
     seed: int = 0,
     clip_rewards: bool = True,
@@ -107,7 +107,7 @@ def load_or_collect(
         game: the game or its name.
         agent: the agent that plays it.
         steps: agent steps in all.
-        num_games: number of parallel games.
+        num_envs: number of parallel games.
         epsilon: probability of a uniformly random action.
         seed: of the starts and the random actions.
         clip_rewards: whether to clip rewards to [-1, 1].
@@ -138,7 +138,7 @@ def load_or_collect(
         game,
         agent,
         steps=steps,
-        num_games=num_games,
+        num_envs=num_envs,
         epsilon=epsilon,
         seed=seed,
         clip_rewards=clip_rewards,

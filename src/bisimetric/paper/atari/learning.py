@@ -50,7 +50,7 @@ INITIAL_STEPS, STEPS_PER_UPDATE = 10_000, 4
 """Agent steps before the first update, and per update."""
 
 PAPER_CONFIG = Castro2020Config(
-    PairNetwork((16, 16), output="relu"),
+    PairNetwork((16, 16), output_activation="relu"),
     batch_size=128,
     learning_rate=7.5e-5,
     epsilon=1.5e-4,

@@ -78,7 +78,7 @@ def build_config(shape: SweepShape) -> Castro2020Config:
     """
     return dataclasses.replace(
         PAPER_CONFIG,
-        network=PairNetwork((shape.units,) * shape.layers, output="relu"),
+        network=PairNetwork((shape.units,) * shape.layers, output_activation="relu"),
         batch_size=shape.batch,
         target_update_period=max(1, shape.target_update_period // STEPS_PER_UPDATE),
     )

@@ -166,7 +166,7 @@ def aggregate(
     clusters: int | None = None,
     rule: ClusteringRule = "incremental",
     seed: int = 0,
-    proof: bool = False,
+    require_proof: bool = False,
     measure: bool = True,
 ) -> Aggregation:
     """Aggregate nearby states, solve the aggregated MDP and lift its policy to the states.
@@ -203,7 +203,7 @@ def aggregate(
         clusters: the largest number of classes; this or `radius`.
         rule: the clustering rule, "incremental", "complete" or "medoids"; see `cluster`.
         seed: of the initial medoids.
-        proof: raise InputError if d has no proven error.
+        require_proof: raise InputError if d has no proven error.
         measure: also solve the whole MDP, to measure the regret. False leaves `regret` and
             `value_gap` NaN, and `regret_bound` is the largest one-step regret / (1 - discount).
 
@@ -212,7 +212,7 @@ def aggregate(
 
     Raises:
         InputError: where d belongs to another MDP or is no distance matrix, where the clustering
-            options contradict each other, or where `proof` is not satisfied.
+            options contradict each other, or where `require_proof` is not satisfied.
 
     >>> from bisimetric import exact, worlds
     >>> mdp = worlds.load("pessimism")  # V*(s) = V*(t): d_lax sees it, and d~ does not
@@ -227,10 +227,12 @@ def aggregate(
         d = d.to_distance()
     distances = validate_distance_matrix(CALLER, d)
     error, kind, pi = _certify(mdp, d, distances)
-    if proof and math.isinf(error):
+    if require_proof and math.isinf(error):
         raise InputError(
-            f"{CALLER}: proof=True requires a proven error, and d has none; use a distance from "
-            "bisimetric.exact, or proof=False."
+            "requires a proven error, and d has none",
+            caller=CALLER,
+            argument="require_proof",
+            remedy="use a distance from bisimetric.exact, or leave it out",
         )
     clustering = cluster_matrix(CALLER, distances, radius, clusters, rule, seed)
     aggregated = solve_aggregate_mdp(mdp, clustering, pi)

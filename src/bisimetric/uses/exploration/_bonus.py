@@ -27,7 +27,7 @@ def bonus(
     environment: Any,
     d: Any,
     *,
-    scale: float = 1.0,
+    bonus_scale: float = 1.0,
     radius: float | None = None,
     rule: BonusRule = "counts",
     state_of: StateOf | None = None,
@@ -35,7 +35,7 @@ def bonus(
     max_observations: int = MAX_OBSERVATIONS,
     **make_options: Any,
 ) -> BonusWrapper:
-    """Wrap a Gymnasium environment so that it pays reward + scale * bonus(next state).
+    """Wrap a Gymnasium environment so that it pays reward + bonus_scale * bonus(next state).
 
     The bonus is 1 far from all visited states and decreases with visits to the state itself and to
     those near it by `d`; `VisitCounts` has the two rules.
@@ -54,7 +54,7 @@ def bonus(
         environment: a Gymnasium environment, or its id.
         d: a `Distance`, a matrix (S, S), or a `LearnedDistance`; where observations have no ids, a
             learned distance of observations, whose visits are kept in an `EpisodicMemory`.
-        scale: the bonus of the first visit to a state far from all others.
+        bonus_scale: the bonus of the first visit to a state far from all others.
         radius: the range of a visit; default: the median of all distances above 0. Required for a
             distance of observations.
         rule: "counts" or "nearest".
@@ -75,14 +75,14 @@ def bonus(
 
     >>> from bisimetric import exact, worlds
     >>> d = exact.bisimulation(worlds.load("FrozenLake-v1", is_slippery=False, discount=0.9))
-    >>> lake = bonus("FrozenLake-v1", d, scale=0.1, is_slippery=False)
+    >>> lake = bonus("FrozenLake-v1", d, bonus_scale=0.1, is_slippery=False)
     >>> _ = lake.reset(seed=0)
     >>> _, reward, _, _, info = lake.step(1)
     >>> round(reward, 4), info["reward"], round(info["bonus"], 4)
     (0.0887, 0.0, 0.0887)
     """
     gymnasium = import_optional("gymnasium", CALLER, "worlds")
-    scale = validate_nonnegative("scale", scale)
+    bonus_scale = validate_nonnegative("bonus_scale", bonus_scale)
     wrapped, name = make_environment(environment, make_options, unwrap=False)
     if not isinstance(wrapped, gymnasium.Env):
         raise InputError(
@@ -98,7 +98,7 @@ def bonus(
         )
         if lookup is not None:
             visits = VisitCounts.from_distance(d, radius=radius, rule=rule)
-            return BonusWrapper(wrapped, visits, lookup, scale)
+            return BonusWrapper(wrapped, visits, lookup, bonus_scale)
         if state_of is not None:
             raise InputError(
                 f"{name}: state_of returns ids or names of states, and d is a distance of "
@@ -112,7 +112,7 @@ def bonus(
             max_observations=max_observations,
         )
         reader = ObservationArray(wrapped.observation_space, name)
-        return BonusWrapper(wrapped, memory, reader, scale)
+        return BonusWrapper(wrapped, memory, reader, bonus_scale)
     visits = VisitCounts.from_distance(d, radius=radius, rule=rule)
     lookup = build_state_lookup(wrapped, name, d, len(visits.distances), state_of)
     if lookup is None:
@@ -120,4 +120,4 @@ def bonus(
             f"{name}: its observations are {wrapped.observation_space}, and d is a matrix of "
             "states; pass state_of to find them, or use a learned distance of observations."
         )
-    return BonusWrapper(wrapped, visits, lookup, scale)
+    return BonusWrapper(wrapped, visits, lookup, bonus_scale)

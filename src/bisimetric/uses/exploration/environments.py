@@ -14,7 +14,7 @@ from bisimetric.uses.exploration.visit_counts import EpisodicMemory, VisitCounts
 
 
 class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Add `scale` times the novelty bonus of the next state to the reward.
+    """Add `bonus_scale` times the novelty bonus of the next state to the reward.
 
     `info["reward"]` is the environment's own reward, `info["bonus"]` the added bonus. A reset is
     counted as a visit without reward; visits persist across episodes. `visits` is the whole state
@@ -24,7 +24,7 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: the environment.
         visits: `VisitCounts` with a `StateLookup`, `EpisodicMemory` with an `ObservationArray`.
         lookup: finds the state or the array of an observation.
-        scale: of the bonus.
+        bonus_scale: of the bonus.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: gymnasium.Env[Any, Any],
         visits: VisitCounts | EpisodicMemory,
         lookup: Any,
-        scale: float,
+        bonus_scale: float,
     ) -> None:
         super().__init__(env)
         self.visits: Any = visits
-        self.scale = scale
+        self.bonus_scale = bonus_scale
         self._lookup: StateLookup | ObservationArray = lookup
 
     def reset(
@@ -60,7 +60,7 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             # For a learned distance None is the terminal state.
             state = None if terminated else self._lookup(observation)
         bonus, self.visits = self.visits.visit(state)
-        own_reward, scaled_bonus = float(reward), self.scale * bonus
+        own_reward, scaled_bonus = float(reward), self.bonus_scale * bonus
         augmented = {**info, "reward": own_reward, "bonus": scaled_bonus}
         return observation, own_reward + scaled_bonus, terminated, truncated, augmented
 

@@ -153,7 +153,7 @@ class ExplorationArm:
         source: of the bonus: "none"; "states", plain visit counts; "distance", visit counts under
             `d`; "own steps", under d~ of the empirical MDP of the agent's steps so far.
         d: the distance for "distance".
-        scale: of the bonus, in units of the largest reward.
+        bonus_scale: scale of the bonus, in units of the largest reward.
         initial_value: of the agent's Q, in the same units.
         epsilon: of the agent's epsilon-greedy policy.
         radius: of the bonus; default: the median of all distances above 0.
@@ -162,7 +162,7 @@ class ExplorationArm:
 
     source: BonusSource
     d: Any = None
-    scale: float = 0.001
+    bonus_scale: float = 0.001
     initial_value: float = 0.1
     epsilon: float = 0.05
     radius: float | None = None
@@ -310,7 +310,7 @@ def run_arm(
         discrete_metric = 1 - np.eye(mdp.num_states, dtype=np.float32)
         d, radius = (arm.d, arm.radius) if arm.source == "distance" else (discrete_metric, 0.0)
         environment = bonus(
-            environment, d, scale=reward_scale * arm.scale, radius=radius, rule=arm.rule
+            environment, d, bonus_scale=reward_scale * arm.bonus_scale, radius=radius, rule=arm.rule
         )
     agent_steps = run_q_learning(environment, mdp.action_mask, config, seed=seed)
     if arm.source != "own steps":

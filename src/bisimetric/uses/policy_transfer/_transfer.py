@@ -199,7 +199,7 @@ def transfer(
     d: Distance | LearnedDistance | ArrayLike | None = None,
     *,
     rule: TransferRule = "optimistic",
-    proof: bool = False,
+    require_proof: bool = False,
 ) -> Transfer:
     """Transfer the optimal policy of `source` to `target`, with a bound on its regret.
 
@@ -250,14 +250,14 @@ def transfer(
             tighter. A learned or sampled distance, or a plain matrix (S1 + S2, S1 + S2), gives no
             bound.
         rule: "optimistic", "pessimistic", "nearest" or "hopeful", as above.
-        proof: raise InputError if d has no proven error.
+        require_proof: raise InputError if d has no proven error.
 
     Returns:
         A `Transfer`.
 
     Raises:
         InputError: where the rule is unknown, the discounts differ, d does not fit the union, or
-            `proof` is not satisfied.
+            `require_proof` is not satisfied.
 
     >>> from bisimetric import worlds
     >>> small, large = (worlds.grid(" " * k + "g", discount=0.5) for k in (2, 4))
@@ -277,10 +277,12 @@ def transfer(
         # The rules match any actions of the two, for every distance.
         reject_label_actions("uses.transfer", mdp)
     distance = _validate_union_distance(source, target, d)
-    if proof and not math.isfinite(distance.error):
+    if require_proof and not math.isfinite(distance.error):
         raise InputError(
-            "uses.transfer: proof=True requires a proven error, and d has none; use "
-            "exact.lax(uses.disjoint_union(source, target))."
+            "requires a proven error, and d has none",
+            caller="uses.transfer",
+            argument="require_proof",
+            remedy="use a distance from bisimetric.exact, or leave it out",
         )
     V = planning.optimal_values(source, tol=math.inf)
     Q = certify_action_values(source, V)

@@ -62,7 +62,7 @@ def train_agent(
     num_steps = parse_count("--steps", steps, minimum=1)
     interval = parse_count("--log-every", log_every, minimum=1)
     replay_capacity = parse_count("--capacity", capacity, minimum=1)
-    min_replay_size = parse_count("--learning-starts", learning_starts, minimum=1)
+    min_steps = parse_count("--learning-starts", learning_starts, minimum=1)
     from bisimetric import games
 
     found = games.find_game(game)
@@ -80,10 +80,10 @@ def train_agent(
     from bisimetric.views.games import plot_agent_curve
 
     config = rainbow.RainbowConfig(
-        num_games=num_envs,
+        num_envs=num_envs,
         batch_size=batch_size,
         capacity=replay_capacity,
-        min_replay_size=min_replay_size,
+        learning_starts=min_steps,
     )
     folder = create_folder(found, output)
     checkpoint, target = folder / "run.safetensors", folder / "agent.safetensors"
@@ -94,7 +94,7 @@ def train_agent(
             seed=seed,
             config=config,
             log_every=interval,
-            max_minutes=minutes,
+            minutes=minutes,
             checkpoint=checkpoint,
             resume=resume,
         )
@@ -109,7 +109,11 @@ def train_agent(
     mean = f"mean {scores.mean():.4g} of {pluralise(eval_episodes, 'episode')}"
     report.emit(
         [
-            report.Fact("game", f"{found.name}, {pluralise(len(found.actions), 'action')}"),
+            report.Fact(
+                "game",
+                f"{found.name}, {pluralise(len(found.actions), 'action')}",
+                {"name": found.name, "actions": len(found.actions)},
+            ),
             report.Fact(
                 "steps",
                 f"{training.steps:,}, in {training.seconds:,.0f} s, {speed:,.0f} per second",
@@ -136,7 +140,7 @@ def show(
     output: FolderArg = None,
     episodes: Annotated[int, arg(metavar="N")] = 5,
     steps: Annotated[str, arg(metavar="N")] = "2000",
-    origin: Annotated[int, arg(name="from", metavar="FRAME")] = 0,
+    source: Annotated[int, arg(name="from", metavar="FRAME")] = 0,
     window: Annotated[int, arg(metavar="N")] = 15,
     epsilon: Annotated[float, arg(metavar="E")] = 0.001,
     no_videos: bool = False,
@@ -158,7 +162,7 @@ def show(
         output: the folder of the files
         episodes: consecutive episodes to play
         steps: the largest number of steps
-        origin: the frame to measure from
+        source: the frame to measure from
         window: steps around an event that belong to it
         epsilon: the probability of a random action
         no_videos: write figures and numbers only
@@ -183,7 +187,7 @@ def show(
         distance,
         episodes=episodes,
         max_steps=max_steps,
-        source=origin,
+        source=source,
         epsilon=epsilon,
         seed=seed,
         window=window,
@@ -196,14 +200,22 @@ def show(
     truncated = "" if episode.terminated[-1] else ", the last one truncated"
     report.emit(
         [
-            report.Fact("game", f"{found.name}, played by {player.name}"),
-            report.Fact("metric", f"{updates:,} updates, {metric or 'pretrained'}"),
+            report.Fact(
+                "game",
+                f"{found.name}, played by {player.name}",
+                {"name": found.name, "agent": player.name},
+            ),
+            report.Fact(
+                "metric",
+                f"{updates:,} updates, {metric or 'pretrained'}",
+                {"name": str(metric or "pretrained"), "updates": updates},
+            ),
             report.Fact("frames", frames, len(episode)),
             report.Fact("scores", f"{scores}{truncated}", episode.scores),
             report.Fact(
                 "distances",
-                f"{mean:.3g} on average, at most {largest:.3g}, from frame {origin}",
-                {"mean": mean, "largest": largest, "from": origin},
+                f"{mean:.3g} on average, at most {largest:.3g}, from frame {source}",
+                {"mean": mean, "largest": largest, "from": source},
             ),
             "claims of the paper:",
         ],

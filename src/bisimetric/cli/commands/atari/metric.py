@@ -104,7 +104,7 @@ def learn(
 
     config = dataclasses.replace(
         learning.get_config(found.name),
-        network=PairNetwork(hidden, output=output_activation),
+        network=PairNetwork(hidden, output_activation=output_activation),
         batch_size=batch_size,
         target_update_period=target_update_period,
         **omit_none(learning_rate=learning_rate),
@@ -149,7 +149,8 @@ def _describe(
     metadata, history = learned.metadata, learned.history
     episodes = int((data.terminated | data.truncated).sum())
     clipped = "clipped" if metadata.get("clip", True) else "not clipped"
-    yield Fact("game", f"{game.name}, played by {agent.name}")
+    played = f"{game.name}, played by {agent.name}"
+    yield Fact("game", played, {"name": game.name, "agent": agent.name})
     sizes = f"{pluralise(len(data), 'step')}, {pluralise(episodes, 'episode')}"
     yield Fact("data", f"{sizes}, rewards {clipped}", {"steps": len(data), "episodes": episodes})
     terminal = "lead to a terminal state" if metadata["ends"] else "are ignored"
@@ -169,7 +170,8 @@ def _describe(
         value = {"correlation": correlation, "relative_error": error}
         yield Fact("reference", f"{text}error {error:.0%} of their mean", value)
     else:
-        yield Fact("reference", "unknown: no recorded future is long enough")
+        unknown = {"correlation": None, "relative_error": None}
+        yield Fact("reference", "unknown: no recorded future is long enough", unknown)
     quality = evaluate_metric(learned, data)
     yield describe_sampled_largest(quality)
     yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, "pairs")
@@ -185,7 +187,7 @@ def sweep(
         str | None,
         arg(metavar="N", help_behavior_hint="(default: one per 4 steps; quick: 37.5k)"),
     ] = None,
-    seeds: NumSeedsArg = 3,
+    num_seeds: NumSeedsArg = 3,
     learning_rates: Annotated[tuple[float, ...], arg(metavar="R [R ...]")] = LEARNING_RATES,
     batch_size: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (4, 8, 16, 32, 64, 128),
     target_update_steps: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (
@@ -207,9 +209,8 @@ def sweep(
     """Run the hyperparameter sweep of the paper's supplement on one game.
 
     Networks are compared by the correlation of their distances with the exact ones of recorded
-    futures. All seeds and learning rates of one shape train together. Each shape is a file of the
-    folder: the same command continues with the missing ones. The whole grid takes many hours on a
-    large GPU.
+    futures. All seeds and learning rates of one shape train together, and each shape is a file.
+    Runs found in the output folder are reused. The whole grid takes many hours on a large GPU.
 
     Args:
         game: its name, such as Pong
@@ -218,7 +219,7 @@ def sweep(
         output: the folder of the results, sweep.csv and sweep.png; default: atari/GAME/sweep
         quick: vary one hyperparameter at a time around the paper's; fewer updates
         updates: gradient updates per network
-        seeds: the number of networks per configuration
+        num_seeds: the number of networks per configuration
         learning_rates: learning rates
         batch_size: transitions per update
         target_update_steps: steps of the agent between two synchronisations of the target
@@ -241,7 +242,7 @@ def sweep(
         "--layers": layers,
         "--units": units,
     }
-    _validate_grid(flags, learning_rates, seeds)
+    _validate_grid(flags, learning_rates, num_seeds)
     found, player = load_game_and_agent(game, agent, steps)
     from bisimetric.cli import report
     from bisimetric.paper.atari import sweep as library
@@ -263,7 +264,7 @@ def sweep(
         quick=quick,
         selected_shapes=library.list_shapes(quick, grid),
         learning_rates=learning_rates,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         updates=num_updates,
         discount=discount,
         terminal_state=not ignore_terminals,
@@ -272,13 +273,14 @@ def sweep(
     rows = sweep_results.tabulate(results)
     text = f"{found.name}, played by {player.name}: {len(rows):,} configurations"
     table = sweep_results.format_table(rows, library.get_paper_choice(found.name))
-    report.emit([report.Fact("game", text)], table)
+    value = {"name": found.name, "agent": player.name}
+    report.emit([report.Fact("game", text, value)], table)
     report.emit_values(configurations=[row._asdict() for row in rows])
     report.emit(report.describe_saved(library.write_outputs(folder, results)))
 
 
 def _validate_grid(
-    grid: dict[str, tuple[int, ...]], learning_rates: Sequence[float], seeds: int
+    grid: dict[str, tuple[int, ...]], learning_rates: Sequence[float], num_seeds: int
 ) -> None:
     minimums = {"--batch-size": 2}
     for flag, values in grid.items():
@@ -289,5 +291,5 @@ def _validate_grid(
     if not learning_rates or not all(0 < rate < 1 for rate in learning_rates):
         text = " ".join(f"{rate:g}" for rate in learning_rates) or "empty"
         raise InputError(f"--learning-rates is {text} and must be numbers between 0 and 1.")
-    if seeds < 1:
-        raise InputError(f"--seeds is {seeds} and must be a whole number, at least 1.")
+    if num_seeds < 1:
+        raise InputError(f"--num-seeds is {num_seeds} and must be a whole number, at least 1.")

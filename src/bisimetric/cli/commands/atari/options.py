@@ -48,7 +48,7 @@ class CollectOptions:
             game,
             agent,
             steps=self.parse_steps(),
-            num_games=self.num_envs,
+            num_envs=self.num_envs,
             seed=seed,
             clip_rewards=not self.no_reward_clipping,
             data=self.data,

@@ -98,7 +98,7 @@ def aggregate(
         clusters=clusters,
         rule=rule,
         seed=seed,
-        proof=require_proof,
+        require_proof=require_proof,
     )
     save_array(output, aggregation.labels)
     seconds = report.describe_seconds(time.perf_counter() - start_time)
@@ -154,11 +154,11 @@ def _describe(distance: Distance, aggregation: Aggregation) -> Iterator[Fact | s
     from bisimetric.cli import report
 
     world = str(distance.metadata.get("world", "not named"))
-    details = {
-        "distance": report.TITLES[distance.kind],
-        "rule": RULE_TITLES[aggregation.rule],
-    }
-    yield from report.describe_classes(distance.mdp, aggregation.labels, world, details)
+    header, *classes = report.describe_classes(distance.mdp, aggregation.labels, world, {})
+    yield header
+    yield report.describe_kind(distance.kind)
+    yield report.Fact("rule", RULE_TITLES[aggregation.rule], aggregation.rule)
+    yield from classes
     yield from itertools.islice(aggregation.lines(), 1, None)
 
 

@@ -42,7 +42,7 @@ def bonus(
         Path | None, arg(metavar="DISTANCE", help_behavior_hint="(default: d~, discount 0.9)")
     ] = None,
     steps: Annotated[str, arg(metavar="N")] = "10k",
-    seeds: NumSeedsArg = 5,
+    num_seeds: NumSeedsArg = 5,
     start: Annotated[str, arg(metavar="STATE")] = "0",
     max_episode_steps: Annotated[int, arg(metavar="N")] = 200,
     bonus_scale: Annotated[float, arg(metavar="X")] = 0.001,
@@ -62,7 +62,7 @@ def bonus(
         bonuses: the bonuses to compare
         distance: distances of the world's states saved with -o, for the bonus by distance
         steps: environment steps per run; 10000, 10_000, 1e4 or 10k
-        seeds: the number of runs per bonus
+        num_seeds: the number of runs per bonus
         start: the initial state of episodes, by name or id
         max_episode_steps: truncate episodes after so many steps
         bonus_scale: the largest bonus, in units of the largest reward
@@ -73,7 +73,7 @@ def bonus(
 
     Examples:
         bisimetric uses bonus mirrored-rooms
-        bisimetric uses bonus MiniGrid-FourRooms-v0 --seeds 10 --steps 40k --plot-curves bonus.png
+        bisimetric uses bonus MiniGrid-FourRooms-v0 --num-seeds 10 --steps 40k --plot-curves b.png
         bisimetric uses bonus rooms.txt --distance d.npz --bonuses counts distance -o curves.npz
     """
     num_steps = parse_count("--steps", steps, minimum=1)
@@ -96,7 +96,7 @@ def bonus(
         arms[title] = experiment.ExplorationArm(
             source,
             d if name in by_distance else None,
-            scale=bonus_scale,
+            bonus_scale=bonus_scale,
             initial_value=initial_value,
             radius=radius,
             rule="nearest" if name == "nearest" else "counts",
@@ -105,7 +105,7 @@ def bonus(
         mdp,
         arms,
         steps=num_steps,
-        num_seeds=seeds,
+        num_seeds=num_seeds,
         start=start,
         max_episode_steps=max_episode_steps,
     )

@@ -64,7 +64,7 @@ def compress(
 
     measure = read_any_distance(distance)
     transitions = Transitions.load(data)
-    compression = uses.compress(transitions, measure, size, proof=require_proof)
+    compression = uses.compress(transitions, measure, size, require_proof=require_proof)
     if output is not None:
         compression.transitions.save(output)
     lines = _describe(data, transitions, measure, compression)
@@ -119,9 +119,10 @@ def _describe(
         text = f"|{compression.value_function}(s) - {compression.value_function}(kept)| <= "
         gap = f"{compression.value_gap:.6g} (error {compression.value_gap_error:.2g})"
         bound = format_bound(compression.value_bound, compression.trivial_bound, digits=6)
-        yield Fact("bound", f"{text}{bound}; measured {gap}")
+        bound = f"{text}{bound}; measured {gap}"
     else:
-        yield Fact("bound", "none: nothing is proven of this distance for these steps")
+        bound = "none: nothing is proven of this distance for these steps"
+    yield Fact("bound", bound, {"value": compression.value_bound})
     yield describe_seconds(compression.metadata["seconds"])
 
 

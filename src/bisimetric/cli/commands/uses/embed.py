@@ -111,11 +111,13 @@ def _describe(
     emit_fields(embedding, "error", "coordinates")
     emit_values(lipschitz=lipschitz)
     if math.isinf(embedding.error):
-        yield Fact("bound", "none: nothing is proven of the distance")
+        yield Fact("bound", "none: nothing is proven of the distance", {"offset": None})
     else:
         bound = f"{embedding.contraction:.4g} |x_s - x_t| + {embedding.error:.2g}"
         bound = f"{bound}; measured {lipschitz:.4g} |x_s - x_t|"
+        value = {"factor": embedding.contraction, "offset": embedding.error}
         if math.isinf(embedding.contraction):
-            bound = f"|x_s - x_t| + {embedding.max_deviation + embedding.error:.4g}"
-        yield Fact("bound", f"|{symbol}(s) - {symbol}(t)| <= {bound}")
+            value = {"factor": 1.0, "offset": embedding.max_deviation + embedding.error}
+            bound = f"|x_s - x_t| + {value['offset']:.4g}"
+        yield Fact("bound", f"|{symbol}(s) - {symbol}(t)| <= {bound}", value)
     yield describe_seconds(metadata["seconds"])
