@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bisimetric.cli._main import COMMANDS, parse
-from tests.commands import Run
+from tests.commands import Run, assert_input_error
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -19,11 +19,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def list_commands(text: str) -> Iterator[str]:
     """The command lines in a page: indented or fenced lines, and code spans in the text."""
-    for line in text.splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         found = re.match(r"^(?: {4}|\t)?(?:\$ )?(?:(?:srun|mpirun) .*?)?(bisimetric .*)$", line)
-        if found:
+        if found and ", version " not in line:
             yield found[1].partition(" #")[0].strip()
-    yield from re.findall(r"`(bisimetric [^`]+)`", text.replace("\n", " "))
+    # The formats of files are named "bisimetric ..., version N".
+    yield from re.findall(r"`(bisimetric (?![^`]*, version )[^`]+)`", text.replace("\n", " "))
 
 
 def is_complete(words: list[str]) -> bool:
@@ -101,7 +102,6 @@ def test_shell_completion_is_written(run: Run, shell: str, tmp_path: Path) -> No
     [
         ("exact bisimulation pessimism --key 3", "--seed"),
         ("reproduce convergence --keys 3", "--num-seeds"),
-        ("reproduce convergence --seeds 3", "--num-seeds"),
         ("learned bisimulation pessimism --steps 3", "--updates"),
         ("learned bisimulation pessimism --lr 3", "--learning-rate"),
         ("exact lax pessimism --plot m.png", "--plot-map"),
@@ -113,6 +113,11 @@ def test_expected_flags_are_suggested(run: Run, words: str, suggestion: str) -> 
     result = run(*words.split())
     assert result.code == 2
     assert f"did you mean {suggestion}?" in result.err
+
+
+def test_seeds_is_the_number_of_seeds(run: Run) -> None:
+    result = run("reproduce", "convergence", "--seeds", "0")
+    assert_input_error(result, "--num-seeds is 0")
 
 
 def test_gamma_is_the_discount(run: Run) -> None:

@@ -37,7 +37,7 @@ StateArg = Annotated[Positional[str], arg(metavar="STATE")]
 OutputArg = Annotated[Path | None, arg(aliases=["-o"], metavar="PATH", help_behavior_hint="")]
 FigureArg = Annotated[Path | None, arg(metavar="PNG", help_behavior_hint="")]
 SeedArg = Annotated[int, arg(metavar="K")]
-NumSeedsArg = Annotated[int, arg(metavar="N")]
+NumSeedsArg = Annotated[int, arg(aliases=["--seeds"], metavar="N")]
 DiscountArg = Annotated[float, arg(aliases=["--gamma"], metavar="G")]
 PairsArg = Annotated[
     tuple[tuple[str, str], ...], UseAppendAction, arg(metavar="STATE STATE", help_behavior_hint="")

@@ -33,7 +33,6 @@ NUMBER_MESSAGES = {
 SYNONYMS = {
     "--key": ("--seed",),
     "--keys": ("--num-seeds",),
-    "--seeds": ("--num-seeds",),
     "--random-state": ("--seed",),
     "--gamma": ("--discount",),
     "--lr": ("--learning-rate",),

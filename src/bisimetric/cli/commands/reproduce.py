@@ -91,7 +91,8 @@ def algorithms(
         str | None, arg(metavar="N", help_behavior_hint="(default: 24k; quick: 4k)")
     ] = None,
     num_seeds: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 2)")
+        int | None,
+        arg(aliases=["--seeds"], metavar="N", help_behavior_hint="(default: 10; quick: 2)"),
     ] = None,
     worlds: tuple[WorldName, ...] = WORLDS,
     ablation: bool = False,
@@ -139,7 +140,8 @@ def gridworld(
         str | None, arg(metavar="N", help_behavior_hint="(default: 240k; quick: fewer)")
     ] = None,
     num_seeds: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: 10; quick: 3)")
+        int | None,
+        arg(aliases=["--seeds"], metavar="N", help_behavior_hint="(default: 10; quick: 3)"),
     ] = None,
     parts: tuple[Part, ...] = PARTS,
     resume: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None,
