@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.views._figure import build_colormap, build_norm
+from bisimetric.views._figure import Figure, build_colormap, build_norm
 from bisimetric.views.layout import describe_kind, find_unknown_states, format_summary
 
 MAX_OPTIMALLY_ORDERED = 1000
@@ -99,8 +98,8 @@ def plot_comparison(
 ) -> Figure:
     """Plot distance matrices (S, S) side by side, all in the similarity order of the first.
 
-    Each matrix has its own colour scale, from its smallest distance between two different states
-    to its largest, so that relative distances can be compared.
+    All have one colour scale, from the smallest positive distance between two different states to
+    the largest, so that distances can be compared.
 
     Args:
         matrices: by title; the first one is the reference that defines the order.
@@ -133,8 +132,9 @@ def plot_comparison(
     figure = Figure(figsize=((side + 0.7) * len(arrays), side + 0.7), layout="constrained")
     axes = figure.subplots(1, len(arrays), squeeze=False)[0]
     off_diagonal = ~np.eye(states, dtype=np.bool_)
+    compared = np.stack([a[off_diagonal] if states > 1 else a[0] for a in arrays.values()])
+    norm = build_norm(compared, 0.0)
     for panel, (name, values) in zip(axes, arrays.items(), strict=True):
-        norm = build_norm(values[off_diagonal] if states > 1 else values, 0.0)
         image = panel.imshow(
             values[np.ix_(order, order)], cmap=build_colormap(), norm=norm, interpolation="none"
         )
@@ -144,7 +144,7 @@ def plot_comparison(
             shown = [names[state] for state in order]
             panel.set_xticks(np.arange(states), shown, rotation=90, fontsize=6)
             panel.set_yticks(np.arange(states), shown, fontsize=6)
-        figure.colorbar(image, ax=panel, shrink=0.75, extend="min")
+    figure.colorbar(image, ax=axes, shrink=0.75, extend="min")
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
