@@ -1,4 +1,4 @@
-"""The pictures of docs/explorer.md: `python tests/browser/screenshots.py docs/explorer`."""
+"""The pictures of docs/how-to/explorer.md: `python tests/browser/screenshots.py FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command in README.md and docs parses; fast ones run. Shell completion works."""
+"""Every command in README.md and docs parses. Shell completion works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def list_commands(text: str) -> Iterator[str]:
     """The command lines in a page: indented or fenced lines, and code spans in the text."""
-    for line in text.replace("\\\n", " ").splitlines():
+    text = re.sub(r"\s*\\\n\s*", " ", text)
+    for line in text.splitlines():
         found = re.match(r"^(?: {4}|\t)?(?:\$ )?(?:(?:srun|mpirun) .*?)?(bisimetric .*)$", line)
         if found and ", version " not in line:
             yield found[1].partition(" #")[0].strip()
@@ -45,10 +46,10 @@ def collect() -> list[tuple[str, str]]:
 
 def test_commands_are_found() -> None:
     text = "Text `bisimetric show d.npz`:\n\n    bisimetric worlds   # all\n"
-    text += "    srun -n 2 bisimetric x\n"
+    text += "    srun -n 2 bisimetric x \\\n      --json\n"
     assert list(list_commands(text)) == [
         "bisimetric worlds",
-        "bisimetric x",
+        "bisimetric x --json",
         "bisimetric show d.npz",
     ]
     assert len(collect()) > 60
@@ -69,22 +70,6 @@ def test_commands_in_the_documentation_parse(page: str, command: str) -> None:
             return
         words = words[1:]
     assert callable(parse(words)), page
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "worlds",
-        "exact bisimulation mirrored-rooms --from 4,3 --plot-map hallway.png",
-        "exact lax mirrored-rooms -o lax.npz",
-        "relation on-policy mirrored-rooms --policy optimal",
-        "exact bisimulation mirrored-rooms --pairs 1,5 5,5 --json",
-    ],
-)
-def test_fast_commands_of_the_readme_run(run: Run, command: str) -> None:
-    assert f"bisimetric {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
-    result = run(*shlex.split(command))
-    assert (result.code, result.err) == (0, "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
