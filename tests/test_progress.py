@@ -1,10 +1,12 @@
-"""Signs of life: late, on a terminal only, and gone at the end."""
+"""Progress: shown late, on terminals and in notebooks only, and removed at the end."""
 
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +42,56 @@ def test_quick_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert capture_progress(0.0, io.StringIO(), monkeypatch) == ""
+
+
+def test_a_notebook_shows_the_bar_in_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    output = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", output)
+    assert capture_progress(0.0, io.StringIO(), monkeypatch) == ""
+    assert "work:  50% |" in output.getvalue()
+
+
+@pytest.mark.parametrize("shell", [None, SimpleNamespace()])
+def test_ipython_in_a_terminal_is_no_notebook(
+    shell: SimpleNamespace | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert not _progress.is_notebook()
+
+
+NOTEBOOK_WITHOUT_WIDGETS = """
+import sys, time
+from types import ModuleType, SimpleNamespace
+shell = SimpleNamespace(kernel=object(), config={"IPKernelApp": {}})
+ipython = ModuleType("IPython")
+ipython.get_ipython = lambda: shell
+ipython.display = ModuleType("IPython.display")
+ipython.display.HTML = ipython.display.display = None
+sys.modules.update({"IPython": ipython, "IPython.display": ipython.display})
+sys.modules.update({"ipykernel.zmqshell": ModuleType("zmqshell"), "ipywidgets": None})
+from bisimetric import _progress
+with _progress.show_progress(4, "quick") as bar:
+    bar.set_position(2)
+assert not any(name.startswith(("tqdm", "asyncio")) for name in sys.modules)
+_progress.DELAY_SECONDS = 0.0
+with _progress.show_progress(4, "work") as bar:
+    time.sleep(0.15)
+    bar.set_position(2)
+    time.sleep(0.15)
+    bar.set_position(2)
+from tqdm import autonotebook, std
+assert autonotebook.tqdm is std.tqdm
+"""
+
+
+def test_a_notebook_without_ipywidgets_shows_text_and_no_warning() -> None:
+    command = [sys.executable, "-W", "error", "-c", NOTEBOOK_WITHOUT_WIDGETS]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "quick" not in done.stdout
+    assert "work:  50% |" in done.stdout
 
 
 @pytest.mark.parametrize(("delay", "announced"), [(0.0, True), (60.0, False)])

@@ -8,11 +8,11 @@ import math
 import signal
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
-
-from tqdm import tqdm
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,29 +22,71 @@ DELAY_SECONDS = 2.0
 
 
 class ProgressBar:
-    """A progress bar that is set to a position, which may decrease."""
+    """A progress bar that is set to a position, which may decrease.
+
+    It is created at the first position after `DELAY_SECONDS`, so that quick work neither imports
+    tqdm nor leaves a widget in a notebook.
+    """
 
     def __init__(self, total: float, description: str) -> None:
-        # No rate and no remaining time: iterations take different times.
-        self._bar = tqdm(
-            total=total,
-            desc=description,
-            bar_format="{desc}: {percentage:3.0f}% |{bar}| {elapsed}{postfix}",
-            delay=DELAY_SECONDS,
-            disable=None,
-            leave=False,
-            miniters=0,
-            dynamic_ncols=True,
-        )
+        self._total, self._description = total, description
+        self._start_time = time.time()
+        self._bar: Any = None
 
     def set_position(self, position: float, note: str = "") -> None:
         """Move the bar and show a note."""
+        if self._bar is None:
+            if time.time() - self._start_time < DELAY_SECONDS:
+                return
+            self._bar = _create_bar(self._total, self._description, self._start_time)
         self._bar.set_postfix_str(note, refresh=False)
         self._bar.update(position - self._bar.n)
 
     def close(self) -> None:
         """Remove the bar."""
-        self._bar.close()
+        if self._bar is not None:
+            # In a notebook a bar that is closed before its end stays, in red.
+            self._bar.n = self._bar.total
+            self._bar.close()
+
+
+def _create_bar(total: float, description: str, start_time: float) -> Any:
+    """Create a widget in a notebook with ipywidgets, a line of text otherwise.
+
+    The line is shown on terminals and in notebooks only.
+    """
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():
+        # A notebook without ipywidgets shows the line of text.
+        warnings.simplefilter("ignore", TqdmWarning)
+        from tqdm.auto import tqdm
+    notebook = is_notebook()
+    # No rate and no remaining time: iterations take different times.
+    bar = tqdm(
+        total=total,
+        desc=description,
+        bar_format="{desc}: {percentage:3.0f}% |{bar}| {elapsed}{postfix}",
+        file=sys.stdout if notebook else sys.stderr,
+        disable=False if notebook else None,
+        leave=False,
+        miniters=0,
+        dynamic_ncols=True,
+    )
+    bar.start_t = start_time
+    return bar
+
+
+def is_notebook() -> bool:
+    """Whether the code runs in the kernel of a notebook, rather than in a terminal.
+
+    >>> is_notebook()
+    False
+    """
+    # A kernel has imported IPython; nothing else needs it.
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 def convergence_fraction(residual: float, target: float, initial: float) -> float:
@@ -64,7 +106,10 @@ def convergence_fraction(residual: float, target: float, initial: float) -> floa
 
 @contextlib.contextmanager
 def show_progress(total: float, description: str) -> Iterator[ProgressBar]:
-    """Show a progress bar on a terminal once the work takes longer than `DELAY_SECONDS`."""
+    """Show a progress bar once the work takes longer than `DELAY_SECONDS`.
+
+    It is shown on a terminal or in a notebook.
+    """
     bar = ProgressBar(total, description)
     try:
         yield bar

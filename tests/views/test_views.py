@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import os
 import subprocess
@@ -21,8 +22,10 @@ from bisimetric import views, worlds
 from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Coverage, Distance
 from bisimetric.errors import InputError
-from bisimetric.views import heatmap, layout, maps
+from bisimetric.views import _figure, heatmap, layout, maps
 from tests.tables import a_distance, everywhere_apart, zeros
+
+SOURCE = Path(str(views.__file__)).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,22 @@ def texts(figure: Figure, panel: int = 0) -> list[str]:
 
 def legend(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+class TestNotebook:
+    def test_figures_have_a_picture(self, pessimism: Distance) -> None:
+        figure = views.plot_heatmap(pessimism)
+        picture = figure._repr_png_()
+        assert picture.startswith(b"\x89PNG")
+
+    def test_every_figure_is_displayed(self) -> None:
+        modules = sorted(Path(str(views.__file__)).parent.rglob("*.py"))
+        drawing = [path for path in modules if " Figure(" in path.read_text(encoding="utf-8")]
+        assert len(drawing) > 10
+        for path in drawing:
+            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+            module = importlib.import_module(name)
+            assert module.Figure is _figure.Figure, name
 
 
 class TestDistancesFrom:

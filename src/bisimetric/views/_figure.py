@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Mapping
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
@@ -48,6 +49,16 @@ FORMATS = ("png", "svg", "pdf")
 DOTS_PER_INCH = 150
 
 
+class Figure(matplotlib.figure.Figure):
+    """A Matplotlib figure that notebooks display without pyplot and without magic commands."""
+
+    def _repr_png_(self) -> bytes:
+        """Return the figure as PNG, which a notebook shows below a cell that ends with it."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", bbox_inches="tight")
+        return buffer.getvalue()
+
+
 def build_colormap() -> Colormap:
     """Return viridis with white below the scale, for distance 0."""
     return matplotlib.colormaps["viridis"].with_extremes(under=ZERO_COLOUR)
@@ -73,7 +84,7 @@ def build_norm(values: NDArray[np.floating], error: float) -> Normalize:
     return Normalize(smallest if smallest < 0.999 * largest else 1e-9 * largest, largest)
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure as PNG, SVG or PDF; the file is replaced atomically.
 
     Args:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, Normalize, to_rgba_array
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -21,6 +20,7 @@ from bisimetric.views._figure import (
     GREY,
     PALETTE,
     ZERO_COLOUR,
+    Figure,
     add_marker_legend,
     build_marker,
     draw_level,

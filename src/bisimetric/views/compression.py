@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, plot_mean_panels
+from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, Figure, plot_mean_panels
 
 if TYPE_CHECKING:
     from bisimetric.uses import Compression

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +16,7 @@ from bisimetric.views._figure import (
     ACCENT_COLOUR,
     GREY,
     LINE_COLOUR,
+    Figure,
     build_colormap,
     plot_mean_panels,
 )

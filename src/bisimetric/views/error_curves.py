@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,6 +21,7 @@ from bisimetric.views._figure import (
     ACCENT_COLOUR,
     GREY,
     LINE_COLOUR,
+    Figure,
     add_legend_below,
     build_colormap,
     draw_level,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
@@ -17,6 +16,7 @@ from bisimetric.views._figure import (
     ACCENT_COLOUR,
     GREY,
     LINE_COLOUR,
+    Figure,
     add_legend_below,
     build_colormap,
     draw_mean,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.views._figure import build_colormap, build_norm
+from bisimetric.views._figure import Figure, build_colormap, build_norm
 from bisimetric.views.layout import describe_kind, find_unknown_states, format_summary
 
 MAX_OPTIMALLY_ORDERED = 1000

@@ -10,7 +10,6 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
-from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -25,6 +24,7 @@ from bisimetric.views._figure import (
     UNKNOWN_COLOUR,
     WALL_COLOUR,
     ZERO_COLOUR,
+    Figure,
     add_marker_legend,
     build_colormap,
     build_marker,

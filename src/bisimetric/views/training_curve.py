@@ -6,12 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterMathtext, MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, annotate_last, draw_mean
+from bisimetric.views._figure import (
+    ACCENT_COLOUR,
+    GREY,
+    LINE_COLOUR,
+    Figure,
+    annotate_last,
+    draw_mean,
+)
 
 PANEL_TITLES = {
     "loss": "loss",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, Normalize
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bisimetric import planning
@@ -17,6 +16,7 @@ from bisimetric.mdp import MDP
 from bisimetric.views._figure import (
     UNKNOWN_COLOUR,
     ZERO_COLOUR,
+    Figure,
     add_marker_legend,
     build_marker,
     build_norm,

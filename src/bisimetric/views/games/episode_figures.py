@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import require_integer
-from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR
+from bisimetric.views._figure import ACCENT_COLOUR, LINE_COLOUR, Figure
 from bisimetric.views.games.episode_distances import MIN_GAP, EpisodeDistances, measure_episode
 from bisimetric.views.layout import build_number_format
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -20,6 +19,7 @@ from bisimetric.views._figure import (
     ACCENT_COLOUR,
     GREY,
     LINE_COLOUR,
+    Figure,
     annotate_last,
     draw_level,
     draw_mean,

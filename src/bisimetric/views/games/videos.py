@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike
 
 from bisimetric.errors import require_integer
-from bisimetric.views._figure import LINE_COLOUR
+from bisimetric.views._figure import LINE_COLOUR, Figure
 from bisimetric.views.games.canvas import (
     CAPTION_HEIGHT,
     DOTS_PER_INCH,
