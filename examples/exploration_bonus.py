@@ -2,7 +2,7 @@
 
 Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/exploration_bonus.py`: one
 small environment, in seconds, writes bonus.png. With `--full` four environments, the arms tuned
-first with equal effort, then 10 seeds each: some 35 minutes, and the figure of docs/uses/bonus.md.
+first with equal effort, then 10 seeds each: some 35 minutes; the figure of docs/how-to/bonus.md.
 """
 
 import argparse
