@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, annotate_last, draw_mean
+from bisimetric.views.layout import typeset
 
 PANEL_TITLES = {
     "loss": "loss",
@@ -67,7 +68,7 @@ def plot_training_curve(history: Mapping[str, ArrayLike], *, title: str = "") ->
         panel.set_xlabel("updates")
         panel.tick_params(labelbottom=True)
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     return figure
 
 
