@@ -252,8 +252,7 @@ class TestNormalised:
             )
             factor = 1 - self.d.mdp.discount
             plain_values, scaled_values = (
-                np.nan_to_num(np.asarray(np.ma.filled(each.get_array(), 0.0)))
-                for each in (one, two)
+                np.ma.asarray(each.get_array(), dtype=np.float64) for each in (one, two)
             )
             np.testing.assert_allclose(scaled_values, plain_values * factor)
             np.testing.assert_allclose(two.get_clim(), np.array(one.get_clim()) * factor)
