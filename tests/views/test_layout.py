@@ -65,6 +65,7 @@ class TestLayout:
         [
             ("d~", r"$\tilde d$"),
             ("by d_lax, d^pi or d^\u03c0", r"by $d_{\mathrm{lax}}$, $d^\pi$ or $d^\pi$"),
+            ("d^pi, pi optimal", r"$d^\pi$, $\pi$ optimal"),
             ("|V^pi - V*|", r"|$V^\pi$ - $V^*$|"),
             (r"$\tilde d$, d_lax.npz and bid~", r"$\tilde d$, d_lax.npz and bid~"),
             ("d^pixel", "d^pixel"),

@@ -28,7 +28,14 @@ from bisimetric.views._figure import (
 )
 from bisimetric.views.class_colours import CLASS_PALETTE, assign_colours, find_neighbours
 from bisimetric.views.layout import Cells, find_goals, require_cells, typeset
-from bisimetric.views.maps import MAX_NUMBERED_CELLS, draw_cells, draw_goals, is_light, set_ticks
+from bisimetric.views.maps import (
+    MAX_NUMBERED_CELLS,
+    draw_cells,
+    draw_goals,
+    is_light,
+    place_ticks,
+    set_ticks,
+)
 
 if TYPE_CHECKING:
     from bisimetric.uses import Aggregation, AggregationCurve
@@ -130,8 +137,7 @@ def _draw_floor(axes: Axes, cells: Cells) -> None:
             lw=0.6,
             zorder=1,
         )
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+    place_ticks(axes, cells)
 
 
 def require_class_map(mdp: MDP) -> Cells:

@@ -33,6 +33,7 @@ MATH_SYMBOLS = {
     r"d_MICo(?![\w.])": r"d_{\mathrm{MICo}}",
     r"V\^(?:pi|\u03c0)(?!\w)": r"V^\pi",
     r"V\*": r"V^*",
+    r"pi(?![\w.])": r"\pi",
 }
 """Patterns of symbols in plain text, and their mathtext."""
 

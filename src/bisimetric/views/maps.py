@@ -133,7 +133,8 @@ def plot_all_maps(d: Distance, *, normalise: bool = False, norm: NormName = "aut
     scale = get_scale(d, normalise)
     colour_norm, note = build_norm(d.values * scale, d.error * scale, norm)
     goals, unknown = find_goals(d.mdp), find_unknown_states(d)
-    holes, walls = find_holes(d.mdp), find_walls(d.mdp, cells)
+    # States that were never visited are stored as absorbing.
+    holes, walls = np.setdiff1d(find_holes(d.mdp), unknown), find_walls(d.mdp, cells)
     for state, axes in enumerate(panels[:states]):
         image = draw_cells(axes, cells, d.values[state] * scale, colour_norm)
         _hatch_unknown(axes, cells, unknown)
@@ -242,12 +243,16 @@ def set_ticks(axes: Axes, mdp: MDP, cells: Cells, *, max_ticks: int = 12) -> Non
     if mdp.state_name(0) != f"{row},{column}":
         axes.set(xticks=[], yticks=[])
         return
+    place_ticks(axes, cells, max_ticks=max_ticks)
+    axes.set(xlabel="column", ylabel="row")
+
+
+def place_ticks(axes: Axes, cells: Cells, *, max_ticks: int = 12) -> None:
+    """Number rows and columns, without the walls around the map."""
     for axis, count, low in zip((axes.yaxis, axes.xaxis), cells.shape, cells.corner, strict=True):
-        # Without the walls around the map.
         first, last = low + 1, low + count - 2
         ticks = MaxNLocator(nbins=min(count, max_ticks), integer=True).tick_values(first, last)
         axis.set_ticks([tick for tick in ticks if first <= tick <= last])
-    axes.set(xlabel="column", ylabel="row")
 
 
 def _plot_map(d: Distance, source: int, cells: Cells, normalise: bool, norm: NormName) -> Figure:
@@ -262,7 +267,8 @@ def _plot_map(d: Distance, source: int, cells: Cells, normalise: bool, norm: Nor
     colour_norm, note = build_norm(distances, d.error * scale, norm)
     image = draw_cells(axes, cells, distances, colour_norm)
     goals, unknown = find_goals(d.mdp), find_unknown_states(d)
-    holes, walls = find_holes(d.mdp), find_walls(d.mdp, cells)
+    # States that were never visited are stored as absorbing.
+    holes, walls = np.setdiff1d(find_holes(d.mdp), unknown), find_walls(d.mdp, cells)
     _hatch_unknown(axes, cells, unknown)
     _draw_walls(axes, walls, width=3.0)
     if numbered:

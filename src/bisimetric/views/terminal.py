@@ -77,7 +77,8 @@ def _format_map(
     for state in find_unknown_states(d):
         texts[state] = "?"
     width = max(map(len, texts))
-    goals, holes = find_goals(d.mdp), find_holes(d.mdp)
+    goals = find_goals(d.mdp)
+    holes = np.setdiff1d(find_holes(d.mdp), find_unknown_states(d))
     if (width + 2) * cells.shape[1] > MAX_WIDTH:
         yield from _format_digits(d, source, cells, values)
         return
