@@ -188,17 +188,13 @@ def test_bad_comparisons_raise(rooms: MDP, d: Distance, monkeypatch: pytest.Monk
 
 
 def test_lines_of_a_picture_are_means(found: ExplorationComparison) -> None:
-    for many in ({"rooms": found}, {"rooms": found, "again": found}):
-        figure = plot_exploration(many)
-        assert len(figure.axes) == 2 * len(many)
-        for panel, numbers in zip(
-            (figure.axes[0], figure.axes[len(many)]), (found.visited, found.goals), strict=True
-        ):
-            named = {line.get_label(): line for line in panel.lines}
-            for row, name in enumerate(found.names):
-                assert np.allclose(named[name].get_ydata(), numbers[row].mean(axis=0))
-                assert np.allclose(named[name].get_xdata(), found.steps)
-            assert len(panel.collections) == 3, "one interval a line"
+    figure = plot_exploration({"rooms": found})
+    for panel, numbers in zip(figure.axes, (found.visited, found.goals), strict=True):
+        named = {line.get_label(): line for line in panel.lines}
+        for row, name in enumerate(found.names):
+            assert np.allclose(named[name].get_ydata(), numbers[row].mean(axis=0))
+            assert np.allclose(named[name].get_xdata(), found.steps)
+        assert len(panel.collections) == 3, "one interval per line"
     assert plot_exploration({"rooms": found}).get_suptitle() == "rooms"
     alone = dataclasses.replace(
         found, **{name: getattr(found, name)[:, :1] for name in ("visited", "goals", "first_goal")}
@@ -217,3 +213,19 @@ def test_lines_of_a_table_are_the_numbers(found: ExplorationComparison) -> None:
         assert said[row + 1].startswith(name)
         assert said[row + 1].endswith(f"{mean:.1f} +- {half:.1f}")
     assert "never  0 of 3" in list(format_comparison(never))[1]
+
+
+def test_several_environments_have_two_panels_of_dots(found: ExplorationComparison) -> None:
+    never = dataclasses.replace(found, first_goal=np.full_like(found.first_goal, np.inf))
+    figure = plot_exploration({"rooms": found, "never": never})
+    first, goals = figure.axes
+    assert [text.get_text() for text in first.get_yticklabels()] == ["rooms", "never"]
+    for row, name in enumerate(found.names):
+        dots = [line for line in goals.lines if line.get_label() == name]
+        mean = found.goals[row, :, -1].mean() * 1000 / found.steps[-1]
+        assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx([mean] * 2)
+        heights = [float(np.asarray(dot.get_ydata())[0]) for dot in dots]
+        assert heights[1] == pytest.approx(heights[0] + 1)
+        medians = [line for line in first.lines if line.get_label() == name]
+        finite = bool(np.isfinite(np.median(found.first_goal[row])))
+        assert len(medians) == finite, "no dot where fewer than half of the seeds reach a goal"

@@ -9,7 +9,7 @@ import pytest
 
 from bisimetric import views, worlds
 from bisimetric.mdp import MDP
-from bisimetric.views import _figure, layout
+from bisimetric.views import _figure, layout, norms
 from tests.tables import zeros
 
 
@@ -48,9 +48,31 @@ class TestLayout:
         ids=["no names", "no word", "one part", "a part of one state", "a shared column"],
     )
     def test_no_parts(self, names: Any, columns: list[int]) -> None:
-        d = zeros(4, names=names, positions=[[row, c] for row, c in enumerate(columns)])
+        d = zeros(4, names=names, positions=[[s % 2, c] for s, c in enumerate(columns)])
         assert layout.find_parts(d.mdp) == {}
         assert layout.find_parts(zeros(4, names=["a 1", "a 2", "b 1", "b 2"]).mdp) == {}
+
+    def test_parts_above_each_other(self) -> None:
+        names = ["a 1", "a 2", "b 1", "b 2"]
+        d = zeros(4, names=names, positions=[[0, 0], [0, 1], [3, 0], [3, 1]])
+        assert {name: s.tolist() for name, s in layout.find_parts(d.mdp).items()} == {
+            "a": [0, 1],
+            "b": [2, 3],
+        }
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("d~", r"$\tilde d$"),
+            ("by d_lax, d^pi or d^\u03c0", r"by $d_{\mathrm{lax}}$, $d^\pi$ or $d^\pi$"),
+            ("d^pi, pi optimal", r"$d^\pi$, $\pi$ optimal"),
+            ("|V^pi - V*|", r"|$V^\pi$ - $V^*$|"),
+            (r"$\tilde d$, d_lax.npz and bid~", r"$\tilde d$, d_lax.npz and bid~"),
+            ("d^pixel", "d^pixel"),
+        ],
+    )
+    def test_symbols_are_typeset(self, text: str, expected: str) -> None:
+        assert layout.typeset(text) == expected
 
     @pytest.mark.parametrize(
         ("numbers", "expected"),
@@ -69,7 +91,7 @@ class TestLayout:
         assert [written(number) for number in numbers] == expected
 
     def test_scale_starts_above_the_error(self) -> None:
-        scaled = _figure.build_norm(np.array([0.0, 1e-7, 3.0, 4.0]), 1e-6)
+        scaled, _ = norms.build_norm(np.array([0.0, 1e-7, 3.0, 4.0]), 1e-6)
         assert (scaled.vmin, scaled.vmax) == (3.0, 4.0)
         under = _figure.build_colormap()(scaled(np.array([0.0, 1e-7, 3.0])))
         np.testing.assert_array_equal(under[0], [1, 1, 1, 1])
@@ -78,7 +100,7 @@ class TestLayout:
 
     @pytest.mark.parametrize("values", [[0.0, 0.0], [0.0, 5.0]])
     def test_scale_without_a_range(self, values: list[float]) -> None:
-        scaled = _figure.build_norm(np.array(values), 0.0)
+        scaled, _ = norms.build_norm(np.array(values), 0.0, "log")
         assert scaled.vmin is not None
         assert scaled.vmax is not None
         assert 0 < scaled.vmin < scaled.vmax

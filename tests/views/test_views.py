@@ -92,25 +92,27 @@ class TestDistancesFrom:
         figure = views.plot_distances_from(rooms, "1,5")
         bar = figure.axes[0].images[0].colorbar
         assert bar is not None
-        assert bar.ax.get_ylabel() == "bisimulation distance from 1,5"
+        assert bar.ax.get_ylabel() == r"bisimulation distance $\tilde d$ from 1,5"
         assert figure.axes[0].get_title() == "31 states, discount 0.99"
-        assert legend(figure) == ["source", "distance 0", "goal"]
+        assert legend(figure) == ["source", "distance 0", "goal", "wall"]
 
     @pytest.mark.parametrize(
-        ("kind", "words"),
+        ("kind", "words", "symbol"),
         [
-            ("on_policy", "on-policy distance"),
-            ("lax", "lax bisimulation distance"),
-            ("mico", "MICo distance"),
+            ("on_policy", "on-policy distance", r"$d^\pi$"),
+            ("lax", "lax bisimulation distance", r"$d_{\mathrm{lax}}$"),
+            ("mico", "MICo distance", r"$d_{\mathrm{MICo}}$"),
         ],
     )
-    def test_names_the_kind(self, kind: str, words: str) -> None:
+    def test_names_the_kind(self, kind: str, words: str, symbol: str) -> None:
         d = a_distance(worlds.load("mirrored-rooms"), kind, 2)
         bar = views.plot_distances_from(d, 0).axes[0].images[0].colorbar
         assert bar is not None
-        assert bar.ax.get_ylabel() == f"{words} from 1,1"
+        assert bar.ax.get_ylabel() == f"{words} {symbol} from 1,1"
         start = words[0].upper() + words[1:]
-        assert views.plot_all_maps(d).get_suptitle() == f"{start} from each state (outlined)"
+        assert (
+            views.plot_all_maps(d).get_suptitle() == f"{start} {symbol} from each state (outlined)"
+        )
         assert views.format_terminal_map(d, 0).startswith(f"{words} from 1,1 (")
 
     def test_a_state_that_is_not_at_distance_zero_from_itself(self) -> None:
@@ -118,7 +120,7 @@ class TestDistancesFrom:
         figure = views.plot_distances_from(d, "1,1")
         assert drawn(figure)[1, 1] == d("1,1", "1,1") > 0
         assert texts(figure)[0] != "0"
-        assert legend(figure) == ["source", "goal"]
+        assert legend(figure) == ["source", "goal", "wall"]
         assert "[    0]" not in views.format_terminal_map(d, "1,1")
 
     def test_an_estimate_says_so(self, rooms: Distance, pessimism: Distance) -> None:
@@ -166,18 +168,18 @@ class TestDistancesFrom:
         assert picture.shape == (32, 42)
         np.testing.assert_array_equal(picture[~np.isnan(picture)], d.values[100])
 
-    def test_two_levels_side_by_side(self) -> None:
+    def test_the_lower_level_is_below_the_upper(self) -> None:
         d = a_distance(worlds.load("duplicated-grid"))
         picture = drawn(views.plot_distances_from(d, "upper 1,1"))
-        assert picture.shape == (9, 14)
-        np.testing.assert_allclose(picture[:, :7], picture[:, 7:])
-        assert picture[1, 8] == 0
+        assert picture.shape == (18, 7)
+        np.testing.assert_allclose(picture[:9], picture[9:])
+        assert picture[1, 1] == 0
 
     def test_the_parts_of_a_map_have_their_names_above(self) -> None:
         figure = views.plot_distances_from(a_distance(worlds.load("duplicated-grid"), sweeps=2), 0)
         (lower, upper) = figure.axes[0].texts[-2:]
-        assert (lower.get_text(), *lower.get_position()) == ("lower", 3.0, 0.0)
-        assert (upper.get_text(), *upper.get_position()) == ("upper", 10.0, 0.0)
+        assert (lower.get_text(), *lower.get_position()) == ("lower", 3.0, 9.0)
+        assert (upper.get_text(), *upper.get_position()) == ("upper", 3.0, 0.0)
 
     def test_other_corners_and_names_need_no_ticks(self) -> None:
         d = zeros(2, positions=[[-4, 10], [-3, 11]], names=["a", "b"])
@@ -189,7 +191,7 @@ class TestDistancesFrom:
     def test_bars_without_a_map(self, pessimism: Distance) -> None:
         figure = views.plot_distances_from(pessimism, "t")
         axes = figure.axes[0]
-        assert axes.get_xlabel() == "bisimulation distance from t"
+        assert axes.get_xlabel() == r"bisimulation distance $\tilde d$ from t"
         labels = [label.get_text() for label in axes.get_yticklabels()]
         widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
         assert labels[0] == "t"
@@ -229,7 +231,7 @@ class TestAllMaps:
         assert limits == {(float(positive.min()), float(positive.max()))}
         bars = [axes for axes in figure.axes if "distance" in axes.get_ylabel()]
         assert len(bars) == 1
-        assert figure.get_suptitle().startswith("Bisimulation distance from each state")
+        assert figure.get_suptitle().startswith(r"Bisimulation distance $\tilde d$ from each")
 
     def test_rejects_many_states(self, monkeypatch: pytest.MonkeyPatch) -> None:
         square = [(row, column) for row in range(10) for column in range(11)]
@@ -259,7 +261,7 @@ class TestHeatmap:
         assert names == [label.get_text() for label in figure.axes[0].get_xticklabels()]
         order = [rooms.mdp.state(name) for name in names]
         np.testing.assert_array_equal(drawn(figure), rooms.values[np.ix_(order, order)])
-        assert figure.axes[1].get_ylabel() == "bisimulation distance (white: 0)"
+        assert figure.axes[1].get_ylabel() == r"bisimulation distance $\tilde d$ (white: 0)"
 
     def test_puts_similar_states_side_by_side(self) -> None:
         places = np.random.default_rng(0).permutation(60).astype(float)

@@ -38,6 +38,11 @@ export class DistancesView {
       id: "shared",
       onchange: () => this.paint(),
     });
+    this.perStep = element("input", {
+      type: "checkbox",
+      id: "per-step",
+      onchange: () => this.paint(),
+    });
   }
 
   get d() {
@@ -47,9 +52,12 @@ export class DistancesView {
   paint() {
     const { d, page } = this;
     const { data, selection } = page;
-    const row = d.table.row(selection.first);
-    const scale = distanceScale(this.shared.checked ? d.table.values : row, data.colours, d.error);
-    const written = format(d.table.largest);
+    // (1 - discount) * d is in units of reward per step, at most the reward range.
+    const unit = this.perStep.checked ? 1 - data.discount : 1;
+    const row = d.table.row(selection.first).map((x) => x * unit);
+    const shown = this.shared.checked ? d.table.values.map((x) => x * unit) : row;
+    const scale = distanceScale(shown, data.colours, d.error * unit);
+    const written = format(d.table.largest * unit);
     this.map.paint(Array.from(row, scale.colour), Array.from(row, written), this.veiled(d));
     this.map.select(selection.first, selection.second);
     this.title.replaceChildren(
@@ -63,12 +71,18 @@ export class DistancesView {
       this.shared,
       "the same colours for all states",
     );
+    const units = element(
+      "label",
+      { class: "option", for: "per-step", hidden: data.discount === null },
+      this.perStep,
+      "in units of reward per step: (1 − discount) · distance",
+    );
     const marks = {
       unknown: d.veiled.size > 0,
       goals: data.goals.length > 0,
       others: Boolean(data.map?.others.length),
     };
-    this.below.replaceChildren(...[scaleBar(scale, marks), option, page.picture()].filter(Boolean));
+    this.below.replaceChildren(...[scaleBar(scale, marks), option, units, page.picture()].filter(Boolean));
     this.why.paint(d);
   }
 

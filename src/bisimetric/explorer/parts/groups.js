@@ -37,7 +37,13 @@ export class GroupsView {
             "p",
             { class: "legend" },
             swatch(ALONE, "alone in its class"),
-            "States of one class have one colour; colours repeat. Point at a state to see its class by itself.",
+            element(
+              "span",
+              {},
+              ...coded(
+                "Numbers are those of `bisimetric uses aggregate`. Twelve colours repeat, but not between neighbours. Point at a state to see its class by itself.",
+              ),
+            ),
           ),
         ),
         element(
@@ -108,10 +114,10 @@ export class GroupsView {
     const sizes = new Map();
     labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
     const chosen = this.coloured(labels, sizes);
-    const colour = (label) => (sizes.get(label) === 1 ? ALONE : PALETTE[chosen.get(label)]);
+    const colour = (label) => (chosen.has(label) ? PALETTE[chosen.get(label)] : ALONE);
     this.drawn = [
       Array.from(labels, colour),
-      Array.from(labels, (label) => (sizes.get(label) === 1 ? "" : String(label + 1))),
+      Array.from(labels, (label) => String(label)),
       this.d.veiled,
     ];
     // Who walks by keys sees the class of where they are.
@@ -157,8 +163,8 @@ export class GroupsView {
     this.note.replaceChildren(...coded([groups.unsaid, empty].filter(Boolean).join(" ")));
   }
 
-  // A colour for each class of several states: none that a class beside it has, and of those left
-  // the one that its first state asks for, so that classes keep theirs when they grow.
+  // The colour of each class of several states, as `views/class_colours.py` assigns them: the one
+  // that the fewest neighbouring classes have, then the fewest classes, then the first.
   coloured(labels, sizes) {
     const beside = new Map();
     for (const [s, t] of this.map.places.borders()) {
@@ -171,14 +177,17 @@ export class GroupsView {
         beside.set(here, (beside.get(here) ?? new Set()).add(there));
     }
     const chosen = new Map();
-    labels.forEach((label, s) => {
-      if (chosen.has(label)) return;
-      const taken = new Set([...(beside.get(label) ?? [])].map((other) => chosen.get(other)));
-      const wish = (place) => (place + s) % PALETTE.length;
-      chosen.set(
-        label,
-        [...PALETTE.keys()].map(wish).find((place) => !taken.has(place)) ?? wish(0),
+    const uses = PALETTE.map(() => 0);
+    labels.forEach((label) => {
+      if (chosen.has(label) || label === NONE || sizes.get(label) === 1) return;
+      const taken = PALETTE.map(() => 0);
+      for (const other of beside.get(label) ?? [])
+        if (chosen.has(other)) taken[chosen.get(other)]++;
+      const order = [...PALETTE.keys()].sort(
+        (a, b) => taken[a] - taken[b] || uses[a] - uses[b] || a - b,
       );
+      chosen.set(label, order[0]);
+      uses[order[0]]++;
     });
     return chosen;
   }

@@ -8,7 +8,7 @@ import { ink } from "./scales.js";
 const MOST_NUMBERED = 24; // cells in a row of which the numbers are written
 const REACH = 9; // pixels from a point that still count as on it
 const TURNS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-const LAYERS = ["others", "veils", "numbers", "marks", "picked", "paths", "hovered"];
+const LAYERS = ["others", "veils", "paths", "numbers", "marks", "picked", "heads", "hovered"];
 
 export class StateMap {
   // `on` has pick(state), move(state), clear() and hover(state or null, x, y).
@@ -148,6 +148,7 @@ export class StateMap {
       longest = Math.max(longest, word.length);
       text.textContent = word;
       text.setAttribute("fill", ink(colours[s]));
+      text.setAttribute("stroke", colours[s]);
     });
     // Numbers are written where a cell is wide enough to read them.
     const size = Math.min(0.32, 1.38 / longest);
@@ -175,11 +176,16 @@ export class StateMap {
   // Two paths side by side, lists of states, and lines between those that are matched.
   paths(first, second, matches) {
     this.walk = [first, second, matches];
+    // Lines are below the numbers; the heads of the paths are above all outlines.
+    const routes = [
+      route(this.places, second, "second", this.units, this.numbered),
+      route(this.places, first, "first", this.units, this.numbered),
+    ];
     this.layers.paths.replaceChildren(
-      ...matchLines(this.places, matches, this.units),
-      ...route(this.places, second, "second", this.units),
-      ...route(this.places, first, "first", this.units),
+      ...matchLines(this.places, matches, this.units, this.numbered),
+      ...routes.flatMap((parts) => parts.slice(0, 2)),
     );
+    this.layers.heads.replaceChildren(...routes.flatMap((parts) => parts.slice(2)));
     this.svg.classList.toggle("walked", first.length > 0);
   }
 }

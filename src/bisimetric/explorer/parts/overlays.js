@@ -81,10 +81,15 @@ const inside = ({ width, height }, each) =>
   each.y - each.height / 2 >= 0 &&
   each.y + each.height / 2 <= height;
 
-// Lines between states that are matched, the ends of the first one and of the second.
-export function matchLines(places, matches, units) {
+// Lines between states that are matched, the ends of the first one and of the second: in a cell with
+// a number above that number and below it.
+export function matchLines(places, matches, units, numbered = false) {
+  const gap = numbered ? 0.31 : 0;
   return matches.flatMap(({ states, mass }) => {
-    const [[x1, y1], [x2, y2]] = states.map((s) => [places.x[s], places.y[s]]);
+    const [[x1, y1], [x2, y2]] = states.map((s, i) => [
+      places.x[s],
+      places.y[s] + (i ? gap : -gap),
+    ]);
     const lines = ["match under", "match"].map((kind) =>
       drawing("line", { class: kind, x1, y1, x2, y2, "stroke-opacity": 0.4 + 0.6 * mass }),
     );
@@ -97,16 +102,19 @@ export function matchLines(places, matches, units) {
   });
 }
 
-// The path of the first or the second state, a little to one side, with a numbered head.
-export function route(places, states, kind, units) {
+// The path of the first or the second state, with a numbered head: beside the centre, and in a cell
+// with a number above that number or below it.
+export function route(places, states, kind, units, numbered = false) {
   if (!states.length) return [];
-  const gap = places.cells ? 0.13 : places.size * 0.18;
+  const gap = numbered ? 0.31 : places.cells ? 0.13 : places.size * 0.18;
   const side = kind === "first" ? -gap : gap;
   const shown = places.cells ? states : states.slice(-LAST_AMONG_POINTS);
-  const points = shown.map((s) => [places.x[s] + side, places.y[s] + side]);
+  // Stars of goals are in the upper left corner of a numbered cell.
+  const points = shown.map((s) => [places.x[s] + (numbered ? -side : side), places.y[s] + side]);
   const line = points.map((point) => point.map((x) => x.toFixed(3)).join(",")).join(" ");
   const [x, y] = points[points.length - 1];
-  const radius = Math.max(places.cells ? 0.2 : places.size * 0.5, units(8));
+  const size = numbered ? 0.15 : places.cells ? 0.2 : places.size * 0.5;
+  const radius = Math.max(size, units(numbered ? 6.5 : 8));
   return [
     drawing("polyline", { class: "halo", points: line }),
     drawing("polyline", { class: kind, points: line }),

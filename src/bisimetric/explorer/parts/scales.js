@@ -3,7 +3,7 @@ import { element } from "./elements.js";
 import { format } from "./numbers.js";
 import { term } from "./tips.js";
 
-// Okabe and Ito's colours, which all eyes tell apart; the yellow is darker, to show on white.
+// Twelve colours of classes, those of `views/class_colours.py`.
 export const PALETTE = [
   "#0072b2",
   "#e69f00",
@@ -11,7 +11,12 @@ export const PALETTE = [
   "#cc79a7",
   "#56b4e9",
   "#d55e00",
-  "#b8a000",
+  "#f0e442",
+  "#2020d8",
+  "#303000",
+  "#a8f090",
+  "#600060",
+  "#7f5539",
 ];
 const BELOW = ["#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f4f4f4"];
 const ABOVE = ["#f4f4f4", "#fdd0a2", "#fd8d3c", "#d94801", "#7f2704"];
@@ -27,12 +32,28 @@ export function distanceScale(numbers, shades, error) {
   }
   if (high <= nothing) [low, high] = [0, 1];
   else if (low >= 0.999 * high) low = 0;
+  const log = isDominated(numbers, nothing, low, high);
+  const position = log
+    ? (x) => Math.log(x / low) / Math.log(high / low)
+    : (x) => (x - low) / (high - low);
   const colour = (x) => {
     if (x <= nothing) return "#ffffff";
-    const place = Math.round(((x - low) / (high - low)) * (shades.length - 1));
+    const place = Math.round(position(x) * (shades.length - 1));
     return shades[Math.max(0, Math.min(shades.length - 1, place))];
   };
-  return { colour, low, high, shades, zero: true };
+  return { colour, low, high, shades, zero: true, log };
+}
+
+// Whether few distances dominate a linear scale, as `views/norms.py` tells: at most a tenth of them
+// in its upper half, and the largest at least five times the smallest.
+function isDominated(numbers, nothing, low, high) {
+  if (!(low > 0) || high < 5 * low) return false;
+  let [positive, upper] = [0, 0];
+  for (const x of numbers) {
+    if (x > nothing) positive++;
+    if (x > (low + high) / 2) upper++;
+  }
+  return positive >= 8 && upper <= 0.1 * positive;
 }
 
 // Blue below 0, orange above, grey at 0; equally far on both sides.
@@ -66,8 +87,9 @@ export function ink(colour) {
 // The bar under a map.
 export function scaleBar(scale, { unknown = false, goals = false, others = false } = {}) {
   const written = format(Math.max(Math.abs(scale.low), scale.high));
-  const middle = (scale.low + scale.high) / 2;
+  const middle = scale.log ? Math.sqrt(scale.low * scale.high) : (scale.low + scale.high) / 2;
   const marks = [];
+  if (scale.log) marks.push(marked("logarithmic scale"));
   if (scale.zero) marks.push(swatch("#ffffff", "distance 0"));
   if (unknown) marks.push(marked(element("i", { class: "veil" }), term("not known")));
   if (others) marks.push(marked(element("i", { class: "other" }), "not on this page"));
