@@ -453,3 +453,30 @@ def test_small_numbers_show_their_digits() -> None:
     text = str(Distance(TRUE * 1e-6, 1e-12, "lax", small).explain("s", "t"))
     assert "0.0000002500" in text
     assert "0.0000007500" in text
+
+
+class TestRepr:
+    def test_one_line(self) -> None:
+        why = exact.bisimulation(worlds.load("pessimism")).explain("s", "t")
+        text = repr(why)
+        assert text.startswith("Explanation(d~(s; t) = 10, proven to ")
+        assert text.endswith(", at discount 0.9, 3 steps)")
+        assert len(text) < 80
+        same = repr(exact.bisimulation(why.mdp).explain("s", "s"))
+        assert same.endswith(", 0 steps)")
+
+    def test_ipython_shows_the_whole_text(self) -> None:
+        class Printer:
+            def __init__(self) -> None:
+                self.shown = ""
+
+            def text(self, text: str) -> None:
+                self.shown += text
+
+            def break_(self) -> None:
+                self.shown += "\n"
+
+        why = exact.bisimulation(worlds.load("pessimism")).explain("s", "t")
+        printer = Printer()
+        why._repr_pretty_(printer, False)
+        assert printer.shown == str(why)

@@ -241,8 +241,21 @@ class TestFormatTable:
         # s is sqrt(2), so that half the width is 12.706.
         assert rows[1].split()[:4] == ["5,000", "2", "+-", "13"]
         assert rows[1].endswith("smallest")
-        assert rows[2].split() == ["240,000", "4", "+-", "0", "0.04", "+-", "0", "0.4", "+-", "0"]
+        last_row = "240,000 4 +- 0 of 150.3 0.04 +- 0 0.4 +- 0"
+        assert rows[2].split() == last_row.split()
         assert last.split()[:2] == ["2", "seeds,"]
+        assert "converged" not in last
+
+    @pytest.mark.parametrize(("final", "converged"), [(7.5, True), (7.6, False), (150.0, False)])
+    def test_convergence_is_reported(self, folder: Path, final: float, converged: bool) -> None:
+        one = GridworldCurves.load(folder / "noise.npz")
+        # Only the last record counts: their mean, not the smallest.
+        error = np.array([[1.0, final - 1], [1.0, final + 1]])
+        one = dataclasses.replace(one, error=error)
+        assert one.converged is converged
+        *_, last = gridworld_curves.format_table({"noise": one})
+        note = f"not converged: the final error is {final / 150.25:.0%} of the largest distance"
+        assert last.endswith(note) is not converged
 
     def test_rows_are_unique(self, folder: Path) -> None:
         one = GridworldCurves.load(folder / "policy.npz")

@@ -104,8 +104,16 @@ class TestComparison:
         for axes, table in ((first, exact), (second, learned)):
             shown = axes.images[0].get_array()
             np.testing.assert_array_equal(shown, table[np.ix_(order, order)])
-            other = table[~np.eye(3, dtype=bool)]
-            assert axes.images[0].get_clim() == (other.min(), other.max())
+
+    @pytest.mark.parametrize("factor", [0.01, 1.0, 3.0])
+    def test_one_colour_scale(self, factor: float) -> None:
+        exact = np.array([[0.0, 9, 1], [9, 0, 0], [1, 0, 0]])
+        learned = factor * np.array([[0.5, 5, 2], [5, 0.25, 4], [2, 4, 0.75]])
+        figure = views.plot_comparison({"exact": exact, "learned": learned})
+        first, second, colorbar = figure.axes
+        assert colorbar.get_label() == "<colorbar>"
+        scale = (min(1.0, factor * 2), max(9.0, factor * 5))
+        assert first.images[0].get_clim() == second.images[0].get_clim() == scale
 
     def test_no_names(self) -> None:
         figure = views.plot_comparison({"exact": np.zeros((1, 1))}, title="One state")

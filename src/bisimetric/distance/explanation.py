@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._text import pluralise
 from bisimetric.mdp import MDP
 
 MAX_SHOWN_STEPS = 24
@@ -139,6 +141,8 @@ class Explanation:
 
     >>> from bisimetric import exact, worlds
     >>> explanation = exact.bisimulation(worlds.load("pessimism")).explain("s", "t")
+    >>> explanation
+    Explanation(d~(s; t) = 10, proven to ..., at discount 0.9, 3 steps)
     >>> print(explanation)
     d~(s; t) = 10, proven to ..., at discount 0.9
       step  first  second  action  reward gap    adds  so far
@@ -175,16 +179,21 @@ class Explanation:
     def __str__(self) -> str:
         return "\n".join(format_lines(self))
 
+    def __repr__(self) -> str:
+        steps = pluralise(len(self.steps), "step")
+        return f"Explanation({_describe_distance(self)}, {steps})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the whole text in IPython and in notebooks."""
+        for number, line in enumerate(format_lines(self)):
+            if number:
+                printer.break_()
+            printer.text(line)
+
 
 def format_lines(explanation: Explanation) -> Iterator[str]:
     """Format the distance, its steps, and the bound on values that it implies."""
-    title = TITLES.get(explanation.kind, explanation.kind)
-    first, second = (explanation.mdp.state_name(s) for s in explanation.states)
-    relation = ">=" if explanation.proof.is_lower_bound else "="
-    yield (
-        f"{title}({first}; {second}) {relation} {explanation.distance:.6g}, "
-        f"{_describe_error(explanation)}, at discount {explanation.mdp.discount:g}"
-    )
+    yield _describe_distance(explanation)
     if explanation.mismatched_pair is not None and not explanation.steps:
         actions = _describe_action_sets(explanation, explanation.mismatched_pair)
         yield f"{actions}: the largest possible distance"
@@ -201,6 +210,16 @@ def format_lines(explanation: Explanation) -> Iterator[str]:
         yield _describe_missing(explanation)
     else:
         yield _describe_value_bound(explanation)
+
+
+def _describe_distance(explanation: Explanation) -> str:
+    title = TITLES.get(explanation.kind, explanation.kind)
+    first, second = (explanation.mdp.state_name(s) for s in explanation.states)
+    relation = ">=" if explanation.proof.is_lower_bound else "="
+    return (
+        f"{title}({first}; {second}) {relation} {explanation.distance:.6g}, "
+        f"{_describe_error(explanation)}, at discount {explanation.mdp.discount:g}"
+    )
 
 
 def describe_unseen(state: str, known: NDArray[np.bool_], action_name: Callable[[int], str]) -> str:

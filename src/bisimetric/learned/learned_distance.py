@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bisimetric._text import format_names, pluralise, render_html_table
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer, suggest_names
 from bisimetric.learned import files
@@ -357,6 +358,28 @@ class LearnedDistance:
             f"LearnedDistance({self.kind}, discount {self.discount:g}, "
             f"{self.scaling.num_features} features, an approximation)"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        source = "observations"
+        if self.points is not None:
+            source = f"states, {format_names(len(self.points), self.names)}"
+        num_weights = sum(np.size(leaf) for leaf in jax.tree.leaves(self.parameters))
+        rows = {
+            "kind": self.kind,
+            "discount": f"{self.discount:g}",
+            "learned from": source,
+            "features": f"{self.scaling.num_features:,}",
+            "network": f"{type(self.network).__name__}, {pluralise(num_weights, 'weight')}",
+        }
+        for name in ("algorithm", "updates", "seeds", "device"):
+            if name in self.metadata:
+                value = self.metadata[name]
+                rows[name] = f"{value:,}" if isinstance(value, int) else str(value)
+        if len(self.history.get("loss", ())):
+            rows["final loss"] = f"{self.history['loss'][-1]:.4g}"
+        rows["error"] = "unknown: an approximation; measure it with quality()"
+        return render_html_table("LearnedDistance", rows)
 
 
 def _collect_parameters(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bisimetric._text import pluralise
+from bisimetric._text import format_names, format_range, pluralise, render_html_table
 from bisimetric.errors import InputError, suggest_names
 from bisimetric.mdp._validation import (
     PROBABILITY_TOL,
@@ -334,3 +334,30 @@ class MDP:
         states = pluralise(self.num_states, "state")
         actions = pluralise(self.num_actions, "action")
         return f"MDP({states}, {actions}, {kind}, discount {self.discount})"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        mask = self.action_mask
+        num_missing = int(mask.size - mask.sum())
+        dynamics = "deterministic"
+        if not self.is_deterministic:
+            dynamics = f"stochastic, {pluralise(self.P.nnz, 'transition')}"
+        rewards = self.R[mask] if num_missing else self.R
+        rows = {
+            "states": format_names(self.num_states, self.names),
+            "actions": format_names(self.num_actions, self.actions),
+            "dynamics": dynamics,
+            "rewards": format_range(float(rewards.min()), float(rewards.max())),
+            "discount": f"{self.discount:g}",
+            "distances": f"at most {self.diameter_bound:.6g}, reward range / (1 - discount)",
+        }
+        if num_missing:
+            rows["missing"] = f"{num_missing:,} of {mask.size:,} pairs of state and action"
+        given = [
+            name for name in ("positions", "features", "policy") if getattr(self, name) is not None
+        ]
+        if given:
+            rows["also has"] = ", ".join(given)
+        if self.is_empirical:
+            rows["model"] = "empirical, estimated from recorded transitions"
+        return render_html_table("MDP", rows)

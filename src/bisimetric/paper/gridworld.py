@@ -337,7 +337,7 @@ def _plot_errors(runs: list[GridworldCurves], title: str) -> Figure:
     """Plot both errors over updates."""
     from bisimetric import views
 
-    largest = float(runs[0].exact.max())
+    largest = runs[0].largest
     return views.plot_learning_curves(
         {
             name: {
@@ -359,7 +359,9 @@ def _plot_tables(runs: list[GridworldCurves], mdp: MDP) -> Figure:
     from bisimetric import views
 
     matrices: dict[str, NDArray[Any]] = {"exact": runs[0].exact}
-    matrices |= {f"learned, {format_label(curves)}": curves.learned.mean(axis=0) for curves in runs}
+    for curves in runs:
+        note = "" if curves.converged else ", not converged"
+        matrices[f"learned, {format_label(curves)}{note}"] = curves.learned.mean(axis=0)
     return views.plot_comparison(
         matrices,
         names=mdp.names or (),

@@ -62,8 +62,12 @@ PAPER_TEXT_UPDATES = 2_500
 NOISE = 0.1
 """Standard deviation of the noise, in cells."""
 
+CONVERGED_FRACTION = 0.05
+"""Largest error of a converged run, as a fraction of the largest exact distance."""
+
 TITLES = {"bisimulation": "d~", "on_policy": "d^pi"}
-ERRORS = ("error", "normalised", "correlation")
+COLUMN_WIDTHS = {"error": 25, "normalised": 21, "correlation": 21}
+ERRORS = tuple(COLUMN_WIDTHS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +130,16 @@ class GridworldCurves:
     def num_seeds(self) -> int:
         return len(self.error)
 
+    @property
+    def largest(self) -> float:
+        """The largest exact distance."""
+        return float(self.exact.max())
+
+    @property
+    def converged(self) -> bool:
+        """Whether the mean final error is at most 5% of the largest exact distance."""
+        return bool(self.error[:, -1].mean() <= CONVERGED_FRACTION * self.largest)
+
     def to_json(self) -> dict[str, Any]:
         """Return means and half-widths of 95% intervals, for a JSON file."""
         record: dict[str, Any] = {"metadata": self.metadata, "updates": self.updates.tolist()}
@@ -171,26 +185,38 @@ def load_curves(folder: str | os.PathLike[str]) -> dict[str, GridworldCurves]:
 def format_table(curves_by_part: Mapping[str, GridworldCurves]) -> Iterator[str]:
     """Yield the lines of a table: errors and correlation per variant, means and 95% intervals.
 
-    Rows are the updates of the paper's text, those of the smallest mean error, and the last.
+    Rows are the updates of the paper's text, those of the smallest mean error, and the last. The
+    absolute error is "of" the largest exact distance, the error of psi = 0.
     """
-    heads = ("absolute error", "normalised error", "correlation")
-    yield (f"{'variant':<16}{'updates':>9}" + "".join(f"  {head:<21}" for head in heads)).rstrip()
+    heads = {"error": "absolute error", "normalised": "normalised error"}
+    yield (
+        f"{'variant':<16}{'updates':>9}"
+        + "".join(f"  {heads.get(name, name):<{width}}" for name, width in COLUMN_WIDTHS.items())
+    ).rstrip()
     for curves in curves_by_part.values():
         variant = f"{TITLES[curves.part.kind]}, {format_label(curves)}"
         smallest, last = int(curves.error.mean(axis=0).argmin()), len(curves.updates) - 1
         at_text = np.flatnonzero(curves.updates == PAPER_TEXT_UPDATES).tolist()
         for row in sorted({*at_text, smallest, last}):
             cells = []
-            for name in ERRORS:
+            for name, width in COLUMN_WIDTHS.items():
                 mean, half = compute_confidence_interval(getattr(curves, name)[:, row])
-                cells.append(f"  {f'{mean:.4g} +- {half:.2g}':<21}")
+                of = f" of {curves.largest:.4g}" if name == "error" else ""
+                cells.append(f"  {f'{mean:.4g} +- {half:.2g}{of}':<{width}}")
             note = "  smallest" if row == smallest < last else ""
             yield f"{variant:<16}{curves.updates[row]:9,}{''.join(cells)}{note}".rstrip()
             variant = ""
         metadata = curves.metadata
+        note = "" if curves.converged else f"; {_describe_final_error(curves)}"
         yield (
-            f"{'':<16}{curves.num_seeds} seeds, {metadata['seconds']:.3g} s on {metadata['device']}"
+            f"{'':<16}{curves.num_seeds} seeds, {metadata['seconds']:.3g} s on "
+            f"{metadata['device']}{note}"
         )
+
+
+def _describe_final_error(curves: GridworldCurves) -> str:
+    fraction = float(curves.error[:, -1].mean()) / curves.largest
+    return f"not converged: the final error is {fraction:.0%} of the largest distance"
 
 
 def format_label(curves: GridworldCurves) -> str:

@@ -12,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric._text import pluralise
+from bisimetric._text import format_names, format_range, pluralise, render_html_table
 from bisimetric.errors import InputError
 from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, TERMINAL
 from bisimetric.mdp._validation import freeze
 from bisimetric.transitions import _validation, files
+from bisimetric.transitions.batches import flatten_batches
 from bisimetric.transitions.empirical_mdp import estimate_mdp
 from bisimetric.transitions.episodes import (
     assign_episodes,
@@ -196,6 +197,94 @@ class Transitions:
         return part
 
     @classmethod
+    def from_batches(
+        cls,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        *,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        dones: ArrayLike | None = None,
+        dones_refer_to: Literal["step", "observation"] | None = None,
+        discounts: ArrayLike | None = None,
+        next_observations: ArrayLike | None = None,
+        last_observations: ArrayLike | None = None,
+        last_dones: ArrayLike | None = None,
+        autoreset: Literal["same_step", "next_step"] = "same_step",
+        **attributes: Any,
+    ) -> Transitions:
+        """Convert time-major rollouts of N parallel environments, T steps each.
+
+        Steps are ordered environment by environment. Give `terminated`, `dones` or `discounts` to
+        mark the ends of episodes. Steps without a known successor are dropped: truncated ones after
+        which the environment was reset, and the last of each environment without
+        `last_observations`. The step before is then truncated. The successor of a terminated step
+        is the terminal state; its next observation is its own where no other was recorded.
+
+        Args:
+            observations: (T, N, ...) before each step; a row T + 1 is `last_observations`.
+            actions: (T, N) or (T, N, 1) whole numbers, or (T, N, k) floats if continuous.
+            rewards: (T, N). These and the following may also have the shape (T, N, 1).
+            terminated: (T, N), whether step t terminated the episode.
+            truncated: (T, N), whether step t was truncated, as by a time limit.
+            dones: (T, N), whether an episode ended. With `terminated` or `discounts`, the others
+                were truncated; otherwise all but those in `truncated` terminated.
+            dones_refer_to: "step": step t ended the episode. "observation": observations[t] follows
+                its end, as in CleanRL, where step t - 1 ended it. Required with `dones`.
+            discounts: (T, N), 0 where step t terminated the episode, as in RLax and dm_env;
+                elsewhere one constant.
+            next_observations: (T, N, ...) after each step and before any reset; None takes them
+                from the next row of `observations`.
+            last_observations: (N, ...) after the last step: `next_obs` of CleanRL.
+            last_dones: (N,), whether the last step ended its episode: `next_done` of CleanRL. Only
+                if dones refer to the observation.
+            autoreset: "same_step": the row after the end of an episode is the first one of the
+                next. "next_step": it has the final observation, and its step only resets, as in
+                vector environments of Gymnasium 1; such steps are dropped.
+            attributes: further arguments of `Transitions`: num_states, num_actions, names,
+                action_names, positions and metadata.
+
+        Returns:
+            The transitions.
+
+        Raises:
+            InputError: shapes differ, an argument is missing or contradicts another, or no step
+                has a known successor.
+
+        >>> steps = Transitions.from_batches(
+        ...     [[0, 5], [1, 6], [0, 7]],
+        ...     [[[1], [1]], [[1], [0]], [[0], [0]]],
+        ...     [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]],
+        ...     dones=[[0, 0], [0, 0], [1, 0]],
+        ...     dones_refer_to="observation",
+        ...     last_observations=[1, 8],
+        ...     last_dones=[0, 0],
+        ... )
+        >>> steps
+        Transitions(6 steps, 3 episodes, 9 states, 2 actions)
+        >>> steps.states.tolist(), steps.successors.tolist()
+        ([0, 1, 0, 5, 6, 7], [1, 9, 1, 6, 7, 8])
+        """
+        return cls(
+            **flatten_batches(
+                observations,
+                actions,
+                rewards,
+                terminated=terminated,
+                truncated=truncated,
+                dones=dones,
+                dones_refer_to=dones_refer_to,
+                discounts=discounts,
+                next_observations=next_observations,
+                last_observations=last_observations,
+                last_dones=last_dones,
+                autoreset=autoreset,
+            ),
+            **attributes,
+        )
+
+    @classmethod
     def concatenate(cls, parts: Iterable[Transitions]) -> Transitions:
         """Concatenate recordings in the given order.
 
@@ -354,3 +443,24 @@ class Transitions:
         else:
             parts.append(pluralise(self.num_actions, "action"))
         return f"Transitions({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        num_terminated = int(self.terminated.sum())
+        num_truncated = int((self.truncated & ~self.terminated).sum())
+        rows = {
+            "steps": f"{len(self):,}",
+            "episodes": f"{len(self._episode_boundaries()) - 1:,}: {num_terminated:,} terminated, "
+            f"{num_truncated:,} truncated",
+        }
+        if self.num_states is not None:
+            rows["states"] = format_names(self.num_states, self.names)
+        rows["observations"] = f"{self.observations.shape[1:]} {self.observations.dtype}"
+        rows["actions"] = f"{self.actions.shape[1:]} {self.actions.dtype}"
+        if self.num_actions is not None:
+            rows["actions"] = format_names(self.num_actions, self.action_names)
+        rows["rewards"] = format_range(float(self.rewards.min()), float(self.rewards.max()))
+        for name in ("environment", "dataset", "policy", "seed"):
+            if isinstance(self.metadata.get(name), str | int):
+                rows[name] = str(self.metadata[name])
+        return render_html_table("Transitions", rows)

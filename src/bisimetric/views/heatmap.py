@@ -116,8 +116,8 @@ def plot_comparison(
 ) -> Figure:
     """Plot distance matrices (S, S) side by side, all in the similarity order of the first.
 
-    Each matrix has its own colour scale, from its smallest distance between two different states
-    to its largest, so that relative distances can be compared.
+    All have one colour scale, from the smallest positive distance between two different states to
+    the largest, so that distances can be compared.
 
     Args:
         matrices: by title; the first one is the reference that defines the order.
@@ -150,8 +150,9 @@ def plot_comparison(
     figure = Figure(figsize=((side + 0.7) * len(arrays), side + 0.7), layout="constrained")
     axes = figure.subplots(1, len(arrays), squeeze=False)[0]
     off_diagonal = ~np.eye(states, dtype=np.bool_)
+    compared = np.stack([a[off_diagonal] if states > 1 else a[0] for a in arrays.values()])
+    norm, _ = build_norm(compared, 0.0)
     for panel, (name, values) in zip(axes, arrays.items(), strict=True):
-        norm, _ = build_norm(values[off_diagonal] if states > 1 else values, 0.0)
         image = panel.imshow(
             values[np.ix_(order, order)], cmap=build_colormap(), norm=norm, interpolation="none"
         )
@@ -161,7 +162,7 @@ def plot_comparison(
             shown = [escape(names[state]) for state in order]
             panel.set_xticks(np.arange(states), shown, rotation=90, fontsize=6)
             panel.set_yticks(np.arange(states), shown, fontsize=6)
-        figure.colorbar(image, ax=panel, shrink=0.75, extend="min")
+    figure.colorbar(image, ax=axes, shrink=0.75, extend="min")
     if title:
         figure.suptitle(typeset(title), fontsize=11)
     return figure
