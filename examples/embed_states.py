@@ -4,7 +4,7 @@ Compares linear value functions of MDS coordinates, of k-centre clusters (Ruan e
 powers of row and column, and of random numbers, equally many of each.
 
 Run it with `python examples/embed_states.py`; `--full --png features.png` draws the figure of
-docs/uses/embed.md.
+docs/how-to/embed.md.
 """
 
 import argparse

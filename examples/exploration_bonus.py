@@ -2,7 +2,8 @@
 
 Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/exploration_bonus.py`: one
 small environment, in seconds, writes bonus.png. With `--full` four environments, the arms tuned
-first with equal effort, then 10 seeds each: some 35 minutes, and the figure of docs/uses/bonus.md.
+first with equal effort, then 10 seeds each: some 35 minutes; the figure of docs/how-to/bonus.md.
+With `--redraw` that figure is drawn again from the measurements that `--full` saved beside it.
 """
 
 import argparse
@@ -101,22 +102,37 @@ def tune(mdp: MDP, arm: ExplorationArm, steps: int, max_episode_steps: int) -> E
     return tried[found.names[best]]
 
 
+TITLES = (
+    "nine rooms, only the goal pays",
+    "nine rooms, walls cost 1",
+    f"walls cost 1, {NUM_OBSERVATIONS} noisy observations",
+    "MiniGrid, four rooms",
+)
+
+
+def list_measurements(figure_path: Path) -> dict[str, Path]:
+    """List the files of measurements beside a figure, by environment."""
+    stem = figure_path.stem
+    return {
+        title: figure_path.with_name(f"{stem}-{number}.npz")
+        for number, title in enumerate(TITLES, start=1)
+    }
+
+
 def run_full(figure_path: Path) -> dict[str, ExplorationComparison]:
     """Run all environments and save the measurements beside the figure."""
     rooms = grid(ROOMS)
     room = worlds.load(ROOM, seed=0)
     found = {}
     sparse_rooms = rooms.replace(R=np.maximum(rooms.R, 0.0))
-    for title, mdp, steps, max_episode_steps in (
-        ("nine rooms, only the goal pays", sparse_rooms, 20_000, 200),
-        ("nine rooms, walls cost 1", rooms, 20_000, 200),
-        (
-            f"walls cost 1, {NUM_OBSERVATIONS} noisy observations",
-            add_noise(rooms, NUM_OBSERVATIONS),
-            40_000,
-            200,
-        ),
-        ("MiniGrid, four rooms", room, 30_000, 300),
+    settings = (
+        (sparse_rooms, 20_000, 200),
+        (rooms, 20_000, 200),
+        (add_noise(rooms, NUM_OBSERVATIONS), 40_000, 200),
+        (room, 30_000, 300),
+    )
+    for (title, path), (mdp, steps, max_episode_steps) in zip(
+        list_measurements(figure_path).items(), settings, strict=True
     ):
         print(f"{title}: {mdp}; the best of eight settings each:")
         best = {}
@@ -127,7 +143,7 @@ def run_full(figure_path: Path) -> dict[str, ExplorationComparison]:
             mdp, best, steps=steps, num_seeds=10, max_episode_steps=max_episode_steps
         )
         print(*format_comparison(found[title]), sep="\n", flush=True)
-        found[title].save(figure_path.with_name(f"{figure_path.stem}-{len(found)}.npz"))
+        found[title].save(path)
     return found
 
 
@@ -155,8 +171,13 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--full", action="store_true", help="all environments, tuned, 10 seeds")
     options.add_argument("--png", type=Path, default=Path("bonus.png"))
+    options.add_argument("--redraw", action="store_true", help="draw what --full measured")
     given = options.parse_args()
-    show_wrapper()
-    measured = run_full(given.png) if given.full else run_quick()
+    if given.redraw:
+        files = list_measurements(given.png).items()
+        measured = {title: ExplorationComparison.load(path) for title, path in files}
+    else:
+        show_wrapper()
+        measured = run_full(given.png) if given.full else run_quick()
     save_figure(plot_exploration(measured), given.png)
     print(f"saved {given.png}")

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from playwright.sync_api import Page, expect
 
 from bisimetric import Distance, explorer, planning, uses
+from bisimetric.views import layout, plot_classes
 from bisimetric.views.layout import build_number_format
 from tests.browser.states import click, hover
 
@@ -226,3 +228,69 @@ def test_a_class_is_highlighted(show: Open, rooms: Distance) -> None:
     dense = [shade.endswith("ff") for shade in read_colours(page, "classes")]
     assert dense == (labels == labels[at]).tolist()
     expect(page.locator("#announcement")).to_contain_text("class")
+
+
+def test_distances_in_units_of_reward_per_step(show: Open, rooms: Distance) -> None:
+    page = show(explorer.render_page(rooms))
+    click(page, 0)
+    before = read_colours(page)
+    page.locator("#per-step").check()
+    scale = 1 - rooms.mdp.discount
+    written = build_number_format(rooms.values * scale)
+    texts = page.locator("#view-distances .numbers text").all_text_contents()
+    assert texts == [written(x) for x in rooms.values[0] * scale]
+    assert read_colours(page) == before
+    page.locator("#per-step").uncheck()
+    texts = page.locator("#view-distances .numbers text").all_text_contents()
+    assert texts == [build_number_format(rooms.values)(x) for x in rooms.values[0]]
+
+
+def test_a_few_far_states_make_the_scale_logarithmic(show: Open) -> None:
+    near = np.linspace(0.01, 0.05, 20)
+    values = np.abs(np.subtract.outer(near, near))
+    values[0, 1:] = values[1:, 0] = near[1:]
+    values[0, -1] = values[-1, 0] = 4.0
+    page = show(explorer.render_page(values))
+    click(page, 0)
+    expect(page.locator("#view-distances .scale")).to_contain_text("logarithmic scale")
+    click(page, 5)
+    click(page, 5)
+    expect(page.locator("#view-distances .scale")).not_to_contain_text("logarithmic scale")
+
+
+def test_paths_are_below_numbers_and_beside_them(show: Open, rooms: Distance) -> None:
+    page = show(explorer.render_page(rooms))
+    click(page, rooms.mdp.state("1,5"))
+    click(page, rooms.mdp.state("5,5"))
+    order = page.evaluate(
+        "[...document.querySelector('#view-distances .states-map').children].map("
+        "(layer) => layer.classList[0])"
+    )
+    assert order.index("paths") < order.index("numbers")
+    for which in ("first", "second"):
+        line = page.locator(f"#view-distances .paths polyline.{which}").get_attribute("points")
+        assert line is not None
+        heights = [float(point.split(",")[1]) % 1 for point in line.split()]
+        # The numbers take the middle third of a cell.
+        assert all(height < 1 / 3 or height > 2 / 3 for height in heights)
+
+
+def test_classes_have_the_numbers_and_colours_of_the_command_line(
+    show: Open, rooms: Distance
+) -> None:
+    page = show(explorer.render_page(rooms))
+    page.locator("#tab-classes").click()
+    page.locator("#threshold").fill("8")
+    radius = float(page.evaluate("bisimetric.distances[0].aggregation.thresholds[8].radius"))
+    labels = uses.aggregate(rooms.mdp, rooms, radius=radius, rule="complete").labels
+    texts = page.locator("#view-classes .numbers text").all_text_contents()
+    assert texts == [str(label) for label in labels]
+    axes = plot_classes(rooms.mdp, labels).axes[0]
+    cells = layout.find_cells(rooms.mdp)
+    assert cells is not None
+    image = axes.images[0]
+    painted = np.asarray(image.cmap(image.norm(np.asarray(image.get_array()))))
+    drawn = painted[cells.rows, cells.columns]
+    several = np.bincount(labels)[labels] > 1
+    expected = [to_hex(colour, keep_alpha=True) for colour in drawn[several]]
+    assert list(np.array(read_colours(page, "classes"))[several]) == expected

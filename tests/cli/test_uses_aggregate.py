@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,20 @@ class TestClasses:
         assert len(axes.patches) == 2
 
     def test_colours(self) -> None:
-        # The largest class comes first, and who is alone is white.
-        colours, place = views._assign_colours(np.array([0, 1, 1, 2, 2, 2]))
-        assert place.tolist() == [0, 2, 1]
-        assert colours[0].tolist() == [1, 1, 1, 1]
-        assert len(np.unique(colours, axis=0)) == 9
+        labels = np.minimum(np.arange(31) // 2, 14)
+        labels[30] = 15
+        axes = views.plot_classes(self.mdp, labels).axes[0]
+        image = axes.images[0]
+        assert self.mdp.positions is not None
+        rows, columns = self.mdp.positions.astype(int).T
+        drawn = np.asarray(image.cmap(image.norm(np.asarray(image.get_array()))))[rows, columns]
+        assert drawn[30].tolist() == [1, 1, 1, 1], "a state alone in its class is white"
+        for s, t in itertools.combinations(range(30), 2):
+            same = bool((drawn[s] == drawn[t]).all())
+            if labels[s] == labels[t]:
+                assert same
+            elif max(abs(rows[s] - rows[t]), abs(columns[s] - columns[t])) <= 1:
+                assert not same, "neighbouring classes differ"
 
     def test_a_large_map_has_no_numbers(self) -> None:
         mdp = worlds.load("open-grid", rows=30, columns=30)
@@ -175,7 +185,7 @@ class TestCurve:
         np.testing.assert_allclose(np.asarray(drawn[2].get_ydata()), losses, atol=1e-6)
         assert len(here.lines) == len(there.lines)
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert labels[:2] == ["d_lax", "plain"]
+        assert labels[:2] == [r"$d_{\mathrm{lax}}$", "plain"]
         assert labels[-1] == "regret bound"
 
     def test_many_states_have_a_logarithmic_axis(self) -> None:

@@ -192,19 +192,13 @@ def test_bad_comparisons_raise(rooms: MDP, d: Distance, monkeypatch: pytest.Monk
 
 
 def test_lines_of_a_picture_are_means(comparison: ExplorationComparison) -> None:
-    for many in ({"rooms": comparison}, {"rooms": comparison, "again": comparison}):
-        figure = plot_exploration(many)
-        assert len(figure.axes) == 2 * len(many)
-        for panel, numbers in zip(
-            (figure.axes[0], figure.axes[len(many)]),
-            (comparison.visited, comparison.goals),
-            strict=True,
-        ):
-            named = {line.get_label(): line for line in panel.lines}
-            for row, name in enumerate(comparison.names):
-                assert np.allclose(named[name].get_ydata(), numbers[row].mean(axis=0))
-                assert np.allclose(named[name].get_xdata(), comparison.steps)
-            assert len(panel.collections) == 3, "one interval a line"
+    figure = plot_exploration({"rooms": comparison})
+    for panel, numbers in zip(figure.axes, (comparison.visited, comparison.goals), strict=True):
+        named = {line.get_label(): line for line in panel.lines}
+        for row, name in enumerate(comparison.names):
+            assert np.allclose(named[name].get_ydata(), numbers[row].mean(axis=0))
+            assert np.allclose(named[name].get_xdata(), comparison.steps)
+        assert len(panel.collections) == 3, "one interval per line"
     assert plot_exploration({"rooms": comparison}).get_suptitle() == "rooms"
     alone = dataclasses.replace(
         comparison,
@@ -224,3 +218,19 @@ def test_lines_of_a_table_are_the_numbers(comparison: ExplorationComparison) -> 
         assert said[row + 1].startswith(name)
         assert said[row + 1].endswith(f"{mean:.1f} +- {half:.1f}")
     assert "never  0 of 3" in list(format_comparison(never))[1]
+
+
+def test_several_environments_have_two_panels_of_dots(found: ExplorationComparison) -> None:
+    never = dataclasses.replace(found, first_goal=np.full_like(found.first_goal, np.inf))
+    figure = plot_exploration({"rooms": found, "never": never})
+    first, goals = figure.axes
+    assert [text.get_text() for text in first.get_yticklabels()] == ["rooms", "never"]
+    for row, name in enumerate(found.names):
+        dots = [line for line in goals.lines if line.get_label() == name]
+        mean = found.goals[row, :, -1].mean() * 1000 / found.steps[-1]
+        assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx([mean] * 2)
+        heights = [float(np.asarray(dot.get_ydata())[0]) for dot in dots]
+        assert heights[1] == pytest.approx(heights[0] + 1)
+        medians = [line for line in first.lines if line.get_label() == name]
+        finite = bool(np.isfinite(np.median(found.first_goal[row])))
+        assert len(medians) == finite, "no dot where fewer than half of the seeds reach a goal"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, views, worlds
 from bisimetric.errors import InputError
-from bisimetric.views._figure import PALETTE
+from bisimetric.views.class_colours import CLASS_PALETTE
 
 STEPS = np.array([500, 1000, 1500])
 ERRORS = np.array([[9.0, 4.0, 5.0], [7.0, 2.0, 5.0]])
@@ -145,8 +145,13 @@ class TestClusters:
         one, two = figure.axes
         dots = one.collections[0]
         np.testing.assert_array_equal(dots.get_offsets(), mdp.positions[:, ::-1])
-        expected = to_rgba_array([PALETTE[label % 8] for label in labels])
-        np.testing.assert_allclose(np.asarray(dots.get_facecolor()), expected)
+        colours = np.asarray(dots.get_facecolor())
+        palette = to_rgba_array(CLASS_PALETTE)
+        assert len(np.unique(colours, axis=0)) == 12
+        np.testing.assert_allclose(colours[:12], palette)
+        gaps = np.abs(mdp.positions[:, None] - mdp.positions).max(axis=2)
+        for s, t in np.argwhere(gaps == 1):
+            assert (colours[s] != colours[t]).any()
         assert len(np.unique(np.asarray(two.collections[0].get_facecolor()), axis=0)) == 1
         # Rows count downwards, as the maps do.
         low, high = one.get_ylim()

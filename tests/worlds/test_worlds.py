@@ -136,8 +136,8 @@ class TestDuplicatedGrid:
         assert mdp.positions is not None
         assert mdp.features is not None
         assert len(np.unique(mdp.positions, axis=0)) == 62
-        np.testing.assert_array_equal(mdp.positions[:31, 0], mdp.positions[31:, 0])
-        assert mdp.positions[31:, 1].min() - mdp.positions[:31, 1].max() == 3
+        np.testing.assert_array_equal(mdp.positions[:31, 1], mdp.positions[31:, 1])
+        assert mdp.positions[:31, 0].min() - mdp.positions[31:, 0].max() == 3
         np.testing.assert_array_equal(mdp.features[:31, :2], mdp.features[31:, :2])
         assert mdp.features[[0, 31], 2].tolist() == [0, 1]
 

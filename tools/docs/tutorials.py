@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import jupytext
@@ -57,8 +56,23 @@ def execute(script: Path, folder: Path) -> nbformat.NotebookNode:
     }
     scratch = folder.parents[1] / "scratch" / script.stem
     scratch.mkdir(parents=True, exist_ok=True)
-    # Notebooks show text progress bars of a fixed state: none.
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(scratch)}})
+    client = NotebookClient(
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(scratch)}},
+        coalesce_streams=True,
+    )
     client.execute()
+    remove_progress_bars(notebook)
     return notebook
+
+
+def remove_progress_bars(notebook: nbformat.NotebookNode) -> None:
+    """Remove the lines that text progress bars leave: bars, and the spaces that overwrite them."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                lines = output.text.splitlines(keepends=True)
+                output.text = "".join(
+                    line.rpartition("\r")[2].lstrip(" ") if "\r" in line else line for line in lines
+                )

@@ -134,6 +134,10 @@ class FigureOptions:
     """save the matrix as a heatmap, similar states side by side"""
     plot_all_maps: FigureArg = None
     """save one map for each state"""
+    normalise: bool = False
+    """draw (1 - discount) * d: distances in units of reward per step, up to the reward range"""
+    norm: Literal["auto", "linear", "log", "quantile"] = "auto"
+    """colour scale; auto: linear unless a few states dominate it"""
 
     @property
     def paths(self) -> list[Path]:
@@ -155,12 +159,14 @@ class FigureOptions:
             return
         from bisimetric import views
 
+        scale: dict[str, Any] = {"normalise": self.normalise, "norm": self.norm}
         if self.plot_map is not None:
-            views.save_figure(views.plot_distances_from(distance, self.origin), self.plot_map)
+            figure = views.plot_distances_from(distance, self.origin, **scale)
+            views.save_figure(figure, self.plot_map)
         if self.plot_heatmap is not None:
-            views.save_figure(views.plot_heatmap(distance), self.plot_heatmap)
+            views.save_figure(views.plot_heatmap(distance, **scale), self.plot_heatmap)
         if self.plot_all_maps is not None:
-            views.save_figure(views.plot_all_maps(distance), self.plot_all_maps)
+            views.save_figure(views.plot_all_maps(distance, **scale), self.plot_all_maps)
 
 
 def parse_option(text: str) -> tuple[str, str]:

@@ -52,6 +52,7 @@ __all__ = [
     "tabulate",
 ]
 
+DEFAULT_ALGORITHM = "pair-q-learning"
 DISCOUNT, UPDATES, NUM_SEEDS, LOG_EVERY = 0.99, 24_000, 10, 500
 QUICK_UPDATES, QUICK_NUM_SEEDS = 4_000, 2
 ROLLOUT_STEPS = 20_000
@@ -327,7 +328,9 @@ def load_curves(folder: str | os.PathLike[str]) -> list[AlgorithmCurves]:
 
 
 def draw_figures(folder: str | os.PathLike[str]) -> list[Path]:
-    """Draw the curves in a folder: `<task>.png`, and `<task>-ablation.png` if there are any.
+    """Draw curves of the algorithms, `<task>.png`, and final errors of the ablations.
+
+    The latter, `<task>-ablation.png`, are drawn for tasks with ablations.
 
     Args:
         folder: where `measure` wrote its files.
@@ -340,15 +343,32 @@ def draw_figures(folder: str | os.PathLike[str]) -> list[Path]:
     stored = {(curves.task, curves.algorithm): curves for curves in load_curves(folder)}
     paths = []
     for task in TASKS:
-        for suffix, names in (("", ALGORITHMS), ("-ablation", ABLATIONS)):
-            curves = [stored[task, name] for name in names if (task, name) in stored]
-            if not curves:
-                continue
-            if names is ABLATIONS and (task, "pair-q-learning") in stored:
-                curves = [stored[task, "pair-q-learning"], *curves]
-            paths.append(Path(folder) / f"{task}{suffix}.png")
+        curves = [stored[task, name] for name in ALGORITHMS if (task, name) in stored]
+        if curves:
+            paths.append(Path(folder) / f"{task}.png")
             views.save_figure(_plot_curves(curves), paths[-1])
+        ablations = [stored[task, name] for name in ABLATIONS if (task, name) in stored]
+        if ablations:
+            default = [stored[key] for key in [(task, DEFAULT_ALGORITHM)] if key in stored]
+            paths.append(Path(folder) / f"{task}-ablation.png")
+            views.save_figure(_plot_ablations([*default, *ablations]), paths[-1])
     return paths
+
+
+def _plot_ablations(curves: Sequence[AlgorithmCurves]) -> Figure:
+    """Plot the final errors of ablations on one task, beside those of the default algorithm."""
+    from bisimetric import views
+
+    names = {run.algorithm: run.algorithm + _format_divergence(run) for run in curves}
+    return views.plot_final_errors(
+        {
+            title: {names[run.algorithm]: getattr(run, field)[:, -1] for run in curves}
+            for field, title in MEASURES.items()
+        },
+        reference=names.get(DEFAULT_ALGORITHM),
+        title=f"{TASKS[curves[0].task].title}: after {curves[0].updates[-1]:,} updates, "
+        f"mean and 95% interval of {len(curves[0].error)} seeds",
+    )
 
 
 def _plot_curves(curves: Sequence[AlgorithmCurves]) -> Figure:

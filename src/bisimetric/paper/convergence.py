@@ -199,7 +199,7 @@ def reproduce(
     figure = views.plot_convergence(
         d.steps,
         {
-            r"$d_\sim$, the bisimulation distance": _group_by_sampler(d),
+            r"$\tilde d$, the bisimulation distance": _group_by_sampler(d),
             r"$d^\pi$, the on-policy distance": _group_by_sampler(d_pi),
         },
         target_error=target_error,

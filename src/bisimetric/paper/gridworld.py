@@ -93,7 +93,7 @@ CLUSTER_COUNTS = (8, 31)
 """Numbers of clusters of the aggregation: a few, and one per cell."""
 
 FIGURES = {
-    "bisimulation": ("errors.png", r"$d_\sim$, the bisimulation distance, learned on 31 states"),
+    "bisimulation": ("errors.png", r"$\tilde d$, the bisimulation distance, learned on 31 states"),
     "on_policy": ("on-policy-errors.png", r"$d^\pi$, the on-policy distance, learned on 31 states"),
 }
 MEASURES = {
@@ -367,7 +367,7 @@ def _plot_tables(runs: list[GridworldCurves], mdp: MDP) -> Figure:
     return views.plot_comparison(
         matrices,
         names=mdp.names or (),
-        title=r"$d_\sim$ of all pairs of 31 states, learned: mean of seeds"
+        title=r"$\tilde d$ of all pairs of 31 states, learned: mean of seeds"
         + f"\n{format_extent(runs)}",
     )
 
@@ -404,7 +404,7 @@ def _plot_aggregation(network: LearnedDistance, mdp: MDP) -> tuple[Figure, list[
         panels,
         title=f"{SAMPLES_PER_CELL} samples per cell, clustered by the learned distance (noise on, "
         f"{metadata['updates']:,} updates, batches of {metadata['batch_size']}, seed 0)\n"
-        "thresholds relative to the largest distance; colours repeat after eight clusters",
+        "thresholds relative to the largest distance; colours repeat, but not between neighbours",
     )
     return figure, record
 

@@ -3,8 +3,8 @@
 Views of a distance take a `Distance`: `plot_distances_from`, `plot_all_maps`, `plot_heatmap`,
 `format_terminal_map`. Curves and comparisons take arrays: `plot_convergence`,
 `plot_learning_curves`, `plot_training_curve`, `plot_comparison`, `plot_clusters`, `plot_classes`,
-`plot_prediction_error`, `plot_compression_regret`. The others take the result of a use:
-`plot_aggregation_curve`, `plot_covering_radius`, `plot_embedding`, `plot_exploration`,
+`plot_prediction_error`, `plot_compression_regret`, `plot_final_errors`. The others take the result
+of a use: `plot_aggregation_curve`, `plot_covering_radius`, `plot_embedding`, `plot_exploration`,
 `plot_transfer`. Functions named `plot_...` return a Matplotlib `Figure`; `save_figure` writes it.
 
 >>> from bisimetric import exact, views, worlds
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bisimetric.views._figure import save_figure
     from bisimetric.views.clusters import plot_aggregation_curve, plot_classes, plot_clusters
     from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
+    from bisimetric.views.dot_plots import plot_final_errors
     from bisimetric.views.embedding import plot_embedding, plot_prediction_error
     from bisimetric.views.error_curves import plot_convergence, plot_learning_curves
     from bisimetric.views.exploration import plot_exploration
@@ -46,6 +47,7 @@ __all__ = [
     "plot_distances_from",
     "plot_embedding",
     "plot_exploration",
+    "plot_final_errors",
     "plot_heatmap",
     "plot_learning_curves",
     "plot_prediction_error",
@@ -68,6 +70,7 @@ _DEFINING_MODULES = {
     "plot_distances_from": "maps",
     "plot_embedding": "embedding",
     "plot_exploration": "exploration",
+    "plot_final_errors": "dot_plots",
     "plot_heatmap": "heatmap",
     "plot_learning_curves": "error_curves",
     "plot_prediction_error": "embedding",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +12,14 @@ import matplotlib
 import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import Colormap
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric._io import write_atomically
 from bisimetric._statistics import compute_confidence_interval
 from bisimetric.errors import InputError
+from bisimetric.views.layout import typeset
 
 WALL_COLOUR = "0.72"
 ACCENT_COLOUR = "#e4007c"
@@ -62,26 +62,6 @@ class Figure(matplotlib.figure.Figure):
 def build_colormap() -> Colormap:
     """Return viridis with white below the scale, for distance 0."""
     return matplotlib.colormaps["viridis"].with_extremes(under=ZERO_COLOUR)
-
-
-def build_norm(values: NDArray[np.floating], error: float) -> Normalize:
-    """Return the colour scale from the smallest distance above `error` to the largest.
-
-    It does not start at 0: at a discount near 1 all states that differ at all are far apart, and
-    only the differences between those distances can be shown. An infinite `error`, where nothing
-    is proven, counts as 0.
-
-    >>> norm = build_norm(np.array([0.0, 1e-9, 140.0, 150.0]), 1e-6)
-    >>> norm.vmin, norm.vmax
-    (140.0, 150.0)
-    """
-    largest = float(values.max())
-    if math.isinf(error):
-        error = 0.0
-    if largest <= error:
-        return Normalize(max(error, 1e-9), 1 + 2 * error)
-    smallest = float(values.min(where=values > error, initial=largest))
-    return Normalize(smallest if smallest < 0.999 * largest else 1e-9 * largest, largest)
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) -> None:
@@ -202,6 +182,7 @@ def add_legend_below(
     handles = {line.get_label(): line for panel in figure.axes for line in panel.lines}
     figure.legend(
         handles=[handles[label] for label in labels],
+        labels=[typeset(label) for label in labels],
         loc="outside lower center",
         ncols=min(len(labels), max_columns),
         frameon=False,
@@ -210,16 +191,22 @@ def add_legend_below(
     )
 
 
-def add_marker_legend(figure: Figure, markers: list[Line2D]) -> None:
-    """Add a legend of markers in one row below a figure, if there are any."""
-    if markers:
-        figure.legend(
-            handles=markers,
-            loc="outside lower center",
-            ncols=len(markers),
-            frameon=False,
-            fontsize=9,
-        )
+def add_marker_legend(figure: Figure, markers: list[Line2D], *, width: float | None = None) -> None:
+    """Add a legend of markers below a figure, if there are any.
+
+    It has one row, or as many as fit into `width` inches.
+    """
+    if not markers:
+        return
+    columns = len(markers)
+    if width is not None:
+        widest = max(len(str(marker.get_label())) for marker in markers)
+        columns = max(1, min(columns, int(width / (0.75 + 0.065 * widest))))
+        if sum(0.75 + 0.065 * len(str(each.get_label())) for each in markers) <= width:
+            columns = len(markers)
+    figure.legend(
+        handles=markers, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
 
 
 def build_marker(label: str, **style: Any) -> Line2D:
@@ -268,7 +255,7 @@ def plot_mean_panels(
             style = {"color": PALETTE[index % len(PALETTE)], "ms": 4.5, "lw": 1.6}
             style["marker"] = MARKERS[index % len(MARKERS)]
             draw_mean(panel, positions, rows, label, style)
-        panel.set_title(name, fontsize=10)
+        panel.set_title(typeset(name), fontsize=10)
     for panel in axes:
         panel.spines[["top", "right"]].set_visible(False)
     for panel in axes[-across:]:
@@ -276,7 +263,7 @@ def plot_mean_panels(
     for panel in axes[::across]:
         panel.set_ylabel(axis_labels[1])
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     add_legend_below(figure, labels)
     return figure, axes
 

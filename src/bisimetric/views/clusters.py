@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
@@ -25,8 +26,16 @@ from bisimetric.views._figure import (
     build_marker,
     draw_level,
 )
-from bisimetric.views.layout import Cells, find_goals, require_cells
-from bisimetric.views.maps import MAX_NUMBERED_CELLS, draw_cells, draw_goals, is_light, set_ticks
+from bisimetric.views.class_colours import CLASS_PALETTE, assign_colours, find_neighbours
+from bisimetric.views.layout import Cells, find_goals, require_cells, typeset
+from bisimetric.views.maps import (
+    MAX_NUMBERED_CELLS,
+    draw_cells,
+    draw_goals,
+    is_light,
+    place_ticks,
+    set_ticks,
+)
 
 if TYPE_CHECKING:
     from bisimetric.uses import Aggregation, AggregationCurve
@@ -43,8 +52,9 @@ def plot_clusters(
     Args:
         mdp: whose positions define the map.
         points: (n, 2), rows and columns, counted as the positions are.
-        panels: by title, the clusters (n,) of the points, 0, 1, ... The eight colours are reused
-            from the ninth cluster on.
+        panels: by title, the clusters (n,) of the points, 0, 1, ... The twelve colours are reused
+            from the thirteenth cluster on, for clusters that have no point in a cell in common or
+            in neighbouring cells where possible.
         title: of the whole figure.
 
     Returns:
@@ -76,20 +86,20 @@ def plot_clusters(
         panel.scatter(
             positions[:, 1],
             positions[:, 0],
-            c=to_rgba_array(PALETTE)[clusters % len(PALETTE)],
+            c=_colour_points(cells, positions, clusters),
             s=5,
             linewidths=0,
             zorder=2,
         )
         # In a corner of the cell: the points lie around its centre.
         draw_goals(panel, cells, find_goals(mdp), size=7, offset=(0.38, 0.36))
-        panel.set_title(name, fontsize=10)
+        panel.set_title(typeset(name), fontsize=10)
         panel.set_xlabel("column")
     axes[0].set_ylabel("row")
     if len(find_goals(mdp)):
         add_marker_legend(figure, axes[0].lines[-1:])
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     return figure
 
 
@@ -105,6 +115,17 @@ def _validate_clusters(
     return clusters.astype(np.int64)
 
 
+def _colour_points(
+    cells: Cells, points: NDArray[np.float64], clusters: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the colours (n, 4) of points; those of clusters that are near each other differ."""
+    places = np.rint(points).astype(np.int64) - np.array(cells.corner)
+    found, index = np.unique(np.column_stack([places, clusters]), axis=0, return_inverse=True)
+    near = cKDTree(found[:, :2]).query_pairs(1.0, p=np.inf)
+    colours = assign_colours(found[:, 2], sorted(near), smallest=1)
+    return np.asarray(to_rgba_array(CLASS_PALETTE)[colours[found[index.ravel(), 2]]])
+
+
 def _draw_floor(axes: Axes, cells: Cells) -> None:
     """Draw white cells with lines between them."""
     draw_cells(axes, cells, np.zeros(len(cells.rows)), None, ListedColormap(["white"]))
@@ -116,8 +137,7 @@ def _draw_floor(axes: Axes, cells: Cells) -> None:
             lw=0.6,
             zorder=1,
         )
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+    place_ticks(axes, cells)
 
 
 def require_class_map(mdp: MDP) -> Cells:
@@ -130,8 +150,8 @@ def plot_classes(
 ) -> Figure:
     """Plot the classes of aggregated states on the map of their MDP, coloured and numbered.
 
-    The eight colours are assigned to the largest classes and then reused. A state that is alone
-    in its class is white.
+    Twelve colours are assigned in the order of the classes, so that neighbouring cells of different
+    classes differ, where twelve suffice. A state that is alone in its class is white.
 
     Args:
         mdp: whose positions define the map.
@@ -164,7 +184,8 @@ def plot_classes(
         figsize=(max(3.2, cell * width + 0.6), max(2.2, cell * height) + 1.2), layout="constrained"
     )
     axes = figure.subplots()
-    colours, index = _assign_colours(classes)
+    index = 1 + assign_colours(classes, find_neighbours(cells).tolist())
+    colours = np.vstack([to_rgba_array(ZERO_COLOUR), to_rgba_array(CLASS_PALETTE)])
     norm = Normalize(-0.5, len(colours) - 0.5)
     draw_cells(axes, cells, index[classes].astype(np.float64), norm, ListedColormap(colours))
     if numbered:
@@ -181,7 +202,7 @@ def plot_classes(
     draw_goals(axes, cells, goals, size=7 if numbered else 11, offset=offset)
     set_ticks(axes, mdp, cells)
     if title:
-        axes.set_title(title, fontsize=10)
+        axes.set_title(typeset(title), fontsize=10)
     markers = []
     if (np.bincount(classes) == 1).any():
         markers.append(build_marker("alone", marker="s", mfc=ZERO_COLOUR, mec="0.4", ms=9))
@@ -192,16 +213,6 @@ def plot_classes(
         markers.append(build_marker("goal", marker="*", mfc="white", mec="black", ms=10))
     add_marker_legend(figure, markers)
     return figure
-
-
-def _assign_colours(labels: NDArray[np.integer]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return white and the palette, and the index of each class in it, largest class first."""
-    sizes = np.bincount(labels)
-    order = np.argsort(-sizes, kind="stable")
-    index = np.empty(len(sizes), np.int64)
-    index[order] = 1 + np.arange(len(sizes)) % len(PALETTE)
-    index[sizes < 2] = 0
-    return np.vstack([to_rgba_array(ZERO_COLOUR), to_rgba_array(PALETTE)]), index
 
 
 def plot_aggregation_curve(curves: Mapping[str, AggregationCurve], *, title: str = "") -> Figure:
@@ -238,11 +249,11 @@ def plot_aggregation_curve(curves: Mapping[str, AggregationCurve], *, title: str
     axes = figure.subplots(1, len(curves), squeeze=False)[0]
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
         _draw_aggregation_panel(panel, curve, colours)
-        panel.set_title(name, fontsize=10)
+        panel.set_title(typeset(name), fontsize=10)
     axes[0].set_ylabel("regret in the worst state")
     if title:
-        figure.suptitle(title, fontsize=11)
-    handles = [Line2D([], [], color=colours[name], lw=2, label=name) for name in names]
+        figure.suptitle(typeset(title), fontsize=11)
+    handles = [Line2D([], [], color=colours[name], lw=2, label=typeset(name)) for name in names]
     handles.append(Line2D([], [], color=GREY, lw=2, label="realised regret"))
     handles.append(Line2D([], [], color=GREY, lw=1.4, ls=(0, (4, 2)), label="regret bound"))
     figure.legend(

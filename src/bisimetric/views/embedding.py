@@ -20,7 +20,7 @@ from bisimetric.views._figure import (
     build_colormap,
     plot_mean_panels,
 )
-from bisimetric.views.layout import find_goals
+from bisimetric.views.layout import find_goals, typeset
 
 if TYPE_CHECKING:
     from bisimetric.uses import Embedding
@@ -85,13 +85,13 @@ def plot_embedding(
         zorder=2,
     )
     if colours is not None and not flat:
-        figure.colorbar(dots, ax=axes, label=label, shrink=0.85)
+        figure.colorbar(dots, ax=axes, label=typeset(label), shrink=0.85)
     _format_axes(axes, embedding, label if colours is not None and flat else None)
     _draw_goals(axes, embedding, where)
     if len(points) <= MAX_NAMED_STATES:
         figure.draw_without_rendering()
         _draw_names(axes, where, _list_names(embedding))
-    axes.set_title(title or describe_embedding(embedding), fontsize=10)
+    axes.set_title(typeset(title or describe_embedding(embedding)), fontsize=10)
     return figure
 
 

@@ -27,6 +27,7 @@ from bisimetric.views._figure import (
     draw_level,
     draw_mean,
 )
+from bisimetric.views.layout import typeset
 
 ErrorLine = tuple[NDArray[np.float64], NDArray[np.float64]]
 POINT_STYLE = {"marker": "x", "markersize": 8, "markeredgewidth": 2}
@@ -90,12 +91,12 @@ def plot_convergence(
         draw_level(panel, target_error, f"error {target_error:g}", label="_goal")
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_xlabel("sampled pairs of transitions")
-        panel.set_title(name, fontsize=10)
+        panel.set_title(typeset(name), fontsize=10)
     axes[0].set(xscale="log", yscale="log", ylabel="largest error")
     every = [errors for rows in errors_by_panel.values() for errors in rows.values()]
     _set_limits(axes[0], counts, every, floor)
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     add_legend_below(figure, labels)
     return figure
 
@@ -212,7 +213,7 @@ def plot_learning_curves(
         _format_learning_axes(panel, name, last, logarithmic)
         _draw_marks(panel, marks or {}, last)
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     add_legend_below(figure, labels)
     return figure
 
@@ -265,7 +266,7 @@ def _format_learning_axes(axes: Axes, name: str, last: float, logarithmic: bool)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("updates")
-    axes.set_title(name, fontsize=10)
+    axes.set_title(typeset(name), fontsize=10)
 
 
 def _draw_marks(axes: Axes, marks: Mapping[int, str], last: float) -> None:

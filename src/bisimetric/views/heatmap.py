@@ -11,15 +11,24 @@ from scipy.spatial.distance import squareform
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.views._figure import Figure, build_colormap, build_norm
-from bisimetric.views.layout import describe_kind, find_unknown_states, format_summary
+from bisimetric.views._figure import Figure, build_colormap
+from bisimetric.views.layout import (
+    escape,
+    find_unknown_states,
+    format_summary,
+    get_scale,
+    typeset,
+    typeset_kind,
+)
+from bisimetric.views.maps import draw_colorbar
+from bisimetric.views.norms import NormName, build_norm
 
 MAX_OPTIMALLY_ORDERED = 1000
 MAX_DRAWN_STATES = 2000
 MAX_NAMED_STATES = 40
 
 
-def plot_heatmap(d: Distance) -> Figure:
+def plot_heatmap(d: Distance, *, normalise: bool = False, norm: NormName = "auto") -> Figure:
     """Plot the distance matrix (S, S), rows and columns ordered by similarity.
 
     The order is that of the leaves of an average-linkage dendrogram. Of a matrix with more than
@@ -28,9 +37,16 @@ def plot_heatmap(d: Distance) -> Figure:
 
     Args:
         d: with a matrix of distances.
+        normalise: whether to draw (1 - discount) * d, distances in units of reward per step, which
+            are at most the reward range.
+        norm: the colour scale: "linear", "log" or "quantile"; "auto" is linear unless a few pairs
+            dominate it. The colour bar names a scale that is not linear.
 
     Returns:
         A Matplotlib figure.
+
+    Raises:
+        InputError: there is no such norm.
 
     >>> from bisimetric import exact, worlds
     >>> figure = plot_heatmap(exact.bisimulation(worlds.load("pessimism")))
@@ -48,14 +64,16 @@ def plot_heatmap(d: Distance) -> Figure:
     side = max(3.6, 0.22 * states) if named else 6.5
     figure = Figure(figsize=(side + 1.4, side + 0.6), layout="constrained")
     axes = figure.subplots()
+    scale = get_scale(d, normalise)
+    colour_norm, note = build_norm(d.values * scale, d.error * scale, norm)
     image = axes.imshow(
-        d.values[np.ix_(shown, shown)],
+        d.values[np.ix_(shown, shown)] * scale,
         cmap=build_colormap(),
-        norm=build_norm(d.values, d.error),
+        norm=colour_norm,
         interpolation="none" if named else "auto",
     )
     if named:
-        names = [d.mdp.state_name(int(state)) for state in shown]
+        names = [escape(d.mdp.state_name(int(state))) for state in shown]
         axes.set_xticks(np.arange(states), names, rotation=90, fontsize=8)
         axes.set_yticks(np.arange(states), names, fontsize=8)
     else:
@@ -63,8 +81,8 @@ def plot_heatmap(d: Distance) -> Figure:
         axes.set(xlabel="states, similar ones side by side", ylabel="states in the same order")
     sampling = "" if step == 1 else f", one in {step} drawn"
     axes.set_title(format_summary(d) + sampling, fontsize=10)
-    label = f"{describe_kind(d)} (white: 0)"
-    figure.colorbar(image, ax=axes, label=label, shrink=0.85, extend="min")
+    label = ", ".join(filter(None, [f"{typeset_kind(d, normalise=normalise)} (white: 0)", note]))
+    draw_colorbar(figure, image, label, ax=axes, shrink=0.85)
     return figure
 
 
@@ -133,18 +151,18 @@ def plot_comparison(
     axes = figure.subplots(1, len(arrays), squeeze=False)[0]
     off_diagonal = ~np.eye(states, dtype=np.bool_)
     compared = np.stack([a[off_diagonal] if states > 1 else a[0] for a in arrays.values()])
-    norm = build_norm(compared, 0.0)
+    norm, _ = build_norm(compared, 0.0)
     for panel, (name, values) in zip(axes, arrays.items(), strict=True):
         image = panel.imshow(
             values[np.ix_(order, order)], cmap=build_colormap(), norm=norm, interpolation="none"
         )
-        panel.set_title(name, fontsize=10)
+        panel.set_title(typeset(name), fontsize=10)
         panel.set(xticks=[], yticks=[])
         if len(names) == states <= MAX_NAMED_STATES:
-            shown = [names[state] for state in order]
+            shown = [escape(names[state]) for state in order]
             panel.set_xticks(np.arange(states), shown, rotation=90, fontsize=6)
             panel.set_yticks(np.arange(states), shown, fontsize=6)
     figure.colorbar(image, ax=axes, shrink=0.75, extend="min")
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     return figure

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -24,6 +25,17 @@ KIND_NAMES = {
     "lax": "lax bisimulation distance",
     "mico": "MICo distance",
 }
+KIND_SYMBOLS = {"bisimulation": "d~", "on_policy": "d^pi", "lax": "d_lax", "mico": "d_MICo"}
+MATH_SYMBOLS = {
+    r"d~": r"\tilde d",
+    r"d\^(?:pi|\u03c0)(?!\w)": r"d^\pi",
+    r"d_lax(?![\w.])": r"d_{\mathrm{lax}}",
+    r"d_MICo(?![\w.])": r"d_{\mathrm{MICo}}",
+    r"V\^(?:pi|\u03c0)(?!\w)": r"V^\pi",
+    r"V\*": r"V^*",
+    r"pi(?![\w.])": r"\pi",
+}
+"""Patterns of symbols in plain text, and their mathtext."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,17 +115,56 @@ def require_cells(mdp: MDP, caller: str, *, which: str = "", otherwise: str = ""
     return cells
 
 
-def find_goals(mdp: MDP) -> NDArray[np.int64]:
-    """Find the states that pay the largest reward whenever, and only when, they are entered.
-
-    They are the successors of all transitions with the largest reward, provided that it is
-    positive and that no other transition from outside enters one of them.
+def find_absorbing_states(mdp: MDP) -> NDArray[np.int64]:
+    """Find the states that no action leaves and where no action pays.
 
     >>> from bisimetric import worlds
-    >>> mdp = worlds.load("mirrored-rooms")
-    >>> [mdp.state_name(goal) for goal in find_goals(mdp)]
-    ['1,5', '5,5']
+    >>> mdp = worlds.load("pessimism")
+    >>> [mdp.state_name(state) for state in find_absorbing_states(mdp)]
+    ['u']
     """
+    source = np.repeat(np.arange(mdp.R.size), np.diff(mdp.P.indptr)) // mdp.num_actions
+    absorbing = (mdp.R == 0).all(axis=1)
+    absorbing[source[(mdp.P.indices != source) & (mdp.P.data > 0)]] = False
+    return np.flatnonzero(absorbing)
+
+
+def find_goals(mdp: MDP) -> NDArray[np.int64]:
+    """Find the goals: states that pay the largest reward whenever, and only when, they are entered.
+
+    They are the successors of all transitions with the largest reward, provided that it is
+    positive and that no other transition from outside enters one of them. Where there are none,
+    as on slippery ice, they are the absorbing states that only actions of positive reward enter;
+    or all absorbing states, where every other state and action costs something.
+
+    >>> from bisimetric import worlds
+    >>> for name in ("mirrored-rooms", "CliffWalking-v1"):
+    ...     mdp = worlds.load(name)
+    ...     print([mdp.state_name(goal) for goal in find_goals(mdp)])
+    ['1,5', '5,5']
+    ['3,11']
+    """
+    entered = _find_rewarded_states(mdp)
+    return entered if len(entered) else _find_absorbing_goals(mdp)
+
+
+def _find_absorbing_goals(mdp: MDP) -> NDArray[np.int64]:
+    absorbing = find_absorbing_states(mdp)
+    others = np.setdiff1d(np.arange(mdp.num_states), absorbing)
+    if not len(absorbing) or not len(others):
+        return absorbing[:0]
+    if (mdp.R[others] < 0).all():
+        return absorbing
+    row = np.repeat(np.arange(mdp.R.size), np.diff(mdp.P.indptr))
+    entering = np.isin(row // mdp.num_actions, others) & (mdp.P.data > 0)
+    rewarded = mdp.R.ravel()[row] > 0
+    return np.setdiff1d(
+        np.intersect1d(absorbing, mdp.P.indices[entering & rewarded]),
+        mdp.P.indices[entering & ~rewarded],
+    )
+
+
+def _find_rewarded_states(mdp: MDP) -> NDArray[np.int64]:
     none = np.empty(0, dtype=np.int64)
     if mdp.R.max() <= 0:
         return none
@@ -128,33 +179,96 @@ def find_goals(mdp: MDP) -> NDArray[np.int64]:
 
 
 def find_parts(mdp: MDP) -> dict[str, NDArray[np.int64]]:
-    """Find the states of each part of a map that shows several MDPs side by side.
+    """Find the states of each part of a map that shows several maps beside or above each other.
 
     Every state name then consists of the part's name and the name inside it, each part has
-    several states, and no two parts share a column of the map; otherwise there are no parts.
+    several states, and no two parts share a column of the map, or no two share a row; otherwise
+    there are no parts. The parts of Taxi are its locations of the passenger and destinations.
 
     >>> from bisimetric import worlds
     >>> {name: len(states) for name, states in find_parts(worlds.load("duplicated-grid")).items()}
     {'lower': 31, 'upper': 31}
+    >>> list(find_parts(worlds.load("Taxi-v4")))[::19]
+    ['from R to R', 'aboard, to B']
     """
+    trips = _find_trips(mdp)
+    if trips:
+        return trips
     names = [name.partition(" ") for name in mdp.names or ()]
     if mdp.positions is None or not names or not all(inner for *_, inner in names):
         return {}
     prefixes = np.array([prefix for prefix, *_ in names])
     parts = {str(prefix): np.flatnonzero(prefixes == prefix) for prefix in np.unique(prefixes)}
-    spans = sorted(
-        (float(mdp.positions[states, 1].min()), float(mdp.positions[states, 1].max()))
-        for states in parts.values()
-    )
-    disjoint = all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
     several = len(parts) > 1 and min(map(len, parts.values())) > 1
+    disjoint = any(_are_disjoint(mdp.positions[:, axis], parts) for axis in (0, 1))
     return parts if several and disjoint else {}
 
 
-def describe_kind(d: Distance, *, capitalise: bool = False) -> str:
-    """Name the kind of distance, with a capital letter if it starts a sentence."""
+def _are_disjoint(coordinates: NDArray[np.float64], parts: dict[str, NDArray[np.int64]]) -> bool:
+    """Tell whether the ranges of the parts along one axis do not overlap."""
+    spans = sorted(
+        (float(coordinates[states].min()), float(coordinates[states].max()))
+        for states in parts.values()
+    )
+    return all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+TAXI_NAME = re.compile(r"taxi (\d),(\d) passenger (\w+) to (\w+)")
+
+
+def _find_trips(mdp: MDP) -> dict[str, NDArray[np.int64]]:
+    """Find the states of each location of the passenger and destination of Taxi."""
+    if mdp.positions is None or not TAXI_NAME.fullmatch((mdp.names or ("",))[0]):
+        return {}
+    found: dict[tuple[str, str], list[int]] = {}
+    for state, name in enumerate(mdp.names or ()):
+        parsed = TAXI_NAME.fullmatch(name)
+        if parsed is not None:
+            found.setdefault((parsed[3], parsed[4]), []).append(state)
+    return {
+        f"aboard, to {there}" if here == "aboard" else f"from {here} to {there}": np.array(states)
+        for (here, there), states in found.items()
+    }
+
+
+def describe_kind(d: Distance, *, capitalise: bool = False, normalise: bool = False) -> str:
+    """Name the kind of distance in plain text, with a capital letter if it starts a sentence."""
     name = KIND_NAMES.get(d.kind, f"{d.kind} distance")
+    if normalise:
+        name = f"(1 - discount) * {name}"
     return name[0].upper() + name[1:] if capitalise else name
+
+
+def typeset_kind(d: Distance, *, capitalise: bool = False, normalise: bool = False) -> str:
+    """Name the kind of distance for a figure, with its symbol in mathtext."""
+    name = describe_kind(d, capitalise=capitalise and not normalise)
+    symbol = KIND_SYMBOLS.get(d.kind, "")
+    if normalise:
+        product = typeset(symbol).replace("$", r"$(1-\gamma)\,", 1)
+        return f"{'Normalised' if capitalise else 'normalised'} {name} {product}"
+    return f"{name} {typeset(symbol)}".rstrip()
+
+
+def typeset(text: str) -> str:
+    r"""Write the symbols of distances and values in a text as mathtext.
+
+    >>> typeset("31 states, d^pi and d_lax")
+    '31 states, $d^\\pi$ and $d_{\\mathrm{lax}}$'
+    """
+    for pattern, symbol in MATH_SYMBOLS.items():
+        escaped = symbol.replace("\\", r"\\")
+        text = re.sub(rf"(?<![\w$\\]){pattern}", f"${escaped}$", text)
+    return text
+
+
+def escape(name: str) -> str:
+    """Escape the dollar signs of a name, which would start mathtext."""
+    return name.replace("$", r"\$")
+
+
+def get_scale(d: Distance, normalise: bool) -> float:
+    """Return the factor of drawn distances: 1 - discount if they are normalised, otherwise 1."""
+    return 1.0 - d.mdp.discount if normalise else 1.0
 
 
 def format_summary(d: Distance) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bisimetric._statistics import compute_confidence_interval
 from bisimetric.distance import Distance
+from bisimetric.views.landmarks import find_holes
 from bisimetric.views.layout import (
     Cells,
     build_number_format,
@@ -18,6 +19,7 @@ from bisimetric.views.layout import (
     find_goals,
     find_unknown_states,
     format_details,
+    get_scale,
 )
 
 if TYPE_CHECKING:
@@ -28,15 +30,18 @@ MAX_WIDTH = 100
 MAX_LISTED_STATES = 12
 
 
-def format_terminal_map(d: Distance, s: int | str) -> str:
+def format_terminal_map(d: Distance, s: int | str, *, normalise: bool = False) -> str:
     """Format the distances from one state as a map, or as a short list if there is no map.
 
-    The source is in [brackets], goals end in *, walls are blocks. If a map is too wide for its
+    The source is in [brackets], goals end in *, holes and other absorbing states in o, walls are
+    blocks. If a map is too wide for its
     values, each cell has one digit instead, the distance in tenths of the largest.
 
     Args:
         d: with a matrix of distances.
         s: the index or name of the state.
+        normalise: whether to write (1 - discount) * d, distances in units of reward per step, which
+            are at most the reward range.
 
     Returns:
         The lines, joined.
@@ -53,33 +58,44 @@ def format_terminal_map(d: Distance, s: int | str) -> str:
     [ ] source  * goal
     """
     source = d.mdp.state(s)
-    title = f"{describe_kind(d)} from {d.mdp.state_name(source)} ({format_details(d)})"
+    kind = describe_kind(d, normalise=normalise)
+    title = f"{kind} from {d.mdp.state_name(source)} ({format_details(d)})"
     cells = find_cells(d.mdp)
-    lines = _format_list(d, source) if cells is None else _format_map(d, source, cells)
+    values = d.values[source] * get_scale(d, normalise)
+    if cells is None:
+        lines = _format_list(d, source, values)
+    else:
+        lines = _format_map(d, source, cells, values)
     return "\n".join([title, *lines])
 
 
-def _format_map(d: Distance, source: int, cells: Cells) -> Iterator[str]:
-    values = d.values[source]
+def _format_map(
+    d: Distance, source: int, cells: Cells, values: NDArray[np.floating]
+) -> Iterator[str]:
     format_number = build_number_format(values)
     texts = [format_number(number) for number in values]
     for state in find_unknown_states(d):
         texts[state] = "?"
     width = max(map(len, texts))
     goals = find_goals(d.mdp)
+    holes = np.setdiff1d(find_holes(d.mdp), find_unknown_states(d))
     if (width + 2) * cells.shape[1] > MAX_WIDTH:
-        yield from _format_digits(d, source, cells)
+        yield from _format_digits(d, source, cells, values)
         return
     texts = [f" {text:>{width}} " for text in texts]
     for goal in goals:
         texts[goal] = texts[goal][:-1] + "*"
+    for hole in holes:
+        texts[hole] = texts[hole][:-1] + "o"
     texts[source] = f"[{texts[source][1:-1]}]"
     yield from _format_rows(cells, texts)
-    yield "[ ] source" + ("  * goal" if len(goals) else "")
+    marks = ("  * goal" if len(goals) else "") + ("  o absorbing" if len(holes) else "")
+    yield "[ ] source" + marks
 
 
-def _format_digits(d: Distance, source: int, cells: Cells) -> Iterator[str]:
-    values = d.values[source]
+def _format_digits(
+    d: Distance, source: int, cells: Cells, values: NDArray[np.floating]
+) -> Iterator[str]:
     largest = float(values.max())
     tenths = np.minimum(values / (largest or 1) * 10, 9).astype(np.int64)
     texts = [str(tenth) for tenth in tenths]
@@ -100,8 +116,7 @@ def _format_rows(cells: Cells, texts: list[str]) -> Iterator[str]:
         yield "".join(row)
 
 
-def _format_list(d: Distance, source: int) -> Iterator[str]:
-    values = d.values[source]
+def _format_list(d: Distance, source: int, values: NDArray[np.floating]) -> Iterator[str]:
     nearest = np.argsort(values, kind="stable")
     known = (nearest != source) & ~np.isin(nearest, find_unknown_states(d))
     order = np.concatenate([[source], nearest[known]])

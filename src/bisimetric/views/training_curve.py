@@ -18,6 +18,7 @@ from bisimetric.views._figure import (
     annotate_last,
     draw_mean,
 )
+from bisimetric.views.layout import typeset
 
 PANEL_TITLES = {
     "loss": "loss",
@@ -73,7 +74,7 @@ def plot_training_curve(history: Mapping[str, ArrayLike], *, title: str = "") ->
         panel.set_xlabel("updates")
         panel.tick_params(labelbottom=True)
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(typeset(title), fontsize=11)
     return figure
 
 

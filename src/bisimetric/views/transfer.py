@@ -19,10 +19,10 @@ from bisimetric.views._figure import (
     Figure,
     add_marker_legend,
     build_marker,
-    build_norm,
 )
 from bisimetric.views.layout import Cells, build_number_format, find_goals, require_cells
 from bisimetric.views.maps import draw_cells, draw_goals, is_light, set_ticks
+from bisimetric.views.norms import build_norm
 
 if TYPE_CHECKING:
     from bisimetric.uses import Transfer
@@ -80,7 +80,7 @@ def plot_transfer(*transfers: Transfer) -> Figure:
     axes[0].set_title("source, optimal policy", fontsize=10)
     regrets = np.array([each.regret for each in transfers])
     error = max(each.regret_error for each in transfers)
-    norm = build_norm(regrets, error)
+    norm, _ = build_norm(regrets, error)
     format_number = build_number_format(regrets)
     for panel, each in zip(axes[1:], transfers, strict=True):
         shown = np.where(each.regret > error, each.regret, 0.0)

@@ -70,7 +70,7 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
     P'((i, s), a, (j, t)) = P(s, a, t) / 2 and R'((i, s), a) = R(s, a) for levels i, j of lower
     and upper, so that the two copies of a state are bisimilar. `base` is one of the paper's
     grids by name, the path of a grid file, or the text of a grid (any text of several lines).
-    Positions put the upper level to the right of the lower; features add the level.
+    Positions put the lower level below the upper; features add the level.
 
     >>> mdp = duplicated_grid()
     >>> mdp
@@ -85,7 +85,7 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
     else:
         one = read_grid(base, discount=discount)
     row, column = np.array(one.positions, dtype=np.int64).T
-    beside = column + (np.ptp(column) + 3)
+    below = row + (np.ptp(row) + 3)
     level = np.repeat([0.0, 1.0], one.num_states)
     both_levels = sparse.hstack([one.P, one.P]) * 0.5
     return MDP(
@@ -94,7 +94,7 @@ def duplicated_grid(*, base: str = "mirrored-rooms", discount: float = 0.99) -> 
         discount=discount,
         names=[f"{which} {name}" for which in ("lower", "upper") for name in one.names or ()],
         actions=one.actions,
-        positions=np.stack([np.tile(row, 2), np.concatenate([column, beside])], axis=1),
+        positions=np.stack([np.concatenate([below, row]), np.tile(column, 2)], axis=1),
         features=np.column_stack([np.tile(row, 2) + 0.5, np.tile(column, 2) + 0.5, level]),
         policy=None if one.policy is None else np.tile(one.policy, 2),
     )

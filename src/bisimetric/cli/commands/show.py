@@ -104,6 +104,7 @@ def show(
         bisimetric show d.npz --from 4,3 --nearest 10
         bisimetric show d.npz --from 4,3 --plot-map map.png --plot-heatmap heatmap.png
         bisimetric show d.npz --plot-all-maps maps.pdf
+        bisimetric show d.npz --normalise --norm log --plot-heatmap heatmap.png
         bisimetric show d.safetensors --plot-training curve.png
     """
     validate_files(None, [*figures.paths, plot_training], inputs=[path])
@@ -131,7 +132,7 @@ def show(
         [""],
         report.describe_nearest(distance, origin, nearest),
         [""],
-        [views.format_terminal_map(distance, origin)],
+        [views.format_terminal_map(distance, origin, normalise=figures.normalise)],
     )
     figures.draw(distance)
     report.emit(report.describe_saved(figures.paths))

@@ -37,7 +37,13 @@ export class ClassesView {
             "p",
             { class: "legend" },
             createSwatch(SINGLETON_COLOUR, "singleton class"),
-            "States of one class have one colour; colours repeat. Hover over a state to highlight its class.",
+            createElement(
+              "span",
+              {},
+              ...formatCode(
+                "Numbers are those of `bisimetric uses aggregate`. Twelve colours repeat, but not between neighbours. Hover over a state to highlight its class.",
+              ),
+            ),
           ),
         ),
         createElement(
@@ -111,10 +117,10 @@ export class ClassesView {
     labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
     const chosen = this.assignColours(labels, sizes);
     const colour = (label) =>
-      sizes.get(label) === 1 ? SINGLETON_COLOUR : PALETTE[chosen.get(label)];
+      chosen.has(label) ? PALETTE[chosen.get(label)] : SINGLETON_COLOUR;
     this.lastPaint = [
       Array.from(labels, colour),
-      Array.from(labels, (label) => (sizes.get(label) === 1 ? "" : String(label + 1))),
+      Array.from(labels, (label) => String(label)),
       this.d.unknown,
     ];
     // Keyboard users see the class of the current state highlighted.
@@ -169,8 +175,8 @@ export class ClassesView {
     );
   }
 
-  // A colour for each class of several states: not that of an adjacent class, and otherwise determined
-  // by its first state, so that classes keep their colours when they merge.
+  // The colour of each class of several states, as `views/class_colours.py` assigns them: the one
+  // that the fewest neighbouring classes have, then the fewest classes, then the first.
   assignColours(labels, sizes) {
     const neighbours = new Map();
     for (const [s, t] of this.map.layout.listAdjacentPairs()) {
@@ -183,14 +189,17 @@ export class ClassesView {
         neighbours.set(here, (neighbours.get(here) ?? new Set()).add(there));
     }
     const chosen = new Map();
-    labels.forEach((label, s) => {
-      if (chosen.has(label)) return;
-      const taken = new Set([...(neighbours.get(label) ?? [])].map((other) => chosen.get(other)));
-      const preferColour = (place) => (place + s) % PALETTE.length;
-      chosen.set(
-        label,
-        [...PALETTE.keys()].map(preferColour).find((place) => !taken.has(place)) ?? preferColour(0),
+    const uses = PALETTE.map(() => 0);
+    labels.forEach((label) => {
+      if (chosen.has(label) || label === UNKNOWN_CLASS || sizes.get(label) === 1) return;
+      const taken = PALETTE.map(() => 0);
+      for (const other of neighbours.get(label) ?? [])
+        if (chosen.has(other)) taken[chosen.get(other)]++;
+      const order = [...PALETTE.keys()].sort(
+        (a, b) => taken[a] - taken[b] || uses[a] - uses[b] || a - b,
       );
+      chosen.set(label, order[0]);
+      uses[order[0]]++;
     });
     return chosen;
   }

@@ -41,6 +41,11 @@ export class DistancesView {
       id: "shared-scale",
       onchange: () => this.paint(),
     });
+    this.perStep = createElement("input", {
+      type: "checkbox",
+      id: "per-step",
+      onchange: () => this.paint(),
+    });
   }
 
   get d() {
@@ -50,13 +55,12 @@ export class DistancesView {
   paint() {
     const { d, page } = this;
     const { data, selection } = page;
-    const row = d.matrix.row(selection.first);
-    const scale = createDistanceScale(
-      this.sharedScale.checked ? d.matrix.values : row,
-      data.colours,
-      d.error,
-    );
-    const formatDistance = createNumberFormat(d.matrix.largest);
+    // (1 - discount) * d is in units of reward per step, at most the reward range.
+    const unit = this.perStep.checked ? 1 - data.discount : 1;
+    const row = d.matrix.row(selection.first).map((x) => x * unit);
+    const scaled = this.sharedScale.checked ? d.matrix.values.map((x) => x * unit) : row;
+    const scale = createDistanceScale(scaled, data.colours, d.error * unit);
+    const formatDistance = createNumberFormat(d.matrix.largest * unit);
     this.map.paint(
       Array.from(row, scale.colour),
       Array.from(row, formatDistance),
@@ -74,13 +78,19 @@ export class DistancesView {
       this.sharedScale,
       "one colour scale for all source states",
     );
+    const units = createElement(
+      "label",
+      { class: "option", for: "per-step", hidden: data.discount === null },
+      this.perStep,
+      "in units of reward per step: (1 − discount) · distance",
+    );
     const marks = {
       unknown: d.unknown.size > 0,
       goals: data.goals.length > 0,
       unsampled: Boolean(data.map?.unsampledCells.length),
     };
     this.below.replaceChildren(
-      ...[createScaleBar(scale, marks), option, page.createEmbeddingNote()].filter(Boolean),
+      ...[createScaleBar(scale, marks), option, units, page.createEmbeddingNote()].filter(Boolean),
     );
     this.explanationPanel.paint(d);
   }

@@ -15,7 +15,16 @@ import { contrastColour } from "./scales.js";
 const MAX_NUMBERED_CELLS = 24; // cells per row; in larger maps no numbers are written
 const HOVER_RADIUS = 9; // pixels
 const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-const LAYERS = ["unsampled", "unknown", "numbers", "marks", "selected", "paths", "hovered"];
+const LAYERS = [
+  "unsampled",
+  "unknown",
+  "paths",
+  "numbers",
+  "marks",
+  "selected",
+  "path-heads",
+  "hovered",
+];
 
 export class StateMap {
   // `handlers`: select(state), move(state), clear() and hover(state or null, x, y).
@@ -172,6 +181,7 @@ export class StateMap {
       maxLength = Math.max(maxLength, number.length);
       text.textContent = number;
       text.setAttribute("fill", contrastColour(colours[s]));
+      text.setAttribute("stroke", colours[s]);
     });
     // Numbers are hidden in cells too small to read them.
     const size = Math.min(0.32, 1.38 / maxLength);
@@ -196,14 +206,19 @@ export class StateMap {
     return this.selected[1] ?? this.selected[0] ?? 0;
   }
 
-  // Draw two paths, lists of states, and lines between matched states.
+  // Draw two paths, lists of states, and lines between matched states. Lines are below the numbers;
+  // the heads of the paths are above all outlines.
   drawPaths(first, second, matches) {
     this.pathStates = [first, second, matches];
+    const paths = [
+      drawPath(this.layout, second, "second", this.toUnits, this.hasNumbers),
+      drawPath(this.layout, first, "first", this.toUnits, this.hasNumbers),
+    ];
     this.layers.paths.replaceChildren(
-      ...drawMatches(this.layout, matches, this.toUnits),
-      ...drawPath(this.layout, second, "second", this.toUnits),
-      ...drawPath(this.layout, first, "first", this.toUnits),
+      ...drawMatches(this.layout, matches, this.toUnits, this.hasNumbers),
+      ...paths.flatMap((parts) => parts.slice(0, 2)),
     );
+    this.layers["path-heads"].replaceChildren(...paths.flatMap((parts) => parts.slice(2)));
     this.svg.classList.toggle("has-paths", first.length > 0);
   }
 }

@@ -83,10 +83,15 @@ const isInside = ({ width, height }, each) =>
   each.y - each.height / 2 >= 0 &&
   each.y + each.height / 2 <= height;
 
-// Lines between matched states, with dots at both ends.
-export function drawMatches(layout, matches, toUnits) {
+// Lines between matched states, with dots at both ends: in a cell with a number, above that number
+// for the first state and below it for the second.
+export function drawMatches(layout, matches, toUnits, hasNumbers = false) {
+  const gap = hasNumbers ? 0.31 : 0;
   return matches.flatMap(({ states, mass }) => {
-    const [[x1, y1], [x2, y2]] = states.map((s) => [layout.x[s], layout.y[s]]);
+    const [[x1, y1], [x2, y2]] = states.map((s, i) => [
+      layout.x[s],
+      layout.y[s] + (i ? gap : -gap),
+    ]);
     const lines = ["match under", "match"].map((kind) =>
       createSvgElement("line", { class: kind, x1, y1, x2, y2, "stroke-opacity": 0.4 + 0.6 * mass }),
     );
@@ -99,16 +104,19 @@ export function drawMatches(layout, matches, toUnits) {
   });
 }
 
-// The path of the first or the second state, shifted to one side, with a numbered head.
-export function drawPath(layout, states, kind, toUnits) {
+// The path of the first or the second state, with a numbered head: shifted to one side, and in a cell
+// with a number above that number or below it.
+export function drawPath(layout, states, kind, toUnits, hasNumbers = false) {
   if (!states.length) return [];
-  const gap = layout.hasCells ? 0.13 : layout.size * 0.18;
+  const gap = hasNumbers ? 0.31 : layout.hasCells ? 0.13 : layout.size * 0.18;
   const side = kind === "first" ? -gap : gap;
   const shown = layout.hasCells ? states : states.slice(-MAX_POINT_STEPS);
-  const points = shown.map((s) => [layout.x[s] + side, layout.y[s] + side]);
+  // Stars of goals are in the upper left corner of a numbered cell.
+  const points = shown.map((s) => [layout.x[s] + (hasNumbers ? -side : side), layout.y[s] + side]);
   const line = points.map((point) => point.map((x) => x.toFixed(3)).join(",")).join(" ");
   const [x, y] = points[points.length - 1];
-  const radius = Math.max(layout.hasCells ? 0.2 : layout.size * 0.5, toUnits(8));
+  const size = hasNumbers ? 0.15 : layout.hasCells ? 0.2 : layout.size * 0.5;
+  const radius = Math.max(size, toUnits(hasNumbers ? 6.5 : 8));
   return [
     createSvgElement("polyline", { class: "halo", points: line }),
     createSvgElement("polyline", { class: kind, points: line }),

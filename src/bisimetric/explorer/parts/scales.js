@@ -3,7 +3,7 @@ import { createElement } from "./elements.js";
 import { createNumberFormat } from "./numbers.js";
 import { createTerm } from "./tooltips.js";
 
-// The colour-blind safe palette of Okabe and Ito, with a darker yellow for white backgrounds.
+// Twelve colours of classes, those of `views/class_colours.py`.
 export const PALETTE = [
   "#0072b2",
   "#e69f00",
@@ -11,7 +11,12 @@ export const PALETTE = [
   "#cc79a7",
   "#56b4e9",
   "#d55e00",
-  "#b8a000",
+  "#f0e442",
+  "#2020d8",
+  "#303000",
+  "#a8f090",
+  "#600060",
+  "#7f5539",
 ];
 const BELOW = ["#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f4f4f4"];
 const ABOVE = ["#f4f4f4", "#fdd0a2", "#fd8d3c", "#d94801", "#7f2704"];
@@ -27,12 +32,28 @@ export function createDistanceScale(numbers, shades, error) {
   }
   if (high <= zeroLevel) [low, high] = [0, 1];
   else if (low >= 0.999 * high) low = 0;
+  const log = isDominated(numbers, zeroLevel, low, high);
+  const position = log
+    ? (x) => Math.log(x / low) / Math.log(high / low)
+    : (x) => (x - low) / (high - low);
   const colour = (x) => {
     if (x <= zeroLevel) return "#ffffff";
-    const place = Math.round(((x - low) / (high - low)) * (shades.length - 1));
+    const place = Math.round(position(x) * (shades.length - 1));
     return shades[Math.max(0, Math.min(shades.length - 1, place))];
   };
-  return { colour, low, high, shades, zero: true };
+  return { colour, low, high, shades, zero: true, log };
+}
+
+// Whether few distances dominate a linear scale, as in `views/norms.py`: at most a tenth of them
+// in its upper half, and the largest at least five times the smallest.
+function isDominated(numbers, zeroLevel, low, high) {
+  if (!(low > 0) || high < 5 * low) return false;
+  let [positive, upper] = [0, 0];
+  for (const x of numbers) {
+    if (x > zeroLevel) positive++;
+    if (x > (low + high) / 2) upper++;
+  }
+  return positive >= 8 && upper <= 0.1 * positive;
 }
 
 // A diverging scale, symmetric around 0: blue below, grey at 0, orange above.
@@ -67,8 +88,9 @@ export function contrastColour(colour) {
 // The bar under a map.
 export function createScaleBar(scale, { unknown = false, goals = false, unsampled = false } = {}) {
   const formatDistance = createNumberFormat(Math.max(Math.abs(scale.low), scale.high));
-  const middle = (scale.low + scale.high) / 2;
+  const middle = scale.log ? Math.sqrt(scale.low * scale.high) : (scale.low + scale.high) / 2;
   const marks = [];
+  if (scale.log) marks.push(createLegendEntry("logarithmic scale"));
   if (scale.zero) marks.push(createSwatch("#ffffff", "distance 0"));
   if (unknown)
     marks.push(createLegendEntry(createElement("i", { class: "unknown" }), createTerm("unknown")));

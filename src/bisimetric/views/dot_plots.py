@@ -1,0 +1,111 @@
+"""Dot plots: one row per variant, a dot for its mean, a line for its 95% confidence interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from bisimetric._statistics import compute_confidence_interval
+from bisimetric.errors import InputError
+from bisimetric.views._figure import ACCENT_COLOUR, GREY, LINE_COLOUR, Figure
+from bisimetric.views.layout import typeset
+
+ROW_HEIGHT = 0.3
+"""Inches."""
+
+
+def plot_final_errors(
+    panels: Mapping[str, Mapping[str, ArrayLike]], *, reference: str | None = None, title: str = ""
+) -> Figure:
+    """Plot final errors as dots with intervals: one panel per measure, one row per variant.
+
+    A dot is the mean over the seeds, its line the 95% confidence interval of that mean, and small
+    dots are the seeds; a single seed has no interval. Where the interval reaches 0, the line ends
+    at the smallest error. The error axis is logarithmic. Rows are ordered by the mean in the first
+    panel, the smallest on top.
+
+    Args:
+        panels: by measure, and then by variant, the final errors (seeds,), above 0. Every panel has
+            the same variants.
+        reference: the variant to compare with, drawn in another colour, with a line across.
+        title: of the whole figure.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no variant, an error is not above 0, or the panels differ.
+
+    >>> errors = {"default": [1.0, 1.2], "one network": [3.0, 5.0]}
+    >>> figure = plot_final_errors({"largest error": errors}, reference="default")
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['default', 'one network']
+    """
+    samples = {
+        name: {label: _validate_errors(name, label, errors) for label, errors in rows.items()}
+        for name, rows in panels.items()
+    }
+    first: dict[str, NDArray[np.float64]] = next(iter(samples.values()), {})
+    if not first or any(set(rows) != set(first) for rows in samples.values()):
+        raise InputError(
+            "plot_final_errors: give at least one variant, and the same variants in every panel."
+        )
+    if reference is not None and reference not in first:
+        raise InputError(f"plot_final_errors: the reference {reference!r} is not among the rows.")
+    order = sorted(first, key=lambda label: float(first[label].mean()))
+    figure = Figure(
+        figsize=(2.2 + 3.8 * len(samples), 1.3 + ROW_HEIGHT * len(order)), layout="constrained"
+    )
+    axes = figure.subplots(1, len(samples), sharey=True, squeeze=False)[0]
+    for panel, (name, rows) in zip(axes, samples.items(), strict=True):
+        for height, label in enumerate(order):
+            colour = ACCENT_COLOUR if label == reference else LINE_COLOUR
+            _draw_row(panel, height, rows[label], colour)
+        if reference is not None:
+            mean = float(rows[reference].mean())
+            panel.axvline(mean, color=ACCENT_COLOUR, lw=0.8, ls=":", zorder=1)
+        _format_log_axis(panel)
+        panel.set_title(typeset(name), fontsize=10)
+    axes[0].set_yticks(np.arange(len(order)), [typeset(label) for label in order])
+    axes[0].set_ylim(len(order) - 0.4, -0.6)
+    if title:
+        figure.suptitle(typeset(title), fontsize=11)
+    return figure
+
+
+def _validate_errors(name: str, label: str, errors: ArrayLike) -> NDArray[np.float64]:
+    found = np.asarray(errors, np.float64)
+    if found.ndim != 1 or not found.size or not (found > 0).all() or not np.isfinite(found).all():
+        raise InputError(
+            f"plot_final_errors: the errors of {label!r} in {name!r} must be numbers above 0, one "
+            "per seed."
+        )
+    return found
+
+
+def _draw_row(axes: Axes, height: float, errors: NDArray[np.float64], colour: str) -> None:
+    """Draw the seeds, the interval and the mean of one row."""
+    mean = float(errors.mean())
+    seeds: dict[str, Any] = {"color": colour, "alpha": 0.35, "ms": 2.5, "label": "_seeds"}
+    axes.plot(errors, np.full(errors.size, height), "o", mew=0, zorder=2, **seeds)
+    if errors.size > 1:
+        half = float(compute_confidence_interval(errors)[1])
+        low = mean - half if half < mean else float(errors.min())
+        axes.plot([low, mean + half], [height, height], color=colour, lw=2.0, label="_interval")
+    axes.plot(mean, height, "o", color=colour, ms=6.5, mec="white", mew=0.8, zorder=3, label="mean")
+
+
+def _format_log_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if high < 10 * low else (1, 3)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="y", color=GREY, alpha=0.2, lw=0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
