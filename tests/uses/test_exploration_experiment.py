@@ -220,7 +220,7 @@ def test_lines_of_a_table_are_the_numbers(comparison: ExplorationComparison) -> 
     assert "never  0 of 3" in list(format_comparison(never))[1]
 
 
-def test_several_environments_have_two_panels_of_dots(found: ExplorationComparison) -> None:
+def test_several_environments_have_two_panels_of_dots(comparison: ExplorationComparison) -> None:
     never = dataclasses.replace(found, first_goal=np.full_like(found.first_goal, np.inf))
     figure = plot_exploration({"rooms": found, "never": never})
     first, goals = figure.axes
