@@ -26,6 +26,9 @@ ROOT = Path(__file__).parents[2]
 GRID = "******\n*   g*\n* ** *\n******\n"
 
 
+NORMALISED = ("--normalise", "--norm", "quantile", "--plot-heatmap", "n.png")
+
+
 def test_version(run: Run) -> None:
     assert run("--version") == (0, f"bisimetric {bisimetric.__version__}\n", "")
 
@@ -114,6 +117,15 @@ def test_mico_of_a_world_that_branches(run: Run, tmp_path: Path) -> None:
     assert "MICo distance from coin (discount 0.5)\n  coin   0.500\n" in out
     assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
     assert "step 0: two copies of coin take 0\n" in run("explain", "d.npz", "coin", "coin").out
+
+
+def test_normalised_distances_are_shown(run: Run, tmp_path: Path) -> None:
+    exact.bisimulation(worlds.load("pessimism")).save("d.npz")
+    plain, scaled = (run("show", "d.npz", "--from", "s", *flags).out for flags in ((), NORMALISED))
+    assert "\nbisimulation distance from s (discount 0.9)\n  s      0\n  t  10.00\n" in plain
+    assert "\n(1 - discount) * bisimulation distance from s (discount 0.9)\n" in scaled
+    assert "  t  1.000\n" in scaled
+    assert (tmp_path / "n.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_state_may_be_the_farthest_from_itself(run: Run) -> None:

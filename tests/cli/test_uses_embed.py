@@ -87,11 +87,21 @@ def test_a_picture_shows_every_state(rooms: Distance) -> None:
     dots = axes.collections[0]
     assert np.allclose(np.asarray(dots.get_offsets()), found.coordinates)
     assert (np.asarray(dots.get_array()) == V).all()
-    assert bar.get_ylabel() == "V*"
+    assert bar.get_ylabel() == "$V^*$"
     assert {text.get_text() for text in axes.texts} <= set(rooms.mdp.names or ())
     assert len(axes.texts) > 25
     assert "stress 0.34" in axes.get_title()
     assert np.size(axes.lines[0].get_xdata()) == 2  # the goals
+
+
+def test_normalised_coordinates(rooms: Distance) -> None:
+    found = uses.embed(rooms)
+    axes = plot_embedding(found, normalise=True).axes[0]
+    expected = found.coordinates * (1 - rooms.mdp.discount)
+    assert np.allclose(np.asarray(axes.collections[0].get_offsets()), expected)
+    assert axes.get_xlabel() == r"first coordinate $\times\,(1-\gamma)$"
+    with pytest.raises(InputError, match="a plain matrix has no discount; leave normalise out"):
+        plot_embedding(uses.embed(rooms.values), normalise=True)
 
 
 def test_names_do_not_overlap(rooms: Distance) -> None:
@@ -106,7 +116,7 @@ def test_one_coordinate_is_drawn_against_the_values(rooms: Distance) -> None:
     V = planning.optimal_values(rooms.mdp).values
     (axes,) = plot_embedding(uses.embed(rooms, 1), V, label="V*").axes
     assert (np.asarray(axes.collections[0].get_offsets())[:, 1] == V).all()
-    assert axes.get_ylabel() == "V*"
+    assert axes.get_ylabel() == "$V^*$"
     (bare,) = plot_embedding(uses.embed(rooms, 1)).axes
     assert not len(bare.get_yticks())
 

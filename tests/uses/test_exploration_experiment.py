@@ -221,16 +221,16 @@ def test_lines_of_a_table_are_the_numbers(comparison: ExplorationComparison) -> 
 
 
 def test_several_environments_have_two_panels_of_dots(comparison: ExplorationComparison) -> None:
-    never = dataclasses.replace(found, first_goal=np.full_like(found.first_goal, np.inf))
-    figure = plot_exploration({"rooms": found, "never": never})
+    never = dataclasses.replace(comparison, first_goal=np.full_like(comparison.first_goal, np.inf))
+    figure = plot_exploration({"rooms": comparison, "never": never})
     first, goals = figure.axes
     assert [text.get_text() for text in first.get_yticklabels()] == ["rooms", "never"]
-    for row, name in enumerate(found.names):
+    for row, name in enumerate(comparison.names):
         dots = [line for line in goals.lines if line.get_label() == name]
-        mean = found.goals[row, :, -1].mean() * 1000 / found.steps[-1]
+        mean = comparison.goals[row, :, -1].mean() * 1000 / comparison.steps[-1]
         assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx([mean] * 2)
         heights = [float(np.asarray(dot.get_ydata())[0]) for dot in dots]
         assert heights[1] == pytest.approx(heights[0] + 1)
         medians = [line for line in first.lines if line.get_label() == name]
-        finite = bool(np.isfinite(np.median(found.first_goal[row])))
+        finite = bool(np.isfinite(np.median(comparison.first_goal[row])))
         assert len(medians) == finite, "no dot where fewer than half of the seeds reach a goal"

@@ -36,7 +36,12 @@ ZERO_STRESS = 1e-9
 
 
 def plot_embedding(
-    embedding: Embedding, values: ArrayLike | None = None, *, label: str = "value", title: str = ""
+    embedding: Embedding,
+    values: ArrayLike | None = None,
+    *,
+    label: str = "value",
+    title: str = "",
+    normalise: bool = False,
 ) -> Figure:
     """Plot the first two coordinates of every state; of a single coordinate, the values over it.
 
@@ -48,12 +53,15 @@ def plot_embedding(
         values: (S,), shown by colour, such as V*.
         label: of the values.
         title: of the figure; the quality of the embedding, if not given.
+        normalise: whether to draw coordinates times 1 - discount, so that distances between points
+            are in units of reward per step.
 
     Returns:
         A Matplotlib figure.
 
     Raises:
-        InputError: the values do not fit the states.
+        InputError: the values do not fit the states, or an embedding of a plain matrix, which has
+            no discount, is to be normalised.
 
     >>> from bisimetric import exact, uses, worlds
     >>> d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
@@ -61,7 +69,10 @@ def plot_embedding(
     >>> len(figure.axes[0].collections[0].get_offsets())
     31
     """
-    points = embedding.coordinates
+    if normalise and embedding.mdp is None:
+        raise InputError("plot_embedding: a plain matrix has no discount; leave normalise out.")
+    scale = 1.0 - embedding.mdp.discount if normalise and embedding.mdp is not None else 1.0
+    points = embedding.coordinates * scale
     colours = None if values is None else np.asarray(values, np.float64)
     if colours is not None and colours.shape != points.shape[:1]:
         raise InputError(
@@ -86,7 +97,8 @@ def plot_embedding(
     )
     if colours is not None and not flat:
         figure.colorbar(dots, ax=axes, label=typeset(label), shrink=0.85)
-    _format_axes(axes, embedding, label if colours is not None and flat else None)
+    unit = r" $\times\,(1-\gamma)$" if normalise else ""
+    _format_axes(axes, embedding, typeset(label) if colours is not None and flat else None, unit)
     _draw_goals(axes, embedding, where)
     if len(points) <= MAX_NAMED_STATES:
         figure.draw_without_rendering()
@@ -107,11 +119,11 @@ def describe_embedding(embedding: Embedding) -> str:
     return f"{embedding.method} MDS: {quality}; {negative}"
 
 
-def _format_axes(axes: Axes, embedding: Embedding, y_label: str | None) -> None:
-    axes.set_xlabel("first coordinate")
+def _format_axes(axes: Axes, embedding: Embedding, y_label: str | None, unit: str) -> None:
+    axes.set_xlabel(f"first coordinate{unit}")
     axes.spines[["top", "right"]].set_visible(False)
     if embedding.coordinates.shape[1] > 1:
-        axes.set_ylabel("second coordinate")
+        axes.set_ylabel(f"second coordinate{unit}")
         # Distances are comparable in every direction.
         axes.set_aspect("equal", adjustable="datalim")
     elif y_label is None:

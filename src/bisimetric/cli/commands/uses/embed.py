@@ -28,6 +28,7 @@ def embed(
     max_iterations: Annotated[int, arg(metavar="N")] = 300,
     output: OutputArg = None,
     plot_embedding: FigureArg = None,
+    normalise: bool = False,
 ) -> None:
     """Embed states as points whose Euclidean distances approximate given distances (MDS).
 
@@ -39,6 +40,7 @@ def embed(
         max_iterations: for metric MDS, the largest number of SMACOF iterations
         output: save the coordinates as a .npy file, one row per state
         plot_embedding: save a figure of the states, coloured by their values
+        normalise: draw (1 - discount) * d: distances in units of reward per step
 
     Examples:
         bisimetric uses embed d.npz --plot-embedding states.png
@@ -61,7 +63,7 @@ def embed(
     if plot_embedding is not None:
         from bisimetric import views
 
-        figure = views.plot_embedding(embedding, values, label=symbol)
+        figure = views.plot_embedding(embedding, values, label=symbol, normalise=normalise)
         views.save_figure(figure, plot_embedding)
     report.emit(report.describe_saved([plot_embedding]))
 
