@@ -21,7 +21,7 @@ import tutorials
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "build" / "docs"
-COPIED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+COPIED = {name: name.lower() for name in ("CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md")}
 """Pages at the root of the repository, by their names in the site."""
 
 
@@ -69,7 +69,10 @@ def assemble(*, run_code: bool = True) -> None:
         shutil.rmtree(PAGES)
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for source, name in COPIED.items():
-        (PAGES / name).write_text((ROOT / source).read_text(encoding="utf-8"), encoding="utf-8")
+        text = (ROOT / source).read_text(encoding="utf-8")
+        for page, lower in COPIED.items():
+            text = text.replace(f"]({page})", f"]({lower})")
+        (PAGES / name).write_text(text.replace("](docs/", "]("), encoding="utf-8")
     reference.write_api_pages(PAGES / "reference" / "api")
     reference.write_cli_page(PAGES / "reference" / "cli.md")
     if run_code:

@@ -26,10 +26,10 @@ def from_matrices(P: Any, R: Any, *, discount: float, **attributes: Any) -> MDP:
     `MDP(P, R, discount)` takes P as (S, A, S), states first.
 
     Args:
-        P: (A, S, S), an array or a sequence of A matrices (S, S), dense or sparse: P[a][s, t] is
+        P: (A, S, S), an array or a sequence of A matrices (S, S), dense or sparse: `P[a][s, t]` is
             the probability of t after action a in s.
         R: (S,), one reward per state; (S, A); or (A, S, S) in any layout of P, one per transition,
-            which becomes R(s, a) = sum_t P[a][s, t] R[a][s, t]; an `ExpectedRewardWarning` says,
+            which becomes `R(s, a) = sum_t P[a][s, t] R[a][s, t]`; an `ExpectedRewardWarning` says,
             once, where it depends on t.
         discount: in [0, 1).
         **attributes: `names`, `actions`, `positions`, `features`, `policy`, `available` of `MDP`.
