@@ -381,7 +381,7 @@ def sharded_checkpoint(folder: Path) -> Mutate:
             from bisimetric.errors import NotConverged
 
             with contextlib.suppress(NotConverged):
-                exact.sharded.bisimulation(mdp, tol=5.0, checkpoint=folder / "run")
+                exact.sharded.bisimulation(mdp, tol=5.0, resume=folder / "run")
 
         return read
 
