@@ -19,7 +19,7 @@ from bisimetric.planning import ValueFunction
 __all__ = ["run"]
 
 INTRODUCTION = """\
-Two rooms and a hallway: 31 cells, four moves, discount 0.99; a goal pays 1, a wall -1.
+Two rooms and a hallway: 31 cells, four moves, discount 0.9; a goal pays 1, a wall -1.
 How similar are two cells? d~ compares them action by action, d_lax matches each action with the
 closest action of the other cell, d^pi follows one policy. Each bounds a difference of values.
 Computing (the first run compiles for some seconds) ...
@@ -93,7 +93,7 @@ def run(output: Path, *, program: str = "bisimetric") -> int:
         all_hold = all_hold and not len(violations)
         print(_format_verdict(bound, violations, results.mdp))
     print("", *_format_table(results), "", sep="\n")
-    print(views.format_terminal_map(results.bisimulation, HALLWAY))
+    print(views.format_terminal_map(results.lax, HALLWAY))
     print("", *_save_results(results, output), sep="\n")
     print("", *_suggest_commands(output, program), sep="\n")
     return 0 if all_hold else 1
@@ -101,7 +101,7 @@ def run(output: Path, *, program: str = "bisimetric") -> int:
 
 def compute_results() -> DemoResults:
     """Compute the value functions and the three distances."""
-    mdp = worlds.load(WORLD)
+    mdp = worlds.load(WORLD, discount=0.9)
     policy = mdp.policy
     if policy is None:
         raise InputError(f"demo: the world {WORLD} has no policy.")
@@ -165,8 +165,8 @@ def _format_table(results: DemoResults) -> Iterator[str]:
 
 def _save_results(results: DemoResults, output: Path) -> Iterator[str]:
     """Save distances and figures; yield a line per file."""
-    d = results.bisimulation
-    for distance in (d, results.lax, results.on_policy):
+    d = results.lax
+    for distance in (results.bisimulation, d, results.on_policy):
         path = output / f"{distance.kind.replace('_', '-')}.npz"
         metadata = {**distance.metadata, "world": WORLD}
         dataclasses.replace(distance, metadata=metadata).save(path)

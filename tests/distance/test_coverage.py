@@ -282,10 +282,10 @@ def test_explanations_in_a_partly_observed_corridor() -> None:
     assert str(d.explain("A", "B")).splitlines() == [
         "d~(A; B) >= 0.25, a lower bound, at most 0.001 below what the seen transitions "
         "determine, at discount 0.5",
-        "  step  first  second  action  reward gap    adds  so far",
+        "  step  first  second  action  reward gap    adds     sum",
         "  0     A      B       right            0  0.0000  0.0000",
         "  1     B      C       right          0.5  0.2500  0.2500",
-        "  then no action was seen in both C and D: 0.2500 in all",
+        "  then no action was seen in both C and D: 0.2500 in total",
         "A never took left: the true distance may be larger",
     ]
     assert str(d.explain("B", "D")).splitlines()[1:] == [
@@ -318,7 +318,7 @@ def test_a_distance_that_has_not_converged_reports_it() -> None:
     pays = MDP.deterministic([[0], [1]], [[0.0], [0.061725005]], discount=0.5)
     everything = Coverage(np.ones((2, 1), bool), np.ones((2, 2), bool), 1e-7, 0.0, 1, 1)
     near = Distance(rounded, 1e-7, "bisimulation", pays, coverage=everything)
-    assert "0.1235 in all" in str(near.explain(0, 1))
+    assert "0.1235 in total" in str(near.explain(0, 1))
     assert "has not converged" not in str(near.explain(0, 1))
     # Not drawn yet, and so at 0, is not the same as alike.
     fresh = solve_partial(build_corridor(), np.ones((4, 2), bool), 0)

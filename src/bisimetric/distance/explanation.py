@@ -15,6 +15,8 @@ from bisimetric.mdp import MDP
 
 MAX_SHOWN_STEPS = 24
 MAX_SHOWN_MATCHES = 8
+NEGLIGIBLE_MASS = 1e-12
+"""Rounding leaves couplings with such masses; they are not shown."""
 MAX_SHOWN_ACTIONS = 4
 TITLES = {"bisimulation": "d~", "on_policy": "d^pi", "lax": "d_lax", "mico": "MICo"}
 
@@ -145,11 +147,11 @@ class Explanation:
     Explanation(d~(s; t) = 10, proven to ..., at discount 0.9, 3 steps)
     >>> print(explanation)
     d~(s; t) = 10, proven to ..., at discount 0.9
-      step  first  second  action  reward gap    adds  so far
+      step  first  second  action  reward gap    adds     sum
       0     s      t       a                1  1.0000  1.0000
       1     t      u       b                1  0.9000  1.9000
       2     s      u       a                1  0.8100  2.7100
-      steps 1 to 2 repeat in a cycle: 7.2900 more, 10.0000 in all
+      steps 1 to 2 repeat in a cycle: 7.2900 more, 10.0000 in total
     so their values under the optimal policy differ by at most 10; they differ by 0
     """
 
@@ -341,7 +343,7 @@ def _format_path(explanation: Explanation) -> Iterator[str]:
     """Format a deterministic path as one table."""
     mdp, steps, loop = explanation.mdp, explanation.steps, explanation.loop_start
     rows: list[tuple[str, ...]] = [
-        ("step", "first", "second", "action", "reward gap", "adds", "so far")
+        ("step", "first", "second", "action", "reward gap", "adds", "sum")
     ]
     so_far = 0.0
     for k, step in enumerate(steps):
@@ -353,19 +355,19 @@ def _format_path(explanation: Explanation) -> Iterator[str]:
     yield from _align_columns(rows, num_left=4)
     if len(steps) > MAX_SHOWN_STEPS:
         yield f"  ... {len(steps) - MAX_SHOWN_STEPS} more steps, up to {so_far:.4f}"
-    rest, in_all = explanation.total - so_far, f"{explanation.total:.4f} in all"
+    rest, in_total = explanation.total - so_far, f"{explanation.total:.4f} in total"
     unproven = explanation.proof.known is not None or math.isinf(explanation.error)
     if loop is not None:
         last = len(steps) - 1
         cycle = f"step {loop} repeats" if loop == last else f"steps {loop} to {last} repeat"
-        yield f"  {cycle} in a cycle: {rest:.4f} more, {in_all}"
+        yield f"  {cycle} in a cycle: {rest:.4f} more, {in_total}"
     elif explanation.mismatched_pair is not None:
         actions = _describe_action_sets(explanation, explanation.mismatched_pair)
-        yield f"  then {actions}: the largest possible distance, {rest:.4f} more, {in_all}"
+        yield f"  then {actions}: the largest possible distance, {rest:.4f} more, {in_total}"
     elif rest <= max(0.0 if unproven else explanation.error, 1e-9):
-        yield f"  then {_describe_zero_distance(explanation, steps[-1].next_states)}: {in_all}"
+        yield f"  then {_describe_zero_distance(explanation, steps[-1].next_states)}: {in_total}"
     else:
-        yield f"  the rest of the path adds {rest:.4f}: {in_all}"
+        yield f"  the rest of the path adds {rest:.4f}: {in_total}"
 
 
 def _format_couplings(explanation: Explanation) -> Iterator[str]:
@@ -397,6 +399,7 @@ def _build_coupling_rows(explanation: Explanation, step: PairStep) -> list[tuple
     name, mico = explanation.mdp.state_name, explanation.kind == "mico"
     different = [match for match in step.coupling if mico or len(set(match.states)) == 2]
     shared = step.coupling[len(different) :]
+    different = [match for match in different if match.mass > NEGLIGIBLE_MASS]
     shown, rest = different[:MAX_SHOWN_MATCHES], different[MAX_SHOWN_MATCHES:]
     if len(rest) == 1:
         shown, rest = different, []
@@ -416,7 +419,7 @@ def _build_coupling_rows(explanation: Explanation, step: PairStep) -> list[tuple
     if shared:
         place = name(shared[0].states[0]) if len(shared) == 1 else f"one of {len(shared)}"
         rows.append((_format_mass(shared), "both in", place, write(0.0), write(0.0)))
-    return [*rows, ("", "in all", "", "", write(_sum_contributions(step)))]
+    return [*rows, ("", "total", "", "", write(_sum_contributions(step)))]
 
 
 def _sum_contributions(step: PairStep) -> float:
