@@ -23,7 +23,7 @@ STATES = (300_000, 1_000_000)
 DEVICES = (8, 16, 32, 64)
 ACTIONS = 4
 SWEEPS = bound_sweeps(0.99)
-"""Hardly any MDP needs more at discount 0.99; small ones took less, see docs/scaling.md."""
+"""Hardly any MDP needs more at discount 0.99; small ones took less, see docs/reports/scaling.md."""
 SUCCESSORS = ("random", "grid-like")
 
 

@@ -4,7 +4,7 @@ On the paper's 31 states, where the bounds of d~ and d_lax are vacuous: at least
 the largest regret of any policy. And on 186 states, six nearly bisimilar copies of each cell, where
 they are far below it.
 Writes aggregate.png. Run it with `python examples/aggregate_states.py`; `--full` tries all rules
-and all numbers of classes, in half a minute, and draws the figure of docs/uses/aggregate.md.
+and all numbers of classes, in half a minute, and draws the figure of docs/how-to/aggregate.md.
 """
 
 import sys

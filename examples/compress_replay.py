@@ -9,7 +9,7 @@ are nearly bisimilar. The last environment, six copies of each cell of two rooms
 different rewards, is such a case.
 
 Needs `pip install 'bisimetric[worlds]'`. Run it with `python examples/compress_replay.py`;
-`--full --png replay.png` draws the figure of docs/uses/compress.md.
+`--full --png replay.png` draws the figure of docs/how-to/compress.md.
 """
 
 import argparse
