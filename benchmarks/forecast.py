@@ -23,7 +23,7 @@ STATES = (300_000, 1_000_000)
 DEVICES = (8, 16, 32, 64)
 ACTIONS = 4
 SWEEPS = bound_sweeps(0.99)
-"""Hardly any MDP needs more at discount 0.99; small ones took less, see docs/scaling.md."""
+"""Hardly any MDP needs more at discount 0.99; small ones took less, see docs/reports/scaling.md."""
 SUCCESSORS = ("random", "grid-like")
 
 
@@ -84,7 +84,8 @@ def plot_forecast() -> Figure:
     panels[0].set_yticks(list(hours), list(hours.values()))
     panels[0].set_ylim(0.5 / 60, 10)
     figure.suptitle(
-        "d~, 4 actions, float32, hosts of eight H200, by the model; bars mark the memory limit",
+        "Forecast by the cost model, not measured; bars mark the memory limit\n"
+        "d~, 4 actions, float32, hosts of eight H200",
         fontsize=11,
     )
     add_legend_below(figure, [f"{devices} GPUs" for devices in DEVICES])

@@ -45,7 +45,7 @@ SMALL = (
 PAPER = ("--algorithm", "castro2020", *SMALL)
 TINY = learned.PairQConfig(learned.MetricNetwork((4,), num_groups=2, group_size=2), batch_size=4)
 WORLD = "mirrored-rooms-policy"
-GRIDWORLD = Path(__file__).parents[2] / "docs" / "gridworld"
+GRIDWORLD = Path(__file__).parents[2] / "docs" / "reports" / "gridworld"
 
 
 def walk(steps: int = 60) -> Transitions:

@@ -43,7 +43,7 @@ QUICK = Castro2020Config(NETWORK, batch_size=4)
 ROOT = Path(__file__).parents[2]
 TRACKED = sorted(
     [
-        *(ROOT / "docs" / "gridworld").glob("*.safetensors"),
+        *(ROOT / "docs" / "reports" / "gridworld").glob("*.safetensors"),
         *(ROOT / "src" / "bisimetric" / "paper" / "atari" / "metrics").glob("*.safetensors"),
     ]
 )

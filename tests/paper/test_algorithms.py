@@ -139,7 +139,7 @@ def test_the_command(tiny: None, tmp_path: Path, run: Run) -> None:
 
 
 def test_the_documented_curves_can_be_read() -> None:
-    curves = algorithms.load_curves(ROOT / "docs" / "algorithms")
+    curves = algorithms.load_curves(ROOT / "docs" / "reports" / "algorithms")
     assert {each.algorithm for each in curves} == {*algorithms.ALGORITHMS, *algorithms.ABLATIONS}
     assert {each.task for each in curves} == {*algorithms.TASKS}
     assert all(each.error.shape == (10, len(each.updates)) for each in curves)

@@ -346,7 +346,7 @@ class TestFiles:
             GridworldCurves.load(tmp_path / "noise.npz")
 
     def test_the_documented_curves_can_be_read(self) -> None:
-        folder = Path(__file__).parents[2] / "docs" / "gridworld"
+        folder = Path(__file__).parents[2] / "docs" / "reports" / "gridworld"
         curves = gridworld.load_curves(folder)
         assert list(curves) == list(gridworld.PARTS)
         for name, part in curves.items():

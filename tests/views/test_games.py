@@ -209,7 +209,7 @@ class TestTraining:
             "games": steps,
         }
         figure = games.plot_agent_curve(
-            {"Pong": history, "Asterix": history}, target_scores={"Pong": 18}
+            {"Pong": history, "Asterix": history}, evaluation_scores={"Pong": 18}
         )
         assert [axes.get_title() for axes in figure.axes] == ["Pong", "Asterix", "", ""]
         line, aim = figure.axes[0].lines

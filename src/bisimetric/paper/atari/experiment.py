@@ -16,6 +16,7 @@ from bisimetric import agents
 from bisimetric._io import require_writable, write_atomically
 from bisimetric.errors import InputError, require_integer
 from bisimetric.games import Agent, Episode, Game, collect, find_game, play
+from bisimetric.games._collect import NUM_ENVS
 from bisimetric.games._play import MIN_STEPS
 from bisimetric.games.agent import EPSILON
 from bisimetric.learned import LearnedDistance
@@ -26,9 +27,6 @@ from bisimetric.transitions import Transitions
 
 METRICS_FOLDER = Path(__file__).parent / "metrics"
 """Included metrics, one file per game: `<game>.safetensors`."""
-
-NUM_ENVS = 32
-"""Parallel games: few enough that the first 10,000 steps are of one game, as in the paper."""
 
 NUM_EPISODES, MAX_STEPS = 5, 2_000
 FIGURES = ("distances.png", "frames.png", "learning.png", "training.png")
@@ -306,7 +304,10 @@ def write_outputs(
         paths.append(target / FIGURES[2])
     history = getattr(analysis.agent, "history", {})
     if "step" in history:
-        views.save_figure(games.plot_agent_curve({episode.game: history}), target / FIGURES[3])
+        evaluation = getattr(analysis.agent, "metadata", {}).get("evaluation")
+        scores = {episode.game: evaluation["mean"]} if evaluation else None
+        curve = games.plot_agent_curve({episode.game: history}, evaluation_scores=scores)
+        views.save_figure(curve, target / FIGURES[3])
         paths.append(target / FIGURES[3])
     if videos:
         paths.append(games.write_video(episode, d, target / VIDEOS[0], source=source))

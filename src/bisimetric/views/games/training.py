@@ -25,7 +25,7 @@ from bisimetric.views._figure import (
     draw_mean,
 )
 
-AGENT_MEASURES = {"score": "score of a game", "loss": "loss"}
+AGENT_MEASURES = {"score": "mean score of\ntraining games", "loss": "loss"}
 METRIC_MEASURES = {
     "loss": "loss",
     "distance": "mean distance",
@@ -57,7 +57,7 @@ History = Mapping[str, ArrayLike]
 def plot_agent_curve(
     histories: Mapping[str, History],
     *,
-    target_scores: Mapping[str, float] | None = None,
+    evaluation_scores: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Figure:
     """Plot the score and the loss of an agent over its environment steps, one column per game.
@@ -67,7 +67,8 @@ def plot_agent_curve(
     Args:
         histories: by game, the measurements: `step` (n,), `score` and `loss`, (n,) or (seeds, n),
             NaN where there is none.
-        target_scores: by game, a score to mark.
+        evaluation_scores: by game, the mean score of an evaluation, to mark; other games and often
+            less exploration than in training.
         title: of the whole figure.
 
     Returns:
@@ -77,13 +78,18 @@ def plot_agent_curve(
         InputError: there is nothing to draw, or the shapes do not fit.
 
     >>> history = {"step": [1, 2], "score": [-21.0, 18.0]}
-    >>> figure = plot_agent_curve({"Pong": history}, target_scores={"Pong": 18})
+    >>> figure = plot_agent_curve({"Pong": history}, evaluation_scores={"Pong": 18})
     >>> [axes.get_ylabel() for axes in figure.axes]
-    ['score of a game']
+    ['mean score of\\ntraining games']
     """
-    targets = target_scores or {}
-    label = "environment steps"
-    return _plot_histories("plot_agent_curve", histories, AGENT_MEASURES, label, title, targets)
+    return _plot_histories(
+        "plot_agent_curve",
+        histories,
+        AGENT_MEASURES,
+        "environment steps",
+        title,
+        evaluation_scores or {},
+    )
 
 
 def plot_metric_curve(histories: Mapping[str, History], *, title: str = "") -> Figure:
@@ -115,7 +121,7 @@ def _plot_histories(
     measures: Mapping[str, str],
     x_label: str,
     title: str,
-    target_scores: Mapping[str, float],
+    evaluation_scores: Mapping[str, float],
 ) -> Figure:
     samples = {
         game: _validate_history(caller, game, history, measures)
@@ -136,8 +142,9 @@ def _plot_histories(
                 continue
             _draw_measure(axes, each["step"][0], each[name])
             _format_axes(axes, name, each[name])
-            if name == "score" and game in target_scores:
-                draw_level(axes, target_scores[game], f"target {target_scores[game]:,g}")
+            if name == "score" and game in evaluation_scores:
+                mean = evaluation_scores[game]
+                draw_level(axes, mean, f"evaluation: {_format_number(mean)}")
         if drawn:
             column[drawn[0]].set_title(game, fontsize=10)
             _format_step_axis(column[drawn[-1]], each["step"][0], x_label)

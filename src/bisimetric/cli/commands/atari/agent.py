@@ -125,7 +125,10 @@ def train_agent(
     )
     report.emit_values(seconds=training.seconds)
     figure = folder / "training.png"
-    views.save_figure(plot_agent_curve({found.name: training.history}), figure)
+    curve = plot_agent_curve(
+        {found.name: training.history}, evaluation_scores={found.name: evaluation["mean"]}
+    )
+    views.save_figure(curve, figure)
     words = [found.name, "--agent", str(target), "-o", str(folder)]
     command = shlex.join([program_name(), "atari", "learn", *words])
     report.emit(report.describe_saved([figure]), [report.Fact("next", command)])
