@@ -143,9 +143,7 @@ def recorded(
         "bisimetric": bisimetric.__version__,
         "numpy": np.__version__,
     }
-    distance = Distance(
-        values, error, "on_policy", chain.mdp, np.zeros(states, np.int64), metadata
-    )
+    distance = Distance(values, error, "on_policy", chain.mdp, np.zeros(states, np.int64), metadata)
     if tol is not None and not error <= tol:
         single = matrix_dtype == np.float32
         raise NotConverged(
