@@ -37,6 +37,22 @@ def plain_loop(mdp: MDP, tol: float) -> list[list[float]]:
             return d
 
 
+def numpy_rows(
+    rewards: NDArray[np.float64], terminated: NDArray[np.bool_], discount: float
+) -> NDArray[np.float64]:
+    """Compute d^pi between the steps of terminated episodes, one row at a time, last row first."""
+    n = len(rewards)
+    # Row and column n are the terminal state, to which `following` leads after each episode.
+    following = np.where(terminated, n, np.arange(1, n + 1))
+    d = np.zeros((n + 1, n + 1))
+    for j in range(n - 1, -1, -1):
+        d[n, j] = abs(rewards[j]) + discount * d[n, following[j]]
+    for i in range(n - 1, -1, -1):
+        d[i, :n] = np.abs(rewards[i] - rewards) + discount * d[following[i], following]
+        d[i, n] = d[n, i]
+    return d[:n, :n]
+
+
 def plain_updates(mdp: MDP, steps: int, seed: int) -> list[list[float]]:
     """Run equation 3 of Castro (2020), one pair of transitions at a time, in plain Python."""
     successor, reward, discount = mdp.next_state.tolist(), mdp.R.tolist(), mdp.discount

@@ -66,7 +66,7 @@ class ImplicitMDP:
         if not callable(self.actions):
             put(self, "actions", _validate_actions("actions are", self.actions))
         if self.reward_range is not None:
-            put(self, "reward_range", _validate_reward_range(self.reward_range))
+            put(self, "reward_range", validate_reward_range(self.reward_range))
 
     def available_actions(self, state: Hashable) -> tuple[Hashable, ...]:
         """Return the actions of a state.
@@ -288,7 +288,7 @@ def _validate_actions(name: str, value: Any) -> tuple[Hashable, ...]:
     return actions
 
 
-def _validate_reward_range(reward_range: Any) -> tuple[float, float]:
+def validate_reward_range(reward_range: Any, caller: str = "ImplicitMDP") -> tuple[float, float]:
     """Return two finite numbers in order."""
     try:
         low, high = map(float, reward_range)
@@ -296,8 +296,9 @@ def _validate_reward_range(reward_range: Any) -> tuple[float, float]:
         low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise InputError(
-            f"ImplicitMDP: reward_range is {reward_range!r} and must be two finite numbers, the "
-            "lower first."
+            f"is {reward_range!r} and must be two finite numbers, the lower first",
+            caller=caller,
+            argument="reward_range",
         )
     return low, high
 

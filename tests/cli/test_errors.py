@@ -53,6 +53,7 @@ def test_bad_grids(run: Run, tmp_path: Path, text: str, complaint: str) -> None:
         ("exact lax mirrored-rooms --plot-map a.png --plot-heatmap a.png", "twice"),
         ("exact on-policy mirrored-rooms --policy own", "no policy"),
         ("exact mico mirrored-rooms --policy own", "no policy"),
+        ("exact recorded pessimism", "pessimism is no file of transitions"),
         ("exact bisimulation pessimism --seed 3", "--seed 3 is for --samples"),
         ("exact bisimulation pessimism --pairs s t -o d.npz", "no matrix to save in d.npz"),
         ("exact bisimulation pessimism --pairs s t --plot-map m.png", "no matrix to save in m.png"),
@@ -75,7 +76,7 @@ def test_bad_input_is_one_line(run: Run, words: str, complaint: str, tmp_path: P
     [
         ("", "a command is missing: one of worlds, exact, "),
         ("exat", "unknown argument exat; did you mean 'exact'"),
-        ("exact", "one of bisimulation, on-policy, lax, mico; see `bisimetric exact --help`."),
+        ("exact", "on-policy, lax, mico, recorded; see `bisimetric exact --help`."),
         ("exact bisimulaton", "did you mean 'bisimulation'? See `bisimetric exact --help`."),
         ("exact lax", "missing WORLD_OR_FILE; see `bisimetric exact lax --help`."),
         ("rollout", "missing ENVIRONMENT and -o DATA.npz"),

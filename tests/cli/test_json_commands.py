@@ -98,6 +98,14 @@ def check_worlds(found: Found) -> None:
     }
 
 
+def check_recorded(found: Found) -> None:
+    data = Transitions.load("episodes.npz")
+    d = exact.recorded(data, discount=0.9, reward_range=(-1, 1), tol=3.0)
+    assert found["largest"]["distance"] == d.values.max()
+    assert found["error"]["bound"] == d.error
+    assert found["steps"] == {"recorded": len(data), "left_out": d.metadata["left_out"]}
+
+
 def check_aggregate(found: Found) -> None:
     d = Distance.load("d.npz")
     result = uses.aggregate(d.mdp, d, clusters=4)
@@ -223,6 +231,11 @@ CASES = {
     "exact on-policy": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.on_policy)),
     "exact lax": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.lax)),
     "exact mico": Case(GIVEN, MATRIX, same_matrix(exact.mico)),
+    "exact recorded": Case(
+        ("episodes.npz", "--discount", "0.9", "--reward-range", "-1", "1", "--tol", "3"),
+        f"{MATRIX} steps.recorded steps.left_out",
+        check_recorded,
+    ),
     "relation bisimulation": Case(GIVEN, "classes labels", same_labels(relation.bisimulation)),
     "relation on-policy": Case(
         GIVEN, "classes labels", same_labels(lambda mdp: relation.on_policy(mdp, mdp.policy))
@@ -344,6 +357,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact.bisimulation(load_mdp()).save(tmp_path / "d.npz")
     data = datasets.rollout("FrozenLake-v1", steps=2_000, seed=0, is_slippery=False)
     data.save(tmp_path / "data.npz")
+    right = np.full(16, 2)
+    episodes = datasets.rollout("FrozenLake-v1", right, steps=150, seed=0, is_slippery=False)
+    episodes.save(tmp_path / "episodes.npz")
     exact.bisimulation(data.to_mdp(unseen="missing")).save(tmp_path / "lake.npz")
     (tmp_path / "player.py").write_text(AGENT)
     monkeypatch.setattr(algorithms, "ALGORITHMS", TINY)

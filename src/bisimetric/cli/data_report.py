@@ -14,6 +14,7 @@ from bisimetric.cli.options import append_terminal_action
 from bisimetric.cli.report import (
     Fact,
     count_coverage,
+    describe_distance,
     describe_error,
     describe_kind,
     describe_largest,
@@ -154,6 +155,16 @@ def describe_sampled(
     yield describe_seconds(metadata["seconds"])
     if checkpoint is not None:
         yield Fact("checkpoint", f"{checkpoint}: --resume continues from it", str(checkpoint))
+
+
+def describe_recorded(distance: Distance) -> Iterator[Fact | str]:
+    """Yield the distances between recorded steps, and how many steps were left out."""
+    yield from describe_distance(distance)
+    recorded, left_out = distance.metadata["recorded_steps"], distance.metadata["left_out"]
+    text = f"{recorded - left_out:,} of {recorded:,} recorded"
+    if left_out:
+        text += f"; {left_out:,} have too short a recorded future for tol"
+    yield Fact("steps", text, {"recorded": recorded, "left_out": left_out})
 
 
 def _describe_reference(distance: Distance, reference: Reference) -> Iterator[Fact]:

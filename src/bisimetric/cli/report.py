@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bisimetric._text import pluralise
+from bisimetric._text import pluralise, shorten
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +30,7 @@ TITLES = {
 }
 MAX_LISTED_CLASSES = 40
 MAX_LISTED_STATES = 12
+MAX_LIST_TEXT = 80
 REPEATED = ("saved", "next", "pair", "note")
 """Labels that may occur several times; JSON holds a list of their values."""
 
@@ -289,7 +290,8 @@ def describe_metadata(distance: Distance) -> Iterator[Fact]:
     """Yield the metadata that the header does not show."""
     for key, value in distance.metadata.items():
         if key not in ("world", "policy", "classes", "seconds"):
-            yield Fact(key, str(value), value)
+            text = shorten(str(value), MAX_LIST_TEXT) if isinstance(value, list) else str(value)
+            yield Fact(key, text, value)
 
 
 def suggest_commands(distance: Distance, output: Path | None, program: str) -> Iterator[Fact]:

@@ -42,6 +42,8 @@ class Distance:
         policy: the policy of an on-policy or MICo distance, otherwise None.
         metadata: how the distance was computed: method, tolerance, rounds, seconds, versions.
             "model": "empirical" says that `error` refers to an MDP estimated from data.
+            "without_successor" lists states whose successor is not in the matrix, between recorded
+            steps (`exact.recorded`); in `mdp` they have a self-loop.
         estimate: for a Monte Carlo matrix, an estimate of its largest error; with an incomplete
             coverage, a bound on its distance from what the observed transitions determine;
             otherwise None.
@@ -82,6 +84,7 @@ class Distance:
             raise InputError(f"Distance: error is {self.error} and must be at least 0.")
         if self.coverage is not None:
             self._validate_coverage(self.coverage)
+        self._validate_successors()
         if isinstance(self.values, np.ndarray):
             self.values.flags.writeable = False
 
@@ -97,10 +100,28 @@ class Distance:
                 "determined; coverage.error bounds the determined ones."
             )
 
+    def _validate_successors(self) -> None:
+        found = self.metadata.get("without_successor", [])
+        states = range(len(self.values))
+        if not isinstance(found, list) or any(type(s) is not int or s not in states for s in found):
+            raise InputError(
+                f"Distance: metadata['without_successor'] is {found!r} and must list ids of states."
+            )
+
     @property
     def names(self) -> tuple[str, ...] | None:
         """One name per state, or None."""
         return self.mdp.names
+
+    @property
+    def has_successor(self) -> NDArray[np.bool_]:
+        """(S,), whether the successors of a state are in the matrix, as `mdp` holds them.
+
+        False only between recorded steps, for those that are not followed by another of them.
+        """
+        found = np.ones(len(self.values), np.bool_)
+        found[self.metadata.get("without_successor", [])] = False
+        return found
 
     @overload
     def __call__(self, s: int | str, t: int | str) -> float: ...
@@ -248,6 +269,8 @@ class Distance:
                 known=self.coverage.known,
                 complete=self.coverage.complete,
             )
+        if not self.has_successor.all():
+            proof = dataclasses.replace(proof, has_successor=self.has_successor)
         return explain(self.mdp, self.values, self.kind, self.policy, pair, proof)
 
     def to_distance(self) -> Distance:

@@ -111,20 +111,21 @@ def explain(
     d~ takes the action with the largest reward gap + discount * distance of the successors; d^pi
     and MICo the policy's; d_lax the action whose best match is worst, and that match. In a
     stochastic MDP the successors are related by the optimal coupling, for MICo by the independent
-    one. For incomplete data only actions known in both states are compared. `policy` is that of an
-    on-policy distance, otherwise None.
+    one. For incomplete data only actions known in both states are compared, and between recorded
+    steps the path ends at one without a successor. `policy` is that of an on-policy distance,
+    otherwise None.
     """
-    dynamics = mdp
+    dynamics, known, complete = mdp, proof.known, proof.complete
+    if proof.has_successor is not None:
+        known, complete = proof.has_successor[:, None], False
     if policy is not None:
         # A policy may choose actions that were never observed; the path does not enter them.
         unrestricted = mdp if proof.complete else mdp.replace(available=None)
         dynamics = unrestricted.apply_policy(policy)
-    choices = PairChoices(
-        dynamics, values, kind, _find_policy_actions(policy), proof.known, proof.complete
-    )
+    choices = PairChoices(dynamics, values, kind, _find_policy_actions(policy), known, complete)
     follow = pair_path.follow_path if dynamics.is_deterministic else pair_path.follow_couplings
     path = follow(choices, states)
-    gap, gap_error = _compute_value_gap(mdp, policy, states) if proof.complete else (None, 0.0)
+    gap, gap_error = _compute_value_gap(mdp, policy, states) if complete else (None, 0.0)
     mixed = choices.policy_actions is not None and bool((choices.policy_actions < 0).any())
     return Explanation(
         mdp=mdp,

@@ -35,6 +35,8 @@ class Proof:
         complete: whether they determine the whole matrix. If not, two states are compared by the
             actions known in both, and a distance without a finite error is a lower bound.
         empirical: whether the error refers to an MDP that was estimated from data.
+        has_successor: between recorded steps, whether a step is followed by another one of the
+            matrix, (S,); None where all are. A path ends at one that is not.
 
     >>> from bisimetric import exact, worlds
     >>> proof = exact.bisimulation(worlds.load("pessimism")).explain("s", "t").proof
@@ -47,6 +49,9 @@ class Proof:
     known: NDArray[np.bool_] | None = dataclasses.field(default=None, repr=False, compare=False)
     complete: bool = True
     empirical: bool = False
+    has_successor: NDArray[np.bool_] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def is_lower_bound(self) -> bool:
@@ -258,11 +263,23 @@ def _describe_no_step(explanation: Explanation) -> str:
         return "they are the same state"
     if explanation.bisimilar:
         return "they are bisimilar"
+    last = _find_last_step(explanation, explanation.states)
+    if last is not None:
+        return f"no step is shown: {last} is not followed by a step of the matrix"
     if explanation.proof.known is not None:
         return _describe_zero_distance(explanation, explanation.states)
     error = explanation.error
     limit = f": it is at most the error, {error:.2g}" if math.isfinite(error) else ""
     return f"no step that contributes to it was found{limit}"
+
+
+def _find_last_step(explanation: Explanation, pair: tuple[int, int]) -> str | None:
+    """Return the name of the state in the pair whose successor is not in the matrix, or None."""
+    has_successor = explanation.proof.has_successor
+    if has_successor is None:
+        return None
+    found = [s for s in pair if not has_successor[s]]
+    return explanation.mdp.state_name(found[0]) if found else None
 
 
 def _describe_zero_distance(explanation: Explanation, pair: tuple[int, int]) -> str:
@@ -357,7 +374,10 @@ def _format_path(explanation: Explanation) -> Iterator[str]:
         yield f"  ... {len(steps) - MAX_SHOWN_STEPS} more steps, up to {so_far:.4f}"
     rest, in_total = explanation.total - so_far, f"{explanation.total:.4f} in total"
     unproven = explanation.proof.known is not None or math.isinf(explanation.error)
-    if loop is not None:
+    last_step = _find_last_step(explanation, steps[-1].next_states)
+    if last_step is not None:
+        yield f"  from {last_step} on, not in the matrix: {rest:.4f} more, {in_all}"
+    elif loop is not None:
         last = len(steps) - 1
         cycle = f"step {loop} repeats" if loop == last else f"steps {loop} to {last} repeat"
         yield f"  {cycle} in a cycle: {rest:.4f} more, {in_total}"

@@ -112,17 +112,26 @@ class Request:
 
 def build_request(kind: Kind, tol: float | None, dtype: DTypeLike) -> Request:
     """Validate `tol` and `dtype`, and start the clock."""
+    matrix_dtype = validate_dtype(f"exact.{kind}", dtype)
+    chosen = DEFAULT_TOL if tol is None else validate_tol(f"exact.{kind}", tol)
+    return Request(kind, chosen, tol is not None, matrix_dtype, time.perf_counter())
+
+
+def validate_dtype(caller: str, dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of a distance matrix, float64 or float32."""
     matrix_dtype = np.dtype(dtype)
     if matrix_dtype not in (np.float64, np.float32):
         raise InputError(
-            f"is {matrix_dtype} and must be float64 or float32",
-            caller=f"exact.{kind}",
-            argument="dtype",
+            f"is {matrix_dtype} and must be float64 or float32", caller=caller, argument="dtype"
         )
-    if tol is not None and not (np.isfinite(tol) and tol > 0):
-        raise InputError(f"is {tol} and must be above 0", caller=f"exact.{kind}", argument="tol")
-    chosen = DEFAULT_TOL if tol is None else float(tol)
-    return Request(kind, chosen, tol is not None, matrix_dtype, time.perf_counter())
+    return matrix_dtype
+
+
+def validate_tol(caller: str, tol: float) -> float:
+    """Return a finite tolerance above 0."""
+    if not (np.isfinite(tol) and tol > 0):
+        raise InputError(f"is {tol} and must be above 0", caller=caller, argument="tol")
+    return float(tol)
 
 
 def bound_error(residual: float, largest: float, discount: float) -> float:

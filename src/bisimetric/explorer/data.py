@@ -58,7 +58,9 @@ class PageDistance:
     @property
     def is_complete(self) -> bool:
         """Whether all of the MDP is known, so that it can be solved."""
-        return self.d is not None and (self.d.coverage is None or self.d.coverage.complete)
+        if self.d is None or not self.d.has_successor.all():
+            return False
+        return self.d.coverage is None or self.d.coverage.complete
 
     def select_values(self) -> NDArray[np.floating]:
         """Return the distances (m, m) of the states that are shown, 0 where there are none."""
@@ -196,6 +198,11 @@ def _build_values(sheet: PageDistance) -> dict[str, Any]:
 
 def _build_transitions(sheet: PageDistance, d: Distance, num_matrices: int) -> dict[str, Any]:
     """Return the transitions from the states that are shown, as an explanation follows them."""
+    if not d.has_successor.all():
+        return {
+            "noTransitions": "Some recorded steps have no successor in the matrix; `bisimetric "
+            "explain` explains a pair."
+        }
     dynamics = d.mdp
     if d.policy is not None:
         # A policy may take actions that were never observed; no transition is shown there.

@@ -132,14 +132,15 @@ def _require_symmetry(caller: str, distances: NDArray[np.floating], tolerance: f
 def certify_error(d: Any) -> float:
     """Return the proven error of all distances of d, infinite where nothing is proven.
 
-    A matrix estimated from data proves nothing about ids that were never visited.
+    A matrix estimated from data proves nothing about ids that were never visited, and one between
+    recorded steps nothing about an MDP where some have no successor.
 
     >>> certify_error([[0.0, 1.0], [1.0, 0.0]])
     inf
     """
     if not isinstance(d, Distance) or (d.coverage is not None and not d.coverage.visited.all()):
         return math.inf
-    return d.error
+    return d.error if d.has_successor.all() else math.inf
 
 
 def add_upward(*terms: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Literal
 
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
 from bisimetric.cli.options import (
     AccuracyOptions,
+    DataOptions,
     FigureOptions,
     OutputArg,
     PairsArg,
@@ -15,6 +17,7 @@ from bisimetric.cli.options import (
     WorldOptions,
     load_world,
     resolve_policy,
+    validate_files,
 )
 from bisimetric.cli.output import print_query, write_result
 from bisimetric.errors import InputError
@@ -22,6 +25,25 @@ from bisimetric.errors import InputError
 SamplesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
 OptionalSeedArg = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
 ExactDeviceArg = Annotated[Literal["cpu", "gpu"], arg(metavar="{cpu,gpu}")]
+RecordedTolArg = Annotated[
+    float | None, arg(metavar="T", help_behavior_hint="(default: none, all steps)")
+]
+RewardRangeArg = Annotated[
+    tuple[float, float] | None,
+    arg(metavar="LOW HIGH", help_behavior_hint="(needed unless all episodes terminated)"),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingOptions(DataOptions):
+    """The recorded steps."""
+
+    world: Annotated[Positional[str], arg(metavar="DATA")]
+    """a .npz file of transitions, as `bisimetric rollout` writes them"""
+    discount: Annotated[
+        float | None, arg(aliases=["--gamma"], metavar="G", help_behavior_hint="(default: 0.99)")
+    ] = None
+    """discount factor, at least 0 and below 1"""
 
 
 def bisimulation(
@@ -155,6 +177,50 @@ def mico(
 
     distance = exact.mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
     write_result(distance, world, output, figures, policy=name)
+
+
+def recorded(
+    data: RecordingOptions,
+    figures: FigureOptions,
+    tol: RecordedTolArg = None,
+    reward_range: RewardRangeArg = None,
+    dtype: Literal["float64", "float32"] = "float64",
+    output: OutputArg = None,
+) -> None:
+    """d^pi between recorded steps of a deterministic policy, from their recorded futures.
+
+    Args:
+        tol: proven bound on the error; steps with too short a recorded future are left out
+        reward_range: range of all rewards, with 0 if an episode can terminate
+        dtype: type of the matrix entries; float32 takes half the memory
+        output: save the distances: `bisimetric show`, `bisimetric explain` and NumPy read them
+
+    Examples:
+        bisimetric exact recorded data.npz --reward-range 0 1 -o d.npz
+        bisimetric exact recorded data.npz --reward-range 0 1 --tol 1e-3 --discount 0.9
+        bisimetric exact recorded data.npz --dtype float32 --plot-heatmap heatmap.png
+    """
+    validate_files(output, figures.paths, inputs=[data.world])
+    from bisimetric import exact
+    from bisimetric.cli.data_report import describe_recorded
+    from bisimetric.mdp import DEFAULT_DISCOUNT
+    from bisimetric.transitions import Transitions
+    from bisimetric.transitions.files import is_transitions_file
+
+    transitions = data.read(observations=True) if is_transitions_file(data.world) else None
+    if not isinstance(transitions, Transitions):
+        raise InputError(
+            f"{data.world} is no file of transitions; `bisimetric rollout` writes one, and "
+            "`bisimetric exact on-policy` computes d^pi of a world."
+        )
+    distance = exact.recorded(
+        transitions,
+        discount=DEFAULT_DISCOUNT if data.discount is None else data.discount,
+        tol=tol,
+        reward_range=reward_range,
+        dtype=dtype,
+    )
+    write_result(distance, data, output, figures, describe=describe_recorded)
 
 
 def _validate_device(
