@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench dist clean
+.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench peers dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,11 @@ format: .venv/.installed-dev ## format the code with ruff
 docs: .venv/.installed-dev ## build the documentation site into site/; DOCS=--draft leaves out what runs for minutes
 	$(BIN)/python tools/docs/build.py $(DOCS)
 
-bench: .venv/.installed .venv-peers/.installed ## the speed ratios of benchmarks/README.md; BENCH=--write updates it
+bench: .venv/.installed ## times and speed ratios; BENCH=--write updates docs/reports/benchmarks.md
 	$(BIN)/python benchmarks/run.py $(BENCH)
+
+peers: .venv/.installed .venv-peers/.installed ## comparison with other programs; PEERS="--published FOLDER --write" updates docs/reports/peers.md
+	$(BIN)/python benchmarks/peers.py $(PEERS)
 
 dist: .venv-dist/.installed ## build sdist and wheel into dist/, check them, and run the demo of the installed wheel
 	rm -rf dist

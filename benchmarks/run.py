@@ -1,34 +1,31 @@
 """Run the benchmarks: `make bench`, or `python benchmarks/run.py [--write] [name ...]`.
 
-Every speed-up is a ratio of two times of one run, after compilation. `--write` puts the results
-into benchmarks/README.md, with the machine that they were measured on.
+Every speed-up is a ratio of two times of one run, after compilation. `--write` puts the results of
+all benchmarks into docs/reports/benchmarks.md, with the machine that they were measured on.
+Comparisons with other programs are in peers.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numba
 import numpy as np
 import psutil
 
 import neighbours as busy_cores
+import report
 from bisimetric import MDP, Transitions, exact, relation, sampled, worlds
-from planted import plant_classes
 from rivals import chain_sweeps, numpy_rows, plain_loop, plain_updates, value_iteration
 
 TOL = 1e-6
-PEERS = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
+PAGE = report.REPORTS / "benchmarks.md"
 Row = tuple[str, str, str]
 
 
@@ -49,7 +46,7 @@ def small() -> Iterator[Row]:
     loop = measure_seconds(lambda: plain_loop(mdp, TOL))
     yield (
         "d~, 31 states, against the plain triple loop on Python lists",
-        f"{loop / ours:,.0f} times faster (target: 5,000)",
+        f"{loop / ours:,.0f} times faster",
         f"{ours * 1e3:.2f} ms against {loop:.2f} s",
     )
 
@@ -67,7 +64,7 @@ def large() -> Iterator[Row]:
             raise RuntimeError(f"{name}: the two distances differ")
         yield (
             f"d~, {name}, {mdp.num_states:,} states, against value iteration",
-            f"{rival / ours:.1f} times faster (target: 20)",
+            f"{rival / ours:.1f} times faster",
             f"{ours:.2f} s and {d.metadata['sweeps']} sweeps against {rival:.1f} s and {sweeps} "
             f"sweeps; other seeds, ours: {time_other_seeds(name, options)}",
         )
@@ -93,7 +90,7 @@ def on_policy() -> Iterator[Row]:
     sweep = measure_seconds(lambda: chain_sweeps(chain, 10), 2) / 10
     yield (
         "d^pi, random, 10,000 states, against plain sweeps",
-        f"the time of {ours / sweep:.1f} sweeps (target: at most 40)",
+        f"the time of {ours / sweep:.1f} sweeps",
         f"{ours:.2f} s; a sweep takes {sweep:.3f} s",
     )
 
@@ -129,7 +126,7 @@ def growth() -> Iterator[Row]:
         seen = run_measurement(states, 1, 0.99)
         yield (
             f"d~, random, {states:,} states, error 1e-6",
-            f"{seen['seconds']:.1f} s, {seen['matrices']:.2f} matrices of memory (target: 3)",
+            f"{seen['seconds']:.1f} s, {seen['matrices']:.2f} matrices of memory",
             f"{seen['peak'] / 2**20:,.0f} MiB, a matrix is {seen['matrix'] / 2**20:,.0f} MiB; "
             f"{seen['sweeps']} sweeps; error {seen['error']:.1g}",
         )
@@ -196,27 +193,6 @@ def relations() -> Iterator[Row]:
         )
 
 
-def chain() -> Iterator[Row]:
-    """d~ of a random chain against POT on every pair."""
-    mdp = worlds.load("random", states=80, actions=1, successors=8, discount=0.9)
-    d = exact.bisimulation(mdp, tol=TOL)
-    ours = measure_seconds(lambda: exact.bisimulation(mdp, tol=TOL), 20)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "chain.npz"
-        successors, shares = mdp.P.indices.reshape(80, 8), mdp.P.data.reshape(80, 8)
-        np.savez(path, successors=successors, shares=shares, R=mdp.R[:, 0], discount=mdp.discount)
-        seen = peer("peers_pot.py", str(path), str(TOL))
-        gap = np.abs(np.load(path.with_suffix(".pot.npy")) - d.values).max()
-    if gap > TOL + d.error:
-        raise RuntimeError(f"the two distances differ by {gap}")
-    yield (
-        "d~, random chain, 80 states with 8 successors, against `ot.emd2` on every pair",
-        f"{seen['seconds'] / ours:,.0f} times faster (target: 300)",
-        f"{ours * 1e3:.0f} ms and {d.metadata['rounds']} rounds against {seen['seconds']:.0f} s "
-        f"and {seen['sweeps']} sweeps, {seen['call']:.0f} microseconds per call",
-    )
-
-
 def stochastic() -> Iterator[Row]:
     """d~ of 50 to 2,000 random states with 4 actions and 5 successors."""
     for states in (50, 100, 200, 500, 1_000, 2_000):
@@ -227,33 +203,6 @@ def stochastic() -> Iterator[Row]:
             f"{seen['peak'] / 2**20:,.0f} MiB, a matrix is {seen['matrix'] / 2**20:,.1f} MiB; "
             f"{seen['rounds']} rounds; error {seen['error']:.1g}",
         )
-
-
-def lumping() -> Iterator[Row]:
-    """The classes of a planted stochastic MDP against stormpy."""
-    mdp = plant_classes(100_000, 2_000, 4, 3, seed=0)
-    relation.bisimulation(worlds.load("random", states=10, successors=2))
-
-    def ours() -> None:
-        relation.bisimulation(MDP(mdp.P, mdp.R, 0.9))
-
-    seconds = measure_seconds(ours, 5)
-    labels = relation.bisimulation(MDP(mdp.P, mdp.R, 0.9))
-    both = len(np.unique(labels * (mdp.classes.max() + 1) + mdp.classes))
-    is_exact = both == labels.max() + 1 == mdp.classes.max() + 1
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "mdp.npz"
-        P = mdp.P
-        np.savez(path, R=mdp.R, data=P.data, indices=P.indices, indptr=P.indptr)
-        seen = peer("peers_stormpy.py", str(path), "5")
-    rival = seen["seconds_build"] + seen["seconds_minimise"]
-    yield (
-        f"relation.bisimulation, 100,000 states, {mdp.P.nnz:,} transitions, against stormpy",
-        f"{rival / seconds:.1f} times faster (target: not slower)",
-        f"{seconds:.2f} s against {seen['seconds_build']:.2f} s to build and "
-        f"{seen['seconds_minimise']:.2f} s to minimise; {labels.max() + 1:,} classes, the planted "
-        f"ones: {'yes' if is_exact else 'no'}, stormpy's: {seen['classes']:,}",
-    )
 
 
 def query() -> Iterator[Row]:
@@ -282,11 +231,9 @@ def sampling() -> Iterator[Row]:
         run.advance(1_000)
         steps = 1_000_000 if isinstance(sampler, sampled.Prioritised) else 20_000_000
         ours = steps / measure_seconds(lambda run=run, steps=steps: run.advance(steps), 3)  # type: ignore[misc]
-        target = " (target: 20 million, 30 times)" if isinstance(sampler, sampled.Uniform) else ""
         yield (
             f"sampled.bisimulation, {type(sampler).__name__}, 1,000 states, 4 actions",
-            f"{ours / 1e6:.2g} million updates per second, {ours / loop:.2g} times a plain loop's"
-            f"{target}",
+            f"{ours / 1e6:.2g} million updates per second, {ours / loop:.2g} times a plain loop's",
             f"the loop: {loop / 1e6:.2g} million per second",
         )
 
@@ -296,20 +243,10 @@ def neighbours() -> Iterator[Row]:
     for name, seen in busy_cores.run_alone().items():
         yield (
             f"{name}, beside one busy process per core",
-            f"{seen['busy'] / seen['quiet']:.1f} times the quiet time (target: at most 3)",
+            f"{seen['busy'] / seen['quiet']:.1f} times the quiet time",
             f"{seen['busy']:.2g} s against {seen['quiet']:.2g} s, medians; maximum "
             f"{seen['longest']:.2g} s",
         )
-
-
-def peer(script: str, *arguments: str) -> dict[str, float]:
-    """Run a script in the environment of the peers; return the JSON that it prints."""
-    if not PEERS.exists():
-        raise SystemExit("the peers are not installed: run this as `make bench`.")
-    path = Path(__file__).with_name(script)
-    done = subprocess.run([PEERS, path, *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 BENCHMARKS = {
@@ -319,48 +256,33 @@ BENCHMARKS = {
     "recorded": recorded,
     "growth": growth,
     "relations": relations,
-    "chain": chain,
     "stochastic": stochastic,
-    "lumping": lumping,
     "query": query,
     "sampling": sampling,
     "neighbours": neighbours,
 }
 
 
-def machine() -> str:
-    memory = psutil.virtual_memory().total / 2**30
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
-    return (
-        f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, {platform.system()}, "
-        f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="name")
-    parser.add_argument("--write", action="store_true", help="write the results to the README")
+    parser.add_argument("--write", action="store_true", help=f"write the results to {PAGE.name}")
     parser.add_argument("--measure", nargs=3, type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         states, successors, discount = arguments.measure
         measure(int(states), int(successors), discount)
         return
-    lines = [f"Machine: {machine()}.", "", "| what | result | measurements |", "|---|---|---|"]
+    if arguments.write and arguments.names:
+        parser.error("--write replaces the whole table: it takes no names")
+    lines = [report.describe_machine(), "", "| what | result | measurements |", "|---|---|---|"]
     print(*lines, sep="\n", flush=True)
     for name in arguments.names or BENCHMARKS:
         for row in BENCHMARKS[name]():
-            lines.append("| " + " | ".join(row) + " |")
+            lines.append(report.format_row(row))
             print(lines[-1], flush=True)
     if arguments.write:
-        page = Path(__file__).with_name("README.md")
-        head, mark, _ = page.read_text().partition("<!-- results -->\n")
-        page.write_text(head + mark + "\n".join(lines) + "\n")
+        report.write_results(PAGE, lines)
 
 
 if __name__ == "__main__":
