@@ -170,7 +170,7 @@ def _describe_taxi(environment: Any) -> dict[str, Any]:
 def from_gymnasium(environment: Any, *, discount: float | None = None, **make_options: Any) -> MDP:
     """Build the MDP of an environment with a transition table, such as FrozenLake or Taxi.
 
-    The table is `environment.unwrapped.P`: P[s][a] lists (probability, next state, reward,
+    The table is `environment.unwrapped.P`: `P[s][a]` lists (probability, next state, reward,
     terminated). R(s, a) is the expected reward; an `ExpectedRewardWarning` says, once, where the
     reward depends on the successor.
 
