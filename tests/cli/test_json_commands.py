@@ -223,6 +223,7 @@ CASES = {
     "exact on-policy": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.on_policy)),
     "exact lax": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.lax)),
     "exact mico": Case(GIVEN, MATRIX, same_matrix(exact.mico)),
+    "exact reduced-mico": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.reduced_mico)),
     "relation bisimulation": Case(GIVEN, "classes labels", same_labels(relation.bisimulation)),
     "relation on-policy": Case(
         GIVEN, "classes labels", same_labels(lambda mdp: relation.on_policy(mdp, mdp.policy))

@@ -581,8 +581,8 @@ def test_pair_q_config_validates_its_fields(changes: dict[str, Any], message: st
         PairQConfig(**changes)
 
 
-def test_mico_needs_castro2020() -> None:
-    message = contains("learned.mico: config is a PairQConfig", "Castro2020Config")
+def test_mico_needs_a_network_with_self_distances() -> None:
+    message = contains("learned.mico: config is a PairQConfig", "PairTDConfig")
     wrong: Any = PairQConfig(METRIC)
     with pytest.raises(InputError, match=message):
         learned.mico(FIVE, [0] * 5, updates=2, config=wrong)

@@ -64,6 +64,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("exact", "on-policy"): exact.on_policy,
     ("exact", "lax"): exact.lax,
     ("exact", "mico"): exact.mico,
+    ("exact", "reduced-mico"): exact.reduced_mico,
     ("relation", "bisimulation"): relation.bisimulation,
     ("relation", "on-policy"): relation.on_policy,
     ("relation", "lax"): relation.lax,

@@ -27,6 +27,7 @@ TITLES = {
     "on_policy": "d^pi, the on-policy distance",
     "lax": "d_lax, the lax bisimulation distance",
     "mico": "MICo, the distance of independent couplings",
+    "reduced_mico": "reduced MICo, MICo less the mean of its self-distances",
 }
 MAX_LISTED_CLASSES = 40
 MAX_LISTED_STATES = 12

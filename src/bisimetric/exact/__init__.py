@@ -3,6 +3,16 @@
 from bisimetric.exact import sharded
 from bisimetric.exact._mico import mico
 from bisimetric.exact._query import QueryResult, query
+from bisimetric.exact._reduced_mico import reduced_mico
 from bisimetric.exact.api import bisimulation, lax, on_policy
 
-__all__ = ["QueryResult", "bisimulation", "lax", "mico", "on_policy", "query", "sharded"]
+__all__ = [
+    "QueryResult",
+    "bisimulation",
+    "lax",
+    "mico",
+    "on_policy",
+    "query",
+    "reduced_mico",
+    "sharded",
+]
