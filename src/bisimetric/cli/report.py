@@ -300,7 +300,10 @@ def suggest_commands(distance: Distance, output: Path | None, program: str) -> I
         yield Fact("next", text)
     else:
         s, t = map(distance.mdp.state_name, find_farthest_pair(distance))
-        yield Fact("next", shlex.join([program, "explain", str(output), s, t]))
+        command = ["explain", str(output), s, t]
+        if distance.kind == "reduced_mico":
+            command = ["show", str(output)]
+        yield Fact("next", shlex.join([program, *command]))
 
 
 def describe_classes(

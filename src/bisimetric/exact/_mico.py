@@ -77,9 +77,7 @@ def mico(
     request = build_request("mico", tol, dtype)
     actions = resolve_policy("mico", mdp, policy)
     solution = solve_mico(request, mdp, actions)
-    return request.build_distance(
-        solution.values, solution.error, mdp, actions, solution.details
-    )
+    return request.build_distance(solution.values, solution.error, mdp, actions, solution.details)
 
 
 @dataclasses.dataclass(frozen=True)
