@@ -62,7 +62,7 @@ def describe_randomness(
     taken = data.actions[row[different]] != data.actions[earlier[different]]
     by_policy = not same_actions and bool(np.any(taken))
     verb = "repeats" if len(different) == 1 else "repeat"
-    model = f"exact.{kind}(data.to_mdp()), "
+    model = f"exact.{kind}(data.to_mdp()) or "
     return (
         f"learned.{kind}: {len(different):,} of {len(rows):,} transitions {verb} "
         f"{'a state and action' if same_actions else 'a state'}, and have different outcomes"
