@@ -105,7 +105,7 @@ def test_the_reward_head_removes_the_bias_where_observations_never_repeat() -> N
     rng = np.random.default_rng(1)
 
     def observe(states: Any) -> NDArray[Any]:
-        return np.eye(6)[states] + 0.05 * rng.normal(size=(len(states), 6))
+        return np.asarray(np.eye(6)[states] + 0.05 * rng.normal(size=(len(states), 6)))
 
     noisy = Transitions(
         observe(data.states), data.actions, data.rewards, observe(data.next_states), data.terminated

@@ -470,10 +470,11 @@ def reduced_mico(
             caller="learned.reduced_mico",
             argument="source",
         )
-    metadata = {**source.metadata, "kind": "reduced_mico"}
     return dataclasses.replace(
         source,
         kind="reduced_mico",
         network=ReducedNetwork(source.network),
-        metadata=metadata,
+        metadata={**source.metadata, "kind": "reduced_mico"},
+        # Errors against a reference are those of MICo.
+        history={name: source.history[name] for name in ("step", "loss") if name in source.history},
     )
