@@ -341,6 +341,9 @@ def mico(
 
     What is biased: errors of r^ enlarge |r^(s) - r^(t)| where expected rewards are nearly equal, by
     about the standard error of the mean reward of a state; that vanishes with the number of visits.
+    Where observations never repeat, a network that is large for the data also fits the randomness
+    of single rewards; the reward head has no Fourier features unless the network sets them, and for
+    noisy observations of at most 8 numbers `MetricNetwork(fourier_features=0)` is better.
     Without `PairTDConfig.reward_head` the first term converges to E |r - r'|, which is too large
     where rewards or actions are random, however many data there are. `learned.castro2020.mico` also
     pairs each transition with itself, as the agents of the paper do; self-distances then come out

@@ -37,7 +37,7 @@ def describe_randomness(
         What was found, what it does to the distances, and the remedy.
 
     >>> data = Transitions([0, 0], [0, 0], [1.0, 2.0], [1, 1], [True, True])
-    >>> describe_randomness("bisimulation", data, None)[:69]
+    >>> describe_randomness("bisimulation", data, None)[:68]
     'learned.bisimulation: 1 of 2 transitions repeats a state and action,'
     """
     if kind == "mico":

@@ -159,13 +159,20 @@ class ScaledMicoNetwork:
     def hidden(self) -> tuple[int, ...]:
         return self.network.hidden
 
+    @property
+    def _reward_network(self) -> MetricNetwork:
+        """A network with one output; without Fourier features, which would fit random rewards."""
+        scalar = build_scalar_network(self.network.embedding)
+        if scalar.fourier_features is None:
+            return dataclasses.replace(scalar, fourier_features=0)
+        return scalar
+
     def init(self, key: Array, features: int) -> Parameters:
         """Return random parameters for states with so many features."""
         pair_key, reward_key = jax.random.split(key)
         parameters = {"pairs": self.network.init(pair_key, features)}
         if self.reward_scale:
-            scalar = build_scalar_network(self.network.embedding)
-            parameters["reward"] = scalar.init(reward_key, features, 1)
+            parameters["reward"] = self._reward_network.init(reward_key, features, 1)
         return parameters
 
     def table(
@@ -180,8 +187,7 @@ class ScaledMicoNetwork:
 
     def predict_standardised_rewards(self, parameters: Parameters, x: Array) -> Array:
         """Return the predicted (E[r | x_i] - reward_shift) / reward_scale, (n,)."""
-        scalar = build_scalar_network(self.network.embedding)
-        return evaluate_scalar(scalar, parameters["reward"], x)
+        return evaluate_scalar(self._reward_network, parameters["reward"], x)
 
     def predict_rewards(self, parameters: Parameters, x: Array) -> Array:
         """Return the predicted E[r | x_i], (n,)."""
