@@ -236,6 +236,7 @@ CASES = {
         f"{MATRIX} steps.recorded steps.left_out",
         check_recorded,
     ),
+    "exact reduced-mico": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.reduced_mico)),
     "relation bisimulation": Case(GIVEN, "classes labels", same_labels(relation.bisimulation)),
     "relation on-policy": Case(
         GIVEN, "classes labels", same_labels(lambda mdp: relation.on_policy(mdp, mdp.policy))

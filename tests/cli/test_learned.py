@@ -165,7 +165,12 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
             24_000,
         ),
         (LearnedTrainingOptions(algorithm="castro2020"), theirs, 100_000),
-        (MicoTrainingOptions(), theirs, 100_000),
+        (MicoTrainingOptions(), learned.PairTDConfig(), 24_000),
+        (
+            MicoTrainingOptions(network="angular", batch_size=8),
+            learned.PairTDConfig(learned.MicoNetwork(parametrisation="angular"), batch_size=8),
+            24_000,
+        ),
         (
             LearnedTrainingOptions(
                 hidden=(8, 4), batch_size=8, learning_rate=0.1, target_update_period=3, updates="2k"
@@ -180,7 +185,11 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
         ),
         (
             MicoTrainingOptions(
-                hidden=(8, 4), output_activation="relu", horizon_growth=0.5, batch_size=8
+                algorithm="castro2020",
+                hidden=(8, 4),
+                output_activation="relu",
+                horizon_growth=0.5,
+                batch_size=8,
             ),
             learned.castro2020.Castro2020Config(
                 learned.castro2020.PairNetwork((8, 4), output_activation="relu"),
@@ -192,7 +201,11 @@ def test_an_algorithm_has_defaults_and_flags_change_them() -> None:
     ):
         found = build_arguments(flags)
         assert (found["config"], found["updates"]) == (settings, steps)
-    for name, kind in (("pair-q", learned.on_policy), ("castro2020", learned.castro2020.on_policy)):
+    for name, kind in (
+        ("pair-q", learned.on_policy),
+        ("pair-td", learned.mico),
+        ("castro2020", learned.castro2020.on_policy),
+    ):
         steps = inspect.signature(kind).parameters["updates"].default
         assert parse_count("--updates", DEFAULT_UPDATES[name]) == steps
 
@@ -226,7 +239,7 @@ def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
     truth = exact.on_policy(ids().to_mdp(discount=0.5), np.array([0, 1, 0]))
     far = np.abs(learned.LearnedDistance.load("d.safetensors").values - truth.values).max()
     assert lines["policy"] == "p.txt"
-    assert lines["network"].startswith("3 features per state")
+    assert lines["network"].startswith("mico: 3 features per state")
     assert lines["reference"].startswith(f"largest error {far:.3g}, largest exact distance ")
     assert "should be 0" not in lines["identity"]
     (solved,) = following(result.out)

@@ -56,7 +56,7 @@ def test_worlds_lists_every_world_with_its_options(run: Run) -> None:
     assert "bisimetric rollout FrozenLake-v1 -o data.npz" in out
 
 
-@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax", "mico"])
+@pytest.mark.parametrize("which", ["bisimulation", "on-policy", "lax", "mico", "reduced-mico"])
 def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> None:
     world = ("mirrored-rooms-policy", "--discount", "0.9", "--tol", "1e-8")
     code, out, err = run("exact", which, *world, "-o", "d.npz", *FIGURE_FLAGS)
@@ -64,7 +64,7 @@ def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> N
     assert sorted(os.listdir(tmp_path)) == ["a.pdf", "d.npz", "h.svg", "m.png"]
     saved = Distance.load("d.npz")
     mdp = worlds.load("mirrored-rooms-policy", discount=0.9)
-    policy = [mdp.policy] if which in ("on-policy", "mico") else []
+    policy = [mdp.policy] if which in ("on-policy", "mico", "reduced-mico") else []
     expected = getattr(exact, which.replace("-", "_"))(mdp, *policy, tol=1e-8)
     np.testing.assert_allclose(saved.values, expected.values, atol=saved.error + expected.error)
     assert saved.error <= 1e-8
@@ -75,7 +75,8 @@ def test_exact_prints_saves_and_draws(run: Run, which: str, tmp_path: Path) -> N
     assert ("of states at distance 0" in out) == (which != "mico")
     assert [f"saved      {name}" in out for name in sorted(os.listdir(tmp_path))] == [True] * 4
     last = out.splitlines()[-1]
-    assert last.startswith("next: bisimetric explain d.npz ")
+    following = "show d.npz" if which == "reduced-mico" else "explain d.npz "
+    assert last.startswith(f"next: bisimetric {following}")
     assert run(*last.removeprefix("next: bisimetric ").split()).code == 0
 
 

@@ -444,12 +444,12 @@ def double_loop(rewards: Any) -> float:
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9), st.sampled_from([0.0, 0.3, 1.0]))
 def test_the_mean_gap_is_that_of_the_double_loop(rewards: list[float], ended: float) -> None:
     """Each of two copies is terminal, with reward 0, with a probability of its own."""
-    from bisimetric.learned.config import _compute_mean_gap
+    from bisimetric.learned.config import compute_mean_gap
 
     share = (1 - ended) / len(rewards)
     paid = [(share, reward) for reward in rewards] + [(ended, 0.0)]
     expected = sum(p * q * abs(r - s) for p, r in paid for q, s in paid)
-    assert _compute_mean_gap(np.array(rewards), ended) == pytest.approx(expected, abs=1e-9)
+    assert compute_mean_gap(np.array(rewards), ended) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_unit_of_an_mdp_uses_the_reward_gaps_per_action() -> None:
@@ -581,8 +581,8 @@ def test_pair_q_config_validates_its_fields(changes: dict[str, Any], message: st
         PairQConfig(**changes)
 
 
-def test_mico_needs_castro2020() -> None:
-    message = contains("learned.mico: config is a PairQConfig", "Castro2020Config")
+def test_mico_needs_a_network_with_self_distances() -> None:
+    message = contains("learned.mico: config is a PairQConfig", "PairTDConfig")
     wrong: Any = PairQConfig(METRIC)
     with pytest.raises(InputError, match=message):
         learned.mico(FIVE, [0] * 5, updates=2, config=wrong)

@@ -284,7 +284,7 @@ def test_bad_arguments_raise() -> None:
     with pytest.raises(InputError, match=r"max_iterations is 1\.5"):
         uses.embed(table, max_iterations=1.5)  # type: ignore[arg-type]
     mico = exact.mico(worlds.load("random", states=5, successors=2), np.zeros(5, int))
-    with pytest.raises(InputError, match="for a MICo distance U use"):
+    with pytest.raises(InputError, match=r"use exact\.reduced_mico"):
         uses.embed(mico)
 
 

@@ -65,6 +65,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("exact", "lax"): exact.lax,
     ("exact", "mico"): exact.mico,
     ("exact", "recorded"): exact.recorded,
+    ("exact", "reduced-mico"): exact.reduced_mico,
     ("relation", "bisimulation"): relation.bisimulation,
     ("relation", "on-policy"): relation.on_policy,
     ("relation", "lax"): relation.lax,

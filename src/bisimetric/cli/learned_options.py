@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bisimetric.mdp import MDP
     from bisimetric.transitions import Transitions
 
-DEFAULT_UPDATES = {"pair-q": "24k", "castro2020": "100k"}
+DEFAULT_UPDATES = {"pair-q": "24k", "pair-td": "24k", "castro2020": "100k"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,15 @@ class AlgorithmOptions:
 class MicoAlgorithmOptions:
     """The algorithm that learns MICo."""
 
-    algorithm: Annotated[Literal["castro2020"], arg(metavar="{castro2020}")] = "castro2020"
-    """that of Castro (2020), the only one for MICo"""
+    algorithm: Annotated[Literal["pair-td", "castro2020"], arg(metavar="{pair-td,castro2020}")] = (
+        "pair-td"
+    )
+    """`pair-td`: temporal differences on independent pairs; `castro2020`: that of the paper"""
+    network: Annotated[
+        Literal["squared", "angular"] | None,
+        arg(metavar="{squared,angular}", help_behavior_hint="(default: squared)"),
+    ] = None
+    """for pair-td: `squared` represents any MICo; `angular` is that of Castro et al. (2021)"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +84,7 @@ class TrainingOptions:
     learning_rate: Annotated[
         float | None, arg(metavar="R", help_behavior_hint="(default: 0.001)")
     ] = None
-    """of Adam; for pair-q, after 500 warm-up updates and followed by cosine decay to 0"""
+    """of Adam; except for castro2020, after 500 warm-up updates and with cosine decay to 0"""
     target_update_period: Annotated[
         int | None, arg(metavar="C", help_behavior_hint="(default: 25; castro2020: 500)")
     ] = None
@@ -100,7 +107,7 @@ class TrainingOptions:
     checkpoint: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None
     """write a checkpoint every minute, at the end and after Ctrl-C"""
     resume: Annotated[Path | None, arg(metavar="RUN.safetensors", help_behavior_hint="")] = None
-    """continue from a checkpoint; for pair-q, with the same --updates"""
+    """continue from a checkpoint; except for castro2020, with the same --updates"""
     device: DeviceArg = None
     """the device to train on"""
 
@@ -112,6 +119,8 @@ class TrainingOptions:
         self._validate(algorithm, network)
         if algorithm == "castro2020":
             config = self._build_castro2020()
+        elif algorithm == "pair-td":
+            config = self._build_pair_td(network or "squared")
         else:
             config = self._build_pair_q(network or "metric")
         from bisimetric.learned import RunOptions
@@ -134,8 +143,9 @@ class TrainingOptions:
     def _validate(self, algorithm: str, network: str | None) -> None:
         """Reject flags of the other algorithm, and impossible widths."""
         if algorithm == "castro2020" and network is not None:
+            other = "pair-td" if network in ("squared", "angular") else "pair-q"
             raise InputError(
-                "--network is for --algorithm pair-q; leave out one of --network and --algorithm."
+                f"--network is for --algorithm {other}; leave out one of --network and --algorithm."
             )
         if algorithm != "castro2020":
             for flag, value in (
@@ -163,6 +173,14 @@ class TrainingOptions:
         form: type[MetricNetwork | FreeNetwork]
         form = MetricNetwork if network == "metric" else FreeNetwork
         return PairQConfig(form(**omit_none(hidden=self.hidden)), **self._get_shared_arguments())
+
+    def _build_pair_td(self, parametrisation: str) -> Algorithm:
+        from bisimetric.learned import MicoNetwork, PairTDConfig
+
+        network = MicoNetwork(parametrisation=parametrisation)
+        embedding = dataclasses.replace(network.embedding, **omit_none(hidden=self.hidden))
+        network = dataclasses.replace(network, embedding=embedding)
+        return PairTDConfig(network, **self._get_shared_arguments())
 
     def _build_castro2020(self) -> Algorithm:
         from bisimetric.learned import castro2020
@@ -207,8 +225,7 @@ class LearnedOutputOptions:
 
 def build_arguments(training: LearnedTrainingOptions | MicoTrainingOptions) -> dict[str, Any]:
     """Return the arguments of a learned distance."""
-    network = training.network if isinstance(training, LearnedTrainingOptions) else None
-    return training.to_arguments(training.algorithm, network)
+    return training.to_arguments(training.algorithm, training.network)
 
 
 def omit_none(**values: Any) -> dict[str, Any]:
@@ -229,7 +246,7 @@ def read_num_updates(
 
     tensors, metadata = files.read_tensors(checkpoint, files.RUN_FORMAT, "learning run")
     algorithm = get_algorithm(metadata)
-    if isinstance(training, LearnedTrainingOptions) and algorithm != training.algorithm:
+    if algorithm != training.algorithm:
         raise InputError(
             f"{checkpoint} is of --algorithm {algorithm} and here it is {training.algorithm}; "
             "resume it with the same, or start a new run."

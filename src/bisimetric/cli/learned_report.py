@@ -161,7 +161,7 @@ def describe_quality(
     Some networks are symmetric, or metrics, by construction.
     """
     metric = ", by construction" if form == "metric" else ""
-    symmetric = ", by construction" if form == "free" else metric
+    symmetric = ", by construction" if form in ("free", "mico") else metric
     expected = metric or ("" if kind == "mico" else ", and should be 0")
     rounded = metric and f"{metric} up to rounding"
     values = {

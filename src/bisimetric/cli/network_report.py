@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 ALGORITHM_TITLES = {
     "pair-q": "pair Q-learning on the synchronous product MDP",
+    "pair-td": "temporal differences on independent pairs",
     "castro2020": "Castro (2020)",
 }
 
 
-NETWORK_SIZES = ("num_groups", "group_size", "num_networks")
+NETWORK_SIZES = ("num_groups", "group_size", "num_networks", "parametrisation", "reward_head")
 OPTIMISER_FIELDS = (
     "learning_rate",
     "warm_up",
@@ -37,6 +38,8 @@ def get_algorithm(metadata: Mapping[str, Any]) -> str:
     >>> get_algorithm({"horizon_growth": 0.9}), get_algorithm({"num_networks": 2})
     ('castro2020', 'pair-q')
     """
+    if metadata.get("algorithm") == "pair-td":
+        return "pair-td"
     return "pair-q" if "num_networks" in metadata else "castro2020"
 
 
@@ -63,6 +66,9 @@ def describe_network(num_features: int, metadata: Mapping[str, Any]) -> Fact:
         groups = pluralise(metadata["num_groups"], "group")
         size = pluralise(metadata["group_size"], "coordinate")
         words.append(f"{groups} of {size} per action")
+    if form == "mico":
+        coordinates = metadata["num_groups"] * metadata["group_size"]
+        words.append(f"{pluralise(coordinates, 'coordinate')}, {metadata['parametrisation']}")
     if "num_networks" in metadata:
         words.append(pluralise(metadata["num_networks"], "network"))
     words.append("seed " + ", ".join(map(str, metadata["seeds"])))
@@ -79,7 +85,7 @@ def describe_network(num_features: int, metadata: Mapping[str, Any]) -> Fact:
 def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     """Return the effective horizon that the training covers.
 
-    For Castro (2020) it is 1 / (1 - discount * beta). In pair Q-learning each of k target updates
+    For Castro (2020) it is 1 / (1 - discount * beta). Otherwise each of k target updates
     adds n steps of lookahead: (1 - discount^(n (k + 1))) / (1 - discount). Older files lack n,
     which was 1.
 
@@ -92,7 +98,7 @@ def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     """
     full = 1 / (1 - discount)
     value: dict[str, float]
-    if get_algorithm(metadata) == "pair-q":
+    if get_algorithm(metadata) != "castro2020":
         updates = count_target_updates(metadata)
         steps = _get_lookahead(metadata) * (updates + 1)
         covered = (1 - discount**steps) * full

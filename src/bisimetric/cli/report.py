@@ -27,6 +27,7 @@ TITLES = {
     "on_policy": "d^pi, the on-policy distance",
     "lax": "d_lax, the lax bisimulation distance",
     "mico": "MICo, the distance of independent couplings",
+    "reduced_mico": "reduced MICo, MICo less the mean of its self-distances",
 }
 MAX_LISTED_CLASSES = 40
 MAX_LISTED_STATES = 12
@@ -301,7 +302,10 @@ def suggest_commands(distance: Distance, output: Path | None, program: str) -> I
         yield Fact("next", text)
     else:
         s, t = map(distance.mdp.state_name, find_farthest_pair(distance))
-        yield Fact("next", shlex.join([program, "explain", str(output), s, t]))
+        command = ["explain", str(output), s, t]
+        if distance.kind == "reduced_mico":
+            command = ["show", str(output)]
+        yield Fact("next", shlex.join([program, *command]))
 
 
 def describe_classes(

@@ -19,7 +19,7 @@ from bisimetric.distance.explanation import Explanation, Proof
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
-Kind = Literal["bisimulation", "on_policy", "lax", "mico"]
+Kind = Literal["bisimulation", "on_policy", "lax", "mico", "reduced_mico"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Distance:
         values: (S, S), symmetric, zero on the diagonal (except for "mico"), read-only. The matrix
             of a sharded distance stays on disk and is read row by row.
         error: a proven bound on the largest error of any entry.
-        kind: "bisimulation", "on_policy", "lax" or "mico".
+        kind: "bisimulation", "on_policy", "lax", "mico" or "reduced_mico".
         mdp: the MDP whose states are compared; from incomplete data, its observed part, where only
             the observed actions are available.
         policy: the policy of an on-policy or MICo distance, otherwise None.
@@ -258,9 +258,14 @@ class Distance:
             An `Explanation`; `print` shows it as text.
 
         Raises:
-            InputError: if the MDP has no such state.
+            InputError: if the MDP has no such state, or for reduced MICo, which no such sum makes.
         """
         pair = (self.mdp.state(s), self.mdp.state(t))
+        if self.kind == "reduced_mico":
+            raise InputError(
+                "Distance.explain: reduced MICo is a difference of MICo distances and has no steps "
+                "of its own; explain exact.mico."
+            )
         proof = Proof(self.error, self.estimate, empirical=self._is_empirical)
         if self.coverage is not None:
             proof = dataclasses.replace(

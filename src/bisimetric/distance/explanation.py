@@ -376,7 +376,7 @@ def _format_path(explanation: Explanation) -> Iterator[str]:
     unproven = explanation.proof.known is not None or math.isinf(explanation.error)
     last_step = _find_last_step(explanation, steps[-1].next_states)
     if last_step is not None:
-        yield f"  from {last_step} on, not in the matrix: {rest:.4f} more, {in_all}"
+        yield f"  from {last_step} on, not in the matrix: {rest:.4f} more, {in_total}"
     elif loop is not None:
         last = len(steps) - 1
         cycle = f"step {loop} repeats" if loop == last else f"steps {loop} to {last} repeat"

@@ -4,6 +4,7 @@ from bisimetric.exact import sharded
 from bisimetric.exact._mico import mico
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
+from bisimetric.exact._reduced_mico import reduced_mico
 from bisimetric.exact.api import bisimulation, lax, on_policy
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "on_policy",
     "query",
     "recorded",
+    "reduced_mico",
     "sharded",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -15,6 +16,7 @@ from bisimetric._progress import announce_compilation, convergence_fraction, sho
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance
 from bisimetric.exact._request import (
+    Request,
     SolverResult,
     SweepLimit,
     bound_error,
@@ -74,12 +76,28 @@ def mico(
     require_mdp("exact.mico", mdp)
     request = build_request("mico", tol, dtype)
     actions = resolve_policy("mico", mdp, policy)
-    induced = induce_chain(mdp, actions)
+    solution = solve_mico(request, mdp, actions)
+    return request.build_distance(solution.values, solution.error, mdp, actions, solution.details)
+
+
+@dataclasses.dataclass(frozen=True)
+class MicoSolution:
+    """The matrix U with its proven error, its largest entry and solver statistics."""
+
+    values: NDArray[np.floating]
+    error: float
+    largest: float
+    details: dict[str, Any]
+
+
+def solve_mico(request: Request, mdp: MDP, policy: NDArray[Any]) -> MicoSolution:
+    """Compute MICo of a validated policy to `request.tol`, or to what rounding allows."""
+    induced = induce_chain(mdp, policy)
     chain = induced.mdp
     request.require_range(chain)
     # Two matrices, and the powers of P that _square allows.
     require_matrix_memory(
-        "mico", chain.num_states, chain.num_states**2 * (2 * request.dtype.itemsize + 4)
+        request.kind, chain.num_states, chain.num_states**2 * (2 * request.dtype.itemsize + 4)
     )
     _warm_up(request.dtype)
     tolerance = request.tol * (1 - chain.discount) / 2
@@ -91,7 +109,8 @@ def mico(
     residual = solution.residual + (4 * max_support + 4) * UNIT * solution.largest
     residual += induced.pair_error(solution.largest + solution.residual)
     error = bound_error(residual, solution.largest, chain.discount)
-    return request.build_distance(solution.values, error, mdp, actions, solution.details)
+    largest = solution.largest + solution.residual
+    return MicoSolution(solution.values, error, largest, solution.details)
 
 
 def _solve(

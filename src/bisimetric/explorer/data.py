@@ -28,7 +28,13 @@ MAX_TRANSITIONS = 200_000
 """Of all matrices of a page; with more of them, no path is explained."""
 MAX_LISTED_STATES = 3
 """The largest number of missing states that are named."""
-SYMBOLS = {"bisimulation": "d~", "on_policy": "d^π", "lax": "d_lax", "mico": "MICo"}
+SYMBOLS = {
+    "bisimulation": "d~",
+    "on_policy": "d^π",
+    "lax": "d_lax",
+    "mico": "MICo",
+    "reduced_mico": "reduced MICo",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -186,6 +192,8 @@ def _build_values(sheet: PageDistance) -> dict[str, Any]:
         return {
             "noValues": "Not all transitions of this MDP were observed, so its values are unknown."
         }
+    if d.kind == "reduced_mico":
+        return {"noValues": "Reduced MICo does not bound differences of values."}
     if d.policy is not None:
         V = planning.policy_values(d.mdp, d.policy, tol=math.inf)
     else:
@@ -203,6 +211,8 @@ def _build_transitions(sheet: PageDistance, d: Distance, num_matrices: int) -> d
             "noTransitions": "Some recorded steps have no successor in the matrix; `bisimetric "
             "explain` explains a pair."
         }
+    if d.kind == "reduced_mico":
+        return {"noTransitions": "Reduced MICo has no steps of its own; explain MICo."}
     dynamics = d.mdp
     if d.policy is not None:
         # A policy may take actions that were never observed; no transition is shown there.

@@ -7,12 +7,13 @@ for _package in ("jax", "optax", "safetensors"):
 
 from bisimetric.learned import castro2020
 from bisimetric.learned._fit import FitResult, fit
+from bisimetric.learned._mico import PairTDConfig, mico, reduced_mico
 from bisimetric.learned.api import bisimulation, on_policy
-from bisimetric.learned.castro2020 import mico
 from bisimetric.learned.config import PairQConfig, RunOptions
 from bisimetric.learned.evaluation import Quality
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
+from bisimetric.learned.networks.mico_network import MicoNetwork
 from bisimetric.learned.pivot_index import Neighbours, PivotIndex
 from bisimetric.learned.source_builders import source_from_mdp, source_from_transitions
 from bisimetric.learned.sources import FeatureScaling
@@ -23,8 +24,10 @@ __all__ = [
     "FreeNetwork",
     "LearnedDistance",
     "MetricNetwork",
+    "MicoNetwork",
     "Neighbours",
     "PairQConfig",
+    "PairTDConfig",
     "PivotIndex",
     "Quality",
     "RunOptions",
@@ -33,6 +36,7 @@ __all__ = [
     "fit",
     "mico",
     "on_policy",
+    "reduced_mico",
     "source_from_mdp",
     "source_from_transitions",
 ]

@@ -361,6 +361,13 @@ def _validate_arguments(
     kind: LearnedKind, source: TrainingSource, config: Algorithm, discount: float, updates: int
 ) -> tuple[float, int]:
     caller = f"learned.{kind}"
+    if kind == "reduced_mico":
+        raise InputError(
+            "is 'reduced_mico', which has no loss of its own",
+            caller="learned.fit",
+            argument="kind",
+            remedy="fit 'mico', or use learned.reduced_mico",
+        )
     if not isinstance(source, TrainingSource):
         raise InputError(
             f"is {type(source).__name__} and must be a training source",

@@ -18,6 +18,7 @@ from bisimetric.learned._fit import fit
 from bisimetric.learned.config import DEFAULT_OPTIONS, PairQConfig, RunOptions
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.repeated_states import describe_randomness
 from bisimetric.learned.sources import StateSource, TrainingSource
 from bisimetric.learned.training import Algorithm, select_device
 from bisimetric.mdp import MDP, validate_discount
@@ -202,17 +203,11 @@ def learn_distance(
     start_time = time.perf_counter()
     with jax.default_device(device):
         training_source = source_builders.build_source(kind, source, policy, noise, noise_clip)
-        stochastic = isinstance(source, Transitions) and source_builders.is_stochastic(
-            kind, source, policy
-        )
-        if stochastic:
-            warnings.warn(
-                f"{caller}: some transitions of one state"
-                f"{' and action' if kind == 'bisimulation' else ''} have different outcomes; the "
-                "loss averages over pairs of them, and distances come out too large.",
-                StochasticDataWarning,
-                stacklevel=3,
-            )
+        randomness = None
+        if isinstance(source, Transitions):
+            randomness = describe_randomness(kind, source, policy)
+        if randomness is not None:
+            warnings.warn(randomness, StochasticDataWarning, stacklevel=3)
         measure = None
         if reference is not None:
             if not isinstance(training_source, StateSource) or reference.values.shape != (
@@ -261,7 +256,7 @@ def learn_distance(
         "jax": jax.__version__,
     }
     if isinstance(source, Transitions):
-        metadata["stochastic_data"] = stochastic
+        metadata["stochastic_data"] = randomness is not None
     if mdp is not None and kind != "bisimulation":
         actions = resolve_policy(kind, mdp, policy, caller="learned")
         metadata["policy"] = np.asarray(actions).tolist()

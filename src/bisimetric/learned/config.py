@@ -188,18 +188,18 @@ class PairQConfig:
                 "is a PairQConfig, whose networks give every state distance 0 to itself",
                 caller="learned.mico",
                 argument="config",
-                remedy="give a learned.castro2020.Castro2020Config",
+                remedy="give a learned.PairTDConfig",
             )
         rewards = _group_rewards(source, kind)
         actions = tuple(sorted(rewards))
-        terminal_share = _compute_terminal_share(source, discount)
-        gap = float(np.mean([_compute_mean_gap(each, terminal_share) for each in rewards.values()]))
+        terminal_share = compute_terminal_share(source, discount)
+        gap = float(np.mean([compute_mean_gap(each, terminal_share) for each in rewards.values()]))
         unit = (HEADROOM * gap or 1.0) / (1 - discount)
         possible = [np.append(each, 0.0) if terminal_share else each for each in rewards.values()]
         reward_range = max(float(np.ptp(each)) for each in possible)
         diameter_bound = reward_range / (1 - discount) / unit
         return PairQEnsemble(
-            _add_fourier_features(self.network, source),
+            add_fourier_features(self.network, source),
             actions[-1] + 1,
             unit,
             diameter_bound,
@@ -322,7 +322,7 @@ class PairQConfig:
         return self.count_settling_updates(discount, lookahead)
 
 
-def _add_fourier_features(
+def add_fourier_features(
     network: MetricNetwork | FreeNetwork, source: TrainingSource
 ) -> MetricNetwork | FreeNetwork:
     """Return the network with random Fourier features where enumerable states lie close together.
@@ -366,7 +366,7 @@ def _group_rewards(source: TrainingSource, kind: LearnedKind) -> dict[int, NDArr
     return {int(a): rewards[actions == a] for a in np.flatnonzero(counts >= minimum)}
 
 
-def _compute_terminal_share(source: TrainingSource, discount: float) -> float:
+def compute_terminal_share(source: TrainingSource, discount: float) -> float:
     """Return the average share of the discounted future after the end of the episode.
 
     With p the share of transitions that terminate, it is p discount / (1 - discount + p discount).
@@ -377,12 +377,12 @@ def _compute_terminal_share(source: TrainingSource, discount: float) -> float:
     return rate / (1 - discount + rate)
 
 
-def _compute_mean_gap(rewards: NDArray[np.float64], terminal_share: float) -> float:
+def compute_mean_gap(rewards: NDArray[np.float64], terminal_share: float) -> float:
     """Return the mean |r - r'| over all pairs, each side terminal (reward 0) with a probability.
 
-    >>> _compute_mean_gap(np.array([0.0, 1.0, 1.0, 0.0]), 0.0)
+    >>> compute_mean_gap(np.array([0.0, 1.0, 1.0, 0.0]), 0.0)
     0.5
-    >>> _compute_mean_gap(np.array([1.0]), 0.5)
+    >>> compute_mean_gap(np.array([1.0]), 0.5)
     0.5
     """
     count = len(rewards)

@@ -19,8 +19,9 @@ from bisimetric.learned.losses import (
     map_over_pairs,
 )
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from bisimetric.learned.networks.mico_network import ReducedNetwork, ScaledMicoNetwork
 from bisimetric.learned.networks.pair_network import Parameters
-from bisimetric.learned.sources import Batch
+from bisimetric.learned.sources import ANY_ACTION, Batch
 
 EVALUATION_BATCH = 256
 """Sampled transitions that `LearnedDistance.quality` is computed on."""
@@ -37,7 +38,8 @@ class Quality(NamedTuple):
         identity: the largest psi(x, x).
         triangle: the largest violation d(x, z) - d(x, y) - d(y, z), at least 0.
         residual: the mean |psi - T| over pairs of transitions, T the target with the full horizon;
-            for networks with one value per action, at the action that was taken.
+            for networks with one value per action, at the action that was taken. For MICo of
+            stochastic data it includes the randomness of the successors, and does not tend to 0.
         max_distance: the largest d.
 
     >>> Quality(0.0, 0.0, 0.0, 0.1, 2.0).residual
@@ -66,8 +68,14 @@ def _evaluate_quality(
     psi = network.table(parameters, batch.x, batch.x)
     d = jnp.maximum(psi, psi.T)
     loss = LOSSES[kind]
-    gap, same = compute_reward_gaps(batch.reward), jnp.eye(len(batch.reward), dtype=bool)
-    next_value = network.table(parameters, batch.x_next, batch.x_next)
+    # Reduced MICo has no equation of its own: the residual is that of MICo.
+    trained = network.network if isinstance(network, ReducedNetwork) else network
+    reward, same = batch.reward, jnp.eye(len(batch.reward), dtype=bool)
+    if isinstance(trained, ScaledMicoNetwork) and trained.reward_scale:
+        predicted = trained.predict_rewards(parameters, batch.x)
+        reward = jnp.where(batch.action == ANY_ACTION, 0.0, predicted)
+    gap = compute_reward_gaps(reward)
+    next_value = trained.table(parameters, batch.x_next, batch.x_next)
     if isinstance(network, PairQEnsemble):
         # One equation per action; the terminal state takes the action of the other state.
         action = jnp.maximum(batch.action[:, None], batch.action[None, :])
@@ -76,9 +84,9 @@ def _evaluate_quality(
         value = jnp.take_along_axis(values, action[None], axis=0)[0]
         targets = jnp.where(same, 0.0, gap + discount * next_value)
     else:
-        value = psi
+        value = psi if trained is network else trained.table(parameters, batch.x, batch.x)
         targets = map_over_pairs(loss.target)(
-            gap, next_value, psi, same, discount, jnp.float32(1.0)
+            gap, next_value, value, same, discount, jnp.float32(1.0)
         )
     mask = build_action_mask(batch.action) if loss.same_actions else jnp.ones_like(same)
     detour = jax.lax.map(lambda row: jnp.min(row[:, None] + d, axis=0), d)

@@ -18,6 +18,11 @@ import bisimetric
 from bisimetric._io import compute_checksum, write_atomically
 from bisimetric.errors import InputError
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
+from bisimetric.learned.networks.mico_network import (
+    MicoNetwork,
+    ReducedNetwork,
+    ScaledMicoNetwork,
+)
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import StateSource, TrainingSource
 from bisimetric.learned.training import TrainingState
@@ -58,6 +63,10 @@ NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
     MetricNetwork: ("num_groups", "group_size", "fourier_features", "activation"),
     FreeNetwork: ("fourier_features",),
 }
+
+MICO_FORM = "mico"
+MICO_FIELDS = ("parametrisation", "beta")
+MICO_SCALES = ("unit", "reward_shift", "reward_scale")
 
 FieldCheck = Callable[[Any], bool]
 
@@ -111,6 +120,11 @@ METADATA_FIELDS: dict[str, tuple[FieldCheck, str]] = {
     ),
     "num_actions": (_is_positive_integer, "an integer"),
     "unit": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    "parametrisation": (is_string, "a string"),
+    "beta": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    "reward_shift": (is_number, "a number"),
+    "reward_scale": (lambda value: is_number(value) and value >= 0, "a number, at least 0"),
+    "reduced": (lambda value: isinstance(value, bool), "a boolean"),
     "diameter_bound": (lambda value: is_number(value) and value >= 0, "a number, at least 0"),
     "num_networks": (_is_positive_integer, "an integer"),
     "observed_actions": (lambda value: are_integers(value) and bool(value), "a list of actions"),
@@ -286,6 +300,14 @@ def describe_network(network: Any) -> dict[str, Any]:
     if isinstance(network, PairQEnsemble):
         fields = {name: getattr(network, name) for name in ENSEMBLE_FIELDS}
         return {**describe_network(network.network), **fields}
+    if isinstance(network, ReducedNetwork):
+        return {**describe_network(network.network), "reduced": True}
+    if isinstance(network, ScaledMicoNetwork):
+        fields = {name: getattr(network, name) for name in MICO_SCALES}
+        return {**describe_network(network.network), **fields}
+    if isinstance(network, MicoNetwork):
+        fields = {name: getattr(network, name) for name in MICO_FIELDS}
+        return {**describe_network(network.embedding), **fields, "form": MICO_FORM}
     for form, names in NETWORK_FIELDS.items():
         if isinstance(network, form):
             fields = {name: getattr(network, name) for name in names}
@@ -295,6 +317,14 @@ def describe_network(network: Any) -> dict[str, Any]:
 
 def build_network(metadata: dict[str, Any]) -> Any:
     """Return the network that `describe_network` described."""
+    if metadata.get("reduced"):
+        others = {name: value for name, value in metadata.items() if name != "reduced"}
+        return ReducedNetwork(build_network(others))
+    if metadata.get("form") == MICO_FORM:
+        fields = {name: metadata[name] for name in NETWORK_FIELDS[MetricNetwork]}
+        embedding = MetricNetwork(tuple(metadata["network"]), **fields)
+        network = MicoNetwork(embedding, **{name: metadata[name] for name in MICO_FIELDS})
+        return ScaledMicoNetwork(network, **{name: metadata[name] for name in MICO_SCALES})
     forms = {name: form for form, name in NETWORK_FORMS.items()}
     form = forms[metadata.get("form", "pairs")]
     fields = {name: metadata[name] for name in NETWORK_FIELDS[form] if name in metadata}

@@ -40,7 +40,7 @@ class LearnedDistance:
     Distances are in units of reward. It implements `distance.StateDistance`.
 
     Attributes:
-        kind: "bisimulation", "on_policy" or "mico".
+        kind: "bisimulation", "on_policy", "mico" or "reduced_mico".
         discount: the discount of the distance.
         network: psi.
         parameters: the weights of psi.
@@ -191,7 +191,8 @@ class LearnedDistance:
             InputError: when the source is of another type or scaled differently.
         """
         if isinstance(source, Transitions):
-            source = source_from_transitions(self.kind, source, scaling=self.scaling)
+            kind: LearnedKind = "mico" if self.kind == "reduced_mico" else self.kind
+            source = source_from_transitions(kind, source, scaling=self.scaling)
         if not isinstance(source, TrainingSource):
             raise InputError(
                 f"is {type(source).__name__} and must be Transitions or a training source",

@@ -19,7 +19,7 @@ from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TrainingSource
 
-LearnedKind = Literal["bisimulation", "on_policy", "mico"]
+LearnedKind = Literal["bisimulation", "on_policy", "mico", "reduced_mico"]
 TargetFunction = Callable[[Array, Array, Array, Array, float, Array], Array]
 
 
@@ -92,6 +92,8 @@ LOSSES: dict[LearnedKind, PairLoss] = {
     "bisimulation": PairLoss("bisimulation", bisimulation_target, True, True, True),
     "on_policy": PairLoss("on_policy", on_policy_target, False, False, True),
     "mico": PairLoss("mico", mico_target, False, False, False),
+    # Trained as MICo, and reduced afterwards.
+    "reduced_mico": PairLoss("reduced_mico", mico_target, False, False, True),
 }
 
 

@@ -13,7 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric._memory import require_memory
 from bisimetric.errors import InputError, require_integer
 from bisimetric.learned.losses import LOSSES, LearnedKind
-from bisimetric.learned.sources import FeatureScaling, StateSource, TrainingSource, TransitionSource
+from bisimetric.learned.repeated_states import average_repeated_rewards, select_policy_steps
+from bisimetric.learned.sources import (
+    ChainSource,
+    FeatureScaling,
+    StateSource,
+    TrainingSource,
+    TransitionSource,
+)
 from bisimetric.mdp import MDP
 from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import Transitions
@@ -73,13 +80,15 @@ def source_from_mdp(
     noise: float = 0.0,
     noise_clip: float = 0.3,
 ) -> StateSource:
-    """Return the states of a deterministic MDP as a training source.
+    """Return the states of an MDP as a training source.
+
+    The MDP and the policy must be deterministic, except for "mico".
 
     Args:
         kind: "bisimulation", "on_policy" or "mico".
         mdp: its states are described by its features, else their positions, else one-hot vectors.
-        policy: (S,) actions, for "on_policy" and "mico"; default: that of the MDP, or its only
-            action.
+        policy: (S,) actions, for "on_policy" and "mico", for "mico" also (S, A) probabilities;
+            default: that of the MDP, or its only action.
         points: (S, k), the features of the states, in place of those of the MDP.
         scaling: how to scale them; default: mean 0 and standard deviation 1.
         noise: the standard deviation of Gaussian noise added to the points of a state and its
@@ -99,7 +108,7 @@ def source_from_mdp(
     (31, 2)
     """
     caller = f"learned.{kind}"
-    if not mdp.is_deterministic:
+    if not mdp.is_deterministic and kind != "mico":
         s, a = mdp.first_stochastic_action()
         raise InputError(
             f"has several successors of state {mdp.state_name(s)} under action "
@@ -115,13 +124,19 @@ def source_from_mdp(
             argument="source",
             remedy=f"use exact.{kind} or learned.on_policy",
         )
+    probabilities = None
     if LOSSES[kind].same_actions:
         successor, reward = mdp.next_state, mdp.R
     else:
         chain = mdp.apply_policy(resolve_policy(kind, mdp, policy, caller="learned"))
-        if not chain.is_deterministic:
+        if not chain.is_deterministic and kind != "mico":
             raise InputError("must be one action per state", caller=caller, argument="policy")
-        successor, reward = chain.next_state, chain.R
+        reward = chain.R
+        if chain.is_deterministic:
+            successor = chain.next_state
+        else:
+            probabilities = _build_dense_probabilities(chain)
+            successor = probabilities.argmax(axis=1)[:, None]
     for name, value in (("noise", noise), ("noise_clip", noise_clip)):
         if not (math.isfinite(value) and value >= 0):
             raise InputError(f"is {value!r} and must be at least 0", caller=caller, argument=name)
@@ -130,7 +145,7 @@ def source_from_mdp(
             "is 0 and removes all noise", caller=caller, argument="noise_clip", remedy="raise it"
         )
     features = _choose_points(mdp) if points is None else _validate_points(kind, mdp, points)
-    return StateSource(
+    source = StateSource(
         jnp.asarray(features),
         jnp.asarray(successor, jnp.int32),
         jnp.asarray(_convert_rewards(kind, reward)),
@@ -140,6 +155,9 @@ def source_from_mdp(
         float(noise),
         float(noise_clip),
     )
+    if probabilities is None:
+        return source
+    return ChainSource(**vars(source), probabilities=jnp.asarray(probabilities))
 
 
 def source_from_transitions(
@@ -155,7 +173,8 @@ def source_from_transitions(
 
     Args:
         kind: "bisimulation", "on_policy" or "mico".
-        data: the transitions; observations that are ids of states become one-hot vectors.
+        data: the transitions; observations that are ids of states become one-hot vectors. For
+            "mico", the rewards of equal observations are replaced by their mean.
         policy: (S,) actions; transitions with other actions are left out. Default: all are used.
         scaling: how to scale the observations; default: mean 0 and standard deviation 1.
         half_precision: store features in half precision, and a state that one transition enters and
@@ -183,7 +202,7 @@ def source_from_transitions(
         raise InputError(
             f"{caller}: actions are not numbered, so that no two are equal; use learned.on_policy."
         )
-    selected = _select_policy_steps(kind, data, policy)
+    selected = select_policy_steps(kind, data, policy)
     if loss.same_actions and selected.sum() > 1 and np.bincount(actions[selected]).max() < 2:
         raise InputError(
             "has no two transitions with the same action, so that no pair can be compared",
@@ -218,40 +237,20 @@ def source_from_transitions(
     validated_growth = None if growth is None else _validate_growth(kind, growth)
     if not selected.all():
         observations, next_observations = observations[selected], next_observations[selected]
+    rewards = data.rewards[selected]
+    if kind == "mico":
+        # The mean is the best estimate of the expected reward, which MICo compares.
+        rewards = average_repeated_rewards(observations, rewards)
     featurise = _featurise_shared if half_precision else _featurise_separately
     x, x_next = featurise(kind, scaling, observations, next_observations, terminated)
     return TransitionSource(
         jnp.asarray(x),
         jnp.asarray(actions[selected]),
-        jnp.asarray(_convert_rewards(kind, data.rewards[selected])),
+        jnp.asarray(_convert_rewards(kind, rewards)),
         jnp.asarray(x_next),
         scaling,
         growth=None if validated_growth is None else jnp.asarray(validated_growth, jnp.int32),
     )
-
-
-def is_stochastic(kind: LearnedKind, data: Transitions, policy: ArrayLike | None) -> bool:
-    """Return whether equal states, and for d~ actions, have different outcomes in the data.
-
-    MICo is defined for stochastic transitions, and observations without ids are not compared.
-
-    >>> data = Transitions([0, 0], [0, 0], [1.0, 2.0], [1, 1], [True, True])
-    >>> is_stochastic("bisimulation", data, None)
-    True
-    """
-    if data.states is None or kind == "mico":
-        return False
-    labels = np.asarray(data.states, np.int64)
-    rewards, successors = data.rewards, data.successors
-    if kind == "bisimulation":
-        labels = labels * int(data.num_actions or 1) + data.actions
-    elif policy is not None:
-        selected = _select_policy_steps(kind, data, policy)
-        labels, rewards, successors = labels[selected], rewards[selected], successors[selected]
-    _, first, group = np.unique(labels, return_index=True, return_inverse=True)
-    earlier = first[group]
-    same = (successors == successors[earlier]) & (rewards == rewards[earlier])
-    return not bool(same.all())
 
 
 def standardise(points: NDArray[Any]) -> FeatureScaling:
@@ -349,20 +348,15 @@ def _build_observations(kind: LearnedKind, data: Transitions) -> tuple[NDArray[A
     return one_hot[data.states], one_hot[data.next_states]
 
 
-def _select_policy_steps(
-    kind: LearnedKind, data: Transitions, policy: ArrayLike | None
-) -> NDArray[np.bool_]:
-    """Return which transitions follow a policy; all of them without one."""
-    if policy is None:
-        return np.ones(len(data), dtype=np.bool_)
-    actions = np.asarray(policy)
-    if data.states is None or data.actions.ndim > 1 or actions.shape != (data.num_states,):
-        raise InputError(
-            f"must be ({data.num_states},) actions, one per numbered state, for recorded data",
-            caller=f"learned.{kind}",
-            argument="policy",
-        )
-    return np.asarray(data.actions == actions[data.states])
+def _build_dense_probabilities(chain: MDP) -> NDArray[np.float32]:
+    """Return the transition matrix (S, S) of a chain."""
+    states = chain.num_states
+    require_memory(
+        f"learned.mico: the transition matrix of {states:,} states needs",
+        3.0 * 4 * states**2,
+        "record transitions, and learn from those",
+    )
+    return chain.normalised_probabilities.astype(np.float32).toarray()
 
 
 def _choose_points(mdp: MDP) -> NDArray[np.float32]:

@@ -205,10 +205,7 @@ class StateSource:
 
     def _build_batch(self, key: Array, state: Array, action: Array) -> Batch:
         """Return the transitions of states and actions, with noise."""
-        noise = jnp.zeros(())
-        if self.noise:
-            normal = self.noise * jax.random.normal(key, (*state.shape, self.points.shape[1]))
-            noise = jnp.clip(normal, -self.noise_clip, self.noise_clip)
+        noise = self._sample_noise(key, state.shape)
         successor = self.successor[state, action]
         return Batch(
             self._scale(self.points[state] + noise),
@@ -216,6 +213,13 @@ class StateSource:
             self.reward[state, action],
             self._scale(self.points[successor] + noise),
         )
+
+    def _sample_noise(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """Return clipped Gaussian noise of shape (*shape, k), or one 0."""
+        if not self.noise:
+            return jnp.zeros(())
+        normal = self.noise * jax.random.normal(key, (*shape, self.points.shape[1]))
+        return jnp.clip(normal, -self.noise_clip, self.noise_clip)
 
     def sample_counts(self, key: Array, size: int) -> Array:
         """Return how often a sampled batch has each action and state, (A, S)."""
@@ -232,6 +236,40 @@ class StateSource:
 
     def _scale(self, points: Array) -> Array:
         return (points - self.scaling.shift) / self.scaling.width
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChainSource(StateSource):
+    """The states of a stochastic Markov chain, which a policy induces; for MICo only.
+
+    Attributes:
+        points: (S, k), the features of the states, before `scaling`.
+        successor: (S, 1), the most probable successor.
+        reward: (S, 1), the expected reward.
+        scaling: how points become features.
+        noise: as in `StateSource`.
+        noise_clip: the largest noise, in either direction.
+        probabilities: (S, S), the transition matrix.
+    """
+
+    probabilities: Array = dataclasses.field(default_factory=lambda: jnp.zeros((0, 0)))
+
+    def _build_batch(self, key: Array, state: Array, action: Array) -> Batch:
+        """Return transitions from the states to independently sampled successors, with noise."""
+        successor_key, noise_key = jax.random.split(key)
+        logits = jnp.log(self.probabilities)[state]
+        successor = jax.random.categorical(successor_key, logits)
+        noise = self._sample_noise(noise_key, state.shape)
+        return Batch(
+            self._scale(self.points[state] + noise),
+            action,
+            self.reward[state, action],
+            self._scale(self.points[successor] + noise),
+        )
+
+    def gather_successors(self, distances: Array) -> Array:
+        """Return the expected distances (1, S, S) at independent successors of two states."""
+        return (self.probabilities @ distances @ self.probabilities.T)[None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -274,6 +312,15 @@ class TransitionSource:
         num_stored = len(self.reward) if self.num_stored is None else self.num_stored
         batch = self._gather(jax.random.randint(key, (size,), 0, num_stored))
         return self._insert_terminal(batch) if self.scaling.has_terminal else batch
+
+    def sample_rows(self, key: Array, size: int) -> tuple[Array, Batch]:
+        """Return uniform rows (size,) and their transitions; -1 is the terminal state, if any."""
+        num_stored = len(self.reward) if self.num_stored is None else self.num_stored
+        rows = jax.random.randint(key, (size,), 0, num_stored)
+        batch = self._gather(rows)
+        if not self.scaling.has_terminal:
+            return rows, batch
+        return rows.at[-1].set(-1), self._insert_terminal(batch)
 
     @property
     def terminated(self) -> Array:
@@ -324,6 +371,11 @@ TrainingSource = StateSource | TransitionSource
 jax.tree_util.register_dataclass(
     StateSource,
     data_fields=["points", "successor", "reward"],
+    meta_fields=["scaling", "noise", "noise_clip"],
+)
+jax.tree_util.register_dataclass(
+    ChainSource,
+    data_fields=["points", "successor", "reward", "probabilities"],
     meta_fields=["scaling", "noise", "noise_clip"],
 )
 jax.tree_util.register_dataclass(

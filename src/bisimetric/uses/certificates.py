@@ -90,7 +90,7 @@ def validate_state_distances(caller: str, d: Any) -> NDArray[np.floating]:
         raise InputError(
             f"the distance matrix has {diagonal[s]:g} at [{s}, {s}] and must be 0 on the diagonal",
             caller=caller,
-            remedy="for a MICo distance U use U(s, t) - (U(s, s) + U(t, t)) / 2",
+            remedy="for a MICo distance use exact.reduced_mico or learned.reduced_mico",
         )
     return matrix
 
@@ -133,12 +133,15 @@ def certify_error(d: Any) -> float:
     """Return the proven error of all distances of d, infinite where nothing is proven.
 
     A matrix estimated from data proves nothing about ids that were never visited, and one between
-    recorded steps nothing about an MDP where some have no successor.
+    recorded steps nothing about an MDP where some have no successor. Reduced MICo does not bound
+    differences of values, however small its error is.
 
     >>> certify_error([[0.0, 1.0], [1.0, 0.0]])
     inf
     """
-    if not isinstance(d, Distance) or (d.coverage is not None and not d.coverage.visited.all()):
+    if not isinstance(d, Distance) or d.kind == "reduced_mico":
+        return math.inf
+    if d.coverage is not None and not d.coverage.visited.all():
         return math.inf
     return d.error if d.has_successor.all() else math.inf
 

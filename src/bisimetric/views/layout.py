@@ -24,13 +24,21 @@ KIND_NAMES = {
     "on_policy": "on-policy distance",
     "lax": "lax bisimulation distance",
     "mico": "MICo distance",
+    "reduced_mico": "reduced MICo distance",
 }
-KIND_SYMBOLS = {"bisimulation": "d~", "on_policy": "d^pi", "lax": "d_lax", "mico": "d_MICo"}
+KIND_SYMBOLS = {
+    "bisimulation": "d~",
+    "on_policy": "d^pi",
+    "lax": "d_lax",
+    "mico": "d_MICo",
+    "reduced_mico": "d_red",
+}
 MATH_SYMBOLS = {
     r"d~": r"\tilde d",
     r"d\^(?:pi|\u03c0)(?!\w)": r"d^\pi",
     r"d_lax(?![\w.])": r"d_{\mathrm{lax}}",
     r"d_MICo(?![\w.])": r"d_{\mathrm{MICo}}",
+    r"d_red(?![\w.])": r"d_{\mathrm{red}}",
     r"V\^(?:pi|\u03c0)(?!\w)": r"V^\pi",
     r"V\*": r"V^*",
     r"pi(?![\w.])": r"\pi",

@@ -223,6 +223,31 @@ def recorded(
     write_result(distance, data, output, figures, describe=describe_recorded)
 
 
+def reduced_mico(
+    world: WorldOptions,
+    accuracy: AccuracyOptions,
+    figures: FigureOptions,
+    policy: PolicyArg = None,
+    output: OutputArg = None,
+) -> None:
+    """Reduced MICo: MICo less the mean of the self-distances; its square root is a metric.
+
+    Args:
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action per state
+        output: save the distances: `bisimetric show` and NumPy read them
+
+    Examples:
+        bisimetric exact reduced-mico mirrored-rooms-policy -o d.npz
+        bisimetric exact reduced-mico duplicated-grid --policy optimal --plot-heatmap heatmap.png
+    """
+    mdp = load_world(world, output, figures)
+    actions, name = resolve_policy(mdp, policy)
+    from bisimetric import exact
+
+    distance = exact.reduced_mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
+    write_result(distance, world, output, figures, policy=name)
+
+
 def _validate_device(
     device: str, pairs: tuple[tuple[str, str], ...], samples: int | None = None
 ) -> None:

@@ -82,9 +82,9 @@ def mico(
     figures: FigureOptions,
     policy: PolicyArg = None,
 ) -> None:
-    """MICo by a network: like d^pi, with nonzero self-distances (Castro et al. 2021).
+    """MICo by a network, also of stochastic data and worlds. An approximation.
 
-    The algorithm is that of Castro (2020).
+    Self-distances may be nonzero (Castro et al. 2021).
 
     Args:
         policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action per state;
@@ -92,6 +92,7 @@ def mico(
 
     Examples:
         bisimetric learned mico data.npz --hidden 64 --batch-size 64 -o d.safetensors
+        bisimetric learned mico data.npz --network angular -o d.safetensors
         bisimetric learned mico mirrored-rooms --policy optimal --matrix d.npz
     """
     _learn("mico", source, training, outputs, figures, policy)

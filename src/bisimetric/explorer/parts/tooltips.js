@@ -13,6 +13,8 @@ const TERMS = {
     "Like the bisimulation distance, but each action may be matched with a different one. Never larger, and still a bound on the optimal values.",
   "MICo distance":
     "Compares two states under one policy, with independent next states. The distance of a state to itself need not be 0.",
+  "reduced MICo distance":
+    "MICo less the mean of the two self-distances. Its square root is a metric; it does not bound differences of values.",
   discount: "The discount factor, between 0 and 1: a reward k steps ahead counts discount^k.",
   value:
     "The expected discounted return from a state: V* under an optimal policy, V^π under a given one.",

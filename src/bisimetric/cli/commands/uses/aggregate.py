@@ -30,7 +30,13 @@ RULE_TITLES = {
     "complete": "complete linkage",
     "medoids": "k-medoids",
 }
-SYMBOLS = {"bisimulation": "d~", "lax": "d_lax", "on_policy": "d^pi", "mico": "MICo"}
+SYMBOLS = {
+    "bisimulation": "d~",
+    "lax": "d_lax",
+    "on_policy": "d^pi",
+    "mico": "MICo",
+    "reduced_mico": "reduced MICo",
+}
 VALUES = (
     "radius",
     "regret_bound",
