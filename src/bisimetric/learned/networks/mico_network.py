@@ -116,14 +116,31 @@ class MicoNetwork:
         return (own[:, None] + other[None, :]) / 2 + self.reduced_table(parameters, x, y)
 
     def self_distances(self, parameters: Parameters, x: Array) -> Array:
-        """Return U(x_i, x_i), (n,)."""
+        """Return the self-distances U(x_i, x_i).
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+
+        Returns:
+            (n,).
+        """
         if self.parametrisation == "angular":
             return jnp.mean(self._embed(parameters, x) ** 2, axis=1)
         scalar = build_scalar_network(self.embedding)
         return evaluate_scalar(scalar, parameters["self"], x) ** 2
 
     def reduced_table(self, parameters: Parameters, x: Array, y: Array) -> Array:
-        """Return U(x_i, y_j) - (U(x_i, x_i) + U(y_j, y_j)) / 2 for all pairs, (n, m)."""
+        """Return U(x_i, y_j) - (U(x_i, x_i) + U(y_j, y_j)) / 2 for all pairs.
+
+        Args:
+            parameters: from `init`.
+            x: (n, k), features of states.
+            y: (m, k), features of states.
+
+        Returns:
+            (n, m).
+        """
         u, v = self._embed(parameters, x), self._embed(parameters, y)
         if self.parametrisation == "squared":
             return compute_squared_distances(u, v) / u.shape[1]
