@@ -18,6 +18,7 @@ from bisimetric.learned import (
     FreeNetwork,
     MetricNetwork,
     PairQConfig,
+    api,
     files,
     source_from_mdp,
     source_from_transitions,
@@ -135,7 +136,8 @@ def test_the_loss_is_that_of_the_loops(form: Any, n: float, half: bool) -> None:
     x = reachable(data, source)
     psi = network.unit * np.mean([evaluate(each, x) for each in before], axis=0)
     T = np.minimum(targets_by_loops(data, rows, n, psi) / network.unit, 0.7)
-    assert (T == 0.7).any() and (T < 0.7).any()
+    assert (T == 0.7).any()
+    assert (T < 0.7).any()
     values = [np.asarray(evaluate(each, batch.x)) for each in now]
     expected = sum(np.mean((each - T) ** 2) for each in values)
     loss = jax.jit(objective.loss)(now, objective.prepare(before, jnp.int32(0)), key)
@@ -156,7 +158,9 @@ def test_the_loss_of_castro2020_is_that_of_the_loops(n: float) -> None:
     batch = source.sample_steps(key, size)
     rows: list[int | None] = [*np.asarray(batch.row).tolist()[:-1], None]
     evaluate = jax.jit(lambda each, x: network.table(each, x, x))
-    T = targets_by_loops(data, rows, n, 0.75 * np.asarray(evaluate(before, reachable(data, source))))
+    T = targets_by_loops(
+        data, rows, n, 0.75 * np.asarray(evaluate(before, reachable(data, source)))
+    )
     psi = np.asarray(evaluate(now, batch.x))
     loss = jax.jit(objective.loss)(now, objective.prepare(before, step), key)
     assert float(loss) == pytest.approx(np.mean((psi - T) ** 2), rel=1e-4)
@@ -243,7 +247,7 @@ def test_the_steps_that_remain() -> None:
     assert np.asarray(source.remaining).tolist() == [n for n, _ in remaining_of(walk())]
     assert source.longest_episode == 7
     for kind in ("bisimulation", "mico"):
-        assert source_from_transitions(kind, walk()).remaining is None  # type: ignore[arg-type]
+        assert source_from_transitions(kind, walk()).remaining is None
 
 
 def test_steps_of_other_actions_truncate_an_episode() -> None:
@@ -264,14 +268,15 @@ def test_steps_that_are_not_stored_yet_are_not_part_of_the_recording() -> None:
     batch = source.available_at(jnp.int32(0)).sample_steps(jax.random.key(0), 20)
     row, recorded = np.asarray(batch.row)[:-1], np.asarray(batch.remaining)[:-1]
     np.testing.assert_array_equal(row + recorded, 5)
-    assert not np.asarray(batch.terminates)[:-1].any() and bool(batch.terminates[-1])
+    assert not np.asarray(batch.terminates)[:-1].any()
+    assert bool(batch.terminates[-1])
 
 
 def test_targets_have_no_gradient_and_training_is_finite() -> None:
     data = walk()
     for config in (
         dataclasses.replace(SMALL, lookahead=math.inf),
-        Castro2020Config((8,), batch_size=8, target_update_period=4, lookahead=3),
+        Castro2020Config(PairNetwork((8,)), batch_size=8, target_update_period=4, lookahead=3),
     ):
         result = fit_flat(
             "on_policy",
@@ -291,14 +296,14 @@ def test_the_lookahead_is_at_most_the_longest_episode() -> None:
         config = dataclasses.replace(SMALL, lookahead=lookahead)
         network = config.build_network(source, "on_policy", DISCOUNT)
         assert config.effective_lookahead(source, network) == expected
-        other = Castro2020Config((8,), batch_size=8, lookahead=lookahead)
+        other = Castro2020Config(PairNetwork((8,)), batch_size=8, lookahead=lookahead)
         assert other.effective_lookahead(source, other.network) == expected
     both = source_from_transitions("bisimulation", walk())
     assert SMALL.effective_lookahead(both, SMALL.build_network(both, "bisimulation", 0.9)) == 1
 
 
 def test_more_lookahead_covers_the_horizon_earlier() -> None:
-    config = Castro2020Config((8,))
+    config = Castro2020Config(PairNetwork((8,)))
     found = [config.count_horizon_updates(0.9, n) for n in (1, 5, 50)]
     assert found[0] > found[1] > found[2] == 0
     assert config.count_settling_updates(0.9, 5) < config.count_settling_updates(0.9)
@@ -333,7 +338,8 @@ def test_a_run_is_resumed_with_the_same_lookahead(tmp_path: Path) -> None:
 
     whole = run(math.inf, checkpoint=path)
     _, metadata = files.read_tensors(path, files.RUN_FORMAT, "learning run")
-    assert metadata["lookahead"] == math.inf and metadata["effective_lookahead"] == 7
+    assert metadata["lookahead"] == math.inf
+    assert metadata["effective_lookahead"] == 7
     resumed = run(math.inf, resume=path)
     for a, b in zip(
         jax.tree.leaves(whole.state.parameters),
@@ -352,3 +358,35 @@ def test_a_learned_distance_reports_its_lookahead(tmp_path: Path) -> None:
     d.save(tmp_path / "d.safetensors")
     loaded = learned.LearnedDistance.load(tmp_path / "d.safetensors")
     assert loaded.metadata["lookahead"] == math.inf
+
+
+def test_defaults_depend_on_kind_data_and_device() -> None:
+    data = walk()
+    small = learned.choose_config("on_policy", data, "cpu")
+    source = source_from_transitions("on_policy", data)
+    assert learned.choose_config("on_policy", source, "cpu") == small
+    assert (small.batch_size, small.num_networks, small.lookahead) == (64, 1, 10)
+    assert small.network.fourier_features == 1
+    wide = Transitions(*(np.zeros((4, 9)), [0] * 4, [0.0, 1.0] * 2, np.zeros((4, 9)), [False] * 4))
+    assert learned.choose_config("on_policy", wide, "cpu").network.fourier_features == 0
+    ids = record_chain([9])
+    assert learned.choose_config("on_policy", ids, "cpu").network.fourier_features == 0
+    assert learned.choose_config("bisimulation", data, "cpu") == PairQConfig()
+    mdp = MDP.deterministic([[1], [0]], [[0.0], [1.0]], discount=0.5)
+    assert learned.choose_config("on_policy", mdp, "cpu") == PairQConfig()
+
+
+def test_a_run_without_a_config_takes_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+
+    def remember(*_: Any, **options: Any) -> Any:
+        found.append((options["config"], options["updates"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "fit", remember)
+    given = PairQConfig(METRIC)
+    for options in ({}, {"updates": 5}, {"config": given}):
+        with pytest.raises(KeyboardInterrupt):
+            learned.on_policy(walk(), options=learned.RunOptions(device="cpu"), **options)
+    small = learned.choose_config("on_policy", walk(), "cpu")
+    assert found == [(small, 8_000), (small, 5), (given, 24_000)]

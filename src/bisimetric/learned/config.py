@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError, require_integer
 from bisimetric.learned.losses import LOSSES, LearnedKind, Objective, fits_in_batch
+from bisimetric.learned.n_step import build_pair_q_objective, count_steps
 from bisimetric.learned.networks.metric_networks import (
     MAX_COORDINATES,
     RANDOM_FEATURES,
@@ -27,7 +28,6 @@ from bisimetric.learned.pair_q_loss import (
     build_batch_objective,
     build_lookup_objective,
 )
-from bisimetric.learned.n_step import build_pair_q_objective, count_steps
 from bisimetric.learned.sources import StateSource, TrainingSource, TransitionSource
 from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE
 

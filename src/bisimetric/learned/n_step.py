@@ -29,8 +29,12 @@ from bisimetric.learned.losses import (
 )
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
 from bisimetric.learned.networks.pair_network import Parameters
-from bisimetric.learned.pair_q_loss import compute_target, compute_weighted_loss, evaluate_double_q
-from bisimetric.learned.pair_q_loss import evaluate_networks
+from bisimetric.learned.pair_q_loss import (
+    compute_target,
+    compute_weighted_loss,
+    evaluate_double_q,
+    evaluate_networks,
+)
 from bisimetric.learned.sources import EpisodeBatch, TrainingSource, TransitionSource
 
 REWARD_BLOCK = 8

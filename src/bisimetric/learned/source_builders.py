@@ -263,9 +263,9 @@ def _count_remaining_steps(data: Transitions, selected: NDArray[np.bool_]) -> ND
     An episode also ends before a step that is not selected, and where the next observation of a
     step is not the observation of the following one, as in a random sample of steps.
 
-    >>> data = Transitions([0, 1, 0, 5], [0] * 4, [0.0] * 4, [1, 2, 1, 6], [False, True, False, False])
-    >>> _count_remaining_steps(data, np.array([True] * 4)).tolist()
-    [2, 1, 1, 1]
+    >>> data = Transitions([0, 1, 0], [0] * 3, [0.0] * 3, [1, 2, 1], [False, True, False])
+    >>> _count_remaining_steps(data, np.array([True] * 3)).tolist()
+    [2, 1, 1]
     """
     ended = data.terminated | data.truncated
     ended[-1] = True
