@@ -59,7 +59,7 @@ def limit_steps(n: int, discount: float) -> int:
     """Return n, or the steps after which the discount is below the resolution of 32-bit floats.
 
     >>> limit_steps(1_000, 0.9), limit_steps(10, 0.9)
-    (159, 10)
+    (158, 10)
     """
     if discount == 0:
         return 1
