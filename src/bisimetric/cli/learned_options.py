@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -61,10 +62,17 @@ class MicoAlgorithmOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
-    """The network and its training; None is the default of the algorithm."""
+    """The network and its training; None is the default of the algorithm.
+
+    Without flags for pair-q, d^pi of data on a CPU has smaller ones: `learned.choose_config`.
+    """
 
     updates: Annotated[
-        str | None, arg(metavar="N", help_behavior_hint="(default: 24k; castro2020: 100k)")
+        str | None,
+        arg(
+            metavar="N",
+            help_behavior_hint="(default: 24k; d^pi of data on a CPU: 8k; castro2020: 100k)",
+        ),
     ] = None
     """total gradient updates, those before --resume included; 240000, 240_000, 2.4e5 or 240k"""
     seed: SeedArg = 0
@@ -89,6 +97,10 @@ class TrainingOptions:
         int | None, arg(metavar="C", help_behavior_hint="(default: 25; castro2020: 500)")
     ] = None
     """updates between two synchronisations of the target network"""
+    lookahead: Annotated[
+        str | None, arg(metavar="N", help_behavior_hint="(default: 10; castro2020: 1)")
+    ] = None
+    """steps ahead of a target: n-step targets for d^pi from data; `inf`: recorded returns"""
     horizon_growth: Annotated[
         float | None, arg(metavar="Q", help_behavior_hint="(default: 0.9)")
     ] = None
@@ -113,14 +125,20 @@ class TrainingOptions:
 
     def to_arguments(self, algorithm: str, network: str | None = None) -> dict[str, Any]:
         """Return the arguments of `learned.bisimulation` and the others."""
-        updates = DEFAULT_UPDATES[algorithm] if self.updates is None else self.updates
-        num_updates = parse_count("--updates", updates, minimum=1)
+        chosen = algorithm == "pair-q" and network is None and self._changes_nothing()
+        updates = self.updates
+        if updates is None and not chosen:
+            updates = DEFAULT_UPDATES[algorithm]
+        num_updates = None if updates is None else parse_count("--updates", updates, minimum=1)
         log_every = parse_count("--log-every", self.log_every, minimum=1)
         self._validate(algorithm, network)
+        config: Algorithm | None
         if algorithm == "castro2020":
             config = self._build_castro2020()
         elif algorithm == "pair-td":
             config = self._build_pair_td(network or "squared")
+        elif chosen:
+            config = None
         else:
             config = self._build_pair_q(network or "metric")
         from bisimetric.learned import RunOptions
@@ -167,6 +185,17 @@ class TrainingOptions:
                 "such as 512."
             )
 
+    def _changes_nothing(self) -> bool:
+        """Return whether all hyperparameters are left to `learned.choose_config`."""
+        flags = (
+            self.hidden,
+            self.batch_size,
+            self.learning_rate,
+            self.target_update_period,
+            self.lookahead,
+        )
+        return all(flag is None for flag in flags)
+
     def _build_pair_q(self, network: str) -> Algorithm:
         from bisimetric.learned import FreeNetwork, MetricNetwork, PairQConfig
 
@@ -196,6 +225,7 @@ class TrainingOptions:
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             target_update_period=self.target_update_period,
+            lookahead=None if self.lookahead is None else parse_lookahead(self.lookahead),
         )
 
 
@@ -226,6 +256,15 @@ class LearnedOutputOptions:
 def build_arguments(training: LearnedTrainingOptions | MicoTrainingOptions) -> dict[str, Any]:
     """Return the arguments of a learned distance."""
     return training.to_arguments(training.algorithm, training.network)
+
+
+def parse_lookahead(text: str) -> float:
+    """Return the number of steps of a lookahead; "inf" is infinity.
+
+    >>> parse_lookahead("10"), parse_lookahead("inf")
+    (10, inf)
+    """
+    return math.inf if text == "inf" else parse_count("--lookahead", text, minimum=1)
 
 
 def omit_none(**values: Any) -> dict[str, Any]:

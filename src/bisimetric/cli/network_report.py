@@ -85,9 +85,10 @@ def describe_network(num_features: int, metadata: Mapping[str, Any]) -> Fact:
 def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     """Return the effective horizon that the training covers.
 
-    For Castro (2020) it is 1 / (1 - discount * beta). Otherwise each of k target updates
-    adds n steps of lookahead: (1 - discount^(n (k + 1))) / (1 - discount). Older files lack n,
-    which was 1.
+    For Castro (2020) with n steps of lookahead and b = discount^n, it is
+    (1 - b) / (1 - discount) / (1 - b beta), for n = 1 that is 1 / (1 - discount beta). Otherwise
+    each of k target updates adds n steps: (1 - discount^(n (k + 1))) / (1 - discount). Older files
+    lack n, which was 1.
 
     >>> base = {"updates": 1001, "target_update_period": 500}
     >>> describe_horizon({**base, "horizon_growth": 0.9}, 0.9).text
@@ -107,7 +108,8 @@ def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
         value = {"target_updates": updates}
     else:
         beta = compute_beta(metadata)
-        covered = 1 / (1 - discount * beta)
+        bootstrap = discount ** _get_lookahead(metadata)
+        covered = (1 - bootstrap) * full / (1 - bootstrap * beta)
         text = f"{covered:.3g} of {full:.3g} steps, beta {beta:.4g}"
         value = {"beta": beta}
     return Fact("horizon", text, {"covered": covered, "full": full, **value})

@@ -10,6 +10,7 @@ from bisimetric.learned._fit import FitResult, fit
 from bisimetric.learned._mico import PairTDConfig, mico, reduced_mico
 from bisimetric.learned.api import bisimulation, on_policy
 from bisimetric.learned.config import PairQConfig, RunOptions
+from bisimetric.learned.defaults import choose_config
 from bisimetric.learned.evaluation import Quality
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
@@ -33,6 +34,7 @@ __all__ = [
     "RunOptions",
     "bisimulation",
     "castro2020",
+    "choose_config",
     "fit",
     "mico",
     "on_policy",

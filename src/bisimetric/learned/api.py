@@ -15,7 +15,8 @@ from bisimetric.distance import Distance
 from bisimetric.errors import HorizonWarning, InputError, StochasticDataWarning
 from bisimetric.learned import evaluation, files, source_builders
 from bisimetric.learned._fit import fit
-from bisimetric.learned.config import DEFAULT_OPTIONS, PairQConfig, RunOptions
+from bisimetric.learned.config import DEFAULT_OPTIONS, RunOptions
+from bisimetric.learned.defaults import DEFAULT_UPDATES, choose_config, choose_updates
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.repeated_states import describe_randomness
@@ -29,7 +30,7 @@ from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
 def bisimulation(
     source: MDP | Transitions | TrainingSource,
     *,
-    updates: int = 24_000,
+    updates: int | None = None,
     seed: int = 0,
     discount: float | None = None,
     config: Algorithm | None = None,
@@ -56,10 +57,12 @@ def bisimulation(
         source: a deterministic MDP, whose states are described by its features, else their
             positions, else one-hot vectors; or transitions, whose observations are standardised;
             or a training source.
-        updates: gradient updates in all, including those before `options.resume`.
+        updates: gradient updates in all, including those before `options.resume`; default: 24,000,
+            and 8,000 with the default configuration for d^pi from recorded data on a CPU.
         seed: seed of the weights and the batches; the same seed gives the same run.
         discount: default: that of the MDP, and 0.99 for recorded data.
-        config: the algorithm, its network and hyperparameters; default: `PairQConfig()`.
+        config: the algorithm, its network and hyperparameters; default: `choose_config`, by the
+            data and the device.
         noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
             state and its successor alike, which makes the states continuous.
         noise_clip: the largest noise, in either direction.
@@ -103,7 +106,7 @@ def on_policy(
     source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None = None,
     *,
-    updates: int = 24_000,
+    updates: int | None = None,
     seed: int = 0,
     discount: float | None = None,
     config: Algorithm | None = None,
@@ -118,7 +121,13 @@ def on_policy(
 
         psi(s, t)  against  |r - r'| + discount * psi'(s', t'),
 
-    with psi' the target network.
+    with psi' the target network. Recorded episodes give n-step targets,
+
+        sum_{k<n} discount^k |r_k - r'_k| + discount^n psi'(s_n, t_n),
+
+    with n = `PairQConfig.lookahead`. An episode that terminates continues in the terminal state
+    with reward 0; where one is truncated before, psi' is evaluated there. If the data or the policy
+    are stochastic, distances come out too large, the more so the larger n is.
 
     Args:
         source: a deterministic MDP, whose states are described by its features, else their
@@ -127,10 +136,12 @@ def on_policy(
         policy: (S,) actions. For an MDP the default is its own policy, or its only action. For
             recorded data, transitions with other actions are left out; without a policy all of
             them are used.
-        updates: gradient updates in all, including those before `options.resume`.
+        updates: gradient updates in all, including those before `options.resume`; default: 24,000,
+            and 8,000 with the default configuration for d^pi from recorded data on a CPU.
         seed: seed of the weights and the batches; the same seed gives the same run.
         discount: default: that of the MDP, and 0.99 for recorded data.
-        config: the algorithm, its network and hyperparameters; default: `PairQConfig()`.
+        config: the algorithm, its network and hyperparameters; default: `choose_config`, by the
+            data and the device.
         noise: for an MDP, the standard deviation of Gaussian noise added to the features of a
             state and its successor alike, which makes the states continuous.
         noise_clip: the largest noise, in either direction.
@@ -175,7 +186,7 @@ def learn_distance(
     source: MDP | Transitions | TrainingSource,
     policy: ArrayLike | None,
     *,
-    updates: int,
+    updates: int | None,
     seed: int,
     discount: float | None,
     config: Algorithm | None,
@@ -186,7 +197,6 @@ def learn_distance(
 ) -> LearnedDistance:
     """Learn a distance of any kind; called by the exported functions only (see `stacklevel`)."""
     caller = f"learned.{kind}"
-    config = config or PairQConfig()
     if isinstance(source, StateSource) and discount is None:
         raise InputError(
             "is missing, and a training source has none of its own",
@@ -203,6 +213,9 @@ def learn_distance(
     start_time = time.perf_counter()
     with jax.default_device(device):
         training_source = source_builders.build_source(kind, source, policy, noise, noise_clip)
+        if config is None:
+            config = choose_config(kind, training_source, options.device)
+            updates = choose_updates(config) if updates is None else updates
         randomness = None
         if isinstance(source, Transitions):
             randomness = describe_randomness(kind, source, policy)
@@ -228,7 +241,7 @@ def learn_distance(
             kind,
             training_source,
             discount=discount,
-            updates=updates,
+            updates=DEFAULT_UPDATES if updates is None else updates,
             seeds=[seed],
             config=config,
             measure=measure,

@@ -21,7 +21,13 @@ from numpy.typing import ArrayLike
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.learned.api import learn_distance
-from bisimetric.learned.config import DEFAULT_OPTIONS, RunOptions, validate_fields, validate_number
+from bisimetric.learned.config import (
+    DEFAULT_OPTIONS,
+    RunOptions,
+    validate_fields,
+    validate_lookahead,
+    validate_number,
+)
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import (
     LearnedKind,
@@ -30,13 +36,14 @@ from bisimetric.learned.losses import (
     build_batch_objective,
     fits_in_batch,
 )
+from bisimetric.learned.n_step import build_castro2020_objective, count_steps
 from bisimetric.learned.networks.pair_network import (
     Castro2020Network,
     FunctionalNetwork,
     PairNetwork,
     validate_network,
 )
-from bisimetric.learned.sources import TrainingSource
+from bisimetric.learned.sources import TrainingSource, TransitionSource
 from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
@@ -65,6 +72,9 @@ class Castro2020Config:
             is at update 0.
         horizon_growth: beta is 1 - horizon_growth^k after the k-th synchronisation, so that the
             horizon grows gradually; below 1.
+        lookahead: for d^pi from recorded episodes, the environment steps that a target looks ahead
+            before it evaluates the target network (n-step targets); `math.inf` is regression on
+            recorded returns. It is 1 elsewhere.
 
     Raises:
         InputError: when a field is out of range, or `network` is of another type.
@@ -79,6 +89,7 @@ class Castro2020Config:
     epsilon: float = 1e-8
     target_update_period: int = 500
     horizon_growth: float = 0.9
+    lookahead: float = 1
     decay: ClassVar[bool] = False
     name: ClassVar[str] = "castro2020"
 
@@ -90,6 +101,7 @@ class Castro2020Config:
         )
         growth = validate_number(caller, "horizon_growth", self.horizon_growth, positive=False)
         object.__setattr__(self, "horizon_growth", growth)
+        object.__setattr__(self, "lookahead", validate_lookahead(caller, self.lookahead))
         if self.horizon_growth >= 1:
             raise InputError(
                 f"is {self.horizon_growth!r} and must be below 1, or beta never grows",
@@ -126,6 +138,17 @@ class Castro2020Config:
         Returns:
             The objective.
         """
+        n = count_steps(source, self.lookahead)
+        if isinstance(source, TransitionSource) and n > 1:
+            return build_castro2020_objective(
+                source,
+                network,
+                discount,
+                self.batch_size,
+                self.target_update_period,
+                self.horizon_growth,
+                n,
+            )
         build: Any = (
             build_all_pairs_objective
             if fits_in_batch(source, self.batch_size)
@@ -174,7 +197,7 @@ class Castro2020Config:
         return jnp.float32(self.learning_rate) if base_rate is None else base_rate
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        """Return 1: targets look one environment step ahead.
+        """Return `lookahead`, at most the longest recorded episode; 1 for states of an MDP.
 
         Args:
             source: what is learned from.
@@ -183,10 +206,10 @@ class Castro2020Config:
         Returns:
             The number of environment steps.
         """
-        return 1
+        return count_steps(source, self.lookahead)
 
     def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return the updates after which 1 - beta is at most 1% of 1 - discount.
+        """Return the updates after which 1 - beta is at most 1% of 1 - discount^lookahead.
 
         Args:
             discount: the discount of the distance.
@@ -195,12 +218,15 @@ class Castro2020Config:
         Returns:
             The number of updates.
         """
-        return self._count_target_updates(HORIZON_TOLERANCE * (1 - discount)) * (
+        return self._count_target_updates(HORIZON_TOLERANCE * (1 - discount**lookahead)) * (
             self.target_update_period
         )
 
     def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
         """Return the updates that a run needs to cover 99% of the horizon, 1 / (1 - discount).
+
+        With n steps of lookahead and discount^n in place of discount, beta covers the share
+        (1 - discount^n) / (1 - beta discount^n) of the horizon.
 
         Args:
             discount: the discount of the distance.
@@ -210,9 +236,10 @@ class Castro2020Config:
             The number of updates.
         """
         full = 1 - HORIZON_TOLERANCE
-        if discount == 0 or 1 - discount >= full:
+        bootstrap = discount**lookahead
+        if bootstrap == 0 or 1 - bootstrap >= full:
             return 0
-        required_beta = (1 - (1 - discount) / full) / discount
+        required_beta = (1 - (1 - bootstrap) / full) / bootstrap
         return self._count_target_updates(1 - required_beta) * self.target_update_period + 1
 
     def _count_target_updates(self, missing: float) -> int:

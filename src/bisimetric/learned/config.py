@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError, require_integer
 from bisimetric.learned.losses import LOSSES, LearnedKind, Objective, fits_in_batch
+from bisimetric.learned.n_step import build_pair_q_objective, count_steps
 from bisimetric.learned.networks.metric_networks import (
     MAX_COORDINATES,
     RANDOM_FEATURES,
@@ -27,7 +28,7 @@ from bisimetric.learned.pair_q_loss import (
     build_batch_objective,
     build_lookup_objective,
 )
-from bisimetric.learned.sources import StateSource, TrainingSource
+from bisimetric.learned.sources import StateSource, TrainingSource, TransitionSource
 from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE
 
 HEADROOM = 4.0
@@ -106,6 +107,17 @@ def validate_number(caller: str, name: str, value: Any, positive: bool) -> float
     return number
 
 
+def validate_lookahead(caller: str, value: Any) -> float:
+    """Return a lookahead: a whole number, at least 1, or infinity.
+
+    >>> validate_lookahead("PairQConfig", 10), validate_lookahead("PairQConfig", math.inf)
+    (10, inf)
+    """
+    if isinstance(value, float) and value == math.inf:
+        return math.inf
+    return require_integer(caller, "lookahead", value, 1)
+
+
 DEFAULT_OPTIONS = RunOptions()
 
 
@@ -125,9 +137,10 @@ class PairQConfig:
         warm_up: updates over which the learning rate grows linearly from 0.
         target_update_period: updates between two synchronisations of the target network.
         lookahead: environment steps that a target looks ahead before it evaluates the target
-            network. It applies to enumerable states without noise, at most 1,024 of them, where the
-            targets of all pairs cost no more than those of the batches of one period; it is 1
-            elsewhere.
+            network (n-step targets). It applies to d^pi from recorded episodes, where `math.inf`
+            is regression on recorded returns; and to enumerable states without noise, at most 1,024
+            of them, where the targets of all pairs cost no more than those of the batches of one
+            period. It is 1 elsewhere.
         num_networks: networks trained together; with 2, one selects the action and the other
             evaluates it (double Q-learning). 1 overestimates.
         decay: whether the learning rate follows a cosine decay to 0 at the last update.
@@ -145,7 +158,7 @@ class PairQConfig:
     epsilon: float = 1e-8
     warm_up: int = 500
     target_update_period: int = 25
-    lookahead: int = 10
+    lookahead: float = 10
     num_networks: int = 2
     decay: bool = True
     name: ClassVar[str] = "pair-q"
@@ -162,10 +175,10 @@ class PairQConfig:
             "batch_size": 2,
             "warm_up": 0,
             "target_update_period": 1,
-            "lookahead": 1,
             "num_networks": 1,
         }
         validate_fields(self, minimums, ("learning_rate", "epsilon"))
+        object.__setattr__(self, "lookahead", validate_lookahead("PairQConfig", self.lookahead))
 
     def build_network(
         self, source: TrainingSource, kind: LearnedKind, discount: float
@@ -189,6 +202,13 @@ class PairQConfig:
                 caller="learned.mico",
                 argument="config",
                 remedy="give a learned.PairTDConfig",
+            )
+        if math.isinf(self.lookahead) and isinstance(source, StateSource):
+            raise InputError(
+                "is infinite, which is for recorded episodes",
+                caller=f"learned.{kind}",
+                argument="lookahead",
+                remedy="give a whole number, or use exact",
             )
         rewards = _group_rewards(source, kind)
         actions = tuple(sorted(rewards))
@@ -222,13 +242,16 @@ class PairQConfig:
             The objective.
         """
         if not self._stores_all_targets(source, network):
+            n = count_steps(source, self.lookahead)
+            if isinstance(source, TransitionSource) and n > 1:
+                return build_pair_q_objective(source, network, discount, self.batch_size, n)
             return build_batch_objective(source, network, discount, self.batch_size)
         build = (
             build_all_pairs_objective
             if fits_in_batch(source, self.batch_size // network.num_actions)
             else build_lookup_objective
         )
-        return build(source, network, discount, self.batch_size, self.lookahead)
+        return build(source, network, discount, self.batch_size, int(self.lookahead))
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
         """Return `lookahead` where it applies to the source, else 1.
@@ -240,7 +263,9 @@ class PairQConfig:
         Returns:
             The number of environment steps.
         """
-        return self.lookahead if self._stores_all_targets(source, network) else 1
+        if self._stores_all_targets(source, network):
+            return int(self.lookahead)
+        return count_steps(source, self.lookahead)
 
     def _stores_all_targets(self, source: TrainingSource, network: Any) -> TypeGuard[StateSource]:
         """Return whether the targets of all pairs of states are stored."""

@@ -65,7 +65,7 @@ def build_batch_objective(
 
     def compute_loss(parameters: Parameters, target: Parameters, key: Array) -> Array:
         batch = sampler.sample(key)
-        next_value = jax.vmap(lambda x: evaluate_double_q(_evaluate_networks(network, target, x)))(
+        next_value = jax.vmap(lambda x: evaluate_double_q(evaluate_networks(network, target, x)))(
             batch.x_next
         )
         gap = jax.vmap(compute_reward_gaps)(batch.reward) / network.unit
@@ -76,7 +76,7 @@ def build_batch_objective(
             targets.dtype
         )
         values = [network.network.block_values(each, batch.x) for each in parameters]
-        return _compute_loss(values, targets, weights)
+        return compute_weighted_loss(values, targets, weights)
 
     return Objective(lambda target, step: target, compute_loss)
 
@@ -99,7 +99,7 @@ def build_all_pairs_objective(
         count = source.sample_counts(key, batch_size)
         weights = count[:, :, None] * count[:, None, :]
         values = [network.network.values(each, points, points) for each in parameters]
-        return _compute_loss(values, targets, weights)
+        return compute_weighted_loss(values, targets, weights)
 
     return Objective(build_target_function(source, network, discount, lookahead), compute_loss)
 
@@ -119,7 +119,7 @@ def build_lookup_objective(
         state = jax.random.randint(key, (network.num_actions, per_action), 0, len(points))
         sampled = jax.vmap(lambda matrix, s: matrix[s[:, None], s[None, :]])(targets, state)
         values = [network.network.block_values(each, points[state]) for each in parameters]
-        return _compute_loss(values, sampled, jnp.ones_like(sampled))
+        return compute_weighted_loss(values, sampled, jnp.ones_like(sampled))
 
     return Objective(build_target_function(source, network, discount, lookahead), compute_loss)
 
@@ -142,7 +142,7 @@ def build_target_function(
                 gap, source.gather_successors(next_value), same, discount, network.diameter_bound
             )
 
-        bootstrap = evaluate_double_q(_evaluate_networks(network, parameters, points))
+        bootstrap = evaluate_double_q(evaluate_networks(network, parameters, points))
         last = jax.lax.fori_loop(
             1, lookahead, lambda _, value: back_up(value).max(axis=0), bootstrap
         )
@@ -151,13 +151,13 @@ def build_target_function(
     return compute_targets
 
 
-def _evaluate_networks(network: PairQEnsemble, parameters: Parameters, x: Array) -> Array:
+def evaluate_networks(network: PairQEnsemble, parameters: Parameters, x: Array) -> Array:
     """Return psi_a(x_i, x_j) of each network, for the actions in the data."""
     values = jnp.stack([network.network.values(each, x, x) for each in parameters])
     return values[:, jnp.array(network.observed_actions)]
 
 
-def _compute_loss(values: list[Array], targets: Array, weights: Array) -> Array:
+def compute_weighted_loss(values: list[Array], targets: Array, weights: Array) -> Array:
     """Return the weighted mean of (psi - target)^2, summed over the networks."""
     total = sum(jnp.sum(weights * (psi - targets) ** 2) for psi in values)
     return total / jnp.sum(weights)

@@ -243,6 +243,7 @@ def source_from_transitions(
         rewards = average_repeated_rewards(observations, rewards)
     featurise = _featurise_shared if half_precision else _featurise_separately
     x, x_next = featurise(kind, scaling, observations, next_observations, terminated)
+    remaining = _count_remaining_steps(data, selected) if kind == "on_policy" else None
     return TransitionSource(
         jnp.asarray(x),
         jnp.asarray(actions[selected]),
@@ -250,7 +251,45 @@ def source_from_transitions(
         jnp.asarray(x_next),
         scaling,
         growth=None if validated_growth is None else jnp.asarray(validated_growth, jnp.int32),
+        remaining=None if remaining is None else jnp.asarray(remaining),
+        longest_episode=1 if remaining is None else int(remaining.max()),
     )
+
+
+def _count_remaining_steps(data: Transitions, selected: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the steps from each selected one to the end of its recorded episode, itself included.
+
+    An episode also ends before a step that is not selected, and where the next observation of a
+    step is not the observation of the following one, as in a random sample of steps.
+
+    >>> data = Transitions([0, 1, 0], [0] * 3, [0.0] * 3, [1, 2, 1], [False, True, False])
+    >>> _count_remaining_steps(data, np.array([True] * 3)).tolist()
+    [2, 1, 1]
+    """
+    ended = data.terminated | data.truncated
+    ended[-1] = True
+    ended[:-1] |= ~selected[1:]
+    if data.states is not None and data.next_states is not None:
+        ended[:-1] |= data.next_states[:-1] != data.states[1:]
+    else:
+        ended[:-1] |= ~_find_shared_states(data.observations, data.next_observations)[:-1]
+    last = np.flatnonzero(ended[selected])
+    rows = np.arange(int(selected.sum()))
+    return (last[np.searchsorted(last, rows)] - rows + 1).astype(np.int32)
+
+
+def _find_shared_states(
+    observations: NDArray[Any], next_observations: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Return for each step whether the following one starts from its next observation, (n,)."""
+    steps = len(observations)
+    state_bits, next_bits = _view_bits(observations), _view_bits(next_observations)
+    continues = np.zeros(steps, np.bool_)
+    for start in range(0, steps - 1, SCALING_BLOCK):
+        stop = min(start + SCALING_BLOCK, steps - 1)
+        equal = next_bits[start:stop] == state_bits[start + 1 : stop + 1]
+        continues[start:stop] = equal.reshape(stop - start, -1).all(axis=1)
+    return continues
 
 
 def standardise(points: NDArray[Any]) -> FeatureScaling:
@@ -295,12 +334,7 @@ def _featurise_shared(
     state.
     """
     steps = len(observations)
-    state_bits, next_bits = _view_bits(observations), _view_bits(next_observations)
-    continues = np.zeros(steps, np.bool_)
-    for start in range(0, steps - 1, SCALING_BLOCK):
-        stop = min(start + SCALING_BLOCK, steps - 1)
-        equal = next_bits[start:stop] == state_bits[start + 1 : stop + 1]
-        continues[start:stop] = equal.reshape(stop - start, -1).all(axis=1)
+    continues = _find_shared_states(observations, next_observations)
     entered = np.flatnonzero(~continues & ~terminated)
     x = np.zeros((steps + len(entered) + scaling.has_terminal, scaling.num_features), np.float16)
     row = np.arange(1, steps + 1, dtype=np.int32)

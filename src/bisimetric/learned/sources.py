@@ -33,6 +33,22 @@ class Batch(NamedTuple):
     x_next: Array
 
 
+class EpisodeBatch(NamedTuple):
+    """Sampled steps of recorded episodes, (b,) each; the last may stand for the terminal state.
+
+    Attributes:
+        x: (b, k), the features of the states.
+        row: the sampled rows of the source.
+        remaining: the recorded steps of the episode, this one included; 0 in the terminal state.
+        terminates: whether the episode terminates after them; otherwise it is truncated.
+    """
+
+    x: Array
+    row: Array
+    remaining: Array
+    terminates: Array
+
+
 class StratifiedSampler(NamedTuple):
     """Samples batches in blocks, one per action.
 
@@ -288,6 +304,9 @@ class TransitionSource:
         growth: (2,), the transitions that can be sampled at first, and how many more after each
             update, as if they were collected meanwhile; None: all of them from the start.
         num_stored: how many can be sampled; None: all.
+        remaining: (n,), the recorded steps from each one to the end of its episode, itself
+            included; they are the rows that follow it. None: every step is an episode.
+        longest_episode: the largest of them.
     """
 
     x: Array
@@ -298,6 +317,8 @@ class TransitionSource:
     enumerable: bool = False
     growth: Array | None = None
     num_stored: Array | None = None
+    remaining: Array | None = None
+    longest_episode: int = 1
 
     def available_at(self, step: Array) -> TransitionSource:
         """Return the transitions that can be sampled at an update."""
@@ -352,6 +373,50 @@ class TransitionSource:
 
         return StratifiedSampler(sample, count[:, 0] > 0)
 
+    def sample_steps(self, key: Array, size: int) -> EpisodeBatch:
+        """Return uniform steps with what is recorded of their episodes, for n-step targets.
+
+        The steps are those of the stratified sampler for one action and the same key.
+        """
+        num_stored = len(self.reward) if self.num_stored is None else self.num_stored
+        row = jax.random.randint(key, (1, size), 0, num_stored)[0]
+        remaining = jnp.ones(size, jnp.int32) if self.remaining is None else self.remaining[row]
+        # What is not stored yet is not part of the recording.
+        recorded = jnp.minimum(remaining, num_stored - row)
+        terminates = jnp.zeros(size, bool)
+        x = self.x[row].astype(jnp.float32)
+        if self.scaling.has_terminal:
+            ends = self._gather_next(row + recorded - 1)[:, -1] == 1
+            terminates = ends.at[-1].set(True)
+            recorded, x = recorded.at[-1].set(0), x.at[-1].set(self.scaling.terminal[0])
+        return EpisodeBatch(x, row, recorded, terminates)
+
+    def gather_rewards(self, batch: EpisodeBatch, offsets: Array) -> Array:
+        """Return the rewards so many steps after those of a batch, (b, offsets).
+
+        They are 0 after the end of the recording.
+        """
+        within = offsets < batch.remaining[:, None]
+        rows = jnp.where(within, batch.row[:, None] + offsets, 0)
+        return jnp.where(within, self.reward[rows], 0.0)
+
+    def gather_state_after(self, batch: EpisodeBatch, steps: Array) -> Array:
+        """Return the features (b, k) of the states some steps later, at least 1.
+
+        After the end of the recording it is the last recorded state, or the terminal state.
+        """
+        last = jnp.minimum(steps, batch.remaining) - 1
+        x = self._gather_next(batch.row + jnp.maximum(last, 0))
+        if not self.scaling.has_terminal:
+            return x
+        return jnp.where(batch.remaining[:, None] > 0, x, jnp.asarray(self.scaling.terminal))
+
+    def _gather_next(self, rows: Array) -> Array:
+        """Return the features of the next states of some rows, in single precision."""
+        successor = self.x_next[rows]
+        x_next = self.x[successor] if self.x_next.ndim == 1 else successor
+        return x_next.astype(jnp.float32)
+
     def _gather(self, rows: Array) -> Batch:
         """Return the transitions of some rows."""
         successor = self.x_next[rows]
@@ -380,6 +445,6 @@ jax.tree_util.register_dataclass(
 )
 jax.tree_util.register_dataclass(
     TransitionSource,
-    data_fields=["x", "action", "reward", "x_next", "growth", "num_stored"],
-    meta_fields=["scaling", "enumerable"],
+    data_fields=["x", "action", "reward", "x_next", "growth", "num_stored", "remaining"],
+    meta_fields=["scaling", "enumerable", "longest_episode"],
 )

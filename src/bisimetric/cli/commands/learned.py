@@ -143,7 +143,7 @@ def _learn(
         actions,
         policy_name,
         reference,
-        options["updates"],
+        options["updates"] or distance.metadata["updates"],
         resumed,
         training.noise,
     )

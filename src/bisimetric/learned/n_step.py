@@ -1,0 +1,191 @@
+"""n-step targets of d^pi on recorded episodes.
+
+    T = sum_{k<m} discount^k |r_k - r'_k| + discount^m psi'(s_m, t_m),
+
+where m is n, or less where the recording of one of the two episodes ends before: at truncation, and
+at the end of the data, the target network is evaluated at the last recorded state. An episode that
+terminated continues in the absorbing terminal state with reward 0, so that it never ends before.
+Where both have terminated, T is the recorded sum alone; with n infinite, that is regression on
+recorded returns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bisimetric.learned.losses import (
+    LOSSES,
+    Objective,
+    compute_beta,
+    compute_mean_squared_error,
+    map_over_pairs,
+)
+from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from bisimetric.learned.networks.pair_network import Parameters
+from bisimetric.learned.pair_q_loss import (
+    compute_target,
+    compute_weighted_loss,
+    evaluate_double_q,
+    evaluate_networks,
+)
+from bisimetric.learned.sources import EpisodeBatch, TrainingSource, TransitionSource
+
+REWARD_BLOCK = 8
+"""Steps whose reward gaps are added up at once, to bound the scratch memory."""
+
+
+def count_steps(source: TrainingSource, lookahead: float) -> int:
+    """Return the n of n-step targets: at most the length of the longest recorded episode.
+
+    >>> from bisimetric.transitions import Transitions
+    >>> from bisimetric.learned.source_builders import source_from_transitions
+    >>> data = Transitions([0, 1, 0], [0, 0, 0], [1.0, 0.0, 1.0], [1, 2, 1], [False, True, False])
+    >>> source = source_from_transitions("on_policy", data)
+    >>> count_steps(source, 1), count_steps(source, math.inf)
+    (1, 2)
+    """
+    longest = source.longest_episode if isinstance(source, TransitionSource) else 1
+    return int(min(lookahead, longest))
+
+
+def limit_steps(n: int, discount: float) -> int:
+    """Return n, or the steps after which the discount is below the resolution of 32-bit floats.
+
+    >>> limit_steps(1_000, 0.9), limit_steps(10, 0.9)
+    (158, 10)
+    """
+    if discount == 0:
+        return 1
+    return min(n, math.ceil(math.log(np.finfo(np.float32).eps / 2) / math.log(discount)))
+
+
+def compute_recorded_part(
+    source: TransitionSource, batch: EpisodeBatch, n: int, discount: float
+) -> tuple[Array, Array, Array]:
+    """Return what is recorded of the targets of all pairs of a batch, (b, b) each.
+
+    Returns:
+        The discounted sum of reward gaps, its number of steps m, and whether both episodes have
+        terminated within m steps.
+    """
+    limit = jnp.where(batch.terminates, n, jnp.minimum(batch.remaining, n))
+    steps = jnp.minimum(limit[:, None], limit[None, :])
+    end = jnp.where(batch.terminates, batch.remaining, n + 1)
+    ended = jnp.maximum(end[:, None], end[None, :]) <= steps
+    # After the longer one of two episodes that terminate, all rewards are 0.
+    last = jnp.minimum(jnp.maximum(batch.remaining.max(), 1), n)
+
+    def add_block(block: Array, total: Array) -> Array:
+        first = block * REWARD_BLOCK
+        offsets = first + jnp.arange(REWARD_BLOCK)
+        rewards = source.gather_rewards(batch, offsets)
+        weights = jnp.float32(discount) ** offsets
+        gaps = jnp.abs(rewards[:, None, :] - rewards[None, :, :])
+        counted = offsets < steps[:, :, None]
+        return total + jnp.sum(jnp.where(counted, weights * gaps, 0.0), axis=-1)
+
+    blocks = (last + REWARD_BLOCK - 1) // REWARD_BLOCK
+    total = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros(steps.shape))
+    return total, steps, ended
+
+
+def compute_bootstrap(
+    source: TransitionSource,
+    batch: EpisodeBatch,
+    steps: Array,
+    ended: Array,
+    evaluate: Callable[[Array], Array],
+) -> Array:
+    """Return psi'(s_m, t_m) of all pairs, (b, b); 0 where both episodes have ended.
+
+    The target network is evaluated once for each different m in the batch: once where no episode
+    is truncated within n steps.
+
+    Args:
+        source: the episodes.
+        batch: the sampled steps.
+        steps: (b, b), m of each pair.
+        ended: (b, b), whether both have terminated within m steps.
+        evaluate: from features (b, k) to psi' of all pairs, (b, b).
+    """
+    needed = jnp.where(ended, 0, steps)
+
+    def evaluate_next(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        m, values = state
+        found = evaluate(source.gather_state_after(batch, m))
+        return (
+            jnp.max(jnp.where(needed < m, needed, 0)),
+            jnp.where(needed == m, found, values),
+        )
+
+    start = (jnp.max(needed), jnp.zeros(steps.shape))
+    return jax.lax.while_loop(lambda state: state[0] > 0, evaluate_next, start)[1]
+
+
+def build_pair_q_objective(
+    source: TransitionSource, network: PairQEnsemble, discount: float, batch_size: int, n: int
+) -> Objective:
+    """Return the loss of pair Q-learning with n-step targets; the policy is the only action."""
+    n = limit_steps(n, discount)
+    same = jnp.eye(batch_size, dtype=bool)
+
+    def compute_loss(parameters: Parameters, target: Parameters, key: Array) -> Array:
+        batch = source.sample_steps(key, batch_size)
+        total, steps, ended = compute_recorded_part(source, batch, n, discount)
+        bootstrap = compute_bootstrap(
+            source,
+            batch,
+            steps,
+            ended,
+            lambda x: evaluate_double_q(evaluate_networks(network, target, x)),
+        )
+        targets = compute_target(
+            total / network.unit,
+            bootstrap,
+            same,
+            jnp.float32(discount) ** steps,
+            network.diameter_bound,
+        )
+        targets = jax.lax.stop_gradient(targets)[None]
+        values = [network.network.block_values(each, batch.x[None]) for each in parameters]
+        return compute_weighted_loss(values, targets, jnp.ones_like(targets))
+
+    return Objective(lambda target, step: target, compute_loss)
+
+
+def build_castro2020_objective(
+    source: TransitionSource,
+    network: Any,
+    discount: float,
+    batch_size: int,
+    target_update_period: int,
+    horizon_growth: float,
+    n: int,
+) -> Objective:
+    """Return the loss of Castro (2020) for d^pi with n-step targets; beta scales the bootstrap."""
+    n = limit_steps(n, discount)
+    same = jnp.eye(batch_size, dtype=bool)
+
+    def prepare(target: Parameters, step: Array) -> Any:
+        return target, compute_beta(step, target_update_period, horizon_growth)
+
+    def compute_loss(parameters: Parameters, prepared: Any, key: Array) -> Array:
+        target, beta = prepared
+        batch = source.sample_steps(key, batch_size)
+        total, steps, ended = compute_recorded_part(source, batch, n, discount)
+        bootstrap = compute_bootstrap(
+            source, batch, steps, ended, lambda x: network.table(target, x, x)
+        )
+        psi = network.table(parameters, batch.x, batch.x)
+        weighted = jnp.float32(discount) ** steps * bootstrap
+        targets = map_over_pairs(LOSSES["on_policy"].target)(total, weighted, psi, same, 1.0, beta)
+        return compute_mean_squared_error(psi, targets, jnp.ones_like(psi))
+
+    return Objective(prepare, compute_loss)
