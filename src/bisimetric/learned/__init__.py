@@ -7,17 +7,20 @@ for _package in ("jax", "optax", "safetensors"):
 
 from bisimetric.learned import castro2020
 from bisimetric.learned._fit import FitResult, fit
-from bisimetric.learned.api import bisimulation, on_policy
+from bisimetric.learned.api import bisimulation, initialise, on_policy
 from bisimetric.learned.castro2020 import mico
 from bisimetric.learned.config import PairQConfig, RunOptions
 from bisimetric.learned.evaluation import Quality
+from bisimetric.learned.functional import TransitionBatch
 from bisimetric.learned.learned_distance import LearnedDistance
+from bisimetric.learned.networks.encoders import ConvEncoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
 from bisimetric.learned.pivot_index import Neighbours, PivotIndex
 from bisimetric.learned.source_builders import source_from_mdp, source_from_transitions
 from bisimetric.learned.sources import FeatureScaling
 
 __all__ = [
+    "ConvEncoder",
     "FeatureScaling",
     "FitResult",
     "FreeNetwork",
@@ -28,9 +31,11 @@ __all__ = [
     "PivotIndex",
     "Quality",
     "RunOptions",
+    "TransitionBatch",
     "bisimulation",
     "castro2020",
     "fit",
+    "initialise",
     "mico",
     "on_policy",
     "source_from_mdp",

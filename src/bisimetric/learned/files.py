@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric._io import compute_checksum, write_atomically
 from bisimetric.errors import InputError
+from bisimetric.learned.networks.encoders import ConvEncoder, ShapedEncoder, validate_encoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import StateSource, TrainingSource
@@ -58,6 +59,16 @@ NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
     MetricNetwork: ("num_groups", "group_size", "fourier_features", "activation"),
     FreeNetwork: ("fourier_features",),
 }
+
+ENCODER_FIELDS = ("channels", "kernel_size", "num_features")
+CUSTOM_ENCODER = "custom"
+"""How a file names an encoder whose code it does not hold."""
+
+PROBE_NAME = "encoder probe"
+"""The tensor of the features that a custom encoder computes for two fixed observations."""
+
+PROBE_TOLERANCE = 0.01
+"""The share of the largest feature by which devices may differ."""
 
 FieldCheck = Callable[[Any], bool]
 
@@ -108,6 +119,13 @@ METADATA_FIELDS: dict[str, tuple[FieldCheck, str]] = {
     "fourier_features": (
         lambda value: value is None or is_string(value) or is_integer(value),
         "an integer",
+    ),
+    "encoder": (
+        lambda value: (
+            value in (None, "flatten", CUSTOM_ENCODER)
+            or (isinstance(value, dict) and value.keys() == set(ENCODER_FIELDS))
+        ),
+        "an encoder",
     ),
     "num_actions": (_is_positive_integer, "an integer"),
     "unit": (lambda value: is_number(value) and value > 0, "a number above 0"),
@@ -257,7 +275,8 @@ def compute_fingerprint(source: TrainingSource) -> str:
     digest = hashlib.sha256(repr((type(source).__name__, scaling.has_terminal)).encode())
     if isinstance(source, StateSource):
         digest.update(repr((source.noise, source.noise_clip)).encode())
-    for leaf in (scaling.shift, scaling.width, *jax.tree.leaves(source)):
+    arrays = jax.tree.leaves(dataclasses.replace(source, scaling=None))  # type: ignore[arg-type]
+    for leaf in (scaling.shift, scaling.width, *arrays):
         array = np.ascontiguousarray(leaf)
         digest.update(repr((array.shape, array.dtype.str)).encode())
         digest.update(array.tobytes())
@@ -289,18 +308,113 @@ def describe_network(network: Any) -> dict[str, Any]:
     for form, names in NETWORK_FIELDS.items():
         if isinstance(network, form):
             fields = {name: getattr(network, name) for name in names}
+            if getattr(network, "encoder", None) is not None:
+                fields["encoder"] = _describe_encoder(network.encoder)
             return {"form": NETWORK_FORMS[form], "network": list(network.hidden), **fields}
     return {"network": "own"}
 
 
-def build_network(metadata: dict[str, Any]) -> Any:
-    """Return the network that `describe_network` described."""
+def _describe_encoder(encoder: Any) -> Any:
+    """Return an encoder as JSON; one whose code cannot be saved as "custom"."""
+    plain = encoder.encoder if isinstance(encoder, ShapedEncoder) else encoder
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, ConvEncoder):
+        fields = dataclasses.asdict(plain)
+        return {**fields, "channels": list(plain.channels)}
+    return CUSTOM_ENCODER
+
+
+def require_encoder(
+    path: str | os.PathLike[str], metadata: Mapping[str, Any], encoder: Any
+) -> None:
+    """Raise an InputError unless an encoder is given exactly where a file needs one."""
+    custom = metadata.get("encoder") == CUSTOM_ENCODER
+    if custom and encoder is None:
+        raise InputError(
+            f"{path} was learned with a custom encoder, whose code is not in the file; give it: "
+            "LearnedDistance.load(path, encoder=...)."
+        )
+    if encoder is not None and not custom:
+        raise InputError(
+            f"{path} was learned without a custom encoder; leave out the argument encoder."
+        )
+    validate_encoder(encoder)
+
+
+def require_same_encoder(
+    path: str | os.PathLike[str], network: Any, features: int, tensors: dict[str, NDArray[Any]]
+) -> None:
+    """Raise an InputError unless the parameters of the encoders are those of the file."""
+    shapes = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
+    leaves, _ = jax.tree_util.tree_flatten_with_path([each["encoder"] for each in shapes])
+    here = {}
+    for position, leaf in leaves:
+        keys = (position[0], jax.tree_util.DictKey("encoder"), *position[1:])
+        here[jax.tree_util.keystr(keys)] = f"{leaf.dtype} of shape {leaf.shape}"
+    saved = {
+        name: f"{array.dtype} of shape {array.shape}"
+        for name, array in tensors.items()
+        if any(name.startswith(f"[{i}]['encoder']") for i in range(len(shapes)))
+    }
+    for name in sorted(here.keys() | saved.keys()):
+        if here.get(name) != saved.get(name):
+            raise InputError(
+                f"{path} was learned with another encoder: its {name} is "
+                f"{saved.get(name, 'missing')} and that of the encoder given is "
+                f"{here.get(name, 'missing')}; give the encoder that it was learned with."
+            )
+
+
+def probe_encoder(network: Any, parameters: Any) -> dict[str, NDArray[Any]]:
+    """Return the features of two fixed observations by name, for a custom encoder only."""
+    shaped = getattr(getattr(network, "network", None), "encoder", None)
+    if shaped is None or _describe_encoder(shaped) != CUSTOM_ENCODER:
+        return {}
+    size = math.prod(shaped.shape)
+    observations = np.sin(np.arange(2 * size, dtype=np.float32)).reshape(2, *shaped.shape)
+    features = shaped.encoder.apply(parameters[0]["encoder"], jax.numpy.asarray(observations))
+    return {PROBE_NAME: np.asarray(features, np.float32)}
+
+
+def require_same_features(
+    path: str | os.PathLike[str], network: Any, parameters: Any, tensors: dict[str, NDArray[Any]]
+) -> None:
+    """Raise an InputError where an encoder computes other features than when it was saved."""
+    expected, found = tensors[PROBE_NAME], probe_encoder(network, parameters)[PROBE_NAME]
+    tolerance = PROBE_TOLERANCE * max(float(np.abs(expected).max(initial=0)), 1e-30)
+    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=tolerance):
+        raise InputError(
+            f"{path} was learned with another encoder: the one given computes other features from "
+            "the same parameters; give the encoder that it was learned with."
+        )
+
+
+def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: int = 0) -> Any:
+    """Return the network that `describe_network` described.
+
+    Args:
+        metadata: the description.
+        encoder: the encoder, where it is custom.
+        num_features: the numbers of one observation.
+    """
     forms = {name: form for form, name in NETWORK_FORMS.items()}
     form = forms[metadata.get("form", "pairs")]
     fields = {name: metadata[name] for name in NETWORK_FIELDS[form] if name in metadata}
     if form is PairNetwork:
         return PairNetwork(tuple(metadata["network"]), **{"output_activation": "relu", **fields})
     network = form(tuple(metadata["network"]), **fields)
+    description = metadata.get("encoder")
+    if form is MetricNetwork and description is not None:
+        if isinstance(description, dict):
+            channels = tuple(description["channels"])
+            encoder = ConvEncoder(**{**description, "channels": channels})
+        shape = metadata["shape"]
+        network = dataclasses.replace(
+            network, encoder=encoder if description != "flatten" else "flatten"
+        ).fit_to_observations(
+            None if shape is None else tuple(shape), num_features, metadata["has_terminal"]
+        )
     return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
 
 
