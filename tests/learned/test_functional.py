@@ -20,8 +20,9 @@ from bisimetric.learned import (
     PairQConfig,
     RunOptions,
     TransitionBatch,
+    training,
 )
-from bisimetric.learned.castro2020 import Castro2020Config
+from bisimetric.learned.castro2020 import Castro2020Config, PairNetwork
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.pair_q_loss import build_batch_objective
 from bisimetric.learned.sources import Batch
@@ -29,7 +30,7 @@ from tests.learned_references import compile_quickly, loss_of  # noqa: F401 - a 
 
 PAIR_Q = PairQConfig(MetricNetwork((8,), num_groups=2, group_size=2), batch_size=8, warm_up=0)
 FREE = PairQConfig(FreeNetwork((8,)), batch_size=8, warm_up=0)
-CASTRO = Castro2020Config((8,), batch_size=8)
+CASTRO = Castro2020Config(PairNetwork((8,)), batch_size=8)
 CASES: list[tuple[LearnedKind, Any]] = [
     ("bisimulation", PAIR_Q),
     ("on_policy", PAIR_Q),
@@ -114,7 +115,7 @@ def test_a_matrix_is_computed_under_jit_with_any_weights() -> None:
     )
     np.testing.assert_array_equal(d.table(x, params=doubled), d.with_params(doubled).table(x))
     gradient = jax.grad(lambda w: d.table(x, params=w).sum())(d.params)
-    assert jax.tree.structure(gradient) == jax.tree.structure(d.params)
+    assert any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient))
 
 
 def test_a_matrix_of_states_by_id_is_computed_under_grad() -> None:
@@ -203,7 +204,7 @@ def test_initial_weights_are_those_of_a_run() -> None:
     source = learned.source_from_transitions("on_policy", data)
     network = PAIR_Q.build_network(source, "on_policy", 0.5)
     keys = jnp.stack([jax.random.key(3)])
-    state = learned.training.initialise_state(PAIR_Q, network, source.scaling.num_features, keys)  # type: ignore[attr-defined]
+    state = training.initialise_state(PAIR_Q, network, source.scaling.num_features, keys)
     for a, b in zip(jax.tree.leaves(d.params), jax.tree.leaves(state.parameters), strict=True):
         np.testing.assert_array_equal(a, b[0])
     with pytest.raises(InputError, match="discount is missing"):

@@ -64,7 +64,7 @@ class TransitionBatch(NamedTuple):
             The batch, as arrays of NumPy.
         """
         rows = np.asarray(rows)
-        if has_id_observations(data):
+        if has_id_observations(data) and data.states is not None:
             one_hot = np.eye(int(data.num_states or 0), dtype=np.float32)
             x, x_next = one_hot[data.states[rows]], one_hot[data.next_states[rows]]
         else:
@@ -202,7 +202,7 @@ def _compute_pair_q_loss(
     next_values = jnp.stack(
         [network.network.values(each, batch.x_next, batch.x_next)[observed] for each in target]
     )
-    gap = compute_reward_gaps(batch.reward) / network.unit
+    gap = network.to_units(compute_reward_gaps(batch.reward))
     same = jnp.eye(len(batch.reward), dtype=bool)
     targets = jax.lax.stop_gradient(
         compute_target(gap, evaluate_double_q(next_values), same, discount, network.diameter_bound)

@@ -109,9 +109,9 @@ class LearnedDistance:
             x = self._trace_rows(states)
             y = x if others is None else self._trace_rows(others)
             traced: Any = compute_distances(self.network, parameters, x, y)
-            return traced  # type: ignore[no-any-return]
-        rows = self._featurise_rows(states)
-        columns = rows if others is None else self._featurise_rows(others)
+            return traced
+        rows: Any = self._featurise_rows(states)
+        columns: Any = rows if others is None else self._featurise_rows(others)
         return np.asarray(compute_distances_compiled(self.network, parameters, rows, columns))
 
     @property
