@@ -202,7 +202,7 @@ def _compute_pair_q_loss(
     next_values = jnp.stack(
         [network.network.values(each, batch.x_next, batch.x_next)[observed] for each in target]
     )
-    gap = network.to_units(compute_reward_gaps(batch.reward))
+    gap = compute_reward_gaps(batch.reward) / network.unit
     same = jnp.eye(len(batch.reward), dtype=bool)
     targets = jax.lax.stop_gradient(
         compute_target(gap, evaluate_double_q(next_values), same, discount, network.diameter_bound)

@@ -68,7 +68,7 @@ def build_batch_objective(
         next_value = jax.vmap(lambda x: evaluate_double_q(_evaluate_networks(network, target, x)))(
             batch.x_next
         )
-        gap = network.to_units(jax.vmap(compute_reward_gaps)(batch.reward))
+        gap = jax.vmap(compute_reward_gaps)(batch.reward) / network.unit
         targets = jax.lax.stop_gradient(
             compute_target(gap, next_value, same, discount, network.diameter_bound)
         )
@@ -135,7 +135,9 @@ def build_target_function(
     same = jnp.eye(len(points), dtype=bool)
 
     def compute_targets(parameters: Parameters, step: Array) -> Array:
-        gap = network.to_units(jax.vmap(compute_reward_gaps)(source.reward.T))
+        # As a product: a quotient by an argument rounds differently in some of these programs.
+        inverse = jax.lax.optimization_barrier(1 / jnp.float32(network.unit))
+        gap = jax.vmap(compute_reward_gaps)(source.reward.T) * inverse
 
         def back_up(next_value: Array) -> Array:
             return compute_target(

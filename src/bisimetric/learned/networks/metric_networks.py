@@ -347,11 +347,6 @@ class PairQEnsemble:
     def hidden(self) -> tuple[int, ...]:
         return self.network.hidden
 
-    def to_units(self, rewards: Array) -> Array:
-        """Return differences of rewards in units of the networks."""
-        # A product rounds alike in every program; XLA replaces quotients in some of them.
-        return rewards * jax.lax.optimization_barrier(1 / jnp.float32(self.unit))
-
     def init(self, key: Array, features: int) -> Parameters:
         """Return random parameters for states with so many features, one tree per network."""
         keys = jax.random.split(key, self.num_networks)
