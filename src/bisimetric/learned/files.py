@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric._io import compute_checksum, write_atomically
 from bisimetric.errors import InputError
-from bisimetric.learned.networks.encoders import ConvEncoder, ShapedEncoder, validate_encoder
+from bisimetric.learned.encoder_files import CUSTOM_ENCODER, describe_encoder
+from bisimetric.learned.networks.encoders import ConvEncoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import StateSource, TrainingSource
@@ -61,15 +62,6 @@ NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
 }
 
 ENCODER_FIELDS = ("channels", "kernel_size", "num_features")
-CUSTOM_ENCODER = "custom"
-"""How a file names an encoder whose code it does not hold."""
-
-PROBE_NAME = "encoder probe"
-"""The tensor of the features that a custom encoder computes for two fixed observations."""
-
-PROBE_TOLERANCE = 0.01
-"""The share of the largest feature by which devices may differ."""
-
 FieldCheck = Callable[[Any], bool]
 
 
@@ -309,85 +301,9 @@ def describe_network(network: Any) -> dict[str, Any]:
         if isinstance(network, form):
             fields = {name: getattr(network, name) for name in names}
             if getattr(network, "encoder", None) is not None:
-                fields["encoder"] = _describe_encoder(network.encoder)
+                fields["encoder"] = describe_encoder(network.encoder)
             return {"form": NETWORK_FORMS[form], "network": list(network.hidden), **fields}
     return {"network": "own"}
-
-
-def _describe_encoder(encoder: Any) -> Any:
-    """Return an encoder as JSON; one whose code cannot be saved as "custom"."""
-    plain = encoder.encoder if isinstance(encoder, ShapedEncoder) else encoder
-    if isinstance(plain, str):
-        return plain
-    if isinstance(plain, ConvEncoder):
-        fields = dataclasses.asdict(plain)
-        return {**fields, "channels": list(plain.channels)}
-    return CUSTOM_ENCODER
-
-
-def require_encoder(
-    path: str | os.PathLike[str], metadata: Mapping[str, Any], encoder: Any
-) -> None:
-    """Raise an InputError unless an encoder is given exactly where a file needs one."""
-    custom = metadata.get("encoder") == CUSTOM_ENCODER
-    if custom and encoder is None:
-        raise InputError(
-            f"{path} was learned with a custom encoder, whose code is not in the file; give it: "
-            "LearnedDistance.load(path, encoder=...)."
-        )
-    if encoder is not None and not custom:
-        raise InputError(
-            f"{path} was learned without a custom encoder; leave out the argument encoder."
-        )
-    validate_encoder(encoder)
-
-
-def require_same_encoder(
-    path: str | os.PathLike[str], network: Any, features: int, tensors: dict[str, NDArray[Any]]
-) -> None:
-    """Raise an InputError unless the parameters of the encoders are those of the file."""
-    shapes = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
-    leaves, _ = jax.tree_util.tree_flatten_with_path([each["encoder"] for each in shapes])
-    here = {}
-    for position, leaf in leaves:
-        keys = (position[0], jax.tree_util.DictKey("encoder"), *position[1:])
-        here[jax.tree_util.keystr(keys)] = f"{leaf.dtype} of shape {leaf.shape}"
-    saved = {
-        name: f"{array.dtype} of shape {array.shape}"
-        for name, array in tensors.items()
-        if any(name.startswith(f"[{i}]['encoder']") for i in range(len(shapes)))
-    }
-    for name in sorted(here.keys() | saved.keys()):
-        if here.get(name) != saved.get(name):
-            raise InputError(
-                f"{path} was learned with another encoder: its {name} is "
-                f"{saved.get(name, 'missing')} and that of the encoder given is "
-                f"{here.get(name, 'missing')}; give the encoder that it was learned with."
-            )
-
-
-def probe_encoder(network: Any, parameters: Any) -> dict[str, NDArray[Any]]:
-    """Return the features of two fixed observations by name, for a custom encoder only."""
-    shaped = getattr(getattr(network, "network", None), "encoder", None)
-    if shaped is None or _describe_encoder(shaped) != CUSTOM_ENCODER:
-        return {}
-    size = math.prod(shaped.shape)
-    observations = np.sin(np.arange(2 * size, dtype=np.float32)).reshape(2, *shaped.shape)
-    features = shaped.encoder.apply(parameters[0]["encoder"], jax.numpy.asarray(observations))
-    return {PROBE_NAME: np.asarray(features, np.float32)}
-
-
-def require_same_features(
-    path: str | os.PathLike[str], network: Any, parameters: Any, tensors: dict[str, NDArray[Any]]
-) -> None:
-    """Raise an InputError where an encoder computes other features than when it was saved."""
-    expected, found = tensors[PROBE_NAME], probe_encoder(network, parameters)[PROBE_NAME]
-    tolerance = PROBE_TOLERANCE * max(float(np.abs(expected).max(initial=0)), 1e-30)
-    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=tolerance):
-        raise InputError(
-            f"{path} was learned with another encoder: the one given computes other features from "
-            "the same parameters; give the encoder that it was learned with."
-        )
 
 
 def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: int = 0) -> Any:

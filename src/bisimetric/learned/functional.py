@@ -64,9 +64,10 @@ class TransitionBatch(NamedTuple):
             The batch, as arrays of NumPy.
         """
         rows = np.asarray(rows)
-        if has_id_observations(data) and data.states is not None:
+        if has_id_observations(data):
             one_hot = np.eye(int(data.num_states or 0), dtype=np.float32)
-            x, x_next = one_hot[data.states[rows]], one_hot[data.next_states[rows]]
+            states, next_states = (np.asarray(e) for e in (data.states, data.next_states))
+            x, x_next = one_hot[states[rows]], one_hot[next_states[rows]]
         else:
             x, x_next = data.observations[rows], data.next_observations[rows]
         return cls(

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from bisimetric._text import format_names, pluralise, render_html_table
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer, suggest_names
-from bisimetric.learned import files, functional
+from bisimetric.learned import encoder_files, files, functional
 from bisimetric.learned.evaluation import (
     EVALUATION_BATCH,
     Quality,
@@ -332,7 +332,7 @@ class LearnedDistance:
             "metadata": self.metadata,
         }
         tensors = files.name_leaves(self.parameters)
-        tensors |= files.probe_encoder(self.network, self.parameters)
+        tensors |= encoder_files.probe_encoder(self.network, self.parameters)
         tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
         tensors |= {f"{files.HISTORY_PREFIX}{name}": each for name, each in self.history.items()}
         if self.points is not None:
@@ -371,7 +371,7 @@ class LearnedDistance:
                 f"{path} is of another MDP: it has {found} of its states and the MDP has "
                 f"{mdp.num_states}; give the MDP that it was learned from, or none."
             )
-        files.require_encoder(path, metadata, encoder)
+        encoder_files.require_encoder(path, metadata, encoder)
         try:
             network = files.build_network(metadata, encoder, len(tensors["shift"]))
             shape, names = metadata["shape"], metadata["names"]
@@ -384,10 +384,10 @@ class LearnedDistance:
             if getattr(network, "num_networks", 1) > len(tensors):
                 raise ValueError(f"its num_networks is {network.num_networks}, its weights fewer")
             if encoder is not None:
-                files.require_same_encoder(path, network, scaling.num_features, tensors)
-            parameters = _collect_parameters(network, scaling.num_features, tensors)
+                encoder_files.require_same_encoder(path, network, scaling.num_features, tensors)
+            parameters = encoder_files.collect_parameters(network, scaling.num_features, tensors)
             if encoder is not None:
-                files.require_same_features(path, network, parameters, tensors)
+                encoder_files.require_same_features(path, network, parameters, tensors)
             if metadata["kind"] not in LOSSES:
                 raise ValueError(f"its kind is {metadata['kind']!r}")
             if shape is not None and math.prod(shape) != len(scaling.shift):
@@ -498,19 +498,3 @@ class LearnedDistance:
 
 def _is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
-def _collect_parameters(
-    network: Any, num_features: int, tensors: dict[str, NDArray[Any]]
-) -> Parameters:
-    """Return the weights of a network among the tensors of a file."""
-    # Shapes only: what a damaged file claims to be large is not allocated.
-    shapes = jax.eval_shape(lambda key: network.init(key, num_features), jax.random.key(0))
-    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
-    weights = []
-    for path, leaf in leaves:
-        array = tensors[jax.tree_util.keystr(path)]
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
-            raise ValueError("its weights do not fit its network")
-        weights.append(jnp.asarray(array))
-    return jax.tree.unflatten(tree, weights)
