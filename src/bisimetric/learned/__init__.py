@@ -8,11 +8,13 @@ for _package in ("jax", "optax", "safetensors"):
 from bisimetric.learned import castro2020
 from bisimetric.learned._fit import FitResult, fit
 from bisimetric.learned._mico import PairTDConfig, mico, reduced_mico
-from bisimetric.learned.api import bisimulation, on_policy
+from bisimetric.learned.api import bisimulation, initialise, on_policy
 from bisimetric.learned.config import PairQConfig, RunOptions
 from bisimetric.learned.defaults import choose_config
 from bisimetric.learned.evaluation import Quality
+from bisimetric.learned.functional import TransitionBatch
 from bisimetric.learned.learned_distance import LearnedDistance
+from bisimetric.learned.networks.encoders import ConvEncoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
 from bisimetric.learned.networks.mico_network import MicoNetwork
 from bisimetric.learned.pivot_index import Neighbours, PivotIndex
@@ -20,6 +22,7 @@ from bisimetric.learned.source_builders import source_from_mdp, source_from_tran
 from bisimetric.learned.sources import FeatureScaling
 
 __all__ = [
+    "ConvEncoder",
     "FeatureScaling",
     "FitResult",
     "FreeNetwork",
@@ -32,10 +35,12 @@ __all__ = [
     "PivotIndex",
     "Quality",
     "RunOptions",
+    "TransitionBatch",
     "bisimulation",
     "castro2020",
     "choose_config",
     "fit",
+    "initialise",
     "mico",
     "on_policy",
     "reduced_mico",

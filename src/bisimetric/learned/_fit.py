@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -181,7 +182,7 @@ def _train(
     if options.resume is not None:
         state, history = files.restore_run(options.resume, initial, source_digest)
         result = dataclasses.replace(initial, state=state, history=history)
-    compiled_measure = None if measure is None else jit(jax.vmap(measure))
+    compiled_measure = None if measure is None else _compile_measure(measure)
     checkpoint_time = time.perf_counter()
     try:
         exhausted = report_exhausted_memory(result.kind, result.config)
@@ -215,6 +216,20 @@ def _train(
         if options.checkpoint is not None:
             files.save_run(options.checkpoint, result, source_digest)
     return result
+
+
+def _compile_measure(
+    measure: Callable[[Any], dict[str, Array]],
+) -> Callable[[Any], dict[str, Array]]:
+    """Return the measure for all seeds; a tree of arrays is an argument of one program."""
+    if isinstance(measure, jax.tree_util.Partial):
+        return functools.partial(_measure_seeds, measure)
+    return jit(jax.vmap(measure))
+
+
+@jit
+def _measure_seeds(measure: jax.tree_util.Partial, parameters: Any) -> dict[str, Array]:
+    return jax.vmap(measure)(parameters)
 
 
 def _advance(result: FitResult, state: TrainingState, updates: int) -> tuple[TrainingState, Array]:

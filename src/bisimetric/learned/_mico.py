@@ -30,10 +30,16 @@ from bisimetric.learned.config import (
     add_fourier_features,
     compute_mean_gap,
     compute_terminal_share,
+    fit_to_observations,
     validate_fields,
 )
 from bisimetric.learned.learned_distance import LearnedDistance
-from bisimetric.learned.losses import LearnedKind, Objective, compute_reward_gaps
+from bisimetric.learned.losses import (
+    LearnedKind,
+    Objective,
+    compute_pair_td_loss,
+    compute_reward_gaps,
+)
 from bisimetric.learned.networks.mico_network import (
     MicoNetwork,
     ReducedNetwork,
@@ -41,7 +47,6 @@ from bisimetric.learned.networks.mico_network import (
 )
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.sources import (
-    ANY_ACTION,
     Batch,
     ChainSource,
     StateSource,
@@ -133,7 +138,8 @@ class PairTDConfig:
         if self.network.parametrisation == "angular":
             # A right angle is then one such distance.
             unit /= self.network.beta * math.pi / 2
-        embedding = add_fourier_features(self.network.embedding, source)
+        fitted = fit_to_observations(self.network.embedding, source)
+        embedding = add_fourier_features(fitted, source)
         if not isinstance(embedding, type(self.network.embedding)):
             embedding = self.network.embedding
         network = dataclasses.replace(self.network, embedding=embedding)
@@ -242,12 +248,7 @@ class PairTDConfig:
 def build_batch_objective(
     source: TrainingSource, network: ScaledMicoNetwork, discount: float, batch_size: int
 ) -> Objective:
-    """Return the loss over pairs of different sampled transitions, and that of the reward head.
-
-    A transition is not paired with itself, since its successors would be equal in place of
-    independent, and self-distances too small. The terminal state is paired with itself.
-    """
-    table = network.network.table
+    """Return the loss over sampled transitions; see `compute_pair_td_loss`."""
 
     def sample(key: Array) -> tuple[Array, Batch]:
         """Return row numbers and transitions; rows of -1 have a single outcome."""
@@ -257,23 +258,7 @@ def build_batch_objective(
         return jnp.broadcast_to(rows, (batch_size,)), source.sample_batch(key, batch_size)
 
     def compute_loss(parameters: Parameters, target: Parameters, key: Array) -> Array:
-        rows, batch = sample(key)
-        reward, reward_loss = batch.reward, jnp.float32(0.0)
-        if network.reward_scale:
-            predicted = network.predict_standardised_rewards(parameters, batch.x)
-            recorded = (batch.reward - network.reward_shift) / network.reward_scale
-            reward_loss = jnp.mean((predicted - recorded) ** 2)
-            reward = jnp.where(
-                batch.action == ANY_ACTION, 0.0, network.predict_rewards(target, batch.x)
-            )
-        gap = compute_reward_gaps(reward) / network.unit
-        next_value = table(target["pairs"], batch.x_next, batch.x_next)
-        targets = jax.lax.stop_gradient(gap + discount * next_value)
-        psi = table(parameters["pairs"], batch.x, batch.x)
-        same = (rows[:, None] == rows[None, :]) & (rows[:, None] >= 0)
-        weights = 1.0 - same.astype(psi.dtype)
-        error = jnp.sum(weights * (psi - targets) ** 2)
-        return error / jnp.maximum(jnp.sum(weights), 1.0) + reward_loss
+        return compute_pair_td_loss(network, discount, parameters, target, *sample(key))
 
     return Objective(lambda target, step: target, compute_loss)
 

@@ -7,18 +7,25 @@ import warnings
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import bisimetric
 from bisimetric.distance import Distance
-from bisimetric.errors import HorizonWarning, InputError, StochasticDataWarning
-from bisimetric.learned import evaluation, files, source_builders
+from bisimetric.errors import (
+    HorizonWarning,
+    InputError,
+    StochasticDataWarning,
+    require_integer,
+)
+from bisimetric.learned import evaluation, files, source_builders, training
 from bisimetric.learned._fit import fit
 from bisimetric.learned.config import DEFAULT_OPTIONS, RunOptions
 from bisimetric.learned.defaults import DEFAULT_UPDATES, choose_config, choose_updates
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.networks.pair_network import require_scalar_output
 from bisimetric.learned.repeated_states import describe_randomness
 from bisimetric.learned.sources import StateSource, TrainingSource
 from bisimetric.learned.training import Algorithm, select_device
@@ -181,6 +188,83 @@ def on_policy(
     )
 
 
+def initialise(
+    kind: LearnedKind,
+    source: MDP | Transitions | TrainingSource,
+    policy: ArrayLike | None = None,
+    *,
+    seed: int = 0,
+    discount: float | None = None,
+    config: Algorithm | None = None,
+) -> LearnedDistance:
+    """Return a distance with random weights, to be trained by a loop of one's own.
+
+    The weights are those that `bisimulation`, `on_policy` and `mico` start from with this seed.
+
+    Args:
+        kind: "bisimulation", "on_policy" or "mico".
+        source: an MDP, transitions or a training source, which determine the scaling of
+            observations, the unit of distances and whether there is a terminal state.
+        policy: (S,) actions; see `on_policy`.
+        seed: seed of the weights.
+        discount: default: that of the MDP, and 0.99 for recorded data.
+        config: the algorithm, its network and hyperparameters; default: `choose_config`, and
+            `PairTDConfig()` for MICo.
+
+    Returns:
+        The distance; `params`, `apply` and `loss` are what a training step needs.
+
+    Raises:
+        InputError: when an argument is out of range or does not fit the source.
+
+    >>> from bisimetric import worlds
+    >>> d = initialise("bisimulation", worlds.load("pessimism", discount=0.5))
+    >>> d.metadata["updates"]
+    0
+    """
+    if discount is None and isinstance(source, StateSource):
+        raise InputError(
+            "is missing, and a training source has none of its own",
+            caller="learned.initialise",
+            argument="discount",
+            remedy="give one",
+        )
+    mdp = source if isinstance(source, MDP) else None
+    if discount is None:
+        discount = DEFAULT_DISCOUNT if mdp is None else mdp.discount
+    discount = validate_discount(discount)
+    training_source = source_builders.build_source(kind, source, policy, 0.0, 0.0)
+    if config is None and kind == "mico":
+        from bisimetric.learned._mico import PairTDConfig  # which imports this module
+
+        config = PairTDConfig()
+    elif config is None:
+        config = choose_config(kind, training_source)
+    network = config.build_network(training_source, kind, discount)
+    features = training_source.scaling.num_features
+    require_scalar_output(network, features)
+    keys = jnp.stack([jax.random.key(require_integer("learned.initialise", "seed", seed, 0))])
+    state = training.initialise_state(config, network, features, keys)
+    metadata = {
+        "method": "learned",
+        **files.describe_run(kind, discount, config, (seed,)),
+        "updates": 0,
+    }
+    names, points = _list_states(source, training_source)
+    return LearnedDistance(
+        kind,
+        discount,
+        network,
+        jax.tree.map(lambda leaf: leaf[0], state.parameters),
+        training_source.scaling,
+        None if mdp is None else mdp.replace(discount=discount),
+        points,
+        metadata,
+        {},
+        names,
+    )
+
+
 def learn_distance(
     kind: LearnedKind,
     source: MDP | Transitions | TrainingSource,
@@ -273,12 +357,7 @@ def learn_distance(
     if mdp is not None and kind != "bisimulation":
         actions = resolve_policy(kind, mdp, policy, caller="learned")
         metadata["policy"] = np.asarray(actions).tolist()
-    names, points = None, None
-    if isinstance(training_source, StateSource):
-        names, points = None if mdp is None else mdp.names, np.asarray(training_source.points)
-    elif isinstance(source, Transitions) and source_builders.has_id_observations(source):
-        num_states = len(training_source.scaling.shift)
-        names, points = source.names, np.eye(num_states, dtype=np.float32)
+    names, points = _list_states(source, training_source)
     return LearnedDistance(
         kind,
         discount,
@@ -291,3 +370,18 @@ def learn_distance(
         {name: each if name == "step" else each[0] for name, each in result.history.items()},
         names,
     )
+
+
+def _list_states(
+    source: Any, training_source: TrainingSource
+) -> tuple[tuple[str, ...] | None, NDArray[np.float32] | None]:
+    """Return the names and the observations of the states, where they are enumerated."""
+    scaling = training_source.scaling
+    if isinstance(training_source, StateSource):
+        points = np.asarray(training_source.points)
+        if scaling.shape is not None:
+            points = points.reshape(len(points), *scaling.shape)
+        return source.names if isinstance(source, MDP) else None, points
+    if isinstance(source, Transitions) and source_builders.has_id_observations(source):
+        return source.names, np.eye(len(scaling.shift), dtype=np.float32)
+    return None, None

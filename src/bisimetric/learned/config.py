@@ -219,7 +219,7 @@ class PairQConfig:
         reward_range = max(float(np.ptp(each)) for each in possible)
         diameter_bound = reward_range / (1 - discount) / unit
         return PairQEnsemble(
-            add_fourier_features(self.network, source),
+            add_fourier_features(fit_to_observations(self.network, source), source),
             actions[-1] + 1,
             unit,
             diameter_bound,
@@ -347,6 +347,16 @@ class PairQConfig:
         return self.count_settling_updates(discount, lookahead)
 
 
+def fit_to_observations(
+    network: MetricNetwork | FreeNetwork, source: TrainingSource
+) -> MetricNetwork | FreeNetwork:
+    """Return the network with its encoder for the shape of the observations of a source."""
+    if not isinstance(network, MetricNetwork):
+        return network
+    scaling = source.scaling
+    return network.fit_to_observations(scaling.shape, len(scaling.shift), scaling.has_terminal)
+
+
 def add_fourier_features(
     network: MetricNetwork | FreeNetwork, source: TrainingSource
 ) -> MetricNetwork | FreeNetwork:
@@ -356,6 +366,8 @@ def add_fourier_features(
     differ by 1 or more, such as one-hot ones, need none.
     """
     if not isinstance(network, MetricNetwork) or network.fourier_features is not None:
+        return network
+    if network.encoder is not None:
         return network
     if (
         not isinstance(source, StateSource)

@@ -99,8 +99,8 @@ def _evaluate_quality(
     )
 
 
-compute_distances_compiled = jit(compute_distances, static_argnums=0)
-evaluate_quality = jit(_evaluate_quality, static_argnums=(0, 1, 2))
+compute_distances_compiled = jit(compute_distances)
+evaluate_quality = jit(_evaluate_quality, static_argnums=(1, 2))
 
 
 def build_reference_measure(
@@ -114,11 +114,12 @@ def build_reference_measure(
         points: (S, k), the features of the states.
     """
     exact = jnp.asarray(reference, jnp.float32)
+    # A tree of arrays, so that equal shapes are compiled once.
+    return jax.tree_util.Partial(_measure_errors, network, exact, points)
 
-    def measure(parameters: Any) -> dict[str, Array]:
-        return compute_errors(exact, compute_distances(network, parameters, points, points))
 
-    return measure
+def _measure_errors(network: Any, exact: Array, points: Array, parameters: Any) -> dict[str, Array]:
+    return compute_errors(exact, compute_distances(network, parameters, points, points))
 
 
 def compute_errors(reference: Array, psi: Array) -> dict[str, Array]:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric._io import compute_checksum, write_atomically
 from bisimetric.errors import InputError
+from bisimetric.learned.encoder_files import CUSTOM_ENCODER, describe_encoder
+from bisimetric.learned.networks.encoders import ConvEncoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.mico_network import (
     MicoNetwork,
@@ -64,6 +66,7 @@ NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
     FreeNetwork: ("fourier_features",),
 }
 
+ENCODER_FIELDS = ("channels", "kernel_size", "num_features")
 MICO_FORM = "mico"
 MICO_FIELDS = ("parametrisation", "beta")
 MICO_SCALES = ("unit", "reward_shift", "reward_scale")
@@ -117,6 +120,13 @@ METADATA_FIELDS: dict[str, tuple[FieldCheck, str]] = {
     "fourier_features": (
         lambda value: value is None or is_string(value) or is_integer(value),
         "an integer",
+    ),
+    "encoder": (
+        lambda value: (
+            value in (None, "flatten", CUSTOM_ENCODER)
+            or (isinstance(value, dict) and value.keys() == set(ENCODER_FIELDS))
+        ),
+        "an encoder",
     ),
     "num_actions": (_is_positive_integer, "an integer"),
     "unit": (lambda value: is_number(value) and value > 0, "a number above 0"),
@@ -273,7 +283,8 @@ def compute_fingerprint(source: TrainingSource) -> str:
     digest = hashlib.sha256(repr((type(source).__name__, scaling.has_terminal)).encode())
     if isinstance(source, StateSource):
         digest.update(repr((source.noise, source.noise_clip)).encode())
-    for leaf in (scaling.shift, scaling.width, *jax.tree.leaves(source)):
+    arrays = jax.tree.leaves(dataclasses.replace(source, scaling=None))  # type: ignore[arg-type]
+    for leaf in (scaling.shift, scaling.width, *arrays):
         array = np.ascontiguousarray(leaf)
         digest.update(repr((array.shape, array.dtype.str)).encode())
         digest.update(array.tobytes())
@@ -313,27 +324,55 @@ def describe_network(network: Any) -> dict[str, Any]:
     for form, names in NETWORK_FIELDS.items():
         if isinstance(network, form):
             fields = {name: getattr(network, name) for name in names}
+            if getattr(network, "encoder", None) is not None:
+                fields["encoder"] = describe_encoder(network.encoder)
             return {"form": NETWORK_FORMS[form], "network": list(network.hidden), **fields}
     return {"network": "own"}
 
 
-def build_network(metadata: dict[str, Any]) -> Any:
-    """Return the network that `describe_network` described."""
+def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: int = 0) -> Any:
+    """Return the network that `describe_network` described.
+
+    Args:
+        metadata: the description.
+        encoder: the encoder, where it is custom.
+        num_features: the numbers of one observation.
+    """
     if metadata.get("reduced"):
         others = {name: value for name, value in metadata.items() if name != "reduced"}
-        return ReducedNetwork(build_network(others))
+        return ReducedNetwork(build_network(others, encoder, num_features))
     if metadata.get("form") == MICO_FORM:
         fields = {name: metadata[name] for name in NETWORK_FIELDS[MetricNetwork]}
         embedding = MetricNetwork(tuple(metadata["network"]), **fields)
-        network = MicoNetwork(embedding, **{name: metadata[name] for name in MICO_FIELDS})
-        return ScaledMicoNetwork(network, **{name: metadata[name] for name in MICO_SCALES})
+        embedding = _restore_encoder(embedding, metadata, encoder, num_features)
+        mico = MicoNetwork(embedding, **{name: metadata[name] for name in MICO_FIELDS})
+        return ScaledMicoNetwork(mico, **{name: metadata[name] for name in MICO_SCALES})
     forms = {name: form for form, name in NETWORK_FORMS.items()}
     form = forms[metadata.get("form", "pairs")]
     fields = {name: metadata[name] for name in NETWORK_FIELDS[form] if name in metadata}
     if form is PairNetwork:
         return PairNetwork(tuple(metadata["network"]), **{"output_activation": "relu", **fields})
     network = form(tuple(metadata["network"]), **fields)
+    if isinstance(network, MetricNetwork):
+        network = _restore_encoder(network, metadata, encoder, num_features)
     return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
+
+
+def _restore_encoder(
+    network: MetricNetwork, metadata: dict[str, Any], encoder: Any, num_features: int
+) -> MetricNetwork:
+    """Return the network with the encoder that is described, for the recorded shape."""
+    description = metadata.get("encoder")
+    if description is None:
+        return network
+    if isinstance(description, dict):
+        encoder = ConvEncoder(**{**description, "channels": tuple(description["channels"])})
+    elif description == "flatten":
+        encoder = "flatten"
+    shape = metadata["shape"]
+    return dataclasses.replace(network, encoder=encoder).fit_to_observations(
+        None if shape is None else tuple(shape), num_features, metadata["has_terminal"]
+    )
 
 
 def name_leaves(tree: Any) -> dict[str, NDArray[Any]]:

@@ -15,10 +15,11 @@ from numpy.typing import DTypeLike, NDArray
 from bisimetric._text import format_names, pluralise, render_html_table
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer, suggest_names
-from bisimetric.learned import files
+from bisimetric.learned import encoder_files, files, functional
 from bisimetric.learned.evaluation import (
     EVALUATION_BATCH,
     Quality,
+    compute_distances,
     compute_distances_compiled,
     evaluate_quality,
 )
@@ -46,7 +47,7 @@ class LearnedDistance:
         parameters: the weights of psi.
         scaling: how observations become features.
         mdp: the MDP whose states it was learned from, or None.
-        points: (S, k), the observations of the states, or None.
+        points: (S, ...), the observations of the states, or None.
         metadata: how the distance was computed.
         history: the metrics recorded during training, by name; `step` counts the updates.
         names: one name per state, or None.
@@ -86,12 +87,16 @@ class LearnedDistance:
         """
         return float(self._evaluate(self._featurise(s), self._featurise(t))[0, 0])
 
-    def table(self, states: Any, others: Any = None) -> NDArray[np.float32]:
+    def table(self, states: Any, others: Any = None, *, params: Any = None) -> NDArray[np.float32]:
         """Return the distances between all pairs of observations or states.
+
+        Under `jax.jit`, `jax.grad` and `jax.vmap` it takes traced observations or parameters, and
+        returns a JAX array.
 
         Args:
             states: (n, ...) observations, or n ids or names of states.
             others: (m, ...) observations, or m ids or names; default: `states`.
+            params: the weights of psi; default: `params`.
 
         Returns:
             (n, m) distances.
@@ -99,8 +104,99 @@ class LearnedDistance:
         Raises:
             InputError: when observations have another shape, or there is no such state.
         """
-        rows = self._featurise_rows(states)
-        return self._evaluate(rows, rows if others is None else self._featurise_rows(others))
+        parameters = self.parameters if params is None else params
+        if _is_traced((states, others, parameters)):
+            x = self._trace_rows(states)
+            y = x if others is None else self._trace_rows(others)
+            traced: Any = compute_distances(self.network, parameters, x, y)
+            return traced
+        rows: Any = self._featurise_rows(states)
+        columns: Any = rows if others is None else self._featurise_rows(others)
+        return np.asarray(compute_distances_compiled(self.network, parameters, rows, columns))
+
+    @property
+    def params(self) -> Parameters:
+        """The weights of psi, a tree of arrays; the first argument of `apply` and `loss`."""
+        return self.parameters
+
+    def apply(self, params: Parameters, x: Any, y: Any) -> jax.Array:
+        """Return d(x, y) as a pure function, for `jax.jit`, `jax.grad` and `jax.vmap`.
+
+        Args:
+            params: the weights of psi, with the structure of `params`.
+            x: (*shape), one observation in its original shape and scale; or (..., *shape), several;
+                or None for the terminal state.
+            y: as x; leading axes are broadcast.
+
+        Returns:
+            (...) distances, in units of reward: x_i is compared with y_i.
+
+        Raises:
+            InputError: when an observation has another shape.
+
+        >>> from bisimetric.learned.castro2020 import PairNetwork
+        >>> network, scaling = PairNetwork((4,)), FeatureScaling(0.0, 1.0)
+        >>> weights = network.init(jax.random.key(0), 1)
+        >>> d = LearnedDistance("on_policy", 0.9, network, weights, scaling)
+        >>> gradient = jax.grad(d.apply)(d.params, [0.0], [1.0])
+        >>> jax.tree.structure(gradient) == jax.tree.structure(d.params)
+        True
+        """
+        return functional.apply_network(self.network, self.scaling, params, x, y)
+
+    def loss(
+        self,
+        params: Parameters,
+        target_params: Parameters,
+        batch: functional.TransitionBatch,
+        *,
+        beta: Any = 1.0,
+    ) -> jax.Array:
+        """Return the loss of the algorithm on one batch as a pure function, differentiable in psi.
+
+        All pairs of transitions are compared, for d~ those with the same action; where episodes
+        terminate, also each transition with the terminal state. Pair Q-learning:
+        the weighted mean of (psi_a(s, t) - T)^2 with T = |r - r'| + discount * max_b psi'_b(s', t')
+        in units of `network.unit`, summed over both networks. Castro (2020): that of its targets,
+        in units of reward. There is no gradient with respect to `target_params`.
+
+        Args:
+            params: the weights of psi.
+            target_params: the weights of the target network psi'.
+            batch: transitions; see `TransitionBatch`. Termination counts only where the data that
+                the distance was initialised from had a terminated episode.
+            beta: the weight of the future in Castro (2020); ignored by pair Q-learning.
+
+        Returns:
+            The loss, a scalar.
+
+        Raises:
+            InputError: when an observation has another shape.
+
+        >>> from bisimetric.learned import TransitionBatch
+        >>> from bisimetric.learned.castro2020 import PairNetwork
+        >>> network, scaling = PairNetwork((4,)), FeatureScaling(0.0, 1.0)
+        >>> weights = network.init(jax.random.key(0), 1)
+        >>> d = LearnedDistance("on_policy", 0.9, network, weights, scaling)
+        >>> zeros, x = np.zeros(2), np.ones((2, 1))
+        >>> batch = TransitionBatch(x, zeros.astype(int), zeros, x, zeros.astype(bool))
+        >>> jax.jit(d.loss)(d.params, d.params, batch).shape
+        ()
+        """
+        return functional.compute_loss(
+            self.kind, self.network, self.scaling, self.discount, params, target_params, batch, beta
+        )
+
+    def with_params(self, params: Parameters) -> LearnedDistance:
+        """Return the same distance with other weights, such as those of a training loop.
+
+        Args:
+            params: the weights of psi, with the structure of `params`.
+
+        Returns:
+            The distance, without a history.
+        """
+        return dataclasses.replace(self, parameters=params, history={})
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -219,7 +315,8 @@ class LearnedDistance:
             path: the file.
 
         Raises:
-            InputError: when the network is a `FunctionalNetwork`, or a weight is not finite.
+            InputError: when the network is a `FunctionalNetwork`, or a weight is not finite. The
+                code of a custom encoder is not saved; `load` takes it as an argument.
         """
         if isinstance(self.network, FunctionalNetwork):
             raise InputError(
@@ -236,6 +333,7 @@ class LearnedDistance:
             "metadata": self.metadata,
         }
         tensors = files.name_leaves(self.parameters)
+        tensors |= encoder_files.probe_encoder(self.network, self.parameters)
         tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
         tensors |= {f"{files.HISTORY_PREFIX}{name}": each for name, each in self.history.items()}
         if self.points is not None:
@@ -243,22 +341,27 @@ class LearnedDistance:
         files.write_tensors(path, tensors, metadata)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mdp: MDP | None = None) -> LearnedDistance:
+    def load(
+        cls, path: str | os.PathLike[str], mdp: MDP | None = None, *, encoder: Any = None
+    ) -> LearnedDistance:
         """Read what `save` wrote.
 
         Args:
             path: the file.
             mdp: the MDP whose states it was learned from, or None.
+            encoder: the custom encoder that it was learned with, in any form that `MetricNetwork`
+                takes. A file holds its parameters only, since code in files is not executed.
 
         Returns:
             The learned distance.
 
         Raises:
-            InputError: when the file is damaged, or the MDP has another number of states.
+            InputError: when the file is damaged, the MDP has another number of states, or the
+                encoder is missing, has other parameters, or computes other features.
         """
         tensors, metadata = files.read_tensors(path, files.DISTANCE_FORMAT, "learned distance")
         points = tensors.get("points")
-        if points is not None and (points.ndim != 2 or points.dtype.kind != "f"):
+        if points is not None and (points.ndim < 2 or points.dtype.kind != "f"):
             raise InputError(
                 f"{path} is damaged: its points are {points.dtype} of shape {points.shape} and "
                 "must be one row of numbers per state; train it again."
@@ -269,8 +372,9 @@ class LearnedDistance:
                 f"{path} is of another MDP: it has {found} of its states and the MDP has "
                 f"{mdp.num_states}; give the MDP that it was learned from, or none."
             )
+        encoder_files.require_encoder(path, metadata, encoder)
         try:
-            network = files.build_network(metadata)
+            network = files.build_network(metadata, encoder, len(tensors["shift"]))
             shape, names = metadata["shape"], metadata["names"]
             scaling = FeatureScaling(
                 tensors["shift"],
@@ -280,13 +384,17 @@ class LearnedDistance:
             )
             if getattr(network, "num_networks", 1) > len(tensors):
                 raise ValueError(f"its num_networks is {network.num_networks}, its weights fewer")
-            parameters = _collect_parameters(network, scaling.num_features, tensors)
+            if encoder is not None:
+                encoder_files.require_same_encoder(path, network, scaling.num_features, tensors)
+            parameters = encoder_files.collect_parameters(network, scaling.num_features, tensors)
+            if encoder is not None:
+                encoder_files.require_same_features(path, network, parameters, tensors)
             if metadata["kind"] not in LOSSES:
                 raise ValueError(f"its kind is {metadata['kind']!r}")
             if shape is not None and math.prod(shape) != len(scaling.shift):
                 raise ValueError(f"its shape is {shape} and its shift has {len(scaling.shift)}")
-            if points is not None and points.shape[1] != len(scaling.shift):
-                raise ValueError(f"its points have {points.shape[1]} features")
+            if points is not None and math.prod(points.shape[1:]) != len(scaling.shift):
+                raise ValueError(f"its points have {math.prod(points.shape[1:])} features")
             if names is not None and (points is None or len(names) != len(points)):
                 raise ValueError(f"its names are {len(names)} and must be one per state")
             discount = validate_discount(metadata["discount"])
@@ -333,6 +441,12 @@ class LearnedDistance:
         if self.points is not None and np.ndim(x) == 1:
             return self.scaling(self.points[[self._resolve_state(each) for each in x]])
         return self.scaling(x)
+
+    def _trace_rows(self, x: Any) -> jax.Array:
+        """Return the features (n, k) of observations that may be traced, or of states."""
+        if isinstance(x, jax.Array):
+            return functional.compute_features(self.scaling, x)
+        return jnp.asarray(self._featurise_rows(x))
 
     def _resolve_state(self, state: Any) -> int:
         """Return the id of a state given by id or name."""
@@ -383,17 +497,5 @@ class LearnedDistance:
         return render_html_table("LearnedDistance", rows)
 
 
-def _collect_parameters(
-    network: Any, num_features: int, tensors: dict[str, NDArray[Any]]
-) -> Parameters:
-    """Return the weights of a network among the tensors of a file."""
-    # Shapes only: what a damaged file claims to be large is not allocated.
-    shapes = jax.eval_shape(lambda key: network.init(key, num_features), jax.random.key(0))
-    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
-    weights = []
-    for path, leaf in leaves:
-        array = tensors[jax.tree_util.keystr(path)]
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
-            raise ValueError("its weights do not fit its network")
-        weights.append(jnp.asarray(array))
-    return jax.tree.unflatten(tree, weights)
+def _is_traced(tree: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bisimetric.learned.networks.mico_network import ScaledMicoNetwork
 from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TrainingSource
@@ -133,6 +134,49 @@ def build_action_mask(action: Array) -> Array:
     """Return whether two transitions have the same action, (n, n); the terminal state has any."""
     any_action = (action[:, None] == ANY_ACTION) | (action[None, :] == ANY_ACTION)
     return (action[:, None] == action[None, :]) | any_action
+
+
+def compute_pair_td_loss(
+    network: ScaledMicoNetwork,
+    discount: float,
+    parameters: Parameters,
+    target: Parameters,
+    rows: Array,
+    batch: Batch,
+) -> Array:
+    """Return the loss of MICo over pairs of different transitions, and that of the reward head.
+
+    A transition is not paired with itself, since its successors would be equal in place of
+    independent, and self-distances too small. The terminal state is paired with itself.
+
+    Args:
+        network: the network of MICo.
+        discount: the discount of the distance.
+        parameters: of the network.
+        target: parameters of the target network.
+        rows: (b,) numbers of the transitions; -1 where there is a single outcome.
+        batch: the transitions, in terms of features.
+
+    Returns:
+        A scalar.
+    """
+    table = network.network.table
+    reward, reward_loss = batch.reward, jnp.float32(0.0)
+    if network.reward_scale:
+        predicted = network.predict_standardised_rewards(parameters, batch.x)
+        recorded = (batch.reward - network.reward_shift) / network.reward_scale
+        reward_loss = jnp.mean((predicted - recorded) ** 2)
+        reward = jnp.where(
+            batch.action == ANY_ACTION, 0.0, network.predict_rewards(target, batch.x)
+        )
+    gap = compute_reward_gaps(reward) / network.unit
+    next_value = table(target["pairs"], batch.x_next, batch.x_next)
+    targets = jax.lax.stop_gradient(gap + discount * next_value)
+    psi = table(parameters["pairs"], batch.x, batch.x)
+    same = (rows[:, None] == rows[None, :]) & (rows[:, None] >= 0)
+    weights = 1.0 - same.astype(psi.dtype)
+    error = jnp.sum(weights * (psi - targets) ** 2)
+    return error / jnp.maximum(jnp.sum(weights), 1.0) + reward_loss
 
 
 def build_batch_objective(

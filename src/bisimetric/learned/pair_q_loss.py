@@ -135,7 +135,9 @@ def build_target_function(
     same = jnp.eye(len(points), dtype=bool)
 
     def compute_targets(parameters: Parameters, step: Array) -> Array:
-        gap = jax.vmap(compute_reward_gaps)(source.reward.T) / network.unit
+        # As a product: a quotient by an argument rounds differently in some of these programs.
+        inverse = jax.lax.optimization_barrier(1 / jnp.float32(network.unit))
+        gap = jax.vmap(compute_reward_gaps)(source.reward.T) * inverse
 
         def back_up(next_value: Array) -> Array:
             return compute_target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +30,9 @@ FLOAT16_INFINITY_BITS = 0x7C00
 
 SCALING_BLOCK = 2**14
 """Observations that are scaled at once, to bound the scratch memory."""
+
+UNSCALED = "none"
+"""The scaling that leaves observations as they are."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 """The largest number that a network can be given."""
@@ -76,7 +79,7 @@ def source_from_mdp(
     policy: ArrayLike | None = None,
     *,
     points: ArrayLike | None = None,
-    scaling: FeatureScaling | None = None,
+    scaling: FeatureScaling | Literal["none"] | None = None,
     noise: float = 0.0,
     noise_clip: float = 0.3,
 ) -> StateSource:
@@ -89,8 +92,9 @@ def source_from_mdp(
         mdp: its states are described by its features, else their positions, else one-hot vectors.
         policy: (S,) actions, for "on_policy" and "mico", for "mico" also (S, A) probabilities;
             default: that of the MDP, or its only action.
-        points: (S, k), the features of the states, in place of those of the MDP.
-        scaling: how to scale them; default: mean 0 and standard deviation 1.
+        points: (S, ...), the features of the states, such as vectors or images, in place of those
+            of the MDP.
+        scaling: how to scale them; "none" does not. Default: mean 0 and standard deviation 1.
         noise: the standard deviation of Gaussian noise added to the points of a state and its
             successor alike.
         noise_clip: the largest noise, in either direction.
@@ -145,13 +149,19 @@ def source_from_mdp(
             "is 0 and removes all noise", caller=caller, argument="noise_clip", remedy="raise it"
         )
     features = _choose_points(mdp) if points is None else _validate_points(kind, mdp, points)
+    shape = features.shape[1:] if features.ndim > 2 else None
+    features = features.reshape(len(features), -1)
+    scaling = _resolve_scaling(kind, scaling)
+    fitted = (
+        standardise(features)
+        if scaling is None
+        else _validate_scaling(kind, scaling, features.shape[1])
+    )
     source = StateSource(
         jnp.asarray(features),
         jnp.asarray(successor, jnp.int32),
         jnp.asarray(_convert_rewards(kind, reward)),
-        standardise(features)
-        if scaling is None
-        else _validate_scaling(kind, scaling, features.shape[1]),
+        fitted if shape is None else dataclasses.replace(fitted, shape=shape),
         float(noise),
         float(noise_clip),
     )
@@ -165,7 +175,7 @@ def source_from_transitions(
     data: Transitions,
     policy: ArrayLike | None = None,
     *,
-    scaling: FeatureScaling | None = None,
+    scaling: FeatureScaling | Literal["none"] | None = None,
     half_precision: bool = False,
     growth: tuple[int, int] | None = None,
 ) -> TransitionSource:
@@ -176,7 +186,8 @@ def source_from_transitions(
         data: the transitions; observations that are ids of states become one-hot vectors. For
             "mico", the rewards of equal observations are replaced by their mean.
         policy: (S,) actions; transitions with other actions are left out. Default: all are used.
-        scaling: how to scale the observations; default: mean 0 and standard deviation 1.
+        scaling: how to scale the observations; "none" does not. Default: mean 0 and standard
+            deviation 1.
         half_precision: store features in half precision, and a state that one transition enters and
             the next one leaves only once: a quarter of the memory. Observations in half precision
             that the scaling does not change lose nothing.
@@ -217,6 +228,10 @@ def source_from_transitions(
         )
     observations, next_observations = _build_observations(kind, data)
     terminated = data.terminated[selected]
+    if scaling == UNSCALED:
+        size, shape = math.prod(observations.shape[1:]), observations.shape[1:]
+        scaling = FeatureScaling(np.zeros(size), np.ones(size), bool(terminated.any()), shape)
+    scaling = _resolve_scaling(kind, scaling)
     if scaling is None:
         flat = observations.reshape(len(data), -1)
         if max(flat.max(initial=0), -float(flat.min(initial=0))) > FLOAT32_MAX:
@@ -407,7 +422,7 @@ def _validate_points(kind: LearnedKind, mdp: MDP, points: ArrayLike) -> NDArray[
         array = np.asarray(points, np.float32)
     except (TypeError, ValueError):
         array = np.zeros(0, np.float32)
-    if array.ndim != 2 or len(array) != mdp.num_states or not array.size:
+    if array.ndim < 2 or len(array) != mdp.num_states or not array.size:
         raise InputError(
             f"has shape {array.shape} and must be ({mdp.num_states}, k), one row per state",
             caller=caller,
@@ -416,6 +431,21 @@ def _validate_points(kind: LearnedKind, mdp: MDP, points: ArrayLike) -> NDArray[
     if not np.isfinite(array).all():
         raise InputError("holds NaN or infinity", caller=caller, argument="points")
     return array
+
+
+def _resolve_scaling(
+    kind: LearnedKind, scaling: FeatureScaling | str | None
+) -> FeatureScaling | None:
+    """Return a scaling, that by one number for "none", or None for the default."""
+    if scaling == UNSCALED:
+        return FeatureScaling(0.0, 1.0)
+    if isinstance(scaling, str):
+        raise InputError(
+            f'is {scaling!r} and must be a FeatureScaling or "none"',
+            caller=f"learned.{kind}",
+            argument="scaling",
+        )
+    return scaling
 
 
 def _validate_scaling(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -433,18 +433,35 @@ class TransitionSource:
 
 TrainingSource = StateSource | TransitionSource
 
+
+def _flatten_scaling(scaling: FeatureScaling) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    return (scaling.shift, scaling.width), (scaling.has_terminal, scaling.shape)
+
+
+def _unflatten_scaling(static: tuple[Any, Any], arrays: tuple[Any, Any]) -> FeatureScaling:
+    # Without validation: the arrays may be traced.
+    scaling = object.__new__(FeatureScaling)
+    for name, value in zip(("shift", "width"), arrays, strict=True):
+        object.__setattr__(scaling, name, value)
+    for name, value in zip(("has_terminal", "shape"), static, strict=True):
+        object.__setattr__(scaling, name, value)
+    return scaling
+
+
+# Arrays are leaves, so that data of equal shapes do not require another compilation.
+jax.tree_util.register_pytree_node(FeatureScaling, _flatten_scaling, _unflatten_scaling)
 jax.tree_util.register_dataclass(
     StateSource,
-    data_fields=["points", "successor", "reward"],
-    meta_fields=["scaling", "noise", "noise_clip"],
+    data_fields=["points", "successor", "reward", "scaling"],
+    meta_fields=["noise", "noise_clip"],
 )
 jax.tree_util.register_dataclass(
     ChainSource,
-    data_fields=["points", "successor", "reward", "probabilities"],
-    meta_fields=["scaling", "noise", "noise_clip"],
+    data_fields=["points", "successor", "reward", "probabilities", "scaling"],
+    meta_fields=["noise", "noise_clip"],
 )
 jax.tree_util.register_dataclass(
     TransitionSource,
-    data_fields=["x", "action", "reward", "x_next", "growth", "num_stored", "remaining"],
-    meta_fields=["scaling", "enumerable", "longest_episode"],
+    data_fields=["x", "action", "reward", "x_next", "scaling", "growth", "num_stored", "remaining"],
+    meta_fields=["enumerable", "longest_episode"],
 )

@@ -116,7 +116,7 @@ def plan_updates(completed: int, updates: int, target_update_period: int) -> Upd
     return UpdatePlan(head, *divmod(updates - head, target_update_period))
 
 
-@functools.partial(jit, static_argnames=("config", "network", "features"))
+@functools.partial(jit, static_argnames=("config", "features"))
 def initialise_state(config: Algorithm, network: Any, features: int, keys: Array) -> TrainingState:
     """Return the state before the first update, for each of the random keys (n,)."""
 
@@ -165,7 +165,7 @@ def advance(
     return _advance_compiled(state, source, jnp.int32(total_updates), learning_rates, *static)
 
 
-@functools.partial(jit, static_argnames=("config", "network", "kind", "discount", "plan", "mesh"))
+@functools.partial(jit, static_argnames=("config", "kind", "discount", "plan", "mesh"))
 def _advance_compiled(
     state: TrainingState,
     source: TrainingSource,
@@ -185,6 +185,7 @@ def _advance_compiled(
         source: TrainingSource,
         total_updates: Array,
         learning_rates: Array | None,
+        network: Any,
     ) -> tuple[TrainingState, Array]:
         """Advance the seeds of one device."""
         fixed = config.build_objective(source, network, kind, discount)
@@ -208,17 +209,17 @@ def _advance_compiled(
         return after._replace(step=after.step[0]), losses
 
     if mesh is None:
-        return advance_on_device(state, source, total_updates, learning_rates)
+        return advance_on_device(state, source, total_updates, learning_rates, network)
     by_seed, replicated = PartitionSpec(SEED_AXIS), PartitionSpec()
     state_specs = TrainingState(by_seed, by_seed, by_seed, by_seed, replicated)  # type: ignore[arg-type]
     advance_on_mesh = jax.shard_map(
         advance_on_device,
         mesh=mesh,
-        in_specs=(state_specs, replicated, replicated, by_seed),
+        in_specs=(state_specs, replicated, replicated, by_seed, replicated),
         out_specs=(state_specs, by_seed),
         check_vma=False,
     )
-    return advance_on_mesh(state, source, total_updates, learning_rates)
+    return advance_on_mesh(state, source, total_updates, learning_rates, network)
 
 
 def _advance_seed(

@@ -16,6 +16,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from bisimetric.errors import InputError, require_integer
+from bisimetric.learned.networks.encoders import (
+    FLATTEN,
+    ShapedEncoder,
+    shape_encoder,
+    validate_encoder,
+)
 from bisimetric.learned.networks.pair_layer import TileGroups, sum_group_max, sum_relu_pairs
 from bisimetric.learned.networks.pair_network import (
     ACTIVATIONS,
@@ -66,6 +72,10 @@ class MetricNetwork:
         activation: of the hidden layers: "relu", "tanh", "gelu" or "softplus".
         highest_frequency: the largest angular frequency at which random Fourier features are
             initialised.
+        encoder: from observations in their original shape to features, trained with the network: a
+            pair of functions (init, apply), a Flax or Equinox module, a function from a JAX random
+            key to a module, or a `ConvEncoder`. "flatten" is none. None is a `ConvEncoder` for
+            images (height, width, channels), and none for other shapes.
 
     Raises:
         InputError: when a field is out of range.
@@ -82,6 +92,7 @@ class MetricNetwork:
     fourier_features: int | str | None = None
     activation: str = "relu"
     highest_frequency: float = 4 * math.pi
+    encoder: Any = None
     form: ClassVar[str] = "metric"
 
     def __post_init__(self) -> None:
@@ -96,6 +107,35 @@ class MetricNetwork:
             object.__setattr__(
                 self, name, require_integer("MetricNetwork", name, getattr(self, name), 1)
             )
+        object.__setattr__(self, "encoder", validate_encoder(self.encoder))
+        if self.encoder not in (None, FLATTEN) and self.fourier_features:
+            raise InputError(
+                "are for coordinates, and an encoder has features of its own",
+                caller="MetricNetwork",
+                argument="fourier_features",
+                remedy="leave them out",
+            )
+
+    def fit_to_observations(
+        self, shape: tuple[int, ...] | None, num_features: int, has_terminal: bool
+    ) -> MetricNetwork:
+        """Return the network for observations of a shape.
+
+        Args:
+            shape: the shape of one observation; None is a vector.
+            num_features: the numbers of one observation.
+            has_terminal: whether one more feature marks the terminal state.
+
+        Returns:
+            The network with an encoder for that shape, or with none.
+
+        Raises:
+            InputError: when the encoder does not accept observations of that shape.
+        """
+        encoder = shape_encoder(self.encoder, shape, num_features, has_terminal)
+        if encoder is self.encoder:
+            return self
+        return dataclasses.replace(self, encoder=encoder)
 
     def init(self, key: Array, features: int, actions: int) -> Parameters:
         """Return random parameters.
@@ -106,9 +146,16 @@ class MetricNetwork:
             actions: the number of actions.
 
         Returns:
-            A list of layers; that of random Fourier features comes first.
+            A list of layers; that of random Fourier features comes first. With an encoder, a
+            dictionary of its parameters, "encoder", and of the layers after it, "layers".
         """
         after = (*self.hidden, actions * self.group_size * self.num_groups)
+        if (encoder := self._get_encoder(features)) is not None:
+            encoder_key, key = jax.random.split(key)
+            return {
+                "encoder": encoder.init(encoder_key),
+                "layers": _init_dense(key, (encoder.num_features, *after)),
+            }
         if self.fourier_features == RANDOM_FEATURES and features <= MAX_COORDINATES:
             fourier_key, key = jax.random.split(key)
             return [
@@ -129,8 +176,11 @@ class MetricNetwork:
         Returns:
             (n, actions, group_size, num_groups).
         """
-        *before, last = parameters
-        if self.fourier_features == RANDOM_FEATURES and x.shape[1] <= MAX_COORDINATES:
+        encoder = self._get_encoder(x.shape[1])
+        *before, last = parameters if encoder is None else parameters["layers"]
+        if encoder is not None:
+            layer = encoder.apply(parameters["encoder"], x)
+        elif self.fourier_features == RANDOM_FEATURES and x.shape[1] <= MAX_COORDINATES:
             fourier, *before = before
             phase = x @ fourier["weights"] + fourier["biases"]
             layer = jnp.concatenate([x, FOURIER_AMPLITUDE * math.sqrt(2) * jnp.sin(phase)], axis=1)
@@ -169,6 +219,12 @@ class MetricNetwork:
         blocks = u.reshape(*x.shape[:2], *u.shape[1:])
         own = blocks[jnp.arange(len(x)), :, jnp.arange(len(x))]
         return jax.vmap(sum_group_max)(own, own)
+
+    def _get_encoder(self, features: int) -> ShapedEncoder | None:
+        """Return the encoder; one that was fitted to no observations takes vectors."""
+        if self.encoder is None or isinstance(self.encoder, ShapedEncoder):
+            return self.encoder
+        return shape_encoder(self.encoder, None, features, False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,3 +427,11 @@ def _validate_fields(network: MetricNetwork | FreeNetwork, allowed: tuple[Any, .
             caller=caller,
             argument="activation",
         )
+
+
+# The unit and the bound depend on rewards: as leaves they do not require another compilation.
+jax.tree_util.register_dataclass(
+    PairQEnsemble,
+    data_fields=["unit", "diameter_bound"],
+    meta_fields=["network", "num_actions", "num_networks", "observed_actions"],
+)

@@ -209,7 +209,7 @@ def require_scalar_output(network: Any, features: int) -> None:
         )
 
 
-def validate_widths(caller: str, widths: Any) -> tuple[int, ...]:
+def validate_widths(caller: str, widths: Any, argument: str = "hidden") -> tuple[int, ...]:
     """Return the widths of hidden layers as a tuple."""
     try:
         valid = tuple(operator.index(width) for width in widths)
@@ -220,6 +220,11 @@ def validate_widths(caller: str, widths: Any) -> tuple[int, ...]:
             f"is {widths!r} and must be the widths of the hidden layers, each a whole number, at "
             "least 1, such as (729,)",
             caller=caller,
-            argument="hidden",
+            argument=argument,
         )
     return valid
+
+
+# Networks are trees without arrays, so that all of them can be arguments of compiled functions.
+jax.tree_util.register_static(PairNetwork)
+jax.tree_util.register_static(FunctionalNetwork)

@@ -1,0 +1,119 @@
+"""Encoders in files of learned distances: parameters are saved, the code of custom ones is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric.errors import InputError
+from bisimetric.learned.networks.encoders import ConvEncoder, ShapedEncoder, validate_encoder
+from bisimetric.learned.networks.pair_network import Parameters
+
+CUSTOM_ENCODER = "custom"
+"""How a file names an encoder whose code it does not hold."""
+
+PROBE_NAME = "encoder probe"
+"""The tensor of the features that a custom encoder computes for two fixed observations."""
+
+PROBE_TOLERANCE = 0.01
+"""The share of the largest feature by which devices may differ."""
+
+
+def describe_encoder(encoder: Any) -> Any:
+    """Return an encoder as JSON; one whose code cannot be saved as "custom"."""
+    plain = encoder.encoder if isinstance(encoder, ShapedEncoder) else encoder
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, ConvEncoder):
+        fields = dataclasses.asdict(plain)
+        return {**fields, "channels": list(plain.channels)}
+    return CUSTOM_ENCODER
+
+
+def require_encoder(
+    path: str | os.PathLike[str], metadata: Mapping[str, Any], encoder: Any
+) -> None:
+    """Raise an InputError unless an encoder is given exactly where a file needs one."""
+    custom = metadata.get("encoder") == CUSTOM_ENCODER
+    if custom and encoder is None:
+        raise InputError(
+            f"{path} was learned with a custom encoder, whose code is not in the file; give it: "
+            "LearnedDistance.load(path, encoder=...)."
+        )
+    if encoder is not None and not custom:
+        raise InputError(
+            f"{path} was learned without a custom encoder; leave out the argument encoder."
+        )
+    validate_encoder(encoder)
+
+
+def require_same_encoder(
+    path: str | os.PathLike[str], network: Any, features: int, tensors: dict[str, NDArray[Any]]
+) -> None:
+    """Raise an InputError unless the parameters of the encoders are those of the file."""
+    shapes = jax.eval_shape(lambda key: network.init(key, features), jax.random.key(0))
+    leaves, _ = jax.tree_util.tree_flatten_with_path([each["encoder"] for each in shapes])
+    here = {}
+    for position, leaf in leaves:
+        keys = (position[0], jax.tree_util.DictKey("encoder"), *position[1:])
+        here[jax.tree_util.keystr(keys)] = f"{leaf.dtype} of shape {leaf.shape}"
+    saved = {
+        name: f"{array.dtype} of shape {array.shape}"
+        for name, array in tensors.items()
+        if any(name.startswith(f"[{i}]['encoder']") for i in range(len(shapes)))
+    }
+    for name in sorted(here.keys() | saved.keys()):
+        if here.get(name) != saved.get(name):
+            raise InputError(
+                f"{path} was learned with another encoder: its {name} is "
+                f"{saved.get(name, 'missing')} and that of the encoder given is "
+                f"{here.get(name, 'missing')}; give the encoder that it was learned with."
+            )
+
+
+def probe_encoder(network: Any, parameters: Any) -> dict[str, NDArray[Any]]:
+    """Return the features of two fixed observations by name, for a custom encoder only."""
+    shaped = getattr(getattr(network, "network", None), "encoder", None)
+    if shaped is None or describe_encoder(shaped) != CUSTOM_ENCODER:
+        return {}
+    size = math.prod(shaped.shape)
+    observations = np.sin(np.arange(2 * size, dtype=np.float32)).reshape(2, *shaped.shape)
+    features = shaped.encoder.apply(parameters[0]["encoder"], jax.numpy.asarray(observations))
+    return {PROBE_NAME: np.asarray(features, np.float32)}
+
+
+def require_same_features(
+    path: str | os.PathLike[str], network: Any, parameters: Any, tensors: dict[str, NDArray[Any]]
+) -> None:
+    """Raise an InputError where an encoder computes other features than when it was saved."""
+    expected, found = tensors[PROBE_NAME], probe_encoder(network, parameters)[PROBE_NAME]
+    tolerance = PROBE_TOLERANCE * max(float(np.abs(expected).max(initial=0)), 1e-30)
+    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=tolerance):
+        raise InputError(
+            f"{path} was learned with another encoder: the one given computes other features from "
+            "the same parameters; give the encoder that it was learned with."
+        )
+
+
+def collect_parameters(
+    network: Any, num_features: int, tensors: dict[str, NDArray[Any]]
+) -> Parameters:
+    """Return the weights of a network among the tensors of a file."""
+    # Shapes only: what a damaged file claims to be large is not allocated.
+    shapes = jax.eval_shape(lambda key: network.init(key, num_features), jax.random.key(0))
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    weights = []
+    for path, leaf in leaves:
+        array = tensors[jax.tree_util.keystr(path)]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise ValueError("its weights do not fit its network")
+        weights.append(jnp.asarray(array))
+    return jax.tree.unflatten(tree, weights)
