@@ -3,7 +3,7 @@
 A state is the image (width, height, 3) of the whole room, as MiniGrid encodes it; the terminal
 state is an image of zeros. Each layout is learned by itself, with the default convolutional
 encoder, from its known model or from sampled transitions, and compared with the exact distance on
-all pairs of states. Hyperparameters were chosen on the first layout only; the others are held out.
+all pairs of states. The first layout is for the choice of hyperparameters, the others are held out.
 """
 
 from __future__ import annotations

@@ -318,8 +318,7 @@ def shape_encoder(
             return None
         encoder = ConvEncoder()
     shaped = ShapedEncoder(encoder, shape, has_terminal)
-    assert_valid = shaped.num_features  # raises where the encoder does not fit
-    del assert_valid
+    _ = shaped.num_features  # raises where the encoder does not fit
     return shaped
 
 
