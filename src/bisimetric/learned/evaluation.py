@@ -71,7 +71,7 @@ def _evaluate_quality(
     # Reduced MICo has no equation of its own: the residual is that of MICo.
     trained = network.network if isinstance(network, ReducedNetwork) else network
     reward, same = batch.reward, jnp.eye(len(batch.reward), dtype=bool)
-    if isinstance(trained, ScaledMicoNetwork) and trained.reward_scale:
+    if isinstance(trained, ScaledMicoNetwork) and trained.reward_scale is not None:
         predicted = trained.predict_rewards(parameters, batch.x)
         reward = jnp.where(batch.action == ANY_ACTION, 0.0, predicted)
     gap = compute_reward_gaps(reward)

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from bisimetric._text import format_names, pluralise, render_html_table
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer, suggest_names
-from bisimetric.learned import encoder_files, files, functional
+from bisimetric.learned import files, functional, network_files
 from bisimetric.learned.evaluation import (
     EVALUATION_BATCH,
     Quality,
@@ -54,9 +54,8 @@ class LearnedDistance:
 
     >>> from bisimetric.learned.castro2020 import PairNetwork
     >>> network, scaling = PairNetwork((4,)), FeatureScaling(0.0, 1.0)
-    >>> d = LearnedDistance(
-    ...     "on_policy", 0.9, network, network.init(jax.random.key(0), 1), scaling
-    ... )
+    >>> weights = network.init(jax.random.key(0), 1)
+    >>> d = LearnedDistance("on_policy", 0.9, network, weights, scaling)
     >>> d.table([[0.0], [1.0], [2.0]]).shape
     (3, 3)
     """
@@ -326,14 +325,14 @@ class LearnedDistance:
             "format": files.DISTANCE_FORMAT,
             "kind": self.kind,
             "discount": self.discount,
-            **files.describe_network(self.network),
+            **network_files.describe_network(self.network),
             "has_terminal": self.scaling.has_terminal,
             "shape": self.scaling.shape,
             "names": self.names,
             "metadata": self.metadata,
         }
         tensors = files.name_leaves(self.parameters)
-        tensors |= encoder_files.probe_encoder(self.network, self.parameters)
+        tensors |= network_files.probe_encoder(self.network, self.parameters)
         tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
         tensors |= {f"{files.HISTORY_PREFIX}{name}": each for name, each in self.history.items()}
         if self.points is not None:
@@ -372,9 +371,9 @@ class LearnedDistance:
                 f"{path} is of another MDP: it has {found} of its states and the MDP has "
                 f"{mdp.num_states}; give the MDP that it was learned from, or none."
             )
-        encoder_files.require_encoder(path, metadata, encoder)
+        network_files.require_encoder(path, metadata, encoder)
         try:
-            network = files.build_network(metadata, encoder, len(tensors["shift"]))
+            network = network_files.build_network(metadata, encoder, len(tensors["shift"]))
             shape, names = metadata["shape"], metadata["names"]
             scaling = FeatureScaling(
                 tensors["shift"],
@@ -385,10 +384,10 @@ class LearnedDistance:
             if getattr(network, "num_networks", 1) > len(tensors):
                 raise ValueError(f"its num_networks is {network.num_networks}, its weights fewer")
             if encoder is not None:
-                encoder_files.require_same_encoder(path, network, scaling.num_features, tensors)
-            parameters = encoder_files.collect_parameters(network, scaling.num_features, tensors)
+                network_files.require_same_encoder(path, network, scaling.num_features, tensors)
+            parameters = network_files.collect_parameters(network, scaling.num_features, tensors)
             if encoder is not None:
-                encoder_files.require_same_features(path, network, parameters, tensors)
+                network_files.require_same_features(path, network, parameters, tensors)
             if metadata["kind"] not in LOSSES:
                 raise ValueError(f"its kind is {metadata['kind']!r}")
             if shape is not None and math.prod(shape) != len(scaling.shift):

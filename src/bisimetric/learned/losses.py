@@ -162,7 +162,7 @@ def compute_pair_td_loss(
     """
     table = network.network.table
     reward, reward_loss = batch.reward, jnp.float32(0.0)
-    if network.reward_scale:
+    if network.reward_scale is not None:
         predicted = network.predict_standardised_rewards(parameters, batch.x)
         recorded = (batch.reward - network.reward_shift) / network.reward_scale
         reward_loss = jnp.mean((predicted - recorded) ** 2)

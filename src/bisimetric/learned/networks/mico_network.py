@@ -163,13 +163,13 @@ class ScaledMicoNetwork:
         network: U in units.
         unit: the distance that is 1 for the network, so that the scale of rewards does not matter.
         reward_shift: the mean recorded reward.
-        reward_scale: the standard deviation of recorded rewards; 0 where rewards are known.
+        reward_scale: the standard deviation of recorded rewards; None where rewards are known.
     """
 
     network: MicoNetwork
     unit: float
     reward_shift: float = 0.0
-    reward_scale: float = 0.0
+    reward_scale: float | None = None
     symmetric: ClassVar[bool] = True
 
     @property
@@ -188,7 +188,7 @@ class ScaledMicoNetwork:
         """Return random parameters for states with so many features."""
         pair_key, reward_key = jax.random.split(key)
         parameters = {"pairs": self.network.init(pair_key, features)}
-        if self.reward_scale:
+        if self.reward_scale is not None:
             parameters["reward"] = self._reward_network.init(reward_key, features, 1)
         return parameters
 
@@ -208,9 +208,8 @@ class ScaledMicoNetwork:
 
     def predict_rewards(self, parameters: Parameters, x: Array) -> Array:
         """Return the predicted E[r | x_i], (n,)."""
-        return self.reward_shift + self.reward_scale * self.predict_standardised_rewards(
-            parameters, x
-        )
+        scale = 0.0 if self.reward_scale is None else self.reward_scale
+        return self.reward_shift + scale * self.predict_standardised_rewards(parameters, x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,3 +277,12 @@ def _normalise(u: Array) -> Array:
 def _safe_sqrt(z: Array) -> Array:
     """Return the square root, 0 with gradient 0 below the precision of z."""
     return jnp.where(z > MIN_CHORD, jnp.sqrt(jnp.maximum(z, MIN_CHORD)), 0.0)
+
+
+# Numbers that depend on rewards are leaves, so that they do not require another compilation.
+jax.tree_util.register_dataclass(
+    ScaledMicoNetwork,
+    data_fields=["unit", "reward_shift", "reward_scale"],
+    meta_fields=["network"],
+)
+jax.tree_util.register_dataclass(ReducedNetwork, data_fields=["network"], meta_fields=[])

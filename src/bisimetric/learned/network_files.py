@@ -1,4 +1,4 @@
-"""Encoders in files of learned distances: parameters are saved, the code of custom ones is not."""
+"""Networks in files of learned distances: parameters are saved, the code of custom encoders is not."""
 
 from __future__ import annotations
 
@@ -15,8 +15,26 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.learned.networks.encoders import ConvEncoder, ShapedEncoder, validate_encoder
-from bisimetric.learned.networks.pair_network import Parameters
+from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
+from bisimetric.learned.networks.mico_network import (
+    MicoNetwork,
+    ReducedNetwork,
+    ScaledMicoNetwork,
+)
+from bisimetric.learned.networks.pair_network import PairNetwork, Parameters
 
+ENSEMBLE_FIELDS = ("num_actions", "unit", "diameter_bound", "num_networks", "observed_actions")
+NETWORK_FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
+NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
+    PairNetwork: ("activation", "output_activation", "init_weights"),
+    MetricNetwork: ("num_groups", "group_size", "fourier_features", "activation"),
+    FreeNetwork: ("fourier_features",),
+}
+
+ENCODER_FIELDS = ("channels", "kernel_size", "num_features")
+MICO_FORM = "mico"
+MICO_FIELDS = ("parametrisation", "beta")
+MICO_SCALES = ("unit", "reward_shift", "reward_scale")
 CUSTOM_ENCODER = "custom"
 """How a file names an encoder whose code it does not hold."""
 
@@ -25,6 +43,73 @@ PROBE_NAME = "encoder probe"
 
 PROBE_TOLERANCE = 0.01
 """The share of the largest feature by which devices may differ."""
+
+
+def describe_network(network: Any) -> dict[str, Any]:
+    """Return a network as JSON: its form, the widths of its hidden layers and its other fields."""
+    if isinstance(network, PairQEnsemble):
+        fields = {name: getattr(network, name) for name in ENSEMBLE_FIELDS}
+        return {**describe_network(network.network), **fields}
+    if isinstance(network, ReducedNetwork):
+        return {**describe_network(network.network), "reduced": True}
+    if isinstance(network, ScaledMicoNetwork):
+        fields = {name: getattr(network, name) for name in MICO_SCALES}
+        return {**describe_network(network.network), **fields}
+    if isinstance(network, MicoNetwork):
+        fields = {name: getattr(network, name) for name in MICO_FIELDS}
+        return {**describe_network(network.embedding), **fields, "form": MICO_FORM}
+    for form, names in NETWORK_FIELDS.items():
+        if isinstance(network, form):
+            fields = {name: getattr(network, name) for name in names}
+            if getattr(network, "encoder", None) is not None:
+                fields["encoder"] = describe_encoder(network.encoder)
+            return {"form": NETWORK_FORMS[form], "network": list(network.hidden), **fields}
+    return {"network": "own"}
+
+
+def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: int = 0) -> Any:
+    """Return the network that `describe_network` described.
+
+    Args:
+        metadata: the description.
+        encoder: the encoder, where it is custom.
+        num_features: the numbers of one observation.
+    """
+    if metadata.get("reduced"):
+        others = {name: value for name, value in metadata.items() if name != "reduced"}
+        return ReducedNetwork(build_network(others, encoder, num_features))
+    if metadata.get("form") == MICO_FORM:
+        fields = {name: metadata[name] for name in NETWORK_FIELDS[MetricNetwork]}
+        embedding = MetricNetwork(tuple(metadata["network"]), **fields)
+        embedding = _restore_encoder(embedding, metadata, encoder, num_features)
+        mico = MicoNetwork(embedding, **{name: metadata[name] for name in MICO_FIELDS})
+        return ScaledMicoNetwork(mico, **{name: metadata[name] for name in MICO_SCALES})
+    forms = {name: form for form, name in NETWORK_FORMS.items()}
+    form = forms[metadata.get("form", "pairs")]
+    fields = {name: metadata[name] for name in NETWORK_FIELDS[form] if name in metadata}
+    if form is PairNetwork:
+        return PairNetwork(tuple(metadata["network"]), **{"output_activation": "relu", **fields})
+    network = form(tuple(metadata["network"]), **fields)
+    if isinstance(network, MetricNetwork):
+        network = _restore_encoder(network, metadata, encoder, num_features)
+    return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
+
+
+def _restore_encoder(
+    network: MetricNetwork, metadata: dict[str, Any], encoder: Any, num_features: int
+) -> MetricNetwork:
+    """Return the network with the encoder that is described, for the recorded shape."""
+    description = metadata.get("encoder")
+    if description is None:
+        return network
+    if isinstance(description, dict):
+        encoder = ConvEncoder(**{**description, "channels": tuple(description["channels"])})
+    elif description == "flatten":
+        encoder = "flatten"
+    shape = metadata["shape"]
+    return dataclasses.replace(network, encoder=encoder).fit_to_observations(
+        None if shape is None else tuple(shape), num_features, metadata["has_terminal"]
+    )
 
 
 def describe_encoder(encoder: Any) -> Any:
