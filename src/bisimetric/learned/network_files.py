@@ -1,4 +1,4 @@
-"""Networks in files of learned distances: parameters are saved, the code of custom encoders is not."""
+"""Networks in files of learned distances; the code of custom encoders is not saved."""
 
 from __future__ import annotations
 
