@@ -184,7 +184,8 @@ def solve_by_linear_programme(mdp: MDP, kind: str) -> tuple[Matrix, float]:
     Hoffman & Karp's strategy iteration: with the actions of the maximiser fixed, the greatest d
     with d(s, t) <= gap + discount * (p u + q v) and u(x) + v(y) <= d(x, y), for each move that the
     minimiser may take, is a linear programme by the duality of W1 (Chen, van Breugel & Worrell
-    2012). It stops when F, one linear programme per pair, agrees.
+    2012). It stops when F, one linear programme per pair, agrees. HiGHS satisfies constraints up to
+    a tolerance, so that masses of some 1e-12 may be neglected; the error includes that.
     """
     states = mdp.num_states
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
@@ -203,7 +204,7 @@ def solve_by_linear_programme(mdp: MDP, kind: str) -> tuple[Matrix, float]:
                 if kind == "lax" or (has[s] == has[t]).all():
                     options[s, t] = select_moves(mdp, found, kind, s, t)[1]
         d = _solve_held_actions(mdp, options, scale)
-    return best, error
+    return best, error + 1e-9 * scale / (1 - mdp.discount)
 
 
 def _solve_held_actions(

@@ -67,7 +67,7 @@ def list_members(module: ModuleType) -> list[str]:
 
     >>> import bisimetric.exact
     >>> list_members(bisimetric.exact)
-    ['QueryResult', 'bisimulation', 'lax', 'mico', 'on_policy', 'query', 'reduced_mico']
+    ['QueryResult', 'bisimulation', 'lax', 'mico', 'on_policy', 'query', 'recorded', 'reduced_mico']
     """
     names = getattr(module, "__all__", None) or [
         name
