@@ -19,6 +19,7 @@ import pytest
 
 from bisimetric import MDP, Distance, InputError, datasets, exact, explorer, sampled, uses, worlds
 from bisimetric.explorer import data as groups
+from bisimetric.views.class_colours import CLASS_PALETTE
 from tests.page_data import decode_distances, read_page_data
 
 HOSTILE = (
@@ -269,3 +270,11 @@ def test_a_page_is_written_atomically(rooms: Distance, tmp_path: Path) -> None:
     explorer.save_page(explorer.render_page(rooms), tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert "31" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_classes_have_the_colours_of_figures() -> None:
+    """The palette stands in Python and in JavaScript; both must be the same."""
+    source = Path(explorer.__file__).with_name("parts") / "scales.js"
+    listed = re.search(r"PALETTE = \[(.*?)\]", source.read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None
+    assert tuple(re.findall(r'"(#\w+)"', listed[1])) == CLASS_PALETTE

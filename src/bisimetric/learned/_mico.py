@@ -30,7 +30,9 @@ from bisimetric.learned.config import (
     add_fourier_features,
     compute_mean_gap,
     compute_terminal_share,
+    count_synchronisations,
     fit_to_observations,
+    schedule_learning_rate,
     validate_fields,
 )
 from bisimetric.learned.learned_distance import LearnedDistance
@@ -53,7 +55,7 @@ from bisimetric.learned.sources import (
     TrainingSource,
     TransitionSource,
 )
-from bisimetric.learned.training import HORIZON_TOLERANCE, Algorithm
+from bisimetric.learned.training import Algorithm
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 
@@ -199,10 +201,8 @@ class PairTDConfig:
         Returns:
             A scalar.
         """
-        warm_up = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
-        share = jnp.clip((step - self.warm_up) / jnp.maximum(updates - self.warm_up, 1), 0.0, 1.0)
-        decay = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
-        return (self.learning_rate if base_rate is None else base_rate) * warm_up * decay
+        rate = self.learning_rate if base_rate is None else base_rate
+        return schedule_learning_rate(rate, step, updates, self.warm_up, self.decay)
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
         """Return `lookahead` where it applies to the source, else 1.
@@ -226,11 +226,9 @@ class PairTDConfig:
         Returns:
             The number of updates.
         """
-        target_updates = 1
-        if discount > 0:
-            steps = math.log(HORIZON_TOLERANCE) / math.log(discount)
-            target_updates = math.ceil(steps / lookahead)
-        return self.warm_up + target_updates * self.target_update_period
+        return (
+            self.warm_up + count_synchronisations(discount, lookahead) * self.target_update_period
+        )
 
     def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
         """Return the updates that a run needs to cover 99% of the horizon.

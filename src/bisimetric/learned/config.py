@@ -310,10 +310,8 @@ class PairQConfig:
         Returns:
             A scalar.
         """
-        warm_up = jnp.minimum((step + 1) / (self.warm_up + 1), 1.0)
-        share = jnp.clip((step - self.warm_up) / jnp.maximum(updates - self.warm_up, 1), 0.0, 1.0)
-        decay = (1 + jnp.cos(jnp.pi * share)) / 2 if self.decay else 1.0
-        return (self.learning_rate if base_rate is None else base_rate) * warm_up * decay
+        rate = self.learning_rate if base_rate is None else base_rate
+        return schedule_learning_rate(rate, step, updates, self.warm_up, self.decay)
 
     def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
         """Return the updates after which at most 1% of the horizon is missing.
@@ -327,12 +325,9 @@ class PairQConfig:
         Returns:
             The number of updates.
         """
-        target_updates = (
-            1
-            if discount == 0
-            else math.ceil(math.log(HORIZON_TOLERANCE) / math.log(discount) / lookahead)
+        return (
+            self.warm_up + count_synchronisations(discount, lookahead) * self.target_update_period
         )
-        return self.warm_up + target_updates * self.target_update_period
 
     def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
         """Return the updates that a run needs to cover 99% of the horizon.
@@ -345,6 +340,26 @@ class PairQConfig:
             The number of updates.
         """
         return self.count_settling_updates(discount, lookahead)
+
+
+def schedule_learning_rate(
+    rate: float | Array, step: Array, updates: Array, warm_up: int, decay: bool
+) -> Array:
+    """Return the learning rate of an update: linear warm-up, then cosine decay to 0 if `decay`."""
+    growth = jnp.minimum((step + 1) / (warm_up + 1), 1.0)
+    share = jnp.clip((step - warm_up) / jnp.maximum(updates - warm_up, 1), 0.0, 1.0)
+    return rate * growth * ((1 + jnp.cos(jnp.pi * share)) / 2 if decay else 1.0)
+
+
+def count_synchronisations(discount: float, lookahead: int) -> int:
+    """Return the target synchronisations after which at most 1% of the horizon is missing.
+
+    >>> count_synchronisations(0.9, 1), count_synchronisations(0.9, 10)
+    (44, 5)
+    """
+    if discount == 0:
+        return 1
+    return math.ceil(math.log(HORIZON_TOLERANCE) / math.log(discount) / lookahead)
 
 
 def fit_to_observations(
