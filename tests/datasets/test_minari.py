@@ -65,7 +65,11 @@ Recorded = list[list[tuple[Any, ...]]]
 
 
 def simulate(environment: Any, steps: int) -> Recorded:
-    """Random steps; where the recording stops, the last episode is unfinished."""
+    """Random steps; where the recording stops, the last episode is unfinished.
+
+    Each episode has its own seed: Minari's recorder draws one from the operating system for a reset
+    without a seed.
+    """
     environment.action_space.seed(1)
     observation, _ = environment.reset(seed=1)
     recorded: Recorded = [[]]
@@ -75,7 +79,7 @@ def simulate(environment: Any, steps: int) -> Recorded:
         recorded[-1].append((observation, action, reward, following, ended, cut))
         observation = following
         if (ended or cut) and number < steps - 1:
-            observation, _ = environment.reset()
+            observation, _ = environment.reset(seed=2 + number)
             recorded.append([])
     return recorded
 
