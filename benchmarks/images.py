@@ -4,6 +4,9 @@ A state is the image (width, height, 3) of the whole room, as MiniGrid encodes i
 state is an image of zeros. Each layout is learned by itself, with the default convolutional
 encoder, from its known model or from sampled transitions, and compared with the exact distance on
 all pairs of states. The first layout is for the choice of hyperparameters, the others are held out.
+
+    python benchmarks/images.py --transitions 40000 --updates 4000 --seeds 1  # model-based, a CPU
+    python benchmarks/images.py --algorithm pair-q                            # a GPU
 """
 
 from __future__ import annotations
@@ -35,13 +38,16 @@ LAYOUTS = (
     "MiniGrid-SimpleCrossingS9N2-v0:1",
     "MiniGrid-LavaCrossingS9N1-v0",
     "MiniGrid-DistShift1-v0",
+    "MiniGrid-LavaCrossingS9N1-v0:2:13",
 )
-"""Environments and, after a colon, the seed of the layout, else 0; the first is not held out."""
+"""Environments and, after colons, the seed of the layout, else 0, and the side of the room.
+
+The first is not held out."""
 
 
 def load_images(layout: str, discount: float) -> tuple[MDP, NDArray[np.float32]]:
     """Return the MDP of a layout and the image of each of its states."""
-    name, _, seed = layout.partition(":")
+    name, seed, side = (*layout.split(":"), "", "")[:3]
     images: dict[Any, NDArray[Any]] = {}
 
     def state_of(environment: Any, observation: Any) -> Any:
@@ -50,8 +56,9 @@ def load_images(layout: str, discount: float) -> tuple[MDP, NDArray[np.float32]]
         return state
 
     wrapper: Any = FullyObsWrapper
+    options: dict[str, Any] = {"size": int(side)} if side else {}
     mdp = worlds.enumerate_environment(
-        wrapper(gymnasium.make(name).unwrapped),
+        wrapper(gymnasium.make(name, **options).unwrapped),
         seed=int(seed or 0),
         discount=discount,
         state_of=state_of,
@@ -94,14 +101,26 @@ def run(
         policy = np.asarray(planning.greedy_policy(mdp, planning.optimal_values(mdp)))
         reference = exact.on_policy(mdp, policy)
     source: Any
+    config: Any
+    data = None
+    start_time = time.perf_counter()
     if options.transitions:
         data = sample_transitions(mdp, points, policy, options.transitions, seed=0)
-        source = learned.source_from_transitions(kind, data)
+    if options.algorithm == "model-based":
+        source = (
+            learned.source_from_model(kind, mdp, policy, discount=discount, points=points)
+            if data is None
+            else learned.source_from_model(kind, data, discount=discount)
+        )
+        config = learned.ModelBasedConfig()
     else:
-        source = learned.source_from_mdp(kind, mdp, policy, points=points)
-    network = MetricNetwork(tuple(options.hidden), num_groups=options.groups)
-    config = PairQConfig(network, batch_size=options.batch_size)
-    start_time = time.perf_counter()
+        network = MetricNetwork(tuple(options.hidden), num_groups=options.groups)
+        config = PairQConfig(network, batch_size=options.batch_size)
+        source = (
+            learned.source_from_mdp(kind, mdp, policy, points=points)
+            if data is None
+            else learned.source_from_transitions(kind, data)
+        )
     result = learned.fit(
         kind,
         source,
@@ -136,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS))
     parser.add_argument("--kinds", nargs="*", default=["bisimulation", "on_policy"])
+    parser.add_argument("--algorithm", choices=["model-based", "pair-q"], default="model-based")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=24_000)
     parser.add_argument("--discount", type=float, default=0.9)

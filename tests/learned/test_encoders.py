@@ -20,7 +20,12 @@ from bisimetric.learned import (
     source_from_mdp,
     source_from_transitions,
 )
-from bisimetric.learned.networks.encoders import FunctionalEncoder, ShapedEncoder, is_image
+from bisimetric.learned.networks.encoders import (
+    FunctionalEncoder,
+    ShapedEncoder,
+    _convolve,
+    is_image,
+)
 from tests.learned_references import TRIANGLE, compile_quickly  # noqa: F401 - a fixture
 
 SHAPE = (5, 4, 3)
@@ -285,3 +290,17 @@ def test_a_run_with_an_encoder_can_be_resumed(tmp_path: Path) -> None:
     again = run(5, resume=tmp_path / "run.safetensors")
     for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(again.params), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel_size", "stride"), [(1, 3, 1), (5, 2, 1), (16, 3, 2), (17, 3, 2), (20, 4, 2)]
+)
+def test_the_convolution_on_a_cpu_is_that_of_jax(side: int, kernel_size: int, stride: int) -> None:
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.normal(size=(3, side, side + 1, 2)), jnp.float32)
+    kernel = jnp.asarray(rng.normal(size=(kernel_size, kernel_size, 2, 4)), jnp.float32)
+    expected = jax.lax.conv_general_dilated(
+        images, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    found = _convolve(images, kernel, stride)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -365,9 +365,11 @@ def test_defaults_depend_on_kind_data_and_device() -> None:
     small = learned.choose_config("on_policy", data, "cpu")
     source = source_from_transitions("on_policy", data)
     assert learned.choose_config("on_policy", source, "cpu") == small
+    assert isinstance(small, PairQConfig)
     assert (small.batch_size, small.num_networks, small.lookahead) == (64, 1, 10)
     assert small.network.fourier_features == 1
-    wide = Transitions(*(np.zeros((4, 9)), [0] * 4, [0.0, 1.0] * 2, np.zeros((4, 9)), [False] * 4))
+    nine = np.arange(36.0).reshape(4, 9)
+    wide = Transitions(*(nine, [0] * 4, [0.0, 1.0] * 2, nine, [False] * 4))
     assert learned.choose_config("on_policy", wide, "cpu").network.fourier_features == 0
     ids = record_chain([9])
     assert learned.choose_config("on_policy", ids, "cpu").network.fourier_features == 0

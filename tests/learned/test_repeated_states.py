@@ -59,7 +59,7 @@ def test_different_outcomes_are_found(
     if message is not None:
         assert f"learned.{kind}: 1 of 4 transitions repeats a state" in message
         assert "have different outcomes" in message
-        assert message.endswith("learned.mico.")
+        assert message.endswith("learned.ModelBasedConfig.")
         assert ("data.to_mdp()" in message) == (kind == "bisimulation" and not observations)
     assert describe_randomness("mico", build(changes, observations), None) is None
 
@@ -71,7 +71,7 @@ def test_a_stochastic_policy_is_found(observations: bool) -> None:
     message = describe_randomness("on_policy", data, None)
     assert message is not None
     assert "a state, and have different outcomes, also under different actions" in message
-    assert message.endswith("learned.mico, or give the policy.")
+    assert message.endswith("learned.ModelBasedConfig, or give the policy.")
     # Other actions with the same outcome change nothing.
     assert describe_randomness("on_policy", build({"actions": [0, 1, 1, 1]}), None) is None
     if not observations:

@@ -27,22 +27,27 @@ if TYPE_CHECKING:
     from bisimetric.mdp import MDP
     from bisimetric.transitions import Transitions
 
-DEFAULT_UPDATES = {"pair-q": "24k", "pair-td": "24k", "castro2020": "100k"}
+DEFAULT_UPDATES = {"pair-q": "24k", "model-based": "8k", "pair-td": "24k", "castro2020": "100k"}
 
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmOptions:
     """The algorithm that learns d~ or d^pi."""
 
-    algorithm: Annotated[Literal["pair-q", "castro2020"], arg(metavar="{pair-q,castro2020}")] = (
-        "pair-q"
-    )
-    """`pair-q`: Q-learning on pairs of states; `castro2020`: that of the paper"""
+    algorithm: Annotated[
+        Literal["pair-q", "model-based", "castro2020"] | None,
+        arg(
+            metavar="{pair-q,model-based,castro2020}",
+            help_behavior_hint="(default: by the data)",
+        ),
+    ] = None
+    """`pair-q`: Q-learning on pairs of states, the default for deterministic data; `model-based`:
+    exact distances of a transition model, for stochastic ones; `castro2020`: that of the paper"""
     network: Annotated[
         Literal["metric", "free"] | None,
         arg(metavar="{metric,free}", help_behavior_hint="(default: metric)"),
     ] = None
-    """for pair-q: `metric` is a pseudometric by construction, `free` only symmetric"""
+    """except for castro2020: `metric` is a pseudometric by construction, `free` only symmetric"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +128,10 @@ class TrainingOptions:
     device: DeviceArg = None
     """the device to train on"""
 
-    def to_arguments(self, algorithm: str, network: str | None = None) -> dict[str, Any]:
+    def to_arguments(self, algorithm: str | None, network: str | None = None) -> dict[str, Any]:
         """Return the arguments of `learned.bisimulation` and the others."""
-        chosen = algorithm == "pair-q" and network is None and self._changes_nothing()
+        chosen = algorithm is None and network is None and self._changes_nothing()
+        algorithm = algorithm or "pair-q"
         updates = self.updates
         if updates is None and not chosen:
             updates = DEFAULT_UPDATES[algorithm]
@@ -137,6 +143,8 @@ class TrainingOptions:
             config = self._build_castro2020()
         elif algorithm == "pair-td":
             config = self._build_pair_td(network or "squared")
+        elif algorithm == "model-based":
+            config = self._build_model_based(network or "metric")
         elif chosen:
             config = None
         else:
@@ -165,6 +173,16 @@ class TrainingOptions:
             raise InputError(
                 f"--network is for --algorithm {other}; leave out one of --network and --algorithm."
             )
+        if algorithm == "model-based":
+            for flag, value in (
+                ("--target-update-period", self.target_update_period),
+                ("--lookahead", self.lookahead),
+                ("--noise", self.noise or None),
+            ):
+                if value is not None:
+                    raise InputError(
+                        f"{flag} is not for --algorithm model-based; leave out one of them."
+                    )
         if algorithm != "castro2020":
             for flag, value in (
                 ("--horizon-growth", self.horizon_growth),
@@ -202,6 +220,15 @@ class TrainingOptions:
         form: type[MetricNetwork | FreeNetwork]
         form = MetricNetwork if network == "metric" else FreeNetwork
         return PairQConfig(form(**omit_none(hidden=self.hidden)), **self._get_shared_arguments())
+
+    def _build_model_based(self, network: str) -> Algorithm:
+        from bisimetric.learned import FreeNetwork, ModelBasedConfig
+
+        config = ModelBasedConfig(**self._get_shared_arguments())
+        form: MetricNetwork | FreeNetwork
+        form = config.network if network == "metric" else FreeNetwork()
+        form = dataclasses.replace(form, **omit_none(hidden=self.hidden))
+        return dataclasses.replace(config, network=form)
 
     def _build_pair_td(self, parametrisation: str) -> Algorithm:
         from bisimetric.learned import MicoNetwork, PairTDConfig
@@ -285,7 +312,7 @@ def read_num_updates(
 
     tensors, metadata = files.read_tensors(checkpoint, files.RUN_FORMAT, "learning run")
     algorithm = get_algorithm(metadata)
-    if algorithm != training.algorithm:
+    if training.algorithm not in (None, algorithm):
         raise InputError(
             f"{checkpoint} is of --algorithm {algorithm} and here it is {training.algorithm}; "
             "resume it with the same, or start a new run."

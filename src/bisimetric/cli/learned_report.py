@@ -16,6 +16,7 @@ from bisimetric.cli.network_report import (
     describe_algorithm,
     describe_horizon,
     describe_loss,
+    describe_model,
     describe_network,
     describe_optimiser,
 )
@@ -89,11 +90,17 @@ def describe_learned(
     if training.policy_name is not None:
         yield Fact("policy", training.policy_name)
     yield describe_algorithm(metadata)
+    if (model := describe_model(metadata)) is not None:
+        yield model
     yield describe_network(learned.scaling.num_features, metadata)
     yield from _describe_updates(metadata, training)
     yield describe_horizon(metadata, learned.discount)
     yield describe_loss(learned.history)
     yield from _describe_reference(learned, training)
+    if distance is not None and "model" in metadata:
+        # The samples of a stochastic MDP do not fulfil the equation pair by pair.
+        yield describe_largest(distance)
+        return
     quality = training.evaluate(learned)
     if distance is not None:
         yield describe_largest(distance)
@@ -263,6 +270,8 @@ def describe_file(file: LearnedFile) -> Iterator[Fact]:
         yield Fact("from", f"{metadata['world']}{data}")
     yield Fact("discount", f"{metadata['discount']:g}", metadata["discount"])
     yield describe_algorithm(metadata)
+    if (model := describe_model(metadata)) is not None:
+        yield model
     yield describe_network(file.num_features, metadata)
     yield Fact("updates", f"{metadata['updates']:,}", metadata["updates"])
     yield describe_horizon(metadata, metadata["discount"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ALGORITHM_TITLES = {
     "pair-q": "pair Q-learning on the synchronous product MDP",
+    "model-based": "exact distances of a transition model",
     "pair-td": "temporal differences on independent pairs",
     "castro2020": "Castro (2020)",
 }
@@ -38,8 +39,9 @@ def get_algorithm(metadata: Mapping[str, Any]) -> str:
     >>> get_algorithm({"horizon_growth": 0.9}), get_algorithm({"num_networks": 2})
     ('castro2020', 'pair-q')
     """
-    if metadata.get("algorithm") == "pair-td":
-        return "pair-td"
+    named = metadata.get("algorithm")
+    if named in ("pair-td", "model-based"):
+        return str(named)
     return "pair-q" if "num_networks" in metadata else "castro2020"
 
 
@@ -99,6 +101,8 @@ def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     """
     full = 1 / (1 - discount)
     value: dict[str, float]
+    if get_algorithm(metadata) == "model-based":
+        return Fact("horizon", f"all of {full:.3g} steps", {"covered": full, "full": full})
     if get_algorithm(metadata) != "castro2020":
         updates = count_target_updates(metadata)
         steps = _get_lookahead(metadata) * (updates + 1)
@@ -152,11 +156,32 @@ def format_optimiser(metadata: Mapping[str, Any]) -> str:
     """
     adam = f"Adam {metadata['learning_rate']:g}"
     batch_size = metadata["batch_size"]
-    rest = f"batch size {batch_size}, target update period {metadata['target_update_period']}"
+    rest = f"batch size {batch_size}"
+    if "target_update_period" in metadata:
+        rest = f"{rest}, target update period {metadata['target_update_period']}"
     if get_algorithm(metadata) == "castro2020":
         return f"{adam}, {rest}, horizon growth {metadata['horizon_growth']:g}"
     decay = ", cosine decay" if metadata["decay"] else ""
     return f"{adam}, {metadata['warm_up']:,} warm-up updates{decay}, {rest}"
+
+
+def describe_model(metadata: Mapping[str, Any]) -> Fact | None:
+    """Return the transition model of a model-based distance, if it is one.
+
+    >>> model = {"states": 16, "estimated_from": "repeated states", "median_visits": 96.0}
+    >>> describe_model({"model": model}).text
+    '16 states, from repeated states; random outcomes recorded 96 times, in the median'
+    """
+    model = metadata.get("model")
+    if model is None:
+        return None
+    text = f"{pluralise(model['states'], 'state')}, from {model['estimated_from']}"
+    if model.get("median_visits") is not None:
+        visits = model["median_visits"]
+        text = f"{text}; random outcomes recorded {visits:.0f} times, in the median"
+    if model.get("untried"):
+        text = f"{text}; {pluralise(model['untried'], 'untried state-action pair')}"
+    return Fact("model", text, model)
 
 
 def describe_loss(history: Mapping[str, NDArray[Any]]) -> Fact:

@@ -14,12 +14,14 @@ from bisimetric.learned.defaults import choose_config
 from bisimetric.learned.evaluation import Quality
 from bisimetric.learned.functional import TransitionBatch
 from bisimetric.learned.learned_distance import LearnedDistance
+from bisimetric.learned.model_based import ModelBasedConfig
 from bisimetric.learned.networks.encoders import ConvEncoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
 from bisimetric.learned.networks.mico_network import MicoNetwork
 from bisimetric.learned.pivot_index import Neighbours, PivotIndex
 from bisimetric.learned.source_builders import source_from_mdp, source_from_transitions
 from bisimetric.learned.sources import FeatureScaling
+from bisimetric.learned.transition_model import source_from_model
 
 __all__ = [
     "ConvEncoder",
@@ -29,6 +31,7 @@ __all__ = [
     "LearnedDistance",
     "MetricNetwork",
     "MicoNetwork",
+    "ModelBasedConfig",
     "Neighbours",
     "PairQConfig",
     "PairTDConfig",
@@ -45,5 +48,6 @@ __all__ = [
     "on_policy",
     "reduced_mico",
     "source_from_mdp",
+    "source_from_model",
     "source_from_transitions",
 ]

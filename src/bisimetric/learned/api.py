@@ -25,10 +25,12 @@ from bisimetric.learned.config import DEFAULT_OPTIONS, RunOptions
 from bisimetric.learned.defaults import DEFAULT_UPDATES, choose_config, choose_updates
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.model_based import ModelBasedConfig, describe_uncertainty
 from bisimetric.learned.networks.pair_network import require_scalar_output
 from bisimetric.learned.repeated_states import describe_randomness
 from bisimetric.learned.sources import StateSource, TrainingSource
 from bisimetric.learned.training import Algorithm, select_device
+from bisimetric.learned.transition_model import ModelSource, source_from_model
 from bisimetric.mdp import MDP, validate_discount
 from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
@@ -233,13 +235,13 @@ def initialise(
     if discount is None:
         discount = DEFAULT_DISCOUNT if mdp is None else mdp.discount
     discount = validate_discount(discount)
-    training_source = source_builders.build_source(kind, source, policy, 0.0, 0.0)
     if config is None and kind == "mico":
         from bisimetric.learned._mico import PairTDConfig  # which imports this module
 
         config = PairTDConfig()
     elif config is None:
-        config = choose_config(kind, training_source)
+        config = choose_config(kind, source, policy=policy)
+    training_source = _build_source(kind, source, policy, discount, config)
     network = config.build_network(training_source, kind, discount)
     features = training_source.scaling.num_features
     require_scalar_output(network, features)
@@ -296,20 +298,26 @@ def learn_distance(
     device = select_device(kind, options.device)
     start_time = time.perf_counter()
     with jax.default_device(device):
-        training_source = source_builders.build_source(kind, source, policy, noise, noise_clip)
         if config is None:
-            config = choose_config(kind, training_source, options.device)
+            config = choose_config(kind, source, options.device, policy=policy)
             updates = choose_updates(config) if updates is None else updates
+        training_source = _build_source(
+            kind, source, policy, discount, config, noise=noise, noise_clip=noise_clip
+        )
         randomness = None
-        if isinstance(source, Transitions):
-            randomness = describe_randomness(kind, source, policy)
-        if randomness is not None:
-            warnings.warn(randomness, StochasticDataWarning, stacklevel=3)
+        if isinstance(training_source, ModelSource):
+            problem = describe_uncertainty(kind, training_source)
+        else:
+            if isinstance(source, Transitions):
+                randomness = describe_randomness(kind, source, policy)
+            problem = randomness
+        if problem is not None:
+            warnings.warn(problem, StochasticDataWarning, stacklevel=3)
         measure = None
         if reference is not None:
             if not isinstance(training_source, StateSource) or reference.values.shape != (
-                len(training_source.points),
-                len(training_source.points),
+                len(training_source.compute_features()),
+                len(training_source.compute_features()),
             ):
                 raise InputError(
                     "must be a distance between the states of the MDP that is learned from",
@@ -354,6 +362,8 @@ def learn_distance(
     }
     if isinstance(source, Transitions):
         metadata["stochastic_data"] = randomness is not None
+    if isinstance(training_source, ModelSource):
+        metadata["model"] = dict(training_source.summary)
     if mdp is not None and kind != "bisimulation":
         actions = resolve_policy(kind, mdp, policy, caller="learned")
         metadata["policy"] = np.asarray(actions).tolist()
@@ -372,12 +382,43 @@ def learn_distance(
     )
 
 
+def _build_source(
+    kind: LearnedKind,
+    source: MDP | Transitions | TrainingSource,
+    policy: ArrayLike | None,
+    discount: float,
+    config: Algorithm,
+    *,
+    noise: float = 0.0,
+    noise_clip: float = 0.0,
+) -> TrainingSource:
+    """Return the training source of an algorithm; model-based learning has one of its own."""
+    if not isinstance(config, ModelBasedConfig) or isinstance(source, ModelSource):
+        return source_builders.build_source(kind, source, policy, noise, noise_clip)
+    if noise:
+        raise InputError(
+            "is not available for a ModelBasedConfig",
+            caller=f"learned.{kind}",
+            argument="noise",
+            remedy="give a learned.PairQConfig",
+        )
+    return source_from_model(
+        kind,
+        source,
+        policy,
+        discount=discount,
+        max_states=config.max_states,
+        num_representatives=config.num_representatives,
+        neighbours=config.neighbours,
+    )
+
+
 def _list_states(
     source: Any, training_source: TrainingSource
 ) -> tuple[tuple[str, ...] | None, NDArray[np.float32] | None]:
     """Return the names and the observations of the states, where they are enumerated."""
     scaling = training_source.scaling
-    if isinstance(training_source, StateSource):
+    if isinstance(training_source, StateSource) and len(training_source.points):
         points = np.asarray(training_source.points)
         if scaling.shape is not None:
             points = points.reshape(len(points), *scaling.shape)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from numpy.typing import ArrayLike
+
 from bisimetric.learned.config import PairQConfig
 from bisimetric.learned.losses import LearnedKind
+from bisimetric.learned.model_based import ModelBasedConfig
 from bisimetric.learned.networks.metric_networks import MAX_COORDINATES, MetricNetwork
+from bisimetric.learned.repeated_states import covers_all_actions, describe_randomness
+from bisimetric.learned.source_builders import has_id_observations
 from bisimetric.learned.sources import TrainingSource, TransitionSource
 from bisimetric.learned.training import select_device
+from bisimetric.learned.transition_model import ModelSource
 from bisimetric.mdp import MDP
+from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import Transitions
 
 DEFAULT_UPDATES = 24_000
 """Gradient updates of pair Q-learning, unless the small configuration is the default."""
+
+MODEL_UPDATES = 8_000
+"""Gradient updates of model-based learning."""
 
 SMALL_UPDATES = 8_000
 """Gradient updates with the small configuration."""
@@ -24,12 +34,19 @@ def choose_config(
     kind: LearnedKind,
     source: MDP | Transitions | TrainingSource,
     device: Literal["cpu", "gpu"] | None = None,
-) -> PairQConfig:
+    *,
+    policy: ArrayLike | None = None,
+) -> PairQConfig | ModelBasedConfig:
     """Return the hyperparameters that `learned.bisimulation` and `learned.on_policy` default to.
 
-    They are those of `PairQConfig()`, except for d^pi from recorded data on a CPU. There an update
-    costs as much as its pairs, and d^pi has no maximum over actions to overestimate. So batches
-    and embeddings are smaller, the learning rate is larger, one network is trained, and
+    They are those of `ModelBasedConfig()` for a stochastic MDP; for one whose states lack actions;
+    for recorded data whose repeated states have different outcomes; and for d~ from recorded data
+    of at most 1,000 states that hold every action in each of them. Ids of states must have every
+    action in any case.
+
+    Otherwise they are those of `PairQConfig()`, except for d^pi from recorded data on a CPU. There
+    an update costs as much as its pairs, and d^pi has no maximum over actions to overestimate. So
+    batches and embeddings are smaller, the learning rate is larger, one network is trained, and
     observations of at most 8 numbers get one octave of Fourier features, since more of them fit
     recorded data and not held-out data.
 
@@ -37,6 +54,7 @@ def choose_config(
         kind: "bisimulation" or "on_policy".
         source: what is learned from.
         device: "cpu" or "gpu"; None is the default device of JAX.
+        policy: that of d^pi; see `learned.on_policy`.
 
     Returns:
         The configuration; `dataclasses.replace` changes some of its fields.
@@ -49,7 +67,12 @@ def choose_config(
     64
     >>> choose_config("bisimulation", data, "cpu") == PairQConfig()
     True
+    >>> coin = MDP([[[0.5, 0.5]], [[0, 1]]], [[0], [1]], discount=0.5)
+    >>> choose_config("bisimulation", coin).name
+    'model-based'
     """
+    if _needs_model(kind, source, policy):
+        return ModelBasedConfig()
     recorded = isinstance(source, Transitions | TransitionSource)
     if kind != "on_policy" or not recorded or select_device(kind, device).platform != "cpu":
         return PairQConfig()
@@ -62,9 +85,33 @@ def choose_config(
     )
 
 
-def choose_updates(config: PairQConfig) -> int:
+def choose_updates(config: PairQConfig | ModelBasedConfig) -> int:
     """Return the default number of updates of a configuration from `choose_config`."""
+    if isinstance(config, ModelBasedConfig):
+        return MODEL_UPDATES
     return DEFAULT_UPDATES if config == PairQConfig() else SMALL_UPDATES
+
+
+def _needs_model(
+    kind: LearnedKind, source: MDP | Transitions | TrainingSource, policy: ArrayLike | None
+) -> bool:
+    """Return whether pairs of sampled transitions are no targets, and a model can be estimated."""
+    if isinstance(source, ModelSource):
+        return True
+    if isinstance(source, MDP):
+        if kind == "bisimulation":
+            return not source.is_deterministic or source.available is not None
+        chain = source.apply_policy(resolve_policy(kind, source, policy, caller="learned"))
+        return not chain.is_deterministic
+    if not isinstance(source, Transitions) or kind not in ("bisimulation", "on_policy"):
+        return False
+    random = describe_randomness(kind, source, policy) is not None
+    if random and not has_id_observations(source):
+        return True
+    if not random and (kind == "on_policy" or source.actions.ndim > 1):
+        # Recorded episodes give n-step targets for d^pi.
+        return False
+    return covers_all_actions(kind, source, policy, ModelBasedConfig().max_states)
 
 
 def _count_numbers(source: MDP | Transitions | TrainingSource) -> int:

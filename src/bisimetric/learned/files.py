@@ -117,6 +117,7 @@ METADATA_FIELDS: dict[str, tuple[FieldCheck, str]] = {
         "a number, at least 0",
     ),
     "reduced": (lambda value: isinstance(value, bool), "a boolean"),
+    "single_value": (lambda value: isinstance(value, bool), "a boolean"),
     "diameter_bound": (lambda value: is_number(value) and value >= 0, "a number, at least 0"),
     "num_networks": (_is_positive_integer, "an integer"),
     "observed_actions": (lambda value: are_integers(value) and bool(value), "a list of actions"),

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.learned.networks.encoders import ConvEncoder, ShapedEncoder, validate_encoder
-from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork, PairQEnsemble
+from bisimetric.learned.networks.metric_networks import (
+    FreeNetwork,
+    MetricNetwork,
+    PairQEnsemble,
+    ScaledMetricNetwork,
+)
 from bisimetric.learned.networks.mico_network import (
     MicoNetwork,
     ReducedNetwork,
@@ -35,6 +40,9 @@ ENCODER_FIELDS = ("channels", "kernel_size", "num_features")
 MICO_FORM = "mico"
 MICO_FIELDS = ("parametrisation", "beta")
 MICO_SCALES = ("unit", "reward_shift", "reward_scale")
+SINGLE_VALUE = "single_value"
+"""Marks a network with one value per pair, in place of one per action."""
+
 CUSTOM_ENCODER = "custom"
 """How a file names an encoder whose code it does not hold."""
 
@@ -50,6 +58,8 @@ def describe_network(network: Any) -> dict[str, Any]:
     if isinstance(network, PairQEnsemble):
         fields = {name: getattr(network, name) for name in ENSEMBLE_FIELDS}
         return {**describe_network(network.network), **fields}
+    if isinstance(network, ScaledMetricNetwork):
+        return {**describe_network(network.network), "unit": network.unit, SINGLE_VALUE: True}
     if isinstance(network, ReducedNetwork):
         return {**describe_network(network.network), "reduced": True}
     if isinstance(network, ScaledMicoNetwork):
@@ -92,6 +102,8 @@ def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: i
     network = form(tuple(metadata["network"]), **fields)
     if isinstance(network, MetricNetwork):
         network = _restore_encoder(network, metadata, encoder, num_features)
+    if metadata.get(SINGLE_VALUE):
+        return ScaledMetricNetwork(network, metadata["unit"])
     return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
 
 

@@ -15,6 +15,9 @@ from bisimetric.errors import InputError
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.transitions import Transitions
 
+MIN_REPETITIONS = 2.0
+"""States repeat if each is recorded so often, in the mean."""
+
 HASH_BLOCK = 2**14
 """Rows that are hashed or compared at once, to bound the scratch memory."""
 
@@ -63,14 +66,48 @@ def describe_randomness(
     by_policy = not same_actions and bool(np.any(taken))
     verb = "repeats" if len(different) == 1 else "repeat"
     model = f"exact.{kind}(data.to_mdp()) or "
+    alternative = ", or give the policy" if by_policy and policy is None else ""
     return (
         f"learned.{kind}: {len(different):,} of {len(rows):,} transitions {verb} "
         f"{'a state and action' if same_actions else 'a state'}, and have different outcomes"
         f"{', also under different actions' if by_policy else ''}; the loss averages over pairs of "
         "them, and distances come out too large; use "
         f"{model if data.states is not None and kind == 'bisimulation' else ''}"
-        f"learned.mico{', or give the policy' if by_policy and policy is None else ''}."
+        f"a learned.ModelBasedConfig{alternative}."
     )
+
+
+def covers_all_actions(
+    kind: LearnedKind, data: Transitions, policy: ArrayLike | None, max_states: int
+) -> bool:
+    """Return whether every action was recorded in every visited state, of at most `max_states`.
+
+    For d^pi, whether every visited state was left. States must be recorded twice, in the mean.
+
+    >>> data = Transitions([0, 1, 0, 1], [0, 0, 1, 0], [0.0] * 4, [1, 0, 1, 0], [False] * 4)
+    >>> covers_all_actions("bisimulation", data, None, 10)
+    False
+    >>> covers_all_actions("on_policy", data, None, 10)
+    True
+    """
+    selected = select_policy_steps(kind, data, policy)
+    left = data.observations if data.states is None else np.asarray(data.states)
+    entered = data.next_observations if data.next_states is None else np.asarray(data.next_states)
+    # Data of too many states show it early.
+    early = left[selected][: 2 * max_states]
+    if len(np.unique(find_first_occurrences(early))) > max_states:
+        return False
+    entered = entered[selected & ~data.terminated]
+    both = find_first_occurrences(np.concatenate([left[selected], entered]))
+    states, num_left = both[: int(selected.sum())], len(np.unique(both[: int(selected.sum())]))
+    num_visited = len(np.unique(both))
+    if num_visited > max_states or len(states) < MIN_REPETITIONS * num_left:
+        return False
+    if kind != "bisimulation":
+        return num_left == num_visited
+    actions = data.actions[selected]
+    num_actions = int(actions.max()) + 1
+    return len(np.unique(states * num_actions + actions)) == num_visited * num_actions
 
 
 def average_repeated_rewards(

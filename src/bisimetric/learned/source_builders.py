@@ -119,14 +119,14 @@ def source_from_mdp(
             f"{mdp.action_name(a)} and must be deterministic",
             caller=caller,
             argument="source",
-            remedy=f"use exact.{kind}",
+            remedy=f"use exact.{kind}, or give a learned.ModelBasedConfig",
         )
     if mdp.available is not None and kind == "bisimulation":
         raise InputError(
             "has states that lack some actions",
             caller=caller,
             argument="source",
-            remedy=f"use exact.{kind} or learned.on_policy",
+            remedy=f"use exact.{kind}, or give a learned.ModelBasedConfig",
         )
     probabilities = None
     if LOSSES[kind].same_actions:
@@ -148,7 +148,7 @@ def source_from_mdp(
         raise InputError(
             "is 0 and removes all noise", caller=caller, argument="noise_clip", remedy="raise it"
         )
-    features = _choose_points(mdp) if points is None else _validate_points(kind, mdp, points)
+    features = choose_points(mdp) if points is None else validate_points(kind, mdp, points)
     shape = features.shape[1:] if features.ndim > 2 else None
     features = features.reshape(len(features), -1)
     scaling = _resolve_scaling(kind, scaling)
@@ -408,7 +408,7 @@ def _build_dense_probabilities(chain: MDP) -> NDArray[np.float32]:
     return chain.normalised_probabilities.astype(np.float32).toarray()
 
 
-def _choose_points(mdp: MDP) -> NDArray[np.float32]:
+def choose_points(mdp: MDP) -> NDArray[np.float32]:
     """Return the features of the states, else positions, else one-hot vectors, all different."""
     for points in (mdp.features, mdp.positions):
         if points is not None and len(np.unique(points, axis=0)) == len(points):
@@ -416,7 +416,7 @@ def _choose_points(mdp: MDP) -> NDArray[np.float32]:
     return np.eye(mdp.num_states, dtype=np.float32)
 
 
-def _validate_points(kind: LearnedKind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32]:
+def validate_points(kind: LearnedKind, mdp: MDP, points: ArrayLike) -> NDArray[np.float32]:
     caller = f"learned.{kind}"
     try:
         array = np.asarray(points, np.float32)

@@ -48,6 +48,7 @@ def bisimulation(
         bisimetric learned bisimulation data.npz --hidden 64 64 --batch-size 64 -o d.safetensors
         bisimetric learned bisimulation mirrored-rooms --updates 48k --checkpoint run.safetensors
         bisimetric learned bisimulation mirrored-rooms --updates 48k --resume run.safetensors
+        bisimetric learned bisimulation FrozenLake-v1 --algorithm model-based --updates 2k
         bisimetric learned bisimulation mirrored-rooms --algorithm castro2020 --updates 40k
     """
     _learn("bisimulation", source, training, outputs, figures)
@@ -147,7 +148,8 @@ def _learn(
         resumed,
         training.noise,
     )
-    _write_result(distance, summary, outputs, figures, [] if reference is None else exact)
+    comparable = reference is not None or isinstance(data, MDP)
+    _write_result(distance, summary, outputs, figures, exact if comparable else [])
 
 
 def _write_result(

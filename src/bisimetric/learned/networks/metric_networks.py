@@ -365,6 +365,35 @@ class PairQEnsemble:
         return mean
 
 
+@dataclasses.dataclass(frozen=True)
+class ScaledMetricNetwork:
+    """One network with a single value per pair, read as a distance: unit * psi(x, y).
+
+    Attributes:
+        network: the architecture.
+        unit: the distance that is 1 for the network, so that the scale of rewards does not matter.
+    """
+
+    network: MetricNetwork | FreeNetwork
+    unit: float
+    symmetric: ClassVar[bool] = True
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        return self.network.hidden
+
+    def init(self, key: Array, features: int) -> Parameters:
+        """Return random parameters for states with so many features."""
+        return [self.network.init(key, features, 1)]
+
+    def table(
+        self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
+    ) -> Array:
+        """Return d(x_i, y_j), (n, m)."""
+        distances: Array = self.unit * self.network.values(parameters[0], x, y)[0]
+        return distances
+
+
 def _append_octaves(x: Array, fourier_features: int | str | None) -> Array:
     """Return features (n, k) with their sines and cosines at some octaves, (n, k + 2 k octaves)."""
     octaves = (
@@ -435,3 +464,4 @@ jax.tree_util.register_dataclass(
     data_fields=["unit", "diameter_bound"],
     meta_fields=["network", "num_actions", "num_networks", "observed_actions"],
 )
+jax.tree_util.register_dataclass(ScaledMetricNetwork, data_fields=["unit"], meta_fields=["network"])
