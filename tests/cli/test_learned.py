@@ -515,7 +515,14 @@ def test_files_without_a_network_name_are_of_castro_2020(run: Run) -> None:
         ("pessimism --checkpoint none/run.safetensors", ("make the folder none first",)),
         ("pessimism --resume none.safetensors", ("none.safetensors: there is no such file",)),
         ("pessimism --resume data.npz", ("data.npz",)),
-        ("duplicated-grid", ("duplicated-grid has several successors", "`bisimetric exact bisi")),
+        (
+            "duplicated-grid --algorithm pair-q",
+            ("duplicated-grid has several successors", "`bisimetric exact bisi"),
+        ),
+        (
+            "duplicated-grid --algorithm model-based --lookahead 3",
+            ("--lookahead is not for --algorithm model-based",),
+        ),
         ("none.npz", ("none.npz: there is no such file",)),
         ("empty.npz", ("empty.npz",)),
         ("nowhere", ("there is no world 'nowhere'",)),
