@@ -146,10 +146,14 @@ def bound_error(residual: float, largest: float, discount: float) -> float:
 def bound_by_diameter(error: float, values: NDArray[np.floating], mdp: MDP) -> float:
     """Cap a proven error at the diameter bound D = reward range / (1 - discount).
 
-    True distances lie in [0, D]. Where the values do too, none of them is off by more than D.
+    True distances lie in [0, D]. Where the values do too, none of them is off by more than D. The
+    chain of a policy may have labels and equal rewards, so that its D is 1 / (1 - discount).
     """
+    bound = mdp.diameter_bound
+    if mdp.has_labels:
+        bound = max(bound, 1 / (1 - mdp.discount))
     # A difference, 1 - discount and a quotient: three roundings.
-    diameter = mdp.diameter_bound * (1 + 8 * UNIT) + TINY
+    diameter = bound * (1 + 8 * UNIT) + TINY
     return diameter if error > diameter and values.max() <= diameter else error
 
 

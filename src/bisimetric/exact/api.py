@@ -14,7 +14,7 @@ from bisimetric.exact._quotient_solver import (
 from bisimetric.exact._request import build_request
 from bisimetric.exact.deterministic import doubling, lax_solver, policy_iteration
 from bisimetric.exact.stochastic import monte_carlo
-from bisimetric.mdp import MDP, induce_chain, reject_label_actions
+from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
 
@@ -26,6 +26,7 @@ def bisimulation(
     samples: int | None = None,
     seed: int = 0,
     device: str | None = None,
+    reward_tol: float = 0.0,
 ) -> Distance:
     """Compute the bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
@@ -36,8 +37,9 @@ def bisimulation(
     proves no more than that d~(s, t) is at most the error. In a deterministic MDP W1 is the
     distance of the two successors, and d~ the optimal value function of the pair graph
     (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
-    (`exact/stochastic`). States whose available actions differ are at the largest possible
-    distance, the reward range divided by 1 - discount.
+    (`exact/stochastic`). States whose label sets or available actions differ are at the largest
+    possible distance, the reward range divided by 1 - discount (`MDP.diameter_bound`). Actions with
+    equal choice labels are compared as sets, by the Hausdorff distance of `lax`.
 
     Args:
         mdp: the MDP.
@@ -50,6 +52,9 @@ def bisimulation(
         seed: of the samples.
         device: "cpu", the default, or "gpu": a deterministic MDP on an NVIDIA GPU (`exact/gpu`),
             with the same proof.
+        reward_tol: rewards of one action that differ by no more count as equal in the relation by
+            which states are merged first (`relation.bisimulation`); the `error` contains what that
+            changes.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -71,7 +76,7 @@ def bisimulation(
     if samples is not None:
         return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
     solver = select_solver(device, request, mdp, solver, "bisimulation")
-    return solve_on_quotient(request, mdp, solver)
+    return solve_on_quotient(request, mdp, solver, reward_tol=reward_tol)
 
 
 def on_policy(
@@ -81,6 +86,7 @@ def on_policy(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     device: str | None = None,
+    reward_tol: float = 0.0,
 ) -> Distance:
     """Compute the on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
@@ -90,7 +96,7 @@ def on_policy(
     rounding is part of the error; |V^pi(s) - V^pi(t)| <= d^pi(s, t). In a deterministic chain every
     pair has one successor, so the number of summed terms doubles in each pass
     (`exact/deterministic/doubling.py`). Otherwise policy iteration over couplings computes it
-    (`exact/stochastic`).
+    (`exact/stochastic`). States whose label sets differ are at the diameter bound of the chain.
 
     Args:
         mdp: the MDP.
@@ -101,6 +107,9 @@ def on_policy(
             `error` that its rounding allows.
         device: "cpu", the default, or "gpu": a deterministic chain on an NVIDIA GPU (`exact/gpu`),
             with the same proof.
+        reward_tol: rewards of one action that differ by no more count as equal in the relation by
+            which states are merged first (`relation.bisimulation`); the `error` contains what that
+            changes.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -120,12 +129,25 @@ def on_policy(
     actions = resolve_policy("on_policy", mdp, policy)
     chain = induce_chain(mdp, actions)
     request = build_request("on_policy", tol, dtype)
-    solver = DeterministicSolver(doubling.solve, 2, 0.5)
-    solver = select_solver(device, request, chain.mdp, solver, "on_policy")
-    return solve_on_quotient(request, mdp, solver, chain=chain, policy=actions)
+    if chain.mdp.has_labels:
+        # Pairs with different labels have no successor, so that the sum does not double.
+        solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
+        solver = select_solver(device, request, chain.mdp, solver, "bisimulation")
+    else:
+        solver = DeterministicSolver(doubling.solve, 2, 0.5)
+        solver = select_solver(device, request, chain.mdp, solver, "on_policy")
+    return solve_on_quotient(
+        request, mdp, solver, chain=chain, policy=actions, reward_tol=reward_tol
+    )
 
 
-def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance:
+def lax(
+    mdp: MDP,
+    *,
+    tol: float | None = None,
+    dtype: DTypeLike = "float64",
+    reward_tol: float = 0.0,
+) -> Distance:
     """Compute the lax bisimulation metric d_lax of an MDP, every entry proven to `tol`.
 
     With delta((s, a), (t, b)) = |R(s, a) - R(t, b)| + discount * W1(d_lax)(P(s, a), P(t, b)),
@@ -135,19 +157,23 @@ def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> 
     the Hausdorff distance between the actions of s and those of t: each action is matched with the
     best response among the actions of the other state. |V*(s) - V*(t)| <= d_lax(s, t) <= d~(s, t).
 
-    Actions that encode labels of states (`MDP.label_actions`) must not be matched with others.
+    States with different label sets (`MDP.labels`) are at the diameter bound; choice labels are
+    ignored.
 
     Args:
         mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
+        reward_tol: rewards that differ by no more count as equal in the relation by
+            which states are merged first (`relation.lax`); the `error` contains what that
+            changes.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
 
     Raises:
-        InputError: an argument has the wrong type or value, or actions encode labels.
+        InputError: an argument has the wrong type or value.
         NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
         InsufficientMemory: the matrix does not fit into memory.
 
@@ -156,6 +182,6 @@ def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> 
     0.0
     """
     require_mdp("exact.lax", mdp)
-    reject_label_actions("exact.lax", mdp)
     solver = DeterministicSolver(lax_solver.solve, 1, 6)
-    return solve_on_quotient(build_request("lax", tol, dtype), mdp, solver)
+    request = build_request("lax", tol, dtype)
+    return solve_on_quotient(request, mdp, solver, reward_tol=reward_tol)

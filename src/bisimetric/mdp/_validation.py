@@ -120,38 +120,6 @@ def validate_available(
     return None if mask.all() else freeze(mask)
 
 
-def validate_label_actions(label_actions: Sequence[int], num_actions: int) -> tuple[int, ...]:
-    """Return the label actions; they must be distinct actions."""
-    try:
-        found = tuple(int(action) for action in label_actions)
-        valid = all(a == action for a, action in zip(found, label_actions, strict=True))
-    except (TypeError, ValueError, OverflowError):
-        found, valid = (), False
-    if not valid or len(set(found)) < len(found) or not all(0 <= a < num_actions for a in found):
-        raise InputError(
-            f"MDP: label_actions are {label_actions!r} and must be distinct actions from 0 to "
-            f"{num_actions - 1}."
-        )
-    return found
-
-
-def reject_label_actions(caller: str, mdp: MDP) -> None:
-    """Raise InputError if the MDP has label actions, which must not be matched with others.
-
-    Args:
-        caller: the function that matches actions, which begins the message.
-        mdp: the MDP.
-    """
-    if mdp.label_actions:
-        names = ", ".join(map(mdp.action_name, mdp.label_actions[:4]))
-        more = ", ..." if len(mdp.label_actions) > 4 else ""
-        raise InputError(
-            f"{caller}: the actions {names}{more} encode labels of states, and must not be matched "
-            "with other actions; use bisimulation, which compares each label with itself, or an "
-            "MDP without observed labels."
-        )
-
-
 def add_self_loops(P: sparse.csr_array, available: NDArray[np.bool_]) -> sparse.csr_array:
     """Replace the rows of missing actions by self-loops."""
     states = len(available)
