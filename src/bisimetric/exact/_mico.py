@@ -15,6 +15,7 @@ from scipy import sparse
 from bisimetric._progress import announce_compilation, convergence_fraction, show_progress
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance
+from bisimetric.exact._gap_solver import bound_diameter, describe_gap, evaluate_gap
 from bisimetric.exact._request import (
     Request,
     SolverResult,
@@ -24,6 +25,7 @@ from bisimetric.exact._request import (
     require_matrix_memory,
 )
 from bisimetric.exact.deterministic import table_kernels
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
@@ -34,6 +36,7 @@ def mico(
     *,
     tol: float | None = None,
     dtype: DTypeLike = "float64",
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the MICo distance U of a policy in any MDP, every entry proven to `tol`.
 
@@ -59,6 +62,7 @@ def mico(
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
+        gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function (`exact.gaps`).
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -78,8 +82,14 @@ def mico(
     require_mdp("exact.mico", mdp)
     request = build_request("mico", tol, dtype)
     actions = resolve_policy("mico", mdp, policy)
-    solution = solve_mico(request, mdp, actions)
-    return request.build_distance(solution.values, solution.error, mdp, actions, solution.details)
+    if gap is None:
+        solution = solve_mico(request, mdp, actions)
+        details = solution.details
+    else:
+        table = evaluate_gap("mico", mdp, gap, actions, check_triangles=False)[0, 0]
+        solution = solve_mico(request, mdp, actions, table)
+        details = {**solution.details, "gap": describe_gap(gap)}
+    return request.build_distance(solution.values, solution.error, mdp, actions, details)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +102,13 @@ class MicoSolution:
     details: dict[str, Any]
 
 
-def solve_mico(request: Request, mdp: MDP, policy: NDArray[Any]) -> MicoSolution:
-    """Compute MICo of a validated policy to `request.tol`, or to what rounding allows."""
+def solve_mico(
+    request: Request, mdp: MDP, policy: NDArray[Any], gap: NDArray[np.float64] | None = None
+) -> MicoSolution:
+    """Compute MICo of a validated policy to `request.tol`, or to what rounding allows.
+
+    A `gap` (S, S) takes the place of the differences of rewards.
+    """
     induced = induce_chain(mdp, policy)
     chain = induced.mdp
     request.require_range(chain)
@@ -107,6 +122,10 @@ def solve_mico(request: Request, mdp: MDP, policy: NDArray[Any]) -> MicoSolution
     problem = _MicoProblem(
         P, chain.R[:, 0].copy(), chain.discount, chain.label_classes, chain.diameter_bound
     )
+    if gap is not None:
+        diameter = bound_diameter(gap, chain, chain.label_classes)
+        problem = dataclasses.replace(problem, gap=gap, diameter_bound=diameter)
+        induced = dataclasses.replace(induced, reward_error=0.0)
     solution = _solve(problem, tolerance, request.dtype)
     # Each of two sums over a row has one rounding per term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.

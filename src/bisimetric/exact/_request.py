@@ -79,7 +79,8 @@ class Request:
     ) -> Distance:
         """Return the distance; raise NotConverged with it where its error exceeds `tol`."""
         metadata = self.build_metadata({**details, "dtype": str(self.dtype)}, mdp)
-        error = bound_by_diameter(error, values, mdp)
+        if "gap" not in details:
+            error = bound_by_diameter(error, values, mdp)
         distance = Distance(values, error, self.kind, mdp, policy, metadata)
         self.require_tolerance(error, distance)
         return distance

@@ -5,6 +5,8 @@ from __future__ import annotations
 from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import solve_with_gap
 from bisimetric.exact._quotient_solver import (
     DeterministicSolver,
     select_solver,
@@ -13,6 +15,7 @@ from bisimetric.exact._quotient_solver import (
 )
 from bisimetric.exact._request import build_request
 from bisimetric.exact.deterministic import doubling, lax_solver, policy_iteration
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.stochastic import monte_carlo
 from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import require_mdp, resolve_policy
@@ -27,6 +30,7 @@ def bisimulation(
     seed: int = 0,
     device: str | None = None,
     reward_tol: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
@@ -55,6 +59,9 @@ def bisimulation(
         reward_tol: rewards of one action that differ by no more count as equal in the relation by
             which states are merged first (`relation.bisimulation`); the `error` contains what that
             changes.
+        gap: immediate costs in place of |R(s, a) - R(t, a)|: (S, S), (S, S, A), or a function
+            gap(s, a, t, b) of arrays, see `exact.gaps`. Each must be a pseudometric. Then d~ does
+            not bound values; `device`, `samples` and `reward_tol` are not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -72,6 +79,9 @@ def bisimulation(
     require_mdp("exact.bisimulation", mdp)
     validate_device("bisimulation", device, samples=samples)
     request = build_request("bisimulation", tol, dtype)
+    if gap is not None:
+        _reject_options("bisimulation", device=device, samples=samples, reward_tol=reward_tol)
+        return solve_with_gap(request, mdp, gap)
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if samples is not None:
         return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
@@ -87,6 +97,7 @@ def on_policy(
     dtype: DTypeLike = "float64",
     device: str | None = None,
     reward_tol: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
@@ -110,6 +121,10 @@ def on_policy(
         reward_tol: rewards of one action that differ by no more count as equal in the relation by
             which states are merged first (`relation.bisimulation`); the `error` contains what that
             changes.
+        gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function gap(s, a, t, b)
+            of arrays, see `exact.gaps`: policy similarity, several rewards, ground distances. It
+            must be a pseudometric. Then d^pi does not bound values; `device` and `reward_tol` are
+            not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -129,6 +144,9 @@ def on_policy(
     actions = resolve_policy("on_policy", mdp, policy)
     chain = induce_chain(mdp, actions)
     request = build_request("on_policy", tol, dtype)
+    if gap is not None:
+        _reject_options("on_policy", device=device, reward_tol=reward_tol)
+        return solve_with_gap(request, mdp, gap, chain=chain, policy=actions)
     if chain.mdp.has_labels:
         # Pairs with different labels have no successor, so that the sum does not double.
         solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
@@ -147,6 +165,7 @@ def lax(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     reward_tol: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the lax bisimulation metric d_lax of an MDP, every entry proven to `tol`.
 
@@ -168,6 +187,9 @@ def lax(
         reward_tol: rewards that differ by no more count as equal in the relation by
             which states are merged first (`relation.lax`); the `error` contains what that
             changes.
+        gap: immediate costs in place of |R(s, a) - R(t, b)|: (S, S), (S, A, S, A), or a function
+            gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric. Then d_lax does
+            not bound values; `reward_tol` is not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -184,4 +206,14 @@ def lax(
     require_mdp("exact.lax", mdp)
     solver = DeterministicSolver(lax_solver.solve, 1, 6)
     request = build_request("lax", tol, dtype)
+    if gap is not None:
+        _reject_options("lax", reward_tol=reward_tol)
+        return solve_with_gap(request, mdp, gap)
     return solve_on_quotient(request, mdp, solver, reward_tol=reward_tol)
+
+
+def _reject_options(kind: str, **options: object) -> None:
+    """Raise InputError for options that distances with a gap do not support."""
+    for name, value in options.items():
+        if value not in (None, 0.0, "cpu"):
+            raise InputError(f"exact.{kind}: gap and {name} do not go together; leave one out.")

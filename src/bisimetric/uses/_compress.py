@@ -362,6 +362,8 @@ def _certify_values(d: Any, state_actions: StateActions) -> tuple[str | None, fl
     visited = d.coverage is None or bool(d.coverage.visited[state_actions.states].all())
     if not visited or not d.mdp.action_mask[state_actions.states, state_actions.actions].all():
         return None, math.inf
+    if d.mdp.choice_labels is not None:
+        return BOUNDED_VALUES["on_policy" if d.kind == "on_policy" else "lax"], d.error
     return BOUNDED_VALUES[d.kind], d.error
 
 

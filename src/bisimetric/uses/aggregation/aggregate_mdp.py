@@ -84,9 +84,9 @@ def lift_policy(
 ) -> LiftedPolicy:
     """Lift the policy of the classes to the states.
 
-    Under d_lax, d~ with choice labels and distances of a policy a state takes the nearest action to that of its class;
-    else the same action, or the nearest one where it is not available. The distances are within
-    `error` of the exact ones.
+    Under d_lax, d~ with choice labels and distances of a policy a state takes the nearest action to
+    that of its class; else the same action, or the nearest one where it is not available. The
+    distances are within `error` of the exact ones.
     """
     labels, representatives = clustering.labels, clustering.representatives
     reward_error = 0.0
