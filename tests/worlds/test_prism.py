@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -425,3 +428,68 @@ def test_more_states_than_the_memory_holds_raise(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     with pytest.raises(InsufficientMemory, match=r"says 100,000,000 states.*has 1 transitions"):
         worlds.load(write(tmp_path, {"tra": "100000000 1 1\n0 0 0 1\n"}))
+
+
+class TestCompiledParser:
+    """The kernels for large blocks read what NumPy reads."""
+
+    def test_numbers(self) -> None:
+        rng = np.random.default_rng(0)
+        texts = [repr(x) for x in rng.random(2000)] + [
+            f"{x:.{k % 20}g}"
+            for k, x in enumerate(rng.normal(size=2000) * 10.0 ** rng.integers(-30, 30, 2000))
+        ]
+        texts += ["1", "-1", "+0.5", "1.", ".5", "00.250", "1e5", "1E-3", "2e+2", "9" * 17]
+        texts += ["9007199254740991", "9007199254740993", "0.9999999999999999", "1/3", "5e-324"]
+        [block] = text_parser.read_tokens(io.BytesIO("\n".join([*texts, ""]).encode()), "doc", 1)
+        expected = [float(Fraction(text)) if "/" in text else float(text) for text in texts]
+        large = dataclasses.replace(block)
+        for compiled in (0, 1 << 30):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(text_parser, "MIN_COMPILED_BYTES", compiled)
+                assert large.to_floats(large.first_token, "number").tolist() == expected
+
+    @pytest.mark.parametrize(
+        "text", ["x", "1e", "1e+", ".", "-", "1.2.3", "nan", "inf", "1/0", "--1"]
+    )
+    def test_what_is_no_number(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text_parser, "MIN_COMPILED_BYTES", 0)
+        [block] = text_parser.read_tokens(io.BytesIO(f"0.5\n{text}\n".encode()), "doc", 1)
+        with pytest.raises(InputError, match=r"doc: line 2: .* is no number"):
+            block.to_floats(block.first_token, "number")
+
+    @given(st.binary(max_size=60).map(lambda raw: raw.replace(b"\0", b" ")))
+    @settings(deadline=None)
+    def test_tokens(self, text: bytes) -> None:
+        found = []
+        for compiled in (0, 1 << 30):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(text_parser, "MIN_COMPILED_BYTES", compiled)
+                blocks = list(text_parser.read_tokens(io.BytesIO(text), "doc", 3, separators=b":"))
+                found.append(
+                    [
+                        [
+                            getattr(block, name).tolist()
+                            for name in (
+                                "start",
+                                "length",
+                                "first_token",
+                                "num_tokens",
+                                "line_number",
+                            )
+                        ]
+                        for block in blocks
+                    ]
+                )
+        assert found[0] == found[1]
+
+    def test_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain = quiet(write(tmp_path, MACHINE))
+        monkeypatch.setattr(text_parser, "MIN_COMPILED_BYTES", 0)
+        same(quiet(write(tmp_path, MACHINE, "compiled")), plain)
+        for old, new, message in (
+            ("0 0 1 0.1", "0 0 x 0.1", "line 3: 'x' is no successor"),
+            ("0 0 1 0.1", f"0 {10**20} 1 0.1", "line 3: '1000.*' is no choice"),
+        ):
+            with pytest.raises(InputError, match=message):
+                quiet(write(tmp_path, edit("tra", old, new), "wrong"))

@@ -266,7 +266,8 @@ def compute_classes(
     groups = np.zeros(num_actions, np.int64) if lax else mdp.choice_groups
     match_freely = len(np.unique(groups)) < num_actions
     P, initial = mdp.P, compute_comparison_classes(mdp, lax=lax)
-    source, action = np.divmod(np.arange(mdp.R.size), num_actions)
+    source = np.repeat(np.arange(num_states), num_actions)
+    action = np.tile(np.arange(num_actions), num_states)
     rewards = mdp.R.ravel()
     if mdp.available is not None:
         rows = np.flatnonzero(mdp.available)
@@ -294,7 +295,9 @@ def _label_rows(
 ) -> tuple[NDArray[np.int64], int]:
     """Number the pairs of a group and a reward, without gaps; return their number too."""
     labels = np.empty(len(rewards), np.int64)
-    order = np.argsort(groups, kind="stable") if groups.any() else np.arange(len(groups))
+    # Small integers are sorted by radix.
+    narrow = groups.astype(np.int16 if int(groups.max()) < 2**15 else np.int64)
+    order = np.argsort(narrow, kind="stable") if groups.any() else np.arange(len(groups))
     bounds = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
     num_labels = 0
     for low, high in itertools.pairwise(bounds.tolist()):
