@@ -213,6 +213,11 @@ def select_solver(
             f"exact.{request.kind}: states of this MDP have several successors, and device='gpu' "
             "is for deterministic MDPs; leave device out."
         )
+    if dynamics.choice_labels is not None:
+        raise InputError(
+            f"exact.{request.kind}: device='gpu' does not compare actions of equal choice labels "
+            "as sets; leave device out."
+        )
     from bisimetric.exact.gpu import bisimulation, cuda, on_policy
 
     cuda.find_device()
