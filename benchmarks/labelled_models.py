@@ -1,9 +1,9 @@
 """Classes of labelled models, against Storm: `python benchmarks/labelled_models.py [--write]`.
 
 The models are those that stormpy ships, built and exported by Storm itself (`storm_models.py`, in
-the environment of `make peers`), and a planted chain and MDP. Both sides read explicit
-files and preserve all labels but "init", which Storm ignores. Times are CPU seconds of one thread, the least of five runs after
-compilation, all in one run. `--write` puts the table into docs/reports/peers.md.
+the environment of `make peers`), and a planted chain and MDP. Both sides read explicit files and
+preserve all labels but "init", which Storm ignores. Times are CPU seconds of one thread, the least
+of five runs after compilation, all in one run. `--write` puts the table into docs/reports/peers.md.
 """
 
 from __future__ import annotations

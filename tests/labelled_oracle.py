@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bisimetric import MDP
 from tests.oracles import transport
 
-Matrix = NDArray[np.float64]
+Matrix = NDArray[np.floating[Any]]
 Gap = Callable[[int, int, int, int], float]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from bisimetric import MDP, Distance, InputError, exact, uses
+from bisimetric import MDP, Distance, InputError, exact, relation, uses
 from bisimetric.exact import gaps
 from tests.labelled_oracle import (
     actions_of,
@@ -51,7 +51,8 @@ def test_d_tilde_of_state_and_action_gaps(deterministic: bool, labels: bool) -> 
         cost = np.stack([metric(rng, mdp.num_states) for _ in range(mdp.num_actions)], axis=2)
         d = exact.bisimulation(mdp, gap=cost)
         solves(d, mdp, lambda s, a, t, b, cost=cost: cost[s, t, a])
-        same = exact.bisimulation(mdp, gap=lambda s, a, t, b, cost=cost: cost[s, t, a])
+        function: Any = lambda s, a, t, b, cost=cost: cost[s, t, a]  # noqa: E731
+        same = exact.bisimulation(mdp, gap=function)
         np.testing.assert_array_equal(same.values, d.values)
         ground = cost[:, :, 0]
         d = exact.bisimulation(mdp, gap=ground, dtype="float32", tol=1e-3)
@@ -158,6 +159,16 @@ def test_observed_vectors(norm: Any) -> None:
     assert_solves(d, backup, mdp.discount)
 
 
+def test_equal_observations_are_bisimilar_as_equal_labels_are() -> None:
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        mdp = random_mdp(rng, deterministic=seed % 2 == 0, labels=False)
+        x = rng.integers(2, size=(mdp.num_states, 1))
+        d = exact.bisimulation(mdp, gap=gaps.observations(x, R=mdp.R))
+        classes = relation.bisimulation(mdp.replace(labels=[str(each) for each in x]))
+        np.testing.assert_array_equal(d.values <= d.error, classes[:, None] == classes)
+
+
 TWO = MDP([[[0.5, 0.5]], [[0, 1]]], [[0], [1]], discount=0.5)
 GAP = np.array([[0.0, 1.0], [1.0, 0.0]])
 
@@ -221,9 +232,9 @@ def test_options_that_gaps_do_not_support(options: Any, message: str) -> None:
         (lambda: gaps.rewards([[1.0]]), r"R has shape \(1, 1\) and must be \(k, S, A\)"),
         (lambda: gaps.rewards([[[1.0]]], weights=[-1]), "must be 1 finite numbers of at least 0"),
         (lambda: gaps.rewards([[[np.inf]]]), "must be finite"),
-        (lambda: gaps.rewards([[[1.0]]], combine="min"), "combine is 'min'"),
+        (lambda: gaps.rewards([[[1.0]]], combine=cast(Any, "min")), "combine is 'min'"),
         (lambda: gaps.observations([1.0]), r"vectors have shape \(1,\)"),
-        (lambda: gaps.observations([[1.0]], norm="l3"), "norm is 'l3'"),
+        (lambda: gaps.observations([[1.0]], norm=cast(Any, "l3")), "norm is 'l3'"),
         (lambda: gaps.observations([[1.0]], weight=-1), "weight is -1"),
         (lambda: gaps.policies(TWO, [3, 0]), "must be an action from 0 to 0"),
     ],
@@ -236,4 +247,4 @@ def test_invalid_arguments_of_the_builders(build: Any, message: str) -> None:
 def test_a_stochastic_policy_has_no_action_to_compare() -> None:
     mdp = MDP.deterministic([[0, 1], [1, 0]], [[0, 1], [1, 1]], discount=0.5)
     with pytest.raises(InputError, match=r"pass the rewards of its chain, \(k, S, 1\)"):
-        exact.on_policy(mdp, [[0.5, 0.5], [1, 0]], gap=gaps.rewards(mdp.R[None]))
+        exact.on_policy(mdp, np.array([[0.5, 0.5], [1, 0]]), gap=gaps.rewards(mdp.R[None]))

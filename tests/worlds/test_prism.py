@@ -435,7 +435,7 @@ class TestCompiledParser:
 
     def test_numbers(self) -> None:
         rng = np.random.default_rng(0)
-        texts = [repr(x) for x in rng.random(2000)] + [
+        texts = [repr(x) for x in rng.random(2000).tolist()] + [
             f"{x:.{k % 20}g}"
             for k, x in enumerate(rng.normal(size=2000) * 10.0 ** rng.integers(-30, 30, 2000))
         ]

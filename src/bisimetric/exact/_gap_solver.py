@@ -173,7 +173,7 @@ def _arrange_array(
     if array.dtype.kind not in "biuf":
         raise InputError(f"{caller}: gap is {array.dtype} and must be numbers or a function.")
     array = np.array(array, np.float64)
-    wanted = [(states, states)]
+    wanted: list[tuple[int, ...]] = [(states, states)]
     if array.shape == (states, states):
         return array[None, None]
     if not single:

@@ -21,7 +21,7 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.mdp._validation import as_float_array, require_finite, validate_policy
 
-__all__ = ["GapFunction", "observations", "policies", "rewards"]
+__all__ = ["observations", "policies", "rewards"]
 
 GapFunction = Callable[[Any, Any, Any, Any], Any]
 """From s, a, t and b, integer arrays that broadcast to (n, m), to the costs (n, m)."""

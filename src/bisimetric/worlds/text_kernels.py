@@ -63,7 +63,7 @@ def parse_integers(
         for i in range(begin, begin + size):
             if text[i] < ZERO or text[i] > NINE:
                 return values, k
-            value = value * 10 + (np.int64(text[i]) - ZERO)
+            value = value * 10 + (int(text[i]) - ZERO)
         values[k] = value
     return values, -1
 
@@ -92,7 +92,7 @@ def parse_decimals(
             if text[i] == POINT and not seen_point:
                 seen_point = True
             elif ZERO <= text[i] <= NINE and mantissa < MAX_EXACT_MANTISSA // 10:
-                mantissa = mantissa * 10 + (np.int64(text[i]) - ZERO)
+                mantissa = mantissa * 10 + (int(text[i]) - ZERO)
                 digits += 1
                 places += seen_point
             else:
@@ -107,7 +107,7 @@ def parse_decimals(
             if i == end:
                 continue
             while i < end and ZERO <= text[i] <= NINE and exponent < 1000:
-                exponent = exponent * 10 + (np.int64(text[i]) - ZERO)
+                exponent = exponent * 10 + (int(text[i]) - ZERO)
                 i += 1
             exponent *= sign
         power = exponent - places

@@ -176,8 +176,8 @@ def _tokenize(
         from bisimetric.worlds import text_kernels
 
         num_lines = int(np.count_nonzero(text == ord("\n")))
-        *tokens, lines = text_kernels.tokenize(text, is_separator, num_lines)
-        return TokenBlock(path, text, *tokens, lines + line_number)
+        start, length, first, count, lines = text_kernels.tokenize(text, is_separator, num_lines)
+        return TokenBlock(path, text, start, length, first, count, lines + line_number)
     inside = np.zeros(len(text) + 2, dtype=np.int8)
     inside[1:-1] = ~is_separator[text]
     edges = np.diff(inside)
