@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from bisimetric import MDP, Distance, InputError, exact, relation, uses
 from bisimetric.exact import gaps
@@ -16,6 +17,8 @@ from tests.labelled_oracle import (
     assert_solves,
     random_mdp,
 )
+from tests.property_testing import scaled
+from tests.strategies import deterministic_mdps
 
 SEEDS = range(6)
 both = pytest.mark.parametrize("deterministic", [True, False])
@@ -157,6 +160,14 @@ def test_observed_vectors(norm: Any) -> None:
         diameter=largest / (1 - mdp.discount),
     )
     assert_solves(d, backup, mdp.discount)
+
+
+@given(mdp=deterministic_mdps(max_states=8))
+@settings(deadline=None, max_examples=scaled(40))
+def test_policy_iteration_agrees_with_the_default_at_any_discount(mdp: MDP) -> None:
+    d, e = exact.bisimulation(mdp), exact.bisimulation(mdp, gap=gaps.rewards(mdp.R[None]))
+    assert np.abs(d.values - e.values).max() <= d.error + e.error
+    np.testing.assert_array_equal(e.values, e.values.T)
 
 
 def test_equal_observations_are_bisimilar_as_equal_labels_are() -> None:

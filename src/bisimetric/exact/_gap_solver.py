@@ -18,7 +18,7 @@ from bisimetric.exact._request import (
     bound_error,
     require_matrix_memory,
 )
-from bisimetric.exact.deterministic import doubling
+from bisimetric.exact.deterministic import doubling, gap_iteration
 from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.stochastic import policy_iteration
 from bisimetric.mdp import MDP, InducedChain, compute_comparison_classes
@@ -64,6 +64,18 @@ def solve_with_gap(
         solution = doubling.solve_gaps(
             table[0, 0], dynamics.next_state[:, 0], discount, tolerance, request.dtype
         )
+    elif dynamics.is_deterministic and not lax and dynamics.choice_labels is None:
+        require_matrix_memory(request.kind, states, gap_iteration.NUM_MATRICES * 8.0 * states**2)
+        solution = gap_iteration.solve(
+            table[:, 0],
+            dynamics.next_state,
+            dynamics.action_mask,
+            classes,
+            discount,
+            diameter,
+            tolerance,
+        )
+        solution = _round_matrix(solution, request, discount)
     else:
         work = policy_iteration.estimate_memory(dynamics, lax=lax)
         require_matrix_memory(request.kind, states, work)
