@@ -6,7 +6,9 @@
 
 A gap is an array, or a function gap(s, a, t, b) that is evaluated block by block: s is an array
 (n, 1) and t (1, m) of state ids; a and b are actions, the policy's of each state for a
-deterministic policy, and None for a stochastic one. The functions here build such functions.
+deterministic policy, and None for a stochastic one. The floats that it returns are taken as
+exact; of two that differ by rounding, gap(s, a, t, b) and gap(t, b, s, a), the larger one counts.
+The functions here build such functions.
 """
 
 from __future__ import annotations
