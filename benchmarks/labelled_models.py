@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ HEADER = (
     "Storm",
     "with choice labels: `bisimulation`",
     "Storm ",
+    "with rewards: `lax`",
+    "Storm  ",
     "import + classes",
     "Storm: import + classes",
 )
@@ -38,10 +41,11 @@ BEGIN, END = "<!-- labelled models -->\n", "<!-- end of labelled models -->\n"
 def compare(name: str, folder: Path, seen: dict[str, Any]) -> tuple[str, ...]:
     """Return the row of a model; raise if the classes differ."""
 
-    def read() -> MDP:
+    def read(**rewards: Path) -> MDP:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # states lack choices of others
-            return worlds.from_prism(folder / f"{name}.tra", observe=seen["labels"], discount=0.9)
+            path = folder / f"{name}.tra"
+            return worlds.from_prism(path, observe=seen["labels"], discount=0.9, **rewards)
 
     mdp = read()
     lax = int(relation.lax(mdp).max()) + 1
@@ -49,6 +53,7 @@ def compare(name: str, folder: Path, seen: dict[str, Any]) -> tuple[str, ...]:
     expected = (seen["classes"], seen["classes"] if seen["chain"] else seen["choice_classes"])
     if (lax, named) != expected:
         raise RuntimeError(f"{name}: {lax} and {named} classes, and Storm has {expected}")
+    paid = _count_reward_classes(name, folder, seen, read)
     seconds = peers.measure_seconds(read), peers.measure_seconds(lambda: relation.lax(mdp))
     chain = bool(seen["chain"])
     return (
@@ -59,9 +64,24 @@ def compare(name: str, folder: Path, seen: dict[str, Any]) -> tuple[str, ...]:
         f"{seen['classes']:,}",
         "" if chain else f"{named:,}",
         "" if chain else f"{seen['choice_classes']:,}",
+        *([f"{paid:,}"] * 2 if paid else ["", ""]),
         " + ".join(map(report.format_seconds, seconds)),
         " + ".join(report.format_seconds(seen[key]) for key in ("import", "minimise")),
     )
+
+
+def _count_reward_classes(
+    name: str, folder: Path, seen: dict[str, Any], read: Callable[..., MDP]
+) -> int | None:
+    """Return the classes with rewards, or None without; raise if they differ from Storm's."""
+    files = {kind: folder / f"{name}.{kind}.txt" for kind in ("srew", "trew")}
+    found = {kind: path for kind, path in files.items() if path.exists()}
+    if not found:
+        return None
+    classes = int(relation.lax(read(**found)).max()) + 1
+    if classes != seen["reward_classes"]:
+        raise RuntimeError(f"{name}: {classes} classes with rewards, and Storm has {seen}")
+    return classes
 
 
 def compare_planted(folder: Path, states: int, actions: int) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 Run it with the interpreter of an environment that holds `stormpy` 2. Each model is built from its
 PRISM source with all labels, and written to FOLDER in the explicit formats of PRISM (`name.tra`,
-`name.lab`) and of Storm (`name.storm.tra`, `name.storm.lab`). Prints JSON: per model the numbers of
-states and transitions, the classes of strong bisimulation without and with choice labels, and the
-least CPU seconds of five runs to import the explicit files and to minimise.
+`name.lab`; with its rewards, if it has one reward structure, as `name.srew.txt` and
+`name.trew.txt`) and of Storm (`name.storm.tra`, `name.storm.lab`). Prints JSON: per model the
+numbers of states and transitions, the classes of strong bisimulation without and with choice
+labels, and with rewards, and the least CPU seconds of five runs to import the explicit files and to
+minimise.
 """
 
 from __future__ import annotations
@@ -41,20 +43,21 @@ MODELS = {
 RUNS = 5
 
 
-def build(path: Path, *, choice_labels: bool) -> Any:
+def build(path: Path, *, choice_labels: bool = False, rewards: bool = False) -> Any:
     """Build a sparse model with all labels from PRISM source."""
     options = stormpy.BuilderOptions()
     options.set_build_all_labels(True)
     options.set_build_choice_labels(choice_labels)
+    options.set_build_all_reward_models(rewards)
     return stormpy.build_model(stormpy.parse_prism_program(str(path)), options=options)
 
 
-def minimise(model: Any) -> Any:
+def minimise(model: Any, *, rewards: bool = False) -> Any:
     """Return the quotient by strong bisimulation that preserves all labels."""
     options = transformations.BisimulationOptions()
     options.bisimulation_type = transformations.BisimulationType.STRONG
     options.action_sensitive = False
-    options.preserve_all_rewards = False
+    options.preserve_all_rewards = rewards
     options.state_label_preservation = transformations.StateLabelPreservation.ALL
     return transformations.perform_bisimulation(model, [], options=options)
 
@@ -90,6 +93,31 @@ def write(model: Any, path: Path) -> None:
     path.with_suffix(".storm.lab").write_text("\n".join([*declared, *lines]) + "\n")
 
 
+def write_rewards(model: Any, path: Path) -> None:
+    """Write the only reward structure of a model in PRISM's explicit formats."""
+    [structure] = model.reward_models.values()
+    is_chain = str(model.model_type).endswith("DTMC")
+    if structure.has_state_rewards:
+        lines = [f"{s} {r!r}" for s, r in enumerate(structure.state_rewards) if r]
+        text = "\n".join([f"{model.nr_states} {len(lines)}", *lines])
+        path.with_suffix(".srew.txt").write_text(text + "\n")
+    if structure.has_state_action_rewards:
+        by_choice, lines, num_choices = list(structure.state_action_rewards), [], 0
+        for state in model.states:
+            for action in state.actions:
+                row = model.transition_matrix.get_row_group_start(state.id) + action.id
+                choice = "" if is_chain else f" {action.id}"
+                num_choices += 1
+                lines += [
+                    f"{state.id}{choice} {entry.column} {by_choice[row]!r}"
+                    for entry in action.transitions
+                    if by_choice[row]
+                ]
+        counts = f"{len(lines)}" if is_chain else f"{num_choices} {len(lines)}"
+        text = "\n".join([f"{model.nr_states} {counts}", *lines])
+        path.with_suffix(".trew.txt").write_text(text + "\n")
+
+
 def measure(work: Callable[..., Any], *arguments: Any) -> float:
     """Return the least CPU seconds of some runs."""
     seconds = []
@@ -104,9 +132,14 @@ def main() -> None:
     folder, found = Path(sys.argv[1]), {}
     sources = Path(stormpy.__file__).parent / "examples" / "files"
     for name, source in MODELS.items():
-        plain = build(sources / source, choice_labels=False)
+        plain = build(sources / source)
         named = build(sources / source, choice_labels=True)
+        paid = build(sources / source, rewards=True)
         write(named, folder / name)
+        reward_classes = None
+        if len(paid.reward_models) == 1:
+            write_rewards(paid, folder / name)
+            reward_classes = int(minimise(paid, rewards=True).nr_states)
         files = [str(folder / f"{name}.storm.{ending}") for ending in ("tra", "lab")]
         found[name] = {
             "chain": str(plain.model_type).endswith("DTMC"),
@@ -116,6 +149,7 @@ def main() -> None:
             "labels": sorted(set(plain.labeling.get_labels()) - {"init"}),
             "classes": int(minimise(plain).nr_states),
             "choice_classes": int(minimise(named).nr_states),
+            "reward_classes": reward_classes,
             "import": measure(stormpy.build_model_from_explicit, *files),
             "minimise": measure(minimise, plain),
         }
