@@ -107,4 +107,4 @@ def _evaluate(
     for _ in range(math.ceil(math.log2(terms)) if terms > 1 else 0):
         value = value + weight * value[following]
         following, weight = following[following], weight * weight
-    return value.reshape(states, states)
+    return np.asarray(value.reshape(states, states))
