@@ -37,8 +37,8 @@ def random_mdp(
     available[:, 0] = True
     half = states // 2
     R = rng.integers(rewards, size=size).astype(float)
-    P[half:], R[half:], available[half:] = P[: states - half], R[: states - half], True
-    available[half:] = available[: states - half]
+    for rows in (P, R, available):
+        rows[half:] = rows[: states - half].copy()
     sets: Any = [("x",), (), ("x", "y")]
     return MDP(
         P,
