@@ -122,10 +122,17 @@ def validate_available(
 
 def add_self_loops(P: sparse.csr_array, available: NDArray[np.bool_]) -> sparse.csr_array:
     """Replace the rows of missing actions by self-loops."""
-    states = len(available)
-    row, state = np.flatnonzero(~available), np.nonzero(~available)[0]
-    loops = sparse.csr_array((np.ones(len(row)), (row, state)), (available.size, states))
-    return sparse.csr_array(sparse.diags_array(available.ravel() * 1.0) @ P + loops)
+    has, counts = available.ravel(), np.diff(P.indptr)
+    if (counts < 0).any() or not len(P.data) == len(P.indices) == P.indptr[-1]:
+        return P  # malformed, which is reported when it is validated
+    kept = np.repeat(has, counts)
+    sizes = np.where(has, counts, 1)
+    is_loop = np.repeat(~has, sizes)
+    data, indices = np.ones(len(is_loop)), np.empty(len(is_loop), P.indices.dtype)
+    data[~is_loop], indices[~is_loop] = P.data[kept], P.indices[kept]
+    indices[is_loop] = np.nonzero(~available)[0]
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    return sparse.csr_array((data, indices, indptr), P.shape)
 
 
 def stack_transition_matrices(P: Any, num_states: int, num_actions: int) -> sparse.csr_array:
