@@ -19,6 +19,7 @@ MODULES = (
     "bisimetric.datasets",
     "bisimetric.distance",
     "bisimetric.exact",
+    "bisimetric.exact.gaps",
     "bisimetric.exact.sharded",
     "bisimetric.explorer",
     "bisimetric.games",

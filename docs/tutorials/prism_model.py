@@ -83,8 +83,8 @@ fair = write_model("fair", TRANSITIONS)
 worlds.from_prism(fair, observe=["done", "six"], discount=0.9)
 
 # %% [markdown]
-# A model without nondeterminism has one action, `step`. Each observed label adds an action, a
-# self-loop that pays 1 where the label holds: states that differ in a label differ in a reward.
+# A model without nondeterminism has one action, `step`. Observed labels become labels of the
+# states, `MDP.labels`: states with different labels are never bisimilar.
 #
 # ## The quotient
 #
@@ -95,10 +95,10 @@ worlds.from_prism(fair, observe=["done", "six"], discount=0.9)
 # %%
 def list_classes(mdp: MDP) -> list[str]:
     """Return the bisimulation classes, each as the names of its states."""
-    labels = relation.bisimulation(mdp)
+    classes = relation.bisimulation(mdp)
     return [
-        " ".join(mdp.state_name(int(s)) for s in np.flatnonzero(labels == label))
-        for label in range(labels.max() + 1)
+        " ".join(mdp.state_name(int(s)) for s in np.flatnonzero(classes == number))
+        for number in range(classes.max() + 1)
     ]
 
 

@@ -105,6 +105,10 @@ class MissingActionsWarning(UserWarning):
     """Some states of an imported MDP lack actions that others have; see `MDP.available`."""
 
 
+class NearTieWarning(UserWarning):
+    """Rewards that differ by no more than rounding count as different in a relation."""
+
+
 def require_integer(caller: str, name: str, value: object, minimum: int = 0) -> int:
     """Return an integer that is at least `minimum`.
 

@@ -201,6 +201,19 @@ def test_missing_actions() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_labels() -> None:
+    mdp = worlds.load("random", states=40, actions=2, discount=0.9)
+    mdp = mdp.replace(labels={"x": np.random.default_rng(0).random(40) < 0.5})
+    policy = np.zeros(40, int)
+    here, there = exact.bisimulation(mdp), exact.bisimulation(mdp, device="gpu")
+    np.testing.assert_allclose(there.values, here.values, rtol=0, atol=here.error + there.error)
+    here, there = exact.on_policy(mdp, policy), exact.on_policy(mdp, policy, device="gpu")
+    np.testing.assert_allclose(there.values, here.values, rtol=0, atol=here.error + there.error)
+    with pytest.raises(InputError, match=r"choice labels as sets; leave device out"):
+        exact.bisimulation(mdp.replace(choice_labels=["a", "a"]), device="gpu")
+
+
+@pytest.mark.usefixtures("gpu")
 def test_stochastic_mdps_are_not_supported() -> None:
     stochastic = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
     with pytest.raises(InputError, match=r"several successors.* leave device out"):

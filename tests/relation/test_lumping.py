@@ -104,12 +104,14 @@ def test_on_policy_agrees_with_exact_fractions(mdp: MDP, seed: int, mixed: bool)
 
 
 def through_the_stochastic_kernel(compute: Compute, mdp: MDP) -> Labels:
-    def lump_deterministic(targets: Any, labels: Any, num_labels: int, free: bool) -> Any:
-        indptr = np.arange(targets.size + 1, dtype=targets.dtype)
-        moves = lumping.group_by_successor(
-            indptr, targets.ravel(), np.ones(targets.size), len(targets)
-        )
-        return lumping.lump(*moves, labels.ravel(), num_labels, free, 0)
+    def lump_deterministic(
+        source: Any, target: Any, labels: Any, num_labels: int, *start: Any
+    ) -> Any:
+        indptr = np.arange(target.size + 1, dtype=target.dtype)
+        initial, num_initial, free = start
+        moves = lumping.group_by_successor(indptr, target, np.ones(target.size), len(initial))
+        lump: Any = lumping.lump
+        return lump(*moves, source, labels, num_labels, initial, num_initial, free, 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "refine", lump_deterministic)

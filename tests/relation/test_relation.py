@@ -155,6 +155,7 @@ def test_every_bisimulation_class_lies_in_one_lax_class(mdp: MDP) -> None:
     assert len(set(zip(strict, lax, strict=True))) == len(set(strict))
 
 
+@pytest.mark.filterwarnings("ignore:relation:bisimetric.errors.NearTieWarning")
 @pytest.mark.parametrize(
     ("next_state", "rewards", "strict", "lax"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +133,11 @@ def same(one: MDP, other: MDP) -> None:
 class TestLabels:
     def test_they_count_where_there_are_no_rewards(self, tmp_path: Path) -> None:
         mdp = worlds.load(write(tmp_path, CHAIN))
-        assert mdp.actions == ("step", "label done")
-        assert mdp.R.tolist() == [[0, 0], [0, 0], [0, 0], [0, 1]]
-        assert all(row(mdp, s, "label done")[s] == 1 for s in range(4))
+        assert mdp.actions == ("step",)
+        assert mdp.labels is not None
+        assert list(mdp.labels) == ["done"]
+        assert mdp.labels["done"].tolist() == [False, False, False, True]
+        assert mdp.diameter_bound == pytest.approx(1 / (1 - mdp.discount))
 
     def test_labels_are_the_usual_distance_of_labelled_chains(self, tmp_path: Path) -> None:
         # A deterministic chain 0 -> 1 -> 2 -> 2 whose last state is "done": two states are at 1
@@ -149,17 +154,13 @@ class TestLabels:
         plain = quiet(path)
         for observe in ("worn,broken", ["worn", "broken"], " worn , broken,worn"):
             mdp = quiet(path, observe=observe)
-            assert mdp.actions == ("run", "mend", "label worn", "label broken")
-            np.testing.assert_array_equal(mdp.R[:, :2], plain.R)
-            np.testing.assert_array_equal(mdp.R[:, 2:], [[0, 0], [1, 0], [1, 1]])
-            assert mdp.available is not None
-            assert mdp.available[2].tolist() == [False, True, True, True]
-            for s in range(3):
-                assert row(mdp, s, "run") == row(plain, s, "run")
-        assert quiet(path, observe=[]).actions == plain.actions
+            same(mdp, plain)
+            assert mdp.labels is not None
+            assert [mdp.labels.of(s) for s in range(3)] == [(), ("worn",), ("worn", "broken")]
+        assert quiet(path, observe=[]).labels is None
 
     def test_without_rewards_no_label_may_be_observed(self, tmp_path: Path) -> None:
-        assert worlds.from_prism(write(tmp_path, CHAIN), observe=[]).actions == ("step",)
+        assert worlds.from_prism(write(tmp_path, CHAIN), observe=[]).labels is None
 
     def test_unknown_labels(self, tmp_path: Path) -> None:
         path = write(tmp_path, MACHINE)
@@ -175,6 +176,7 @@ class TestActions:
         tra = "2 3 3\n0 0 0 1\n0 1 1 1\n1 0 1 1\n"
         mdp = quiet(write(tmp_path, {"tra": tra}))
         assert mdp.actions == ("0", "1")
+        assert mdp.choice_labels == ("unlabelled", "unlabelled")
         assert mdp.available is not None
         assert mdp.available.tolist() == [[True, True], [True, False]]
 
@@ -182,6 +184,7 @@ class TestActions:
         tra = "3 5 5\n0 0 0 1 a\n0 1 1 1 a\n0 2 2 1\n1 0 1 1 a\n2 0 2 1\n"
         mdp = quiet(write(tmp_path, {"tra": tra}))
         assert mdp.actions == ("a", "a#2", "unlabelled")
+        assert mdp.choice_labels == ("a", "a", "unlabelled")
         assert row(mdp, 0, "a") == [1, 0, 0]
         assert row(mdp, 0, "a#2") == [0, 1, 0]
         assert row(mdp, 0, "unlabelled") == [0, 0, 1]
@@ -194,17 +197,27 @@ class TestActions:
 
 
 class TestDeadlocks:
-    def test_deadlocks_have_self_loops(self, tmp_path: Path) -> None:
+    def test_a_deadlock_has_one_self_loop_without_a_label(self, tmp_path: Path) -> None:
         bare = "3 2 2\n0 0 1 1 go\n0 1 2 1 try\n"
         mended = "3 4 4\n0 0 1 1 go\n0 1 2 1 try\n1 0 1 1\n2 0 2 1\n"
         lab = '0="init" 1="deadlock"\n0: 0\n1: 1\n2: 1\n'
         srew = "3 1\n2 4\n"
-        one = worlds.load(write(tmp_path, {"tra": bare, "srew": srew}))
-        other = worlds.load(write(tmp_path, {"tra": mended, "lab": lab, "srew": srew}, "mended"))
+        one = quiet(write(tmp_path, {"tra": bare, "srew": srew}))
+        other = quiet(write(tmp_path, {"tra": mended, "lab": lab, "srew": srew}, "mended"))
         same(one, other)
-        assert one.available is None
-        assert one.next_state.tolist() == [[1, 2], [1, 1], [2, 2]]
-        assert one.R.tolist() == [[0, 0], [0, 0], [4, 4]]
+        assert one.actions == ("go", "try", "unlabelled")
+        assert one.action_mask.tolist() == [[True, True, False]] + 2 * [[False, False, True]]
+        assert one.next_state[1:, 2].tolist() == [1, 2]
+        assert one.R.tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 4]]
+
+    def test_a_deadlock_is_as_a_loop_of_the_model(self, tmp_path: Path) -> None:
+        # State 1 has no line, and state 2 a loop without a label: Storm has 2 classes.
+        tra = "3 3 3\n0 0 1 1\n0 1 2 1\n2 0 2 1\n"
+        mdp = quiet(write(tmp_path, {"tra": tra}))
+        assert relation.bisimulation(mdp).tolist() == [0, 0, 0]
+        lab = '0="start"\n0: 0\n'
+        mdp = quiet(write(tmp_path, {"tra": tra, "lab": lab}))
+        assert relation.bisimulation(mdp).tolist() == [0, 1, 1]
 
     def test_a_loop_that_is_no_deadlock_is_an_action(self, tmp_path: Path) -> None:
         mdp = quiet(write(tmp_path, {"tra": "2 2 2\n0 0 1 1 go\n1 0 1 1\n"}))
@@ -224,8 +237,8 @@ class TestDeadlocks:
     def test_rewards_of_a_deadlock(self, tmp_path: Path) -> None:
         tra = "2 3 3\n0 0 1 1 go\n0 1 0 1 wait\n1 0 1 1\n"
         lab = '0="init" 1="deadlock"\n0: 0\n1: 1\n'
-        mdp = worlds.load(write(tmp_path, {"tra": tra, "lab": lab, "trew": "2 3 1\n1 0 1 3\n"}))
-        assert mdp.R.tolist() == [[0, 0], [3, 3]]
+        mdp = quiet(write(tmp_path, {"tra": tra, "lab": lab, "trew": "2 3 1\n1 0 1 3\n"}))
+        assert mdp.R.tolist() == [[0, 0, 0], [0, 0, 3]]
 
 
 class TestRewards:
@@ -256,7 +269,9 @@ class TestRewards:
         ):
             worlds.load(path)
         assert quiet(path, srew=tmp_path / "model2.srew").R[0].tolist() == [2, 2]
-        assert quiet(path, observe="broken").R.max() == 1
+        labels = quiet(path, observe="broken").labels
+        assert labels is not None
+        assert list(labels) == ["broken"]
 
 
 def edit(ending: str, old: str, new: str) -> dict[str, str]:
@@ -413,3 +428,68 @@ def test_more_states_than_the_memory_holds_raise(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     with pytest.raises(InsufficientMemory, match=r"says 100,000,000 states.*has 1 transitions"):
         worlds.load(write(tmp_path, {"tra": "100000000 1 1\n0 0 0 1\n"}))
+
+
+class TestCompiledParser:
+    """The kernels for large blocks read what NumPy reads."""
+
+    def test_numbers(self) -> None:
+        rng = np.random.default_rng(0)
+        texts = [repr(x) for x in rng.random(2000).tolist()] + [
+            f"{x:.{k % 20}g}"
+            for k, x in enumerate(rng.normal(size=2000) * 10.0 ** rng.integers(-30, 30, 2000))
+        ]
+        texts += ["1", "-1", "+0.5", "1.", ".5", "00.250", "1e5", "1E-3", "2e+2", "9" * 17]
+        texts += ["9007199254740991", "9007199254740993", "0.9999999999999999", "1/3", "5e-324"]
+        [block] = text_parser.read_tokens(io.BytesIO("\n".join([*texts, ""]).encode()), "doc", 1)
+        expected = [float(Fraction(text)) if "/" in text else float(text) for text in texts]
+        large = dataclasses.replace(block)
+        for compiled in (0, 1 << 30):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(text_parser, "MIN_COMPILED_BYTES", compiled)
+                assert large.to_floats(large.first_token, "number").tolist() == expected
+
+    @pytest.mark.parametrize(
+        "text", ["x", "1e", "1e+", ".", "-", "1.2.3", "nan", "inf", "1/0", "--1"]
+    )
+    def test_what_is_no_number(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text_parser, "MIN_COMPILED_BYTES", 0)
+        [block] = text_parser.read_tokens(io.BytesIO(f"0.5\n{text}\n".encode()), "doc", 1)
+        with pytest.raises(InputError, match=r"doc: line 2: .* is no number"):
+            block.to_floats(block.first_token, "number")
+
+    @given(st.binary(max_size=60).map(lambda raw: raw.replace(b"\0", b" ")))
+    @settings(deadline=None)
+    def test_tokens(self, text: bytes) -> None:
+        found = []
+        for compiled in (0, 1 << 30):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(text_parser, "MIN_COMPILED_BYTES", compiled)
+                blocks = list(text_parser.read_tokens(io.BytesIO(text), "doc", 3, separators=b":"))
+                found.append(
+                    [
+                        [
+                            getattr(block, name).tolist()
+                            for name in (
+                                "start",
+                                "length",
+                                "first_token",
+                                "num_tokens",
+                                "line_number",
+                            )
+                        ]
+                        for block in blocks
+                    ]
+                )
+        assert found[0] == found[1]
+
+    def test_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain = quiet(write(tmp_path, MACHINE))
+        monkeypatch.setattr(text_parser, "MIN_COMPILED_BYTES", 0)
+        same(quiet(write(tmp_path, MACHINE, "compiled")), plain)
+        for old, new, message in (
+            ("0 0 1 0.1", "0 0 x 0.1", "line 3: 'x' is no successor"),
+            ("0 0 1 0.1", f"0 {10**20} 1 0.1", "line 3: '1000.*' is no choice"),
+        ):
+            with pytest.raises(InputError, match=message):
+                quiet(write(tmp_path, edit("tra", old, new), "wrong"))

@@ -21,6 +21,7 @@ MODULES = [
     "bisimetric.planning",
     "bisimetric.relation",
     "bisimetric.exact",
+    "bisimetric.exact.gaps",
     "bisimetric.exact.sharded",
     "bisimetric.sampled",
     "bisimetric.learned",

@@ -37,6 +37,7 @@ from bisimetric.errors import (
     HorizonWarning,
     InputError,
     MissingActionsWarning,
+    NearTieWarning,
     NotConverged,
     StochasticDataWarning,
 )
@@ -102,6 +103,7 @@ WARNINGS = (
     ExpectedRewardWarning,
     HorizonWarning,
     MissingActionsWarning,
+    NearTieWarning,
     StochasticDataWarning,
 )
 CONFIG = (

@@ -144,7 +144,7 @@ FrozenLake-v1, CliffWalking-v1, Taxi-v4 and others: Gymnasium environments with 
 MiniGrid-Empty-5x5-v0 and others: MiniGrid environments, enumerated from a start (--set seed=3).
     Both need pip install 'bisimetric[worlds]'.
 model.tra: an MDP or a DTMC exported by PRISM, with model.sta, .lab, .srew and .trew beside it.
-    --set observe=goal,fail makes states with different labels distinguishable,
+    --set observe=goal,fail reads these labels: states that differ in them are distinguished,
     --set srew=model1.srew selects rewards.
 model.npz: arrays P (actions, states, states) or (states, actions, states), and R.
     --set first_axis=actions gives the order where there are as many actions as states.

@@ -247,6 +247,11 @@ class Distance:
         order = order[others][:k]
         return [(self.mdp.state_name(int(t)) if names else int(t), float(row[t])) for t in order]
 
+    @property
+    def bounds_values(self) -> bool:
+        """Whether d(s, t) bounds differences of values: not reduced MICo, nor with a `gap`."""
+        return self.kind != "reduced_mico" and "gap" not in self.metadata
+
     def explain(self, s: int | str, t: int | str) -> Explanation:
         """Return the steps, reward gaps and couplings that add up to d(s, t).
 
@@ -258,13 +263,19 @@ class Distance:
             An `Explanation`; `print` shows it as text.
 
         Raises:
-            InputError: if the MDP has no such state, or for reduced MICo, which no such sum makes.
+            InputError: if the MDP has no such state, for reduced MICo, which no such sum makes, or
+                for a distance with a `gap` other than that of the rewards.
         """
         pair = (self.mdp.state(s), self.mdp.state(t))
         if self.kind == "reduced_mico":
             raise InputError(
                 "Distance.explain: reduced MICo is a difference of MICo distances and has no steps "
                 "of its own; explain exact.mico."
+            )
+        if "gap" in self.metadata:
+            raise InputError(
+                "Distance.explain: this distance has a gap of its own, and steps are explained by "
+                "rewards; compute it without gap."
             )
         proof = Proof(self.error, self.estimate, empirical=self._is_empirical)
         if self.coverage is not None:

@@ -65,12 +65,12 @@ class _UnionFind:
 
 
 def _is_consistent(choices: PairChoices, classes: _UnionFind, s: int, t: int) -> bool:
-    """Whether each action of either state has one of the other with equal reward and classes."""
+    """Whether labels agree, and each action of either state has an equal one of the other."""
     mdp = choices.mdp
     of_s = of_t = np.ones(mdp.num_actions, np.bool_)
     if mdp.available is not None:
         of_s, of_t = mdp.available[s], mdp.available[t]
-    if choices.kind != "lax" and (of_s != of_t).any():
+    if choices.are_incomparable((s, t)):
         return False
     equal = choices.get_compared_actions((s, t)) & (mdp.R[s][:, None] == mdp.R[t])
     for a, b in np.argwhere(equal).tolist():

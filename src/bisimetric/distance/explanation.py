@@ -140,7 +140,7 @@ class Explanation:
             and the contributions of the first step.
         value_gap: abs(V(s) - V(t)), for V* or V^pi, which the distance bounds; None where the MDP
             is only partly known.
-        mismatched_pair: the last pair, if its states have different available actions and are
+        mismatched_pair: the last pair, if its states have different labels or actions and are
             therefore at the largest possible distance; otherwise None.
         value_gap_error: a proven bound on the error of `value_gap`.
         bisimilar: whether the states after the last step (without steps: the two states) are proven
@@ -202,7 +202,7 @@ def format_lines(explanation: Explanation) -> Iterator[str]:
     """Format the distance, its steps, and the bound on values that it implies."""
     yield _describe_distance(explanation)
     if explanation.mismatched_pair is not None and not explanation.steps:
-        actions = _describe_action_sets(explanation, explanation.mismatched_pair)
+        actions = _describe_mismatch(explanation, explanation.mismatched_pair)
         yield f"{actions}: the largest possible distance"
     elif not explanation.steps:
         yield _describe_no_step(explanation)
@@ -337,10 +337,17 @@ def _format_value_gap(explanation: Explanation) -> str:
     return f"{gap:.6g}" + (f", up to {error:.1g}" if visible else "")
 
 
-def _describe_action_sets(explanation: Explanation, pair: tuple[int, int]) -> str:
-    """List the available actions of two states."""
-    available = explanation.mdp.available
+def _describe_mismatch(explanation: Explanation, pair: tuple[int, int]) -> str:
+    """List the labels of two states or, if these agree, their available actions."""
+    labels, available = explanation.mdp.labels, explanation.mdp.available
     clauses = []
+    if labels is not None and labels.of(pair[0]) != labels.of(pair[1]):
+        for state in pair:
+            names = ", ".join(labels.of(state))
+            noun = "label" if len(labels.of(state)) == 1 else "labels"
+            owned = f"{noun} {names}" if names else "no label"
+            clauses.append(f"{explanation.mdp.state_name(state)} has {owned}")
+        return " and ".join(clauses)
     for state in pair:
         actions = [] if available is None else available[state].nonzero()[0].tolist()
         names = ", ".join(explanation.mdp.action_name(a) for a in actions)
@@ -382,7 +389,7 @@ def _format_path(explanation: Explanation) -> Iterator[str]:
         cycle = f"step {loop} repeats" if loop == last else f"steps {loop} to {last} repeat"
         yield f"  {cycle} in a cycle: {rest:.4f} more, {in_total}"
     elif explanation.mismatched_pair is not None:
-        actions = _describe_action_sets(explanation, explanation.mismatched_pair)
+        actions = _describe_mismatch(explanation, explanation.mismatched_pair)
         yield f"  then {actions}: the largest possible distance, {rest:.4f} more, {in_total}"
     elif rest <= max(0.0 if unproven else explanation.error, 1e-9):
         yield f"  then {_describe_zero_distance(explanation, steps[-1].next_states)}: {in_total}"
@@ -462,7 +469,7 @@ def _describe_end(explanation: Explanation) -> str:
     final = explanation.steps[-1].next_states
     first, second = (explanation.mdp.state_name(s) for s in final)
     if explanation.mismatched_pair is not None:
-        actions = _describe_action_sets(explanation, explanation.mismatched_pair)
+        actions = _describe_mismatch(explanation, explanation.mismatched_pair)
         return f"then {actions}: the largest possible distance"
     if explanation.loop_start is None:
         return f"and so on from {first} and {second}"

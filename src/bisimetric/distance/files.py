@@ -24,7 +24,7 @@ from bisimetric._io import (
 from bisimetric.distance import zarr_matrix
 from bisimetric.distance.coverage import Coverage
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, StateLabels
 
 if TYPE_CHECKING:
     from bisimetric.distance import Distance
@@ -77,7 +77,9 @@ def _collect_arrays(distance: Distance) -> dict[str, Any]:
         "features": mdp.features,
         "world_policy": mdp.policy,
         "available": mdp.available,
-        "label_actions": mdp.label_actions or None,
+        "labels": None if mdp.labels is None else tuple(mdp.labels) or None,
+        "label_masks": np.array(list(mdp.labels.values())) if mdp.labels else None,
+        "choice_labels": mdp.choice_labels,
         "is_empirical": mdp.is_empirical or None,
         "policy": distance.policy,
     }
@@ -195,9 +197,19 @@ def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
         features=found.get("features"),
         policy=found.get("world_policy"),
         available=found.get("available"),
-        label_actions=tuple(found.get("label_actions", np.empty(0)).tolist()),
+        labels=_build_labels(found, states),
+        choice_labels=found["choice_labels"].tolist() if "choice_labels" in found else None,
         is_empirical=bool(found.get("is_empirical", False)),
     )
+
+
+def _build_labels(found: dict[str, NDArray[Any]], states: int) -> StateLabels | None:
+    if "labels" not in found:
+        return None
+    masks = found["label_masks"]
+    if masks.shape != (len(found["labels"]), states) or masks.dtype != np.bool_:
+        raise ValueError(f"its label_masks are {masks.dtype} of shape {masks.shape}")
+    return StateLabels(dict(zip(found["labels"].tolist(), masks, strict=True)), states)
 
 
 def _build_coverage(found: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Coverage | None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bisimetric._transport import Costs, solve_coupling
 from bisimetric.distance.explanation import Match, PairStep
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, compute_comparison_classes
 
 
 class PairPath(NamedTuple):
@@ -56,22 +56,27 @@ class PairChoices:
         """Whether an entry 0 means distance 0, and not that no sample distinguishes the states."""
         return self.known is None
 
-    def action_sets_differ(self, pair: tuple[int, int]) -> bool:
-        """Whether d~ is the diameter bound because the states' available actions differ."""
-        available = self.mdp.available
-        if available is None or self.kind != "bisimulation" or not self.complete:
-            return False
-        return bool((available[pair[0]] != available[pair[1]]).any())
+    @functools.cached_property
+    def comparison_classes(self) -> NDArray[np.int64]:
+        """(S,): the distance of states of different classes is the diameter bound."""
+        if self.kind == "bisimulation" and self.complete:
+            return compute_comparison_classes(self.mdp)
+        return self.mdp.label_classes
+
+    def are_incomparable(self, pair: tuple[int, int]) -> bool:
+        """Whether labels or, in d~, available actions put the states at the diameter bound."""
+        return bool(self.comparison_classes[pair[0]] != self.comparison_classes[pair[1]])
 
     def ends_at(self, pair: tuple[int, int]) -> bool:
-        """Whether the path ends here: the action sets differ, or no action is compared."""
-        return self.action_sets_differ(pair) or not self.get_compared_actions(pair).any()
+        """Whether the path ends here: states are not comparable, or no action is compared."""
+        return self.are_incomparable(pair) or not self.get_compared_actions(pair).any()
 
     def get_compared_actions(self, pair: tuple[int, int]) -> NDArray[np.bool_]:
         """Return the pairs of actions (A, A) that the distance compares."""
         compared = np.ones((self.mdp.num_actions,) * 2, dtype=bool)
         if self.kind != "lax":
-            compared = np.eye(self.mdp.num_actions, dtype=bool)
+            groups = self.mdp.choice_groups
+            compared = groups[:, None] == groups[None, :]
         usable = self.mdp.available if self.complete else self.known
         if usable is not None:
             compared &= np.outer(usable[pair[0]], usable[pair[1]])
@@ -94,7 +99,7 @@ def select_actions(
 
     `backup` (A, A) is reward gap + discount * distance of the successors for each two actions.
     """
-    if kind != "lax":
+    if kind != "lax" and (compared.sum(axis=1) <= 1).all():
         action = int(np.where(compared, backup, -np.inf).diagonal().argmax())
         return action, action
     answers = np.where(compared, backup, np.inf)
@@ -138,7 +143,7 @@ def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
     else:
         total = math.fsum([*(step.contribution for step in steps), weight * float(values[pair])])
     return PairPath(
-        tuple(steps), loop, total, pair, pair if choices.action_sets_differ(pair) else None
+        tuple(steps), loop, total, pair, pair if choices.are_incomparable(pair) else None
     )
 
 
@@ -185,7 +190,7 @@ def follow_couplings(choices: PairChoices, states: tuple[int, int]) -> PairPath:
         steps.append(PairStep(pair, reported, gap, weight * gap, following, matches, weight))
         mass = masses[find_representatives(following)]
         pair, weight = following, weight * choices.mdp.discount * mass
-    mismatched = pair if choices.action_sets_differ(pair) else None
+    mismatched = pair if choices.are_incomparable(pair) else None
     total = whole
     if steps:
         contributions = (match.contribution for match in steps[0].coupling)

@@ -1,6 +1,6 @@
 """Exact distances of an MDP, each with a proven error."""
 
-from bisimetric.exact import sharded
+from bisimetric.exact import gaps, sharded
 from bisimetric.exact._mico import mico
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
@@ -10,6 +10,7 @@ from bisimetric.exact.api import bisimulation, lax, on_policy
 __all__ = [
     "QueryResult",
     "bisimulation",
+    "gaps",
     "lax",
     "mico",
     "on_policy",

@@ -15,6 +15,7 @@ from scipy import sparse
 from bisimetric._progress import announce_compilation, convergence_fraction, show_progress
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance
+from bisimetric.exact._gap_solver import bound_diameter, describe_gap, evaluate_gap
 from bisimetric.exact._request import (
     Request,
     SolverResult,
@@ -24,6 +25,7 @@ from bisimetric.exact._request import (
     require_matrix_memory,
 )
 from bisimetric.exact.deterministic import table_kernels
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
@@ -34,21 +36,24 @@ def mico(
     *,
     tol: float | None = None,
     dtype: DTypeLike = "float64",
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the MICo distance U of a policy in any MDP, every entry proven to `tol`.
 
         U(s, t) = |R^pi(s) - R^pi(t)| + discount * sum_xy P^pi(s)(x) P^pi(t)(y) U(x, y)
 
     It takes the independent coupling of the successors, where d^pi takes the best one: d^pi <= U,
-    and |V^pi(s) - V^pi(t)| <= U(s, t). U is not a metric: U(s, s), the diagonal of the matrix, may
-    be above 0 where s has several successors.
+    and |V^pi(s) - V^pi(t)| <= U(s, t). If the label sets of s and t differ (`MDP.labels`), U(s, t)
+    is the diameter bound of the chain, as in d^pi. U is not a metric: U(s, s), the diagonal of the
+    matrix, may be above 0 where s has several successors.
 
     F, the right side, is affine, and U = sum_k discount^k P^k G P^k' with the reward gaps G. The
     sum doubles, U_2k = U_k + discount^k P^k U_k P^k', while the powers of P stay sparse enough to
     pay off (Smith 1968); the rest are sweeps U <- F(U). With D = F(U) - U, F(U) differs from the
     fixed point by discount / (1 - discount) times something between min D and max D (MacQueen
-    1966), which approach each other quickly in a chain that mixes. The residual of the result
-    proves its `error`. Rows of P and of the policy are divided by their sums (`MDP.apply_policy`).
+    1966), which approach each other quickly in a chain that mixes. With labels there are sweeps
+    only. The residual of the result proves its `error`. Rows of P and of the policy are divided by
+    their sums (`MDP.apply_policy`).
 
     Args:
         mdp: the MDP.
@@ -57,6 +62,7 @@ def mico(
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
+        gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function (`exact.gaps`).
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -76,8 +82,14 @@ def mico(
     require_mdp("exact.mico", mdp)
     request = build_request("mico", tol, dtype)
     actions = resolve_policy("mico", mdp, policy)
-    solution = solve_mico(request, mdp, actions)
-    return request.build_distance(solution.values, solution.error, mdp, actions, solution.details)
+    if gap is None:
+        solution = solve_mico(request, mdp, actions)
+        details = solution.details
+    else:
+        table = evaluate_gap("mico", mdp, gap, actions, check_triangles=False)[0, 0]
+        solution = solve_mico(request, mdp, actions, table)
+        details = {**solution.details, "gap": describe_gap(gap)}
+    return request.build_distance(solution.values, solution.error, mdp, actions, details)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +102,13 @@ class MicoSolution:
     details: dict[str, Any]
 
 
-def solve_mico(request: Request, mdp: MDP, policy: NDArray[Any]) -> MicoSolution:
-    """Compute MICo of a validated policy to `request.tol`, or to what rounding allows."""
+def solve_mico(
+    request: Request, mdp: MDP, policy: NDArray[Any], gap: NDArray[np.float64] | None = None
+) -> MicoSolution:
+    """Compute MICo of a validated policy to `request.tol`, or to what rounding allows.
+
+    A `gap` (S, S) takes the place of the differences of rewards.
+    """
     induced = induce_chain(mdp, policy)
     chain = induced.mdp
     request.require_range(chain)
@@ -102,7 +119,14 @@ def solve_mico(request: Request, mdp: MDP, policy: NDArray[Any]) -> MicoSolution
     _warm_up(request.dtype)
     tolerance = request.tol * (1 - chain.discount) / 2
     P = chain.normalised_probabilities
-    solution = _solve(P, chain.R[:, 0].copy(), chain.discount, tolerance, request.dtype)
+    problem = _MicoProblem(
+        P, chain.R[:, 0].copy(), chain.discount, chain.label_classes, chain.diameter_bound
+    )
+    if gap is not None:
+        diameter = bound_diameter(gap, chain, chain.label_classes)
+        problem = dataclasses.replace(problem, gap=gap, diameter_bound=diameter)
+        induced = dataclasses.replace(induced, reward_error=0.0)
+    solution = _solve(problem, tolerance, request.dtype)
     # Each of two sums over a row has one rounding per term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.
     max_support = int(np.diff(P.indptr).max())
@@ -113,23 +137,37 @@ def solve_mico(request: Request, mdp: MDP, policy: NDArray[Any]) -> MicoSolution
     return MicoSolution(solution.values, error, largest, solution.details)
 
 
-def _solve(
-    P: sparse.csr_array,
-    reward: NDArray[np.float64],
-    discount: float,
-    residual_tolerance: float,
-    dtype: np.dtype[Any],
-) -> SolverResult:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _MicoProblem:
+    """A chain: P (S, S), rewards (S,), discount; states of different classes are at the diameter.
+
+    Attributes:
+        gap: (S, S) in place of the differences of rewards, or empty (0, 0).
+    """
+
+    P: sparse.csr_array
+    reward: NDArray[np.float64]
+    discount: float
+    classes: NDArray[np.int64]
+    diameter_bound: float
+    gap: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
+
+
+def _solve(problem: _MicoProblem, residual_tolerance: float, dtype: np.dtype[Any]) -> SolverResult:
     """Compute U to a residual tolerance, or to the precision floor of the dtype."""
+    P, discount = problem.P, problem.discount
     max_support = int(np.diff(P.indptr).max())
     precision_floor = 2 * float(np.finfo(dtype).eps) + 2 * max_support * UNIT
     U, spare = (np.empty(P.shape, dtype) for _ in range(2))
-    table_kernels.compute_reward_gaps(reward, U)
+    if problem.gap.size:
+        U[:] = problem.gap
+    else:
+        table_kernels.compute_reward_gaps(problem.reward, U)
     power, weight, num_sweeps, doublings = P, discount, 0, 0
-    is_doubling = bool(U.any())
+    is_doubling = bool(U.any()) and not problem.classes.any()
     with show_progress(1.0, "MICo: digits of the error") as progress:
         while is_doubling:
-            low, high, largest = _apply_operator(U, spare, power, reward, weight, doubling=True)
+            low, high, largest = _apply_operator(U, spare, problem, power, weight, doubling=True)
             U, spare, doublings = spare, U, doublings + 1
             tolerance = max(residual_tolerance, precision_floor * largest)
             remaining = weight / (1 - weight) * (high - low) * (1 - discount)
@@ -142,7 +180,7 @@ def _solve(
         del power
         limit = SweepLimit(len(U))
         while True:
-            low, high, largest = _apply_operator(U, spare, P, reward, discount)
+            low, high, largest = _apply_operator(U, spare, problem, P, discount)
             residual, tolerance = (
                 max(-low, high),
                 max(residual_tolerance, precision_floor * largest),
@@ -191,13 +229,15 @@ def _square(power: sparse.csr_array, max_entries: int) -> sparse.csr_array | Non
 def _apply_operator(
     U: NDArray[np.floating],
     out: NDArray[np.floating],
+    problem: _MicoProblem,
     P: sparse.csr_array,
-    reward: NDArray[np.float64],
     weight: float,
     *,
     doubling: bool = False,
 ) -> tuple[float, float, float]:
     """Set out = base + weight * P U P', base being the reward gaps or, in a doubling, U itself.
+
+    States of different classes are at the diameter bound.
 
     Returns the smallest and the largest increase of an entry, and the largest entry.
     """
@@ -207,8 +247,9 @@ def _apply_operator(
 
     def rows(low: int, high: int) -> None:
         _apply_operator_rows(
-            U, out, starts, successor, P.data, reward, weight, doubling, row_stats, low, high
-        )
+            U, out, starts, successor, P.data, problem.reward, problem.gap, problem.classes,
+            problem.diameter_bound, weight, doubling, row_stats, low, high,
+        )  # fmt: skip
 
     # A row adds up the rows of its successors, then an entry of it for each successor of a column.
     entries = int(len(U) * (P.nnz / len(U) + 1) + P.nnz / 2)
@@ -225,6 +266,9 @@ def _apply_operator_rows(
     successor: NDArray[Any],
     probability: NDArray[np.float64],
     reward: NDArray[np.float64],
+    gap: NDArray[np.float64],
+    classes: NDArray[np.int64],
+    diameter: float,
     weight: float,
     doubling: bool,
     row_stats: NDArray[np.float64],
@@ -246,7 +290,14 @@ def _apply_operator_rows(
             mean = 0.0
             for k in range(starts[t], starts[t + 1]):
                 mean += probability[k] * expected[successor[k]]
-            value = (U[s, t] if doubling else abs(reward[s] - reward[t])) + weight * mean
+            if doubling:
+                value = U[s, t] + weight * mean
+            elif gap.size > 0:
+                value = gap[s, t] + weight * mean
+            else:
+                value = abs(reward[s] - reward[t]) + weight * mean
+            if classes[s] != classes[t]:
+                value = diameter
             lowest, highest = min(lowest, value - U[s, t]), max(highest, value - U[s, t])
             largest = max(largest, value)
             out[s, t] = value
@@ -257,4 +308,5 @@ def _apply_operator_rows(
 def _warm_up(dtype: np.dtype[Any]) -> None:
     """Compile the kernels on a small chain, before the progress bar of the real one."""
     with announce_compilation("the kernels"):
-        _solve(sparse.csr_array(np.eye(2)), np.array([0.0, 1.0]), 0.5, 1e-6, dtype)
+        rewards, classes = np.array([0.0, 1.0]), np.zeros(2, np.int64)
+        _solve(_MicoProblem(sparse.csr_array(np.eye(2)), rewards, 0.5, classes, 2.0), 1e-6, dtype)

@@ -130,8 +130,8 @@ def query(
     for the largest error that this causes among the pairs of depth at most j. A pair of depth
     j < k has successors of depth at most j + 1, and W1 is 1-Lipschitz in its ground distance, so
     e_j <= discount e_(j+1); the pairs of depth k are off by at most D / 2. Hence
-    e_0 <= discount^k D / 2 at the pairs of the query. (Where available actions may differ, which
-    in d~ puts states D apart, pairs of depth k count as D; then e_0 <= discount^k D.)
+    e_0 <= discount^k D / 2 at the pairs of the query. (Where labels may differ, or in d~ available
+    actions, which puts states D apart, pairs of depth k count as D; then e_0 <= discount^k D.)
 
     Without a bound D (`ImplicitMDP` without `reward_range`) the search stops only when no pair is
     left, and no mass is small enough to be neglected, since it may lead to a large reward.
@@ -168,7 +168,7 @@ def query(
     frontier_value = math.inf
     if row_source.diameter_bound is not None:
         frontier_value = row_source.diameter_bound
-        if lax or not row_source.actions_may_differ:
+        if not _may_be_incomparable(row_source, lax):
             frontier_value /= 2
     if max_pairs is None and isinstance(row_source, ImplicitRowSource):
         max_pairs = DEFAULT_MAX_PAIRS
@@ -197,6 +197,11 @@ def query(
     result = QueryResult(requested, values, error, kind, mdp, search.num_expanded, metadata)
     request.require_tolerance(error, result)
     return result
+
+
+def _may_be_incomparable(row_source: MDPRowSource | ImplicitRowSource, lax: bool) -> bool:
+    """Return whether two states may be at the diameter bound by labels or available actions."""
+    return row_source.labels_may_differ or (row_source.actions_may_differ and not lax)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,11 +277,13 @@ def _solve_couplings(
     residual_tolerance: float,
     frontier_value: float,
 ) -> PairSolution:
-    """Solve pairs with several successors, except those whose available actions differ."""
+    """Solve pairs with several successors, except those whose labels or actions differ."""
     pairs = np.sort(pair_search.pairs[: pair_search.num_expanded])
+    s, t = decode_pairs(pairs)
+    comparable = rows.label_classes[s] == rows.label_classes[t]
     if not limits.lax:
-        s, t = decode_pairs(pairs)
-        pairs = pairs[(rows.available[s] == rows.available[t]).all(axis=1)]
+        comparable &= (rows.available[s] == rows.available[t]).all(axis=1)
+    pairs = pairs[comparable]
     if len(pairs) == 0:
         return pairs, np.empty(0), 0.0, 0.0, {"method": "nothing to solve"}
     reduced_mdp, pair_codes = extract_mdp(row_source, rows, pairs)
@@ -308,13 +315,14 @@ def _bound_query_error(
       2 (n + 1) <= 4 n for s and t. The solver allows for this too, but only at explored distances;
       mass that is lost to rounding may lead to others.
     - Rows that are off by `mass_error` in total variation move W1 by D times that, for s and t.
-    - States with different actions are `frontier_value` apart, which has three roundings.
+    - States with different labels or actions are `frontier_value` apart, which has three
+      roundings.
     - Where the discount ended the search: see `query`. `frontier_value` has three roundings, and
       the power is one of the two floats beside the true one: less than 8 UNIT of it, except
       below the normal numbers, where the next float is above it.
     """
     discount = row_source.discount
-    if row_source.actions_may_differ:
+    if row_source.actions_may_differ or row_source.labels_may_differ:
         largest = max(largest, frontier_value)
     D = max(diameter_bound, largest) * (1 + 8 * UNIT)
     lost_mass = pair_search.negligible_mass

@@ -23,7 +23,8 @@ from bisimetric.exact.deterministic.problem import (
     complete_actions,
 )
 from bisimetric.exact.stochastic import policy_iteration
-from bisimetric.mdp import MDP, InducedChain
+from bisimetric.mdp import MDP, InducedChain, compute_comparison_classes
+from bisimetric.relation.api import compute_classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,28 +51,31 @@ def solve_on_quotient(
     *,
     chain: InducedChain | None = None,
     policy: NDArray[Any] | None = None,
+    reward_tol: float = 0.0,
 ) -> Distance:
     """Compute the requested distance of `mdp`, or of the `chain` that a policy induces.
 
     States in one class of the relation are at distance 0 and have equal rows, so the problem is
-    solved on one state per class and expanded.
+    solved on one state per class and expanded. Rewards within `reward_tol`, and probabilities
+    within the tolerance of `relation`, count as equal; the error contains what that changes.
     """
     dynamics = mdp if chain is None else chain.mdp
     lax, num_states = request.kind == "lax", dynamics.num_states
     matrix_bytes = num_states**2 * request.dtype.itemsize
     require_matrix_memory(request.kind, num_states, matrix_bytes)
-    classes = relation.lax(dynamics) if lax else relation.bisimulation(dynamics)
+    classes = compute_classes(dynamics, lax=lax, reward_tol=reward_tol)
     num_classes = int(classes.max()) + 1
-    copy_bytes, mass_error = 0, 0.0
+    whole, copy_bytes = dynamics, 0
     if num_classes < num_states:
         copy_bytes = matrix_bytes
-        mass_error = 2 * dynamics.discount * _bound_mass_error(dynamics, classes, lax)
         dynamics = relation.quotient(dynamics, classes)
-    if dynamics.is_deterministic:
-        solution = _solve_deterministic(request, dynamics, solver, num_states, copy_bytes)
+    if dynamics.is_deterministic and (lax or dynamics.choice_labels is None):
+        solution = _solve_deterministic(request, dynamics, solver, whole, copy_bytes)
     else:
-        solution = _solve_stochastic(request, dynamics, num_states, copy_bytes)
-    residual = solution.residual + mass_error * solution.largest
+        solution = _solve_stochastic(request, dynamics, whole, copy_bytes)
+    residual = solution.residual
+    if num_classes < num_states and not (whole.is_deterministic and reward_tol == 0):
+        residual += _bound_merge_error(whole, classes, lax, solution.largest)
     if chain is not None:
         residual += chain.pair_error(solution.largest + solution.residual)
     error = bound_error(residual, solution.largest, dynamics.discount)
@@ -81,36 +85,40 @@ def solve_on_quotient(
 
 
 def _solve_deterministic(
-    request: Request, mdp: MDP, solver: DeterministicSolver, num_states: int, copy_bytes: float
+    request: Request, mdp: MDP, solver: DeterministicSolver, whole: MDP, copy_bytes: float
 ) -> SolverResult:
-    """Solve a deterministic MDP."""
+    """Solve a deterministic quotient of the whole MDP, which has its diameter bound."""
     entry_bytes = solver.num_matrices * request.dtype.itemsize + solver.scratch_bytes
     work = mdp.num_states**2 * entry_bytes
-    require_matrix_memory(request.kind, num_states, work + copy_bytes)
+    require_matrix_memory(request.kind, whole.num_states, work + copy_bytes)
     if solver.needs_warm_up:
         _warm_up_deterministic(solver.solve, request.dtype, mdp.num_states > MAX_SERIAL_STATES)
-    tolerance = request.residual_tolerance(mdp)
-    completion = complete_actions(mdp, lax=request.kind == "lax")
+    tolerance = request.residual_tolerance(whole)
+    completion = complete_actions(
+        mdp, lax=request.kind == "lax", diameter_bound=whole.diameter_bound
+    )
     problem = DeterministicProblem(
         np.ascontiguousarray(completion.successor, dtype=np.uint32),
         np.ascontiguousarray(completion.reward),
         mdp.discount,
         tolerance,
         request.dtype,
+        compute_comparison_classes(mdp, lax=True),
+        whole.diameter_bound,
     )
     solution = solver.solve(problem)
     return dataclasses.replace(solution, residual=solution.residual + completion.rounding_bound)
 
 
-def _solve_stochastic(
-    request: Request, mdp: MDP, num_states: int, copy_bytes: float
-) -> SolverResult:
-    """Solve any MDP."""
+def _solve_stochastic(request: Request, mdp: MDP, whole: MDP, copy_bytes: float) -> SolverResult:
+    """Solve any quotient of the whole MDP, which has its diameter bound."""
     lax = request.kind == "lax"
     work = policy_iteration.estimate_memory(mdp, lax=lax)
-    require_matrix_memory(request.kind, num_states, work + copy_bytes)
+    require_matrix_memory(request.kind, whole.num_states, work + copy_bytes)
     _warm_up_stochastic()
-    solution = policy_iteration.solve(mdp, request.residual_tolerance(mdp), lax=lax)
+    solution = policy_iteration.solve(
+        mdp, request.residual_tolerance(whole), lax=lax, diameter_bound=whole.diameter_bound
+    )
     values = solution.values.astype(request.dtype)
     if mdp.discount > 0:
         # States of different classes are not at distance 0, however small it is.
@@ -121,14 +129,15 @@ def _solve_stochastic(
     return dataclasses.replace(solution, values=values, residual=solution.residual + moved)
 
 
-def _bound_mass_error(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
-    """Bound the total variation between the class distributions of a state and its representative.
+def _bound_merge_error(mdp: MDP, classes: NDArray[np.int64], lax: bool, largest: float) -> float:
+    """Bound the change of F(d) when the rows of a state are replaced by its representative's.
 
-    Probabilities within a tolerance count as equal in `relation`. With such a mass e, W1 to the row
-    of the first state of a class is at most e times the largest distance, for s and again for t.
+    Probabilities and rewards within a tolerance count as equal in `relation`. Between an action of
+    a state and the one that it is matched with, let g be the difference of the rewards and e the
+    total variation of the class distributions. Then W1 to the row of the first state of a class is
+    at most e times the largest distance, so that F(d) changes by at most g + discount * e *
+    largest, for s and again for t.
     """
-    if mdp.is_deterministic:
-        return 0.0
     num_states, num_actions = mdp.R.shape
     row = np.repeat(np.arange(num_states * num_actions), np.diff(mdp.P.indptr))
     shape = (num_states * num_actions, int(classes.max()) + 1)
@@ -137,17 +146,20 @@ def _bound_mass_error(mdp: MDP, classes: NDArray[np.int64], lax: bool) -> float:
     first = relation.representatives(classes)[classes]
     everyone = np.arange(num_states)
     has = mdp.action_mask
+    groups = np.zeros(num_actions, np.int64) if lax else mdp.choice_groups
     forward, backward = (np.where(mask, np.inf, 0.0) for mask in (has, has[first]))
     for a in range(num_actions):
-        for b in range(num_actions) if lax else [a]:
+        for b in np.flatnonzero(groups == groups[a]):
             difference = by_class[everyone * num_actions + a] - by_class[first * num_actions + b]
-            same = (mdp.R[:, a] == mdp.R[first, b]) & has[:, a] & has[first, b]
-            mass = np.where(same, abs(difference).sum(axis=1) / 2, np.inf)
-            forward[:, a] = np.minimum(forward[:, a], mass)
-            backward[:, b] = np.minimum(backward[:, b], mass)
-    # The sums over classes have one rounding per term.
+            moved = np.abs(mdp.R[:, a] - mdp.R[first, b])
+            moved += mdp.discount * largest * abs(difference).sum(axis=1) / 2
+            moved = np.where(has[:, a] & has[first, b], moved, np.inf)
+            forward[:, a] = np.minimum(forward[:, a], moved)
+            backward[:, b] = np.minimum(backward[:, b], moved)
+    # The sums over classes have one rounding per term, and the rest a few.
     max_support = int(np.diff(mdp.P.indptr).max())
-    return float(max(forward.max(), backward.max())) + 4 * max_support * UNIT
+    rounding = mdp.discount * (4 * max_support + 8) * UNIT * largest
+    return 2 * (float(max(forward.max(), backward.max())) * (1 + 8 * UNIT) + rounding)
 
 
 @functools.cache
@@ -200,6 +212,11 @@ def select_solver(
         raise InputError(
             f"exact.{request.kind}: states of this MDP have several successors, and device='gpu' "
             "is for deterministic MDPs; leave device out."
+        )
+    if dynamics.choice_labels is not None:
+        raise InputError(
+            f"exact.{request.kind}: device='gpu' does not compare actions of equal choice labels "
+            "as sets; leave device out."
         )
     from bisimetric.exact.gpu import bisimulation, cuda, on_policy
 

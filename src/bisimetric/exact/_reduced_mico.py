@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance
+from bisimetric.errors import InputError
 from bisimetric.exact._mico import solve_mico
 from bisimetric.exact._request import build_request
 from bisimetric.mdp import MDP
@@ -40,8 +41,10 @@ def reduced_mico(
     triangle inequality; d itself need not. d <= U, with equality in a deterministic chain.
     d does not bound |V^pi(s) - V^pi(t)|, which U does: see the example.
 
-    U is computed with an error e. Three entries of U make one of d, whose error is 2 e and two
-    roundings. Negative entries, which only errors cause, are set to 0; that lowers the error.
+    Labels of states raise InputError: with U at the diameter bound where they differ, d could be
+    negative. U is computed with an error e. Three entries of U make one of d, whose error is 2 e
+    and two roundings. Negative entries, which only errors cause, are set to 0; that lowers the
+    error.
 
     Args:
         mdp: the MDP.
@@ -70,6 +73,11 @@ def reduced_mico(
     """
     require_mdp("exact.reduced_mico", mdp)
     request = build_request("reduced_mico", tol, dtype)
+    if mdp.has_labels:
+        raise InputError(
+            "exact.reduced_mico: reduced MICo is defined by rewards alone, and this MDP has "
+            "labels; use exact.mico, or mdp.replace(labels=None)."
+        )
     actions = resolve_policy("reduced_mico", mdp, policy)
     # Half of the tolerance, since the error doubles.
     solution = solve_mico(dataclasses.replace(request, tol=request.tol / 2), mdp, actions)

@@ -79,7 +79,8 @@ class Request:
     ) -> Distance:
         """Return the distance; raise NotConverged with it where its error exceeds `tol`."""
         metadata = self.build_metadata({**details, "dtype": str(self.dtype)}, mdp)
-        error = bound_by_diameter(error, values, mdp)
+        if "gap" not in details:
+            error = bound_by_diameter(error, values, mdp)
         distance = Distance(values, error, self.kind, mdp, policy, metadata)
         self.require_tolerance(error, distance)
         return distance
@@ -146,10 +147,14 @@ def bound_error(residual: float, largest: float, discount: float) -> float:
 def bound_by_diameter(error: float, values: NDArray[np.floating], mdp: MDP) -> float:
     """Cap a proven error at the diameter bound D = reward range / (1 - discount).
 
-    True distances lie in [0, D]. Where the values do too, none of them is off by more than D.
+    True distances lie in [0, D]. Where the values do too, none of them is off by more than D. The
+    chain of a policy may have labels and equal rewards, so that its D is 1 / (1 - discount).
     """
+    bound = mdp.diameter_bound
+    if mdp.has_labels:
+        bound = max(bound, 1 / (1 - mdp.discount))
     # A difference, 1 - discount and a quotient: three roundings.
-    diameter = mdp.diameter_bound * (1 + 8 * UNIT) + TINY
+    diameter = bound * (1 + 8 * UNIT) + TINY
     return diameter if error > diameter and values.max() <= diameter else error
 
 

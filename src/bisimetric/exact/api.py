@@ -5,6 +5,8 @@ from __future__ import annotations
 from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import solve_with_gap
 from bisimetric.exact._quotient_solver import (
     DeterministicSolver,
     select_solver,
@@ -13,8 +15,9 @@ from bisimetric.exact._quotient_solver import (
 )
 from bisimetric.exact._request import build_request
 from bisimetric.exact.deterministic import doubling, lax_solver, policy_iteration
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.stochastic import monte_carlo
-from bisimetric.mdp import MDP, induce_chain, reject_label_actions
+from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
 
@@ -26,6 +29,8 @@ def bisimulation(
     samples: int | None = None,
     seed: int = 0,
     device: str | None = None,
+    reward_tol: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the bisimulation metric d~ of an MDP, every entry proven to `tol`.
 
@@ -36,8 +41,9 @@ def bisimulation(
     proves no more than that d~(s, t) is at most the error. In a deterministic MDP W1 is the
     distance of the two successors, and d~ the optimal value function of the pair graph
     (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
-    (`exact/stochastic`). States whose available actions differ are at the largest possible
-    distance, the reward range divided by 1 - discount.
+    (`exact/stochastic`). States whose label sets or available actions differ are at the largest
+    possible distance, the reward range divided by 1 - discount (`MDP.diameter_bound`). Actions with
+    equal choice labels are compared as sets, by the Hausdorff distance of `lax`.
 
     Args:
         mdp: the MDP.
@@ -50,6 +56,12 @@ def bisimulation(
         seed: of the samples.
         device: "cpu", the default, or "gpu": a deterministic MDP on an NVIDIA GPU (`exact/gpu`),
             with the same proof.
+        reward_tol: rewards of one action that differ by no more count as equal in the relation by
+            which states are merged first (`relation.bisimulation`); the `error` contains what that
+            changes.
+        gap: immediate costs in place of |R(s, a) - R(t, a)|: (S, S), (S, S, A), or a function
+            gap(s, a, t, b) of arrays, see `exact.gaps`. Each must be a pseudometric. Then d~ does
+            not bound values; `device`, `samples` and `reward_tol` are not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -67,11 +79,14 @@ def bisimulation(
     require_mdp("exact.bisimulation", mdp)
     validate_device("bisimulation", device, samples=samples)
     request = build_request("bisimulation", tol, dtype)
+    if gap is not None:
+        _reject_options("bisimulation", device=device, samples=samples, reward_tol=reward_tol)
+        return solve_with_gap(request, mdp, gap)
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if samples is not None:
         return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
     solver = select_solver(device, request, mdp, solver, "bisimulation")
-    return solve_on_quotient(request, mdp, solver)
+    return solve_on_quotient(request, mdp, solver, reward_tol=reward_tol)
 
 
 def on_policy(
@@ -81,6 +96,8 @@ def on_policy(
     tol: float | None = None,
     dtype: DTypeLike = "float64",
     device: str | None = None,
+    reward_tol: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the on-policy metric d^pi of an MDP and a policy, every entry proven to `tol`.
 
@@ -90,7 +107,7 @@ def on_policy(
     rounding is part of the error; |V^pi(s) - V^pi(t)| <= d^pi(s, t). In a deterministic chain every
     pair has one successor, so the number of summed terms doubles in each pass
     (`exact/deterministic/doubling.py`). Otherwise policy iteration over couplings computes it
-    (`exact/stochastic`).
+    (`exact/stochastic`). States whose label sets differ are at the diameter bound of the chain.
 
     Args:
         mdp: the MDP.
@@ -101,6 +118,13 @@ def on_policy(
             `error` that its rounding allows.
         device: "cpu", the default, or "gpu": a deterministic chain on an NVIDIA GPU (`exact/gpu`),
             with the same proof.
+        reward_tol: rewards of one action that differ by no more count as equal in the relation by
+            which states are merged first (`relation.bisimulation`); the `error` contains what that
+            changes.
+        gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function gap(s, a, t, b)
+            of arrays, see `exact.gaps`: policy similarity, several rewards, ground distances. It
+            must be a pseudometric. Then d^pi does not bound values; `device` and `reward_tol` are
+            not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -120,12 +144,29 @@ def on_policy(
     actions = resolve_policy("on_policy", mdp, policy)
     chain = induce_chain(mdp, actions)
     request = build_request("on_policy", tol, dtype)
-    solver = DeterministicSolver(doubling.solve, 2, 0.5)
-    solver = select_solver(device, request, chain.mdp, solver, "on_policy")
-    return solve_on_quotient(request, mdp, solver, chain=chain, policy=actions)
+    if gap is not None:
+        _reject_options("on_policy", device=device, reward_tol=reward_tol)
+        return solve_with_gap(request, mdp, gap, chain=chain, policy=actions)
+    if chain.mdp.has_labels:
+        # Pairs with different labels have no successor, so that the sum does not double.
+        solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
+        solver = select_solver(device, request, chain.mdp, solver, "bisimulation")
+    else:
+        solver = DeterministicSolver(doubling.solve, 2, 0.5)
+        solver = select_solver(device, request, chain.mdp, solver, "on_policy")
+    return solve_on_quotient(
+        request, mdp, solver, chain=chain, policy=actions, reward_tol=reward_tol
+    )
 
 
-def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance:
+def lax(
+    mdp: MDP,
+    *,
+    tol: float | None = None,
+    dtype: DTypeLike = "float64",
+    reward_tol: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
+) -> Distance:
     """Compute the lax bisimulation metric d_lax of an MDP, every entry proven to `tol`.
 
     With delta((s, a), (t, b)) = |R(s, a) - R(t, b)| + discount * W1(d_lax)(P(s, a), P(t, b)),
@@ -135,19 +176,26 @@ def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> 
     the Hausdorff distance between the actions of s and those of t: each action is matched with the
     best response among the actions of the other state. |V*(s) - V*(t)| <= d_lax(s, t) <= d~(s, t).
 
-    Actions that encode labels of states (`MDP.label_actions`) must not be matched with others.
+    States with different label sets (`MDP.labels`) are at the diameter bound; choice labels are
+    ignored.
 
     Args:
         mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
+        reward_tol: rewards that differ by no more count as equal in the relation by
+            which states are merged first (`relation.lax`); the `error` contains what that
+            changes.
+        gap: immediate costs in place of |R(s, a) - R(t, b)|: (S, S), (S, A, S, A), or a function
+            gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric. Then d_lax does
+            not bound values; `reward_tol` is not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
 
     Raises:
-        InputError: an argument has the wrong type or value, or actions encode labels.
+        InputError: an argument has the wrong type or value.
         NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
         InsufficientMemory: the matrix does not fit into memory.
 
@@ -156,6 +204,16 @@ def lax(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> 
     0.0
     """
     require_mdp("exact.lax", mdp)
-    reject_label_actions("exact.lax", mdp)
     solver = DeterministicSolver(lax_solver.solve, 1, 6)
-    return solve_on_quotient(build_request("lax", tol, dtype), mdp, solver)
+    request = build_request("lax", tol, dtype)
+    if gap is not None:
+        _reject_options("lax", reward_tol=reward_tol)
+        return solve_with_gap(request, mdp, gap)
+    return solve_on_quotient(request, mdp, solver, reward_tol=reward_tol)
+
+
+def _reject_options(kind: str, **options: object) -> None:
+    """Raise InputError for options that distances with a gap do not support."""
+    for name, value in options.items():
+        if value not in (None, 0.0, "cpu"):
+            raise InputError(f"exact.{kind}: gap and {name} do not go together; leave one out.")

@@ -213,6 +213,10 @@ def _build_transitions(sheet: PageDistance, d: Distance, num_matrices: int) -> d
         }
     if d.kind == "reduced_mico":
         return {"noTransitions": "Reduced MICo has no steps of its own; explain MICo."}
+    if "gap" in d.metadata:
+        return {"noTransitions": "The distance has a gap of its own; steps show rewards."}
+    if d.mdp.has_labels or d.mdp.choice_labels is not None:
+        return {"noTransitions": "The MDP has labels; `bisimetric explain` explains a pair."}
     dynamics = d.mdp
     if d.policy is not None:
         # A policy may take actions that were never observed; no transition is shown there.

@@ -21,7 +21,7 @@ from bisimetric.learned.sources import (
     TrainingSource,
     TransitionSource,
 )
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, reject_labels
 from bisimetric.mdp._validation import resolve_policy
 from bisimetric.transitions import Transitions
 
@@ -112,6 +112,7 @@ def source_from_mdp(
     (31, 2)
     """
     caller = f"learned.{kind}"
+    reject_labels(f"learned.{kind}", mdp)
     if not mdp.is_deterministic and kind != "mico":
         s, a = mdp.first_stochastic_action()
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,25 @@ from scipy import sparse
 
 from bisimetric._text import format_names, format_range, pluralise, render_html_table
 from bisimetric.errors import InputError, suggest_names
+from bisimetric.mdp._labels import (
+    StateLabels,
+    compute_comparison_classes,
+    merge_labels,
+    number_by_appearance,
+    reject_labels,
+    validate_choice_labels,
+    validate_labels,
+)
 from bisimetric.mdp._validation import (
     PROBABILITY_TOL,
     add_self_loops,
     as_float_array,
     as_integer_array,
     freeze,
-    reject_label_actions,
     require_finite,
     stack_transition_matrices,
     validate_available,
     validate_discount,
-    validate_label_actions,
     validate_names,
     validate_policy,
     validate_state_array,
@@ -38,8 +45,12 @@ __all__ = [
     "PROBABILITY_TOL",
     "TERMINAL",
     "InducedChain",
+    "StateLabels",
+    "compute_comparison_classes",
     "induce_chain",
-    "reject_label_actions",
+    "merge_labels",
+    "number_by_appearance",
+    "reject_labels",
     "validate_discount",
     "validate_policy",
 ]
@@ -73,8 +84,13 @@ class MDP:
         policy: a policy that belongs to the MDP, (S,) actions or (S, A) probabilities, or None.
         available: (S, A), whether a state has an action, or None where all states have all
             actions.
-        label_actions: the actions that encode state labels rather than choices, as from
-            `worlds.from_prism(observe=...)`. d_lax, which matches any two actions, raises for them.
+        labels: the labels (atomic propositions) of the states: a mapping from each label to a
+            bool mask (S,), or a sequence of one set of strings per state. States with different
+            label sets are in no relation, and at the diameter bound in every distance but reduced
+            MICo.
+        choice_labels: one label per action, or None where they are all different. Actions with
+            equal labels are a set: each is matched with any action of its label, as choices are in
+            Storm; `bisimulation` then compares sets.
         is_empirical: whether P and R are estimates from recorded transitions.
 
     Attributes:
@@ -86,6 +102,8 @@ class MDP:
 
     >>> MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
     MDP(2 states, 1 action, 3 transitions, discount 0.9)
+    >>> MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [0.0]], discount=0.9, labels=[(), "goal"])
+    MDP(2 states, 1 action, 3 transitions, discount 0.9, 1 label)
     >>> MDP([[[0.5, 0.4]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
     Traceback (most recent call last):
     ...
@@ -101,7 +119,8 @@ class MDP:
     features: NDArray[np.float64] | None
     policy: NDArray[Any] | None
     available: NDArray[np.bool_] | None
-    label_actions: tuple[int, ...]
+    labels: StateLabels | None
+    choice_labels: tuple[str, ...] | None
     is_empirical: bool
 
     def __init__(
@@ -116,7 +135,8 @@ class MDP:
         features: ArrayLike | None = None,
         policy: ArrayLike | None = None,
         available: ArrayLike | None = None,
-        label_actions: Sequence[int] = (),
+        labels: Mapping[str, ArrayLike] | Sequence[str | Collection[str]] | None = None,
+        choice_labels: Sequence[str] | None = None,
         is_empirical: bool = False,
     ) -> None:
         rewards = np.array(as_float_array("rewards", R))
@@ -139,7 +159,8 @@ class MDP:
         put("R", freeze(rewards))
         put("names", validate_names("state", names, num_states))
         put("actions", validate_names("action", actions, num_actions))
-        put("label_actions", validate_label_actions(label_actions, num_actions))
+        put("labels", validate_labels(labels, num_states))
+        put("choice_labels", validate_choice_labels(choice_labels, num_actions))
         put("positions", validate_state_array("positions", positions, num_states, width=2))
         put("features", validate_state_array("features", features, num_states))
         put("policy", None if policy is None else freeze(validate_policy(self, policy)))
@@ -224,10 +245,36 @@ class MDP:
 
     @property
     def diameter_bound(self) -> float:
-        """Upper bound on every distance: (max R - min R) / (1 - discount)."""
+        """Upper bound on every distance: (max R - min R) / (1 - discount).
+
+        Where label sets differ and all rewards are equal, it is 1 / (1 - discount): then
+        (1 - discount) d is the usual distance of labelled Markov chains, in [0, 1].
+        """
         rewards = self.R if self.available is None else self.R[self.available]
         with np.errstate(over="ignore"):
-            return float(np.ptp(rewards)) / (1 - self.discount)
+            reward_range = float(np.ptp(rewards))
+            if reward_range == 0 and self.has_labels:
+                reward_range = 1.0
+            return reward_range / (1 - self.discount)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether two states have different label sets."""
+        return self.labels is not None and bool(self.labels.classes.max() > 0)
+
+    @property
+    def label_classes(self) -> NDArray[np.int64]:
+        """(S,), equal for states with equal label sets; all 0 without labels."""
+        if self.labels is None:
+            return np.zeros(self.num_states, np.int64)
+        return self.labels.classes
+
+    @property
+    def choice_groups(self) -> NDArray[np.int64]:
+        """(A,), equal for actions with equal choice labels, numbered by first appearance."""
+        if self.choice_labels is None:
+            return np.arange(self.num_actions)
+        return number_by_appearance(np.array(self.choice_labels))
 
     @property
     def next_state(self) -> NDArray[np.integer]:
@@ -333,7 +380,8 @@ class MDP:
         kind = "deterministic" if self.is_deterministic else f"{self.P.nnz} transitions"
         states = pluralise(self.num_states, "state")
         actions = pluralise(self.num_actions, "action")
-        return f"MDP({states}, {actions}, {kind}, discount {self.discount})"
+        labels = "" if self.labels is None else f", {pluralise(len(self.labels), 'label')}"
+        return f"MDP({states}, {actions}, {kind}, discount {self.discount}{labels})"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
@@ -353,6 +401,8 @@ class MDP:
         }
         if num_missing:
             rows["missing"] = f"{num_missing:,} of {mask.size:,} pairs of state and action"
+        if self.labels is not None:
+            rows["labels"] = format_names(len(self.labels), tuple(self.labels))
         given = [
             name for name in ("positions", "features", "policy") if getattr(self, name) is not None
         ]

@@ -120,44 +120,19 @@ def validate_available(
     return None if mask.all() else freeze(mask)
 
 
-def validate_label_actions(label_actions: Sequence[int], num_actions: int) -> tuple[int, ...]:
-    """Return the label actions; they must be distinct actions."""
-    try:
-        found = tuple(int(action) for action in label_actions)
-        valid = all(a == action for a, action in zip(found, label_actions, strict=True))
-    except (TypeError, ValueError, OverflowError):
-        found, valid = (), False
-    if not valid or len(set(found)) < len(found) or not all(0 <= a < num_actions for a in found):
-        raise InputError(
-            f"MDP: label_actions are {label_actions!r} and must be distinct actions from 0 to "
-            f"{num_actions - 1}."
-        )
-    return found
-
-
-def reject_label_actions(caller: str, mdp: MDP) -> None:
-    """Raise InputError if the MDP has label actions, which must not be matched with others.
-
-    Args:
-        caller: the function that matches actions, which begins the message.
-        mdp: the MDP.
-    """
-    if mdp.label_actions:
-        names = ", ".join(map(mdp.action_name, mdp.label_actions[:4]))
-        more = ", ..." if len(mdp.label_actions) > 4 else ""
-        raise InputError(
-            f"{caller}: the actions {names}{more} encode labels of states, and must not be matched "
-            "with other actions; use bisimulation, which compares each label with itself, or an "
-            "MDP without observed labels."
-        )
-
-
 def add_self_loops(P: sparse.csr_array, available: NDArray[np.bool_]) -> sparse.csr_array:
     """Replace the rows of missing actions by self-loops."""
-    states = len(available)
-    row, state = np.flatnonzero(~available), np.nonzero(~available)[0]
-    loops = sparse.csr_array((np.ones(len(row)), (row, state)), (available.size, states))
-    return sparse.csr_array(sparse.diags_array(available.ravel() * 1.0) @ P + loops)
+    has, counts = available.ravel(), np.diff(P.indptr)
+    if (counts < 0).any() or not len(P.data) == len(P.indices) == P.indptr[-1]:
+        return P  # malformed, which is reported when it is validated
+    kept = np.repeat(has, counts)
+    sizes = np.where(has, counts, 1)
+    is_loop = np.repeat(~has, sizes)
+    data, indices = np.ones(len(is_loop)), np.empty(len(is_loop), P.indices.dtype)
+    data[~is_loop], indices[~is_loop] = P.data[kept], P.indices[kept]
+    indices[is_loop] = np.nonzero(~available)[0]
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    return sparse.csr_array((data, indices, indptr), P.shape)
 
 
 def stack_transition_matrices(P: Any, num_states: int, num_actions: int) -> sparse.csr_array:

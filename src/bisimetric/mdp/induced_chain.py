@@ -99,7 +99,7 @@ def induce_chain(mdp: MDP, policy: ArrayLike) -> InducedChain:
         actions=None,
         policy=None,
         available=None,
-        label_actions=(),
+        choice_labels=None,
     )
     return InducedChain(chain, reward_error, mass_error)
 

@@ -1,136 +1,141 @@
 """Bisimulation relations by partition refinement, and the quotient MDP on their classes.
 
-Each state and action is a row: a label, which is (a, R(s, a)), or only R(s, a) if actions are
-matched freely, and the distribution of the successors. States are split by the rows that they have,
-and rows by their probabilities of the blocks, always by the smaller part, in O(m log m) for m
-transitions. Deterministic MDPs have a faster kernel.
+Each state and available action is a row: the label (a, R(s, a)), or only R(s, a) if actions are
+matched freely, and the distribution of the successors. The initial partition is that by label sets.
+States are split by the rows that they have, and rows by their probabilities of the blocks, always
+by the smaller part, in O(m log m) for m transitions. Deterministic MDPs have a faster kernel.
 
 The first call compiles for some seconds; later processes read the result from Numba's cache.
 """
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from bisimetric.errors import InputError
-from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.errors import InputError, NearTieWarning
+from bisimetric.mdp import MDP, StateLabels, compute_comparison_classes
 from bisimetric.mdp._validation import require_mdp
 from bisimetric.relation.lumping import FIXED_POINT_ONE, group_by_successor, lump
 from bisimetric.relation.refinement import refine
 
 RELATION_TOL = 1e-13
 """Default tolerance below which two probabilities of a class count as equal."""
+NEAR_TIE = 2.0**-46
+"""Rewards whose relative difference is at most this are reported as near-ties."""
 
 
-def bisimulation(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
+def bisimulation(
+    mdp: MDP, *, tol: float = RELATION_TOL, reward_tol: float = 0.0
+) -> NDArray[np.int64]:
     """Compute the classes of the largest bisimulation relation of an MDP.
 
-        s ~ t  iff  for all a:  R(s, a) = R(t, a)  and  P(s, a)(C) = P(t, a)(C) for all classes C
+        s ~ t  iff  L(s) = L(t)  and
+                    for all a:  R(s, a) = R(t, a)  and  P(s, a)(C) = P(t, a)(C) for all classes C
 
-    States with different available actions are never bisimilar. At a discount above 0 the true d~
-    is 0 within a class and positive between classes; a computed one may be below its error there,
-    and at discount 0 only the immediate rewards count. See Givan, Dean & Greig (2003), Equivalence
-    notions and model minimization in Markov decision processes, Artificial Intelligence 147.
+    L(s) is the label set of s (`MDP.labels`). States with different available actions are never
+    bisimilar. Actions with equal `MDP.choice_labels` are compared as sets: each action of s is
+    matched by one of t with the same label, and each of t by one of s. At a discount above 0 the
+    true d~ is 0 within a class and positive between classes; a computed one may be below its error
+    there, and at discount 0 only labels and immediate rewards count. See Givan, Dean & Greig
+    (2003), Equivalence notions and model minimization in Markov decision processes, Artificial
+    Intelligence 147; Larsen & Skou (1991), Bisimulation through probabilistic testing, Information
+    and Computation 94.
 
-    Rewards are compared exactly, as floats. Probabilities count as equal within `tol`; as that is
-    not transitive, those of a class are sorted and split where neighbours differ by more than
-    `tol`. Rows are normalised, and probabilities are integer multiples of 2^-62, so that their sums
-    are exact in any order. By default 1e-12 differs from 0, and 0.1 + 0.2 equals 0.3.
+    Probabilities count as equal within `tol`, rewards within `reward_tol`; as that is not
+    transitive, they are sorted and split where neighbours differ by more. Rows are normalised, and
+    probabilities are integer multiples of 2^-62, so that their sums are exact in any order. By
+    default 1e-12 differs from 0, and 0.1 + 0.2 equals 0.3 as a probability, but not as a reward:
+    a `NearTieWarning` names such rewards.
 
     Args:
         mdp: the MDP.
         tol: tolerance on probabilities, at least 0 and below 1; 0 compares exactly. Unused for a
             deterministic MDP.
+        reward_tol: tolerance on rewards of one action, at least 0; 0 compares exactly.
 
     Returns:
         (S,) the class of each state, numbered by first appearance.
 
     Raises:
-        InputError: if `tol` is out of range.
+        InputError: if a tolerance is out of range.
 
     >>> P = [[[0, 0.3, 0.7]], [[0.1, 0.2, 0.7]], [[0, 0, 1]]]
     >>> mdp = MDP(P, [[1], [1], [0]], discount=0.9)
     >>> bisimulation(mdp)
     array([0, 0, 1])
+    >>> bisimulation(mdp.replace(labels=["x", "y", "x"]))
+    array([0, 1, 2])
     """
     require_mdp("relation.bisimulation", mdp)
-    R = mdp.R
-    if mdp.available is not None:
-        R = np.where(mdp.available, R, np.nan)  # a separate label: all NaN have one rank
-    labels = np.empty(R.shape, np.int64)
-    num_labels = 0
-    for a in range(mdp.num_actions):
-        column, num_ranks = _rank_rewards(R[:, a])
-        labels[:, a] = num_labels + column
-        num_labels += num_ranks
-    return _compute_classes(mdp.P, labels, num_labels, False, tol)
+    return compute_classes(mdp, tol=tol, reward_tol=reward_tol, warn_caller="relation.bisimulation")
 
 
-def on_policy(mdp: MDP, policy: ArrayLike, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
+def on_policy(
+    mdp: MDP, policy: ArrayLike, *, tol: float = RELATION_TOL, reward_tol: float = 0.0
+) -> NDArray[np.int64]:
     """Compute the classes of the largest bisimulation relation of the chain a policy induces.
 
-        s ~ t  iff  R^pi(s) = R^pi(t)  and  P^pi(s)(C) = P^pi(t)(C) for all classes C
+        s ~ t  iff  L(s) = L(t), R^pi(s) = R^pi(t), and P^pi(s)(C) = P^pi(t)(C) for all classes C
 
-    R^pi is compared as computed: a stochastic policy rounds it.
+    R^pi is compared as computed: a stochastic policy rounds it, see `reward_tol`.
 
     Args:
         mdp: the MDP.
         policy: (S,) actions or (S, A) probabilities.
         tol: tolerance on probabilities, at least 0 and below 1; see `relation.bisimulation`.
+        reward_tol: tolerance on rewards, at least 0; see `relation.bisimulation`.
 
     Returns:
         (S,) the class of each state, numbered by first appearance.
 
     Raises:
-        InputError: if the policy does not fit the MDP, or `tol` is out of range.
+        InputError: if the policy does not fit the MDP, or a tolerance is out of range.
 
     >>> mdp = MDP.deterministic([[2, 0], [1, 2], [2, 2]], [[1, 0], [3, 1], [0, 0]], discount=0.9)
     >>> on_policy(mdp, [0, 1, 0])
     array([0, 0, 1])
     """
     require_mdp("relation.on_policy", mdp)
-    return bisimulation(mdp.apply_policy(policy), tol=tol)
+    chain = mdp.apply_policy(policy)
+    return compute_classes(chain, tol=tol, reward_tol=reward_tol, warn_caller="relation.on_policy")
 
 
-def lax(mdp: MDP, *, tol: float = RELATION_TOL) -> NDArray[np.int64]:
+def lax(mdp: MDP, *, tol: float = RELATION_TOL, reward_tol: float = 0.0) -> NDArray[np.int64]:
     """Compute the classes of the largest lax bisimulation relation of an MDP.
 
-        s ~ t  iff  {(R(s, a), [P(s, a)]) : a} = {(R(t, b), [P(t, b)]) : b}
+        s ~ t  iff  L(s) = L(t)  and  {(R(s, a), [P(s, a)]) : a} = {(R(t, b), [P(t, b)]) : b}
 
-    as sets over the available actions, where [P(s, a)] are the probabilities of the classes: each
-    action of s is matched by an action of t in reward and dynamics, and each of t by one of s. The
-    zero set of d_lax is this relation. See Taylor, Precup & Panangaden (2009), Bounding performance
-    loss in approximate MDP homomorphisms, NIPS 21.
+    as sets over the available actions, where L(s) is the label set of s and [P(s, a)] are the
+    probabilities of the classes: each action of s is matched by an action of t in reward and
+    dynamics, and each of t by one of s. This is strong probabilistic bisimulation as in Storm and
+    PRISM, which ignores action labels. The zero set of d_lax is this relation. See Taylor, Precup &
+    Panangaden (2009), Bounding performance loss in approximate MDP homomorphisms, NIPS 21.
 
     Args:
         mdp: the MDP.
         tol: tolerance on probabilities, at least 0 and below 1; see `relation.bisimulation`.
+        reward_tol: tolerance on rewards, at least 0; see `relation.bisimulation`.
 
     Returns:
         (S,) the class of each state, numbered by first appearance.
 
     Raises:
-        InputError: if actions encode labels (`MDP.label_actions`), which must not be matched with
-            others, or `tol` is out of range.
+        InputError: if a tolerance is out of range.
 
     >>> mdp = MDP.deterministic([[2, 0], [1, 2], [2, 2]], [[1, 0], [0, 1], [0, 0]], discount=0.9)
     >>> lax(mdp), bisimulation(mdp)
     (array([0, 0, 1]), array([0, 1, 2]))
     """
     require_mdp("relation.lax", mdp)
-    reject_label_actions("relation.lax", mdp)
-    P, R = mdp.P, mdp.R
-    if mdp.available is not None:
-        # An unavailable action becomes a copy of the first available one: the set is the same.
-        s = np.arange(mdp.num_states)[:, None]
-        first = mdp.available.argmax(axis=1)[:, None]
-        a = np.where(mdp.available, np.arange(mdp.num_actions), first)
-        P, R = P[(s * mdp.num_actions + a).ravel()], R[s, a]
-    return _compute_classes(P, *_rank_rewards(R), True, tol)
+    return compute_classes(
+        mdp, lax=True, tol=tol, reward_tol=reward_tol, warn_caller="relation.lax"
+    )
 
 
 def representatives(labels: ArrayLike) -> NDArray[np.int64]:
@@ -157,7 +162,7 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         R'(c, a) = R(s_c, a),    P'(c, a)(k) = P(s_c, a)(states of class k)
 
     where s_c is the representative of class c. Rows are normalised; names, positions, features,
-    policy and available actions are those of the representatives. If the labels come from
+    labels, policy and available actions are those of the representatives. If the classes come from
     `bisimulation` or `lax`, V*(s) is the optimal value of the class of s, `V_quotient[labels]`.
 
     Args:
@@ -207,7 +212,10 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         features=select(mdp.features),
         policy=select(mdp.policy),
         available=select(mdp.available),
-        label_actions=mdp.label_actions,
+        labels=None
+        if mdp.labels is None
+        else StateLabels({name: mask[first] for name, mask in mdp.labels.items()}, len(first)),
+        choice_labels=mdp.choice_labels,
     )
 
 
@@ -238,24 +246,89 @@ def _find_representatives(caller: str, labels: NDArray[Any]) -> NDArray[np.int64
     return first
 
 
-def _rank_rewards(rewards: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-    """Return the rank of each reward among the distinct ones, and their number."""
-    values, ranks = np.unique(rewards + 0.0, return_inverse=True)  # -0.0 + 0.0 is 0.0
-    return ranks.reshape(rewards.shape), len(values)
-
-
-def _compute_classes(
-    P: sparse.csr_array, labels: NDArray[np.int64], num_labels: int, match_freely: bool, tol: float
+def compute_classes(
+    mdp: MDP,
+    *,
+    lax: bool = False,
+    tol: float = RELATION_TOL,
+    reward_tol: float = 0.0,
+    warn_caller: str | None = None,
 ) -> NDArray[np.int64]:
+    """Compute the classes (S,) of `bisimulation` or `lax`.
+
+    `warn_caller` begins the warning on near-ties; None raises none.
+    """
     if not 0 <= tol < 1:
         raise InputError(f"relation: tol is {tol} and must be at least 0 and below 1.")
+    if not (reward_tol >= 0 and np.isfinite(reward_tol)):
+        raise InputError(f"relation: reward_tol is {reward_tol} and must be at least 0 and finite.")
+    num_states, num_actions = mdp.R.shape
+    groups = np.zeros(num_actions, np.int64) if lax else mdp.choice_groups
+    match_freely = len(np.unique(groups)) < num_actions
+    P, initial = mdp.P, compute_comparison_classes(mdp, lax=lax)
+    source = np.repeat(np.arange(num_states), num_actions)
+    action = np.tile(np.arange(num_actions), num_states)
+    rewards = mdp.R.ravel()
+    if mdp.available is not None:
+        rows = np.flatnonzero(mdp.available)
+        P, source, action, rewards = P[rows], source[rows], action[rows], rewards[rows]
+    labels, num_labels = _label_rows(rewards, groups[action], reward_tol, warn_caller)
     # Refinement is memory-bound, so indices use the narrowest type.
     index: Any = np.int32 if P.nnz <= np.iinfo(np.int32).max else np.int64
-    narrow, successors = labels.astype(index), P.indices.astype(index)
+    start = (initial.astype(index), int(initial.max()) + 1)
+    edges = (source.astype(index), labels.astype(index), num_labels)
+    successors = P.indices.astype(index)
     classes: NDArray[np.int64]
-    if P.nnz == labels.size:
-        classes = refine(successors.reshape(labels.shape), narrow, num_labels, match_freely)
+    if P.nnz == len(labels):
+        classes = refine(edges[0], successors, *edges[1:], *start, match_freely)
     else:
-        moves = group_by_successor(P.indptr.astype(index), successors, P.data, len(labels))
-        classes = lump(*moves, narrow.ravel(), num_labels, match_freely, int(tol * FIXED_POINT_ONE))
+        moves = group_by_successor(P.indptr.astype(index), successors, P.data, num_states)
+        classes = lump(*moves, *edges, *start, match_freely, int(tol * FIXED_POINT_ONE))
     return classes
+
+
+def _label_rows(
+    rewards: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    reward_tol: float,
+    warn_caller: str | None,
+) -> tuple[NDArray[np.int64], int]:
+    """Number the pairs of a group and a reward, without gaps; return their number too."""
+    labels = np.empty(len(rewards), np.int64)
+    # Small integers are sorted by radix.
+    narrow = groups.astype(np.int16 if int(groups.max()) < 2**15 else np.int64)
+    order = np.argsort(narrow, kind="stable") if groups.any() else np.arange(len(groups))
+    bounds = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
+    num_labels = 0
+    for low, high in itertools.pairwise(bounds.tolist()):
+        members = order[low:high]
+        values = rewards[members] + 0.0  # -0.0 + 0.0 is 0.0
+        if values.min() == values.max():
+            labels[members] = num_labels
+            num_labels += 1
+            continue
+        distinct, rank = np.unique(values, return_inverse=True)
+        gaps = np.diff(distinct)
+        splits = gaps > reward_tol
+        if warn_caller is not None:
+            _warn_near_ties(warn_caller, distinct, gaps, splits)
+        merged = np.concatenate([[0], np.cumsum(splits)])
+        labels[members] = num_labels + merged[rank]
+        num_labels += int(merged[-1]) + 1
+    return labels, num_labels
+
+
+def _warn_near_ties(
+    caller: str, distinct: NDArray[Any], gaps: NDArray[Any], splits: NDArray[Any]
+) -> None:
+    sizes = np.maximum(np.abs(distinct[:-1]), np.abs(distinct[1:]))
+    near = np.flatnonzero(splits & (gaps <= NEAR_TIE * sizes))
+    if len(near):
+        low, high = distinct[near[0]], distinct[near[0] + 1]
+        warnings.warn(
+            f"{caller}: the rewards {low!s} and {high!s} differ by {high - low:.2g}, as by "
+            f"rounding, and count as different ({len(near)} near-ties); pass reward_tol="
+            f"{2 * gaps[near].max():.1g} to merge them.",
+            NearTieWarning,
+            stacklevel=5,
+        )

@@ -62,23 +62,25 @@ def lump(
     offsets: NDArray[Any],
     rows: NDArray[Any],
     weights: NDArray[np.int64],
+    source: NDArray[Any],
     labels: NDArray[Any],
     num_labels: int,
+    initial: NDArray[Any],
+    num_initial: int,
     match_freely: bool,
     tol: int,
 ) -> NDArray[np.int64]:
     """Compute the classes (S,) of probabilistic bisimulation from `group_by_successor`.
 
-    Row s * A + a is the distribution of state s under action a, with `labels[row]`. Rows take the
-    role of the edges of `refinement.refine`: a cord holds the rows of one label that agree, within
-    `tol`, in their probability of each processed block, and a cord splits blocks as there. A part b
-    of a processed block splits a cord by the probability of b. The largest part keeps the cord's
-    number, so a row is in at most log2(m) + 1 processed cords.
+    A row is the distribution of an action of state `source[row]`, with `labels[row]`. Rows take the
+    role of the edges of `refinement.refine`, and `initial` is as there: a cord holds the rows of
+    one label that agree, within `tol`, in their probability of each processed block, and a cord
+    splits blocks as there. A part b of a processed block splits a cord by the probability of b. The
+    largest part keeps the cord's number, so a row is in at most log2(m) + 1 processed cords.
     """
     num_states = len(offsets) - 1
-    source = (np.arange(len(labels)) // (len(labels) // num_states)).astype(labels.dtype)
     cords = build_partition(labels, num_labels)
-    blocks = build_partition(np.zeros(num_states, labels.dtype), 1)
+    blocks = build_partition(initial, num_initial)
     bundles = build_bundles(source, num_states)
     sums = np.zeros(len(labels), np.int64)  # the probability of block b, per row
     scratch, ends = np.empty_like(labels), np.empty_like(labels)

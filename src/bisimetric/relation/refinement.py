@@ -137,9 +137,10 @@ class Bundles(NamedTuple):
 
 @njit(cache=True)
 def build_bundles(source: NDArray[Any], num_states: int) -> Bundles:
-    """Build one bundle per state, of all its edges; every state has equally many."""
-    size = np.empty_like(source)
-    size[:num_states] = len(source) // num_states
+    """Build one bundle per state, of all its edges; every state has at least one."""
+    size = np.zeros_like(source)
+    for s in source:
+        size[s] += 1
     num_in_cord = np.zeros(num_states, source.dtype)
     current = np.empty(num_states, source.dtype)
     return Bundles(source.copy(), size, num_in_cord, current, np.array([num_states]))
@@ -187,27 +188,34 @@ def split_by_cord(
 
 @njit(cache=True)
 def refine(
-    targets: NDArray[Any], labels: NDArray[Any], num_labels: int, match_freely: bool
+    source: NDArray[Any],
+    target: NDArray[Any],
+    labels: NDArray[Any],
+    num_labels: int,
+    initial: NDArray[Any],
+    num_initial: int,
+    match_freely: bool,
 ) -> NDArray[np.int64]:
-    """Compute the classes (S,) of strong bisimulation: edges s -`labels[s, a]`-> `targets[s, a]`.
+    """Compute the classes (S,) of strong bisimulation: edges `source` -`labels`-> `target`.
 
-    Edges of different actions have different labels, unless `match_freely`. Edges are partitioned
+    Edges are grouped by source, and every state has one. States in different `initial` classes
+    (S,) are never related. Edges of different actions have different labels, unless `match_freely`,
+    and states with different actions are in different initial classes then. Edges are partitioned
     into cords: those of one label into one block of states. A processed cord splits no block: all
     states of a block have an edge in it, or none has. A part c of a processed cord K splits a block
     three ways: states whose edges in K lie all in c, partly, or not at all. All edges together are
-    the first processed cord (or, unless `match_freely`, all edges of each action), as every state
-    has one.
+    the first processed cord (or, unless `match_freely`, all edges of each action).
 
     The smaller half is split off, so an edge is in at most log2(m) + 1 processed cords, and a state
     in at most log2(S) blocks whose incoming edges split cords. Cords are processed first, as a
     block that is split before its turn need not be searched as a whole.
     """
-    num_states, num_actions = targets.shape
+    num_states = len(initial)
     # Edges are numbered by target: those into state s are offsets[s] to offsets[s + 1] - 1.
-    by_target, offsets = sort_by_key(targets.ravel(), num_states)
-    source = (by_target // num_actions).astype(targets.dtype)
-    cords = build_partition(labels.ravel()[by_target], num_labels)
-    blocks = build_partition(np.zeros(num_states, targets.dtype), 1)
+    by_target, offsets = sort_by_key(target, num_states)
+    source = source[by_target]
+    cords = build_partition(labels[by_target], num_labels)
+    blocks = build_partition(initial, num_initial)
     bundles = build_bundles(source, num_states)
     entering = np.empty_like(source)
     b, c = 1, 1  # block 0 and cord 0 are the complements of the others

@@ -274,7 +274,7 @@ class SampledRun:
         _, error, rounding = self._compute_bound(determined[:0, :0] if everything else determined)
         if table.mdp is not None:
             # Distances lie between 0 and the diameter bound.
-            error = min(error, self.source.to_mdp().diameter_bound * (1 + 4 * UNIT) + rounding)
+            error = min(error, table.mdp.diameter_bound * (1 + 4 * UNIT) + rounding)
         num_paired = map_chunks(
             lambda low, high: kernels.count_paired(self._paired, low, high),
             table.num_states,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, compute_comparison_classes
 
 
 class GroupedTransitions(NamedTuple):
@@ -41,8 +41,8 @@ class TransitionTable:
         rows: the transitions.
         weight: (rows,), relative sampling frequencies.
         num_states: the number of states, the terminal state included.
-        action_sets: (S,), the index of each state's set of available actions: states with different
-            ones are at the diameter bound; None if all actions are available.
+        comparison_classes: (S,): states of different classes, whose labels or available actions
+            differ, are at the diameter bound; None if there is one class.
         mdp: the MDP, if it is fully known.
         terminal: the id of the terminal state, if the data have one.
         reward_error: a bound on the rounding of a reward, which is a sum for a stochastic policy.
@@ -51,7 +51,7 @@ class TransitionTable:
     rows: GroupedTransitions
     weight: NDArray[np.float64]
     num_states: int
-    action_sets: NDArray[np.int64] | None = None
+    comparison_classes: NDArray[np.int64] | None = None
     mdp: MDP | None = None
     terminal: int | None = None
     reward_error: float = 0.0
@@ -105,17 +105,19 @@ class TransitionTable:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of the transitions and weights."""
+        """A hash of the transitions, weights and comparison classes."""
         hashed = hashlib.sha256(f"{self.num_states} {self.num_groups}".encode())
-        for array in (*self.rows, self.weight):
+        classes = () if self.comparison_classes is None else (self.comparison_classes,)
+        for array in (*self.rows, self.weight, *classes):
             hashed.update(np.ascontiguousarray(array).tobytes())
         return hashed.hexdigest()
 
     def initial_values(self) -> NDArray[np.float64]:
-        """Return the initial distances: 0, or the diameter bound where action sets differ."""
+        """Return the initial distances: 0, or the diameter bound between comparison classes."""
         values = np.zeros((self.num_states, self.num_states))
-        if self.action_sets is not None and self.mdp is not None:
-            values[self.action_sets[:, None] != self.action_sets[None, :]] = self.mdp.diameter_bound
+        classes = self.comparison_classes
+        if classes is not None and self.mdp is not None:
+            values[classes[:, None] != classes[None, :]] = self.mdp.diameter_bound
         return values
 
 
@@ -160,9 +162,14 @@ def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
     available = mdp.action_mask.T.ravel()
     group, state = group.ravel()[available], state.ravel()[available]
     weight = np.ones(mdp.R.shape) if weights is None else validate_weights(kind, weights, mdp)
-    action_sets = None
-    if mdp.available is not None:
-        action_sets = np.unique(mdp.available, axis=0, return_inverse=True)[1].ravel()
+    if mdp.choice_labels is not None:
+        raise InputError(
+            "has actions that share choice labels, which sampled distances do not compare as sets",
+            caller=f"sampled.{kind}",
+            argument="source",
+            remedy=f"use exact.{kind}",
+        )
+    classes = compute_comparison_classes(mdp)
     return table_from_columns(
         group,
         state,
@@ -171,7 +178,7 @@ def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
         weight[state, group],
         mdp.num_states,
         mdp.num_actions,
-        action_sets=action_sets,
+        comparison_classes=classes if classes.any() else None,
         mdp=mdp,
     )
 

@@ -356,10 +356,14 @@ def _certify_values(d: Any, state_actions: StateActions) -> tuple[str | None, fl
     """Return the value function that d is proven to bound, or None, and its error."""
     if not isinstance(d, Distance) or math.isinf(d.error) or d.kind not in BOUNDED_VALUES:
         return None, math.inf
+    if not d.bounds_values:
+        return None, math.inf
     # d proves nothing about unvisited states and unavailable actions.
     visited = d.coverage is None or bool(d.coverage.visited[state_actions.states].all())
     if not visited or not d.mdp.action_mask[state_actions.states, state_actions.actions].all():
         return None, math.inf
+    if d.mdp.choice_labels is not None:
+        return BOUNDED_VALUES["on_policy" if d.kind == "on_policy" else "lax"], d.error
     return BOUNDED_VALUES[d.kind], d.error
 
 

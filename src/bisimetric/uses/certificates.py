@@ -133,13 +133,13 @@ def certify_error(d: Any) -> float:
     """Return the proven error of all distances of d, infinite where nothing is proven.
 
     A matrix estimated from data proves nothing about ids that were never visited, and one between
-    recorded steps nothing about an MDP where some have no successor. Reduced MICo does not bound
-    differences of values, however small its error is.
+    recorded steps nothing about an MDP where some have no successor. Reduced MICo, and distances
+    with a `gap` of their own, do not bound differences of values, however small their error is.
 
     >>> certify_error([[0.0, 1.0], [1.0, 0.0]])
     inf
     """
-    if not isinstance(d, Distance) or d.kind == "reduced_mico":
+    if not isinstance(d, Distance) or not d.bounds_values:
         return math.inf
     if d.coverage is not None and not d.coverage.visited.all():
         return math.inf

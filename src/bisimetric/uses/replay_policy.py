@@ -100,7 +100,8 @@ def solve_replay(transitions: Transitions, d: Distance) -> ReplayPolicy:
         reference.action_mask[state_actions.states, state_actions.actions].all()
         and np.isfinite(nearest_distances[reference.action_mask]).all()
     )
-    if is_known and d.kind == "bisimulation" and math.isfinite(d.error):
+    same_actions = d.kind == "bisimulation" and d.mdp.choice_labels is None
+    if is_known and same_actions and d.bounds_values and math.isfinite(d.error):
         model_error = _model_error(model, reference, nearest_states, V)
         regret_bound = _bound_regret(
             model, nearest_distances + d.error + model_error, policy, reference

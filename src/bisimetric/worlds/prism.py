@@ -1,4 +1,4 @@
-"""MDPs from PRISM's explicit files: choices become actions, labels may be observed."""
+"""MDPs from PRISM's explicit files: choices become actions, labels are those of the states."""
 
 from __future__ import annotations
 
@@ -55,16 +55,15 @@ def from_prism(
     R(s, a) = srew(s) + sum_t P(s, a, t) trew(s, a, t); an `ExpectedRewardWarning` says, once, where
     a reward depends on the successor. Actions are the labels of choices, or their numbers if no
     choice has one; a choice without a label among labelled ones is "unlabelled". If one label names
-    several choices of a state, the second is "a#2", and so on, in the order of their numbers. A
-    state that lacks an action of other states is at the largest possible distance from those: see
-    `MDP.available` and the `MissingActionsWarning`. A deadlock has self-loops under every action,
-    whether PRISM has added one (label "deadlock") or it has no line at all.
+    several choices of a state, the second is "a#2", and so on, in the order of their numbers. Such
+    choices, and all those without a label, are sets as in Storm (`MDP.choice_labels`): the order of
+    the numbers means nothing. A state that lacks a choice label of other states is at the largest
+    possible distance from those: see `MDP.available` and the `MissingActionsWarning`. A deadlock
+    has one choice, a self-loop without a label, as PRISM and Storm add it.
 
-    Each observed label adds an action "label goal" with a self-loop that pays 1 where the label
-    holds. So states that differ in it are at least 1 / (1 - discount) apart; without rewards,
-    (1 - discount) d is the usual distance of labelled Markov chains: 1 where labels differ, else
-    the discounted one of the successors. These actions are `MDP.label_actions`; d_lax, which would
-    match them with others, raises for them.
+    Observed labels become `MDP.labels`: states with different label sets are at the largest
+    possible distance and in no relation. Without rewards, (1 - discount) d is the usual distance of
+    labelled Markov chains: 1 where labels differ, else the discounted one of the successors.
 
     Probabilities that sum to 1 within 1e-5, as PRISM allows, are normalised.
 
@@ -108,6 +107,7 @@ def from_prism(
         64.0 * states * num_choices,
         f"is it right? the file has {len(transitions.rows.value):,} transitions",
     )
+    transitions = _add_deadlock_loops(transitions)
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
     observed = _select_labels(path, labels, observe, has_rewards)
     state_rewards, transition_rewards = np.zeros(states), np.zeros(len(transitions.rows.value))
@@ -117,39 +117,28 @@ def from_prism(
     if files["trew"]:
         transition_rewards += _read_transition_rewards(files["trew"], transitions)
 
-    deadlocks = _find_deadlocks(transitions, labels.get("deadlock"))
-    loops = deadlocks[transitions.rows.ids[:, 0]]
-    state_rewards += np.bincount(
-        transitions.rows.ids[loops, 0], weights=transition_rewards[loops], minlength=states
-    )
-    moving, transition_rewards = _select_rows(transitions, ~loops), transition_rewards[~loops]
-    pairs, pair_of = _index_choices(moving)
-    action, actions = _assign_actions(moving, pairs, pair_of)
-    row = (pairs[:, 0] * len(actions) + action)[pair_of]
-    probability = _normalise_probabilities(moving, pairs, pair_of)
-    mean = compute_expected_rewards(
-        path, row, probability, transition_rewards, states * len(actions)
-    )
-    rewards = mean.reshape(states, len(actions)) + state_rewards[:, None]
-    available = np.repeat(deadlocks[:, None], len(actions), axis=1)
+    pairs, pair_of = _index_choices(transitions)
+    action, names, choice_labels = _assign_actions(transitions, pairs, pair_of)
+    row = (pairs[:, 0] * len(names) + action)[pair_of]
+    probability = _normalise_probabilities(transitions, pairs, pair_of)
+    mean = compute_expected_rewards(path, row, probability, transition_rewards, states * len(names))
+    available = np.zeros((states, len(names)), np.bool_)
     available.ravel()[row] = True
-    warn_missing_actions(path, available)
-
-    observed_labels = (
-        np.array([labels[name] for name in observed], dtype=np.bool_).reshape(-1, states).T
-    )
-    P = _add_self_loops(
-        (row, moving.rows.ids[:, 2], probability), deadlocks, len(actions), observed_labels.shape[1]
-    )
-    return MDP(
-        P,
-        np.hstack([rewards, observed_labels]),
+    entries = (probability, (row, transitions.rows.ids[:, 2]))
+    mdp = MDP(
+        sparse.csr_array(sparse.coo_array(entries, (available.size, states))),
+        mean.reshape(states, len(names)) + state_rewards[:, None],
         discount,
         names=tuple(read_states(files["sta"], transitions)) if files["sta"] else None,
-        actions=(*actions, *(f"label {name}" for name in observed)),
-        available=np.hstack([available, np.ones_like(observed_labels)]),
-        label_actions=tuple(range(len(actions), len(actions) + len(observed))),
+        actions=names,
+        available=available,
+        labels={name: labels[name] for name in observed} or None,
+        choice_labels=choice_labels,
     )
+    groups = mdp.choice_groups
+    offered = [available[:, groups == group].any(axis=1) for group in range(groups.max() + 1)]
+    warn_missing_actions(path, np.stack(offered, axis=1))
+    return mdp
 
 
 def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:
@@ -186,13 +175,14 @@ def _index_choices(transitions: PrismTransitions) -> tuple[NDArray[np.int64], ND
 
 def _assign_actions(
     transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the action of each pair (c,), and the names of the actions."""
+) -> tuple[NDArray[np.int64], list[str], list[str]]:
+    """Return the action of each pair (c,), and the names and choice labels of the actions."""
     rows = transitions.rows
     if transitions.is_dtmc:
-        return np.zeros(len(pairs), dtype=np.int64), ["step"]
+        return np.zeros(len(pairs), dtype=np.int64), ["step"], ["step"]
     if not rows.actions:
-        return pairs[:, 1], [str(each) for each in range(int(pairs[:, 1].max(initial=0)) + 1)]
+        numbers = range(int(pairs[:, 1].max(initial=0)) + 1)
+        return pairs[:, 1], [str(each) for each in numbers], [UNLABELLED] * len(numbers)
     label = np.empty(len(pairs), dtype=np.int64)
     label[pair_of[::-1]] = rows.action[::-1]
     inconsistent = rows.action != label[pair_of]
@@ -218,11 +208,13 @@ def _assign_actions(
     place = np.empty_like(by_appearance)
     place[by_appearance] = np.arange(len(code))
     label_names = [UNLABELLED, *rows.actions]
+    found = [divmod(int(each), width) for each in code[by_appearance]]
+    labels = [label_names[which] for which, _ in found]
     names = [
-        label_names[which] + (f"#{times + 1}" if times else "")
-        for which, times in (divmod(int(each), width) for each in code[by_appearance])
+        label + (f"#{times + 1}" if times else "")
+        for label, (_, times) in zip(labels, found, strict=True)
     ]
-    return place[action], names or [UNLABELLED]
+    return place[action], names, labels
 
 
 def _normalise_probabilities(
@@ -271,28 +263,24 @@ def _encode_triples(ids: NDArray[np.int64], num_choices: int, num_states: int) -
     return np.asarray((ids[:, 0] * num_choices + ids[:, 1]) * num_states + ids[:, 2])
 
 
-def _find_deadlocks(
-    transitions: PrismTransitions, labelled: NDArray[np.bool_] | None
-) -> NDArray[np.bool_]:
-    """Find the deadlocks (S,): states without a line, or with a self-loop that PRISM added."""
+def _add_deadlock_loops(transitions: PrismTransitions) -> PrismTransitions:
+    """Add a self-loop without a label to each state without a line."""
     rows = transitions.rows
-    deadlocks = np.ones(transitions.num_states, dtype=np.bool_)
-    deadlocks[rows.ids[:, 0]] = False
-    if labelled is not None:
-        has_other_transitions = np.zeros(transitions.num_states, dtype=np.bool_)
-        is_loop = (rows.ids[:, 0] == rows.ids[:, 2]) & (rows.value == 1) & (rows.action < 0)
-        has_other_transitions[rows.ids[~is_loop, 0]] = True
-        deadlocks |= labelled & ~has_other_transitions
-    return deadlocks
-
-
-def _select_rows(transitions: PrismTransitions, mask: NDArray[np.bool_]) -> PrismTransitions:
-    """Select some of the lines of a .tra file."""
-    rows = transitions.rows
-    selected = PrismRows(
-        rows.ids[mask], rows.value[mask], rows.action[mask], rows.line_number[mask], rows.actions
+    has_line = np.zeros(transitions.num_states, np.bool_)
+    has_line[rows.ids[:, 0]] = True
+    at = np.flatnonzero(~has_line)
+    if len(at) == 0:
+        return transitions
+    loops = np.stack([at, np.zeros_like(at), at], axis=1)
+    nothing = np.zeros(len(at), np.int64)
+    extended = PrismRows(
+        np.concatenate([rows.ids, loops]),
+        np.concatenate([rows.value, np.ones(len(at))]),
+        np.concatenate([rows.action, nothing - 1]),
+        np.concatenate([rows.line_number, nothing]),
+        rows.actions,
     )
-    return dataclasses.replace(transitions, rows=selected)
+    return dataclasses.replace(transitions, rows=extended)
 
 
 def _select_labels(
@@ -312,24 +300,3 @@ def _select_labels(
                 f"{path}: there is no label {name!r}{suggest_names(name, labels) or ';'} {known}."
             )
     return list(dict.fromkeys(names))
-
-
-def _add_self_loops(
-    transitions: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]],
-    deadlocks: NDArray[np.bool_],
-    num_actions: int,
-    num_labels: int,
-) -> sparse.csr_array:
-    """Build P from row, successor and probability, with self-loops of deadlocks and label actions.
-
-    The label actions come after the others.
-    """
-    states, width = len(deadlocks), num_actions + num_labels
-    row, successor, probability = transitions
-    loops = np.repeat(deadlocks[:, None], width, axis=1)
-    loops[:, num_actions:] = True
-    at, _ = np.nonzero(loops)
-    rows = np.concatenate([row // num_actions * width + row % num_actions, np.flatnonzero(loops)])
-    columns = np.concatenate([successor, at])
-    values = np.concatenate([probability, np.ones(len(at))])
-    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), (states * width, states)))

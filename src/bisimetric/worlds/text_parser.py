@@ -15,6 +15,9 @@ from bisimetric.errors import InputError
 BLOCK_BYTES = 1 << 22
 """Bytes read at a time."""
 
+MIN_COMPILED_BYTES = 1 << 15
+"""Smaller blocks are not worth compiled kernels, whose first call takes a second."""
+
 MAX_DIGITS = 18
 _WHITESPACE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n\f\v", dtype=np.uint8))
 
@@ -52,6 +55,15 @@ class TokenBlock:
 
     def to_integers(self, tokens: NDArray[np.int64], name: str) -> NDArray[np.int64]:
         """Parse some tokens as integers of at least 0; `name` names them in errors."""
+        if self._is_large:
+            from bisimetric.worlds import text_kernels
+
+            values, wrong_token = text_kernels.parse_integers(
+                self.text, self.start, self.length, tokens, MAX_DIGITS
+            )
+            if wrong_token >= 0:
+                self._reject(tokens[wrong_token], f"no {name}")
+            return np.asarray(values)
         letters, width = self._gather_bytes(tokens)
         inside = np.arange(width) < self.length[tokens][:, None]
         digits = letters.astype(np.int64) - ord("0")
@@ -67,15 +79,32 @@ class TokenBlock:
 
     def to_floats(self, tokens: NDArray[np.int64], name: str) -> NDArray[np.float64]:
         """Parse some tokens as numbers, such as 0.5, 5e-6 or 1/3; `name` names them in errors."""
-        texts = self.to_bytes(tokens)
-        try:
-            values = texts.astype(np.float64)
-        except ValueError:
-            values = self._parse_fractions(tokens, texts, name)
+        if self._is_large:
+            from bisimetric.worlds import text_kernels
+
+            values, parsed = text_kernels.parse_decimals(
+                self.text, self.start, self.length, tokens, text_kernels.POWERS_OF_TEN
+            )
+            if not parsed.all():
+                values[~parsed] = self._parse_texts(tokens[~parsed], name)
+        else:
+            values = self._parse_texts(tokens, name)
         wrong = ~np.isfinite(values)
         if wrong.any():
             self._reject(tokens[np.argmax(wrong)], f"no {name}")
         return values
+
+    @property
+    def _is_large(self) -> bool:
+        return len(self.text) >= MIN_COMPILED_BYTES
+
+    def _parse_texts(self, tokens: NDArray[np.int64], name: str) -> NDArray[np.float64]:
+        """Parse some tokens by NumPy, or as fractions where it cannot."""
+        texts = self.to_bytes(tokens)
+        try:
+            return np.asarray(texts.astype(np.float64))
+        except ValueError:
+            return self._parse_fractions(tokens, texts, name)
 
     def _parse_fractions(
         self, tokens: NDArray[np.int64], texts: NDArray[np.bytes_], name: str
@@ -143,6 +172,12 @@ def read_tokens(
 def _tokenize(
     text: NDArray[np.uint8], path: str, line_number: int, is_separator: NDArray[np.bool_]
 ) -> TokenBlock:
+    if len(text) >= MIN_COMPILED_BYTES:
+        from bisimetric.worlds import text_kernels
+
+        num_lines = int(np.count_nonzero(text == ord("\n")))
+        start, length, first, count, lines = text_kernels.tokenize(text, is_separator, num_lines)
+        return TokenBlock(path, text, start, length, first, count, lines + line_number)
     inside = np.zeros(len(text) + 2, dtype=np.int8)
     inside[1:-1] = ~is_separator[text]
     edges = np.diff(inside)

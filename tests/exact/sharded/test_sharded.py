@@ -44,6 +44,19 @@ def test_the_error_is_proven_and_the_answer_is_that_of_exact(mdp: MDP) -> None:
         assert np.array_equal(d.values == 0, e.values == 0)
 
 
+def test_labels() -> None:
+    mdp = ROOMS.replace(labels={"left": np.arange(ROOMS.num_states) < 9})
+    for d, e in (
+        (sharded.bisimulation(mdp), exact.bisimulation(mdp)),
+        (sharded.on_policy(mdp, STILL), exact.on_policy(mdp, STILL)),
+    ):
+        assert np.abs(d.values - e.values).max() <= d.error + e.error
+        assert d(0, 20) == pytest.approx(e(0, 20), abs=d.error + e.error)
+    shared = mdp.replace(choice_labels=["move"] * mdp.num_actions)
+    with pytest.raises(InputError, match=r"exact.sharded.bisimulation: .* choice labels as sets"):
+        sharded.bisimulation(shared)
+
+
 @given(deterministic_mdps(available=True))
 @settings(max_examples=scaled(6), deadline=None)
 def test_states_may_lack_actions(mdp: MDP) -> None:

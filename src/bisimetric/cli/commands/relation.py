@@ -6,10 +6,11 @@ from bisimetric.cli.options import OutputArg, PolicyArg, WorldOptions, load_worl
 from bisimetric.cli.output import write_relation
 
 
-def bisimulation(world: WorldOptions, output: OutputArg = None) -> None:
+def bisimulation(world: WorldOptions, reward_tol: float = 0.0, output: OutputArg = None) -> None:
     """Classes of states with the same behaviour under every action.
 
     Args:
+        reward_tol: rewards that differ by no more count as equal
         output: save the class of every state as a .npy file
 
     Examples:
@@ -19,14 +20,20 @@ def bisimulation(world: WorldOptions, output: OutputArg = None) -> None:
     mdp = load_world(world, output)
     from bisimetric import relation
 
-    write_relation(mdp, relation.bisimulation(mdp), world, output)
+    write_relation(mdp, relation.bisimulation(mdp, reward_tol=reward_tol), world, output)
 
 
-def on_policy(world: WorldOptions, policy: PolicyArg = None, output: OutputArg = None) -> None:
+def on_policy(
+    world: WorldOptions,
+    policy: PolicyArg = None,
+    reward_tol: float = 0.0,
+    output: OutputArg = None,
+) -> None:
     """Classes of states with the same behaviour under a policy.
 
     Args:
         policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action per state
+        reward_tol: rewards that differ by no more count as equal
         output: save the class of every state as a .npy file
 
     Examples:
@@ -37,13 +44,15 @@ def on_policy(world: WorldOptions, policy: PolicyArg = None, output: OutputArg =
     actions, name = resolve_policy(mdp, policy)
     from bisimetric import relation
 
-    write_relation(mdp, relation.on_policy(mdp, actions), world, output, policy=name)
+    classes = relation.on_policy(mdp, actions, reward_tol=reward_tol)
+    write_relation(mdp, classes, world, output, policy=name)
 
 
-def lax(world: WorldOptions, output: OutputArg = None) -> None:
+def lax(world: WorldOptions, reward_tol: float = 0.0, output: OutputArg = None) -> None:
     """Classes of states with the same behaviour up to a renaming of actions per state.
 
     Args:
+        reward_tol: rewards that differ by no more count as equal
         output: save the class of every state as a .npy file
 
     Examples:
@@ -52,4 +61,4 @@ def lax(world: WorldOptions, output: OutputArg = None) -> None:
     mdp = load_world(world, output)
     from bisimetric import relation
 
-    write_relation(mdp, relation.lax(mdp), world, output)
+    write_relation(mdp, relation.lax(mdp, reward_tol=reward_tol), world, output)

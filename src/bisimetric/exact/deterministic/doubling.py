@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +37,10 @@ def solve(problem: DeterministicProblem) -> SolverResult:
     with n_k(s) the state after k steps.
     """
     states, discount = problem.num_states, problem.discount
-    d, spare = (np.empty((states, states), problem.dtype) for _ in range(2))
+    d = np.empty((states, states), problem.dtype)
     table_kernels.compute_reward_gaps(problem.reward[0], d)
     rounds = count_doublings(problem.reward, discount, problem.residual_tolerance)
-    successor, weight = problem.successor[0], discount
-    with show_progress(rounds, "doublings") as progress:
-        for number in range(rounds):
-            table_kernels.double_horizon(d, spare, successor, weight)
-            table_kernels.mirror(spare)
-            d, spare = spare, d
-            successor, weight = successor[successor], weight * weight
-            progress.set_position(number + 1)
-    del spare
+    d = _double(d, problem.successor[0], discount, rounds)
     row_stats = np.zeros((states, 2))
     table_kernels.compute_chain_residual(
         d, problem.successor[0], problem.reward[0], discount, row_stats
@@ -55,3 +48,37 @@ def solve(problem: DeterministicProblem) -> SolverResult:
     residual, largest = row_stats.max(axis=0)
     details = {"method": "doubling", "rounds": rounds}
     return SolverResult(d, float(residual), float(largest), details)
+
+
+def solve_gaps(
+    gap: NDArray[np.float64],
+    successor: NDArray[Any],
+    discount: float,
+    residual_tolerance: float,
+    dtype: np.dtype[Any],
+) -> SolverResult:
+    """Compute the distances of a chain with a symmetric gap (S, S) of its own."""
+    rounds = count_doublings(gap, discount, residual_tolerance)
+    successor = successor.astype(np.uint32)
+    d = _double(gap.astype(dtype), successor, discount, rounds)
+    residual, largest = 0.0, 0.0
+    for s in range(len(d)):
+        backup = gap[s] + discount * d[successor[s]].astype(np.float64)[successor]
+        residual = max(residual, float(np.abs(backup - d[s]).max()))
+        largest = max(largest, float(backup.max()))
+    return SolverResult(d, residual, largest, {"method": "doubling", "rounds": rounds})
+
+
+def _double(
+    d: NDArray[Any], successor: NDArray[np.uint32], discount: float, rounds: int
+) -> NDArray[Any]:
+    """Double the number of summed terms `rounds` times, from the symmetric gaps d."""
+    spare, weight = np.empty_like(d), discount
+    with show_progress(rounds, "doublings") as progress:
+        for number in range(rounds):
+            table_kernels.double_horizon(d, spare, successor, weight)
+            table_kernels.mirror(spare)
+            d, spare = spare, d
+            successor, weight = successor[successor], weight * weight
+            progress.set_position(number + 1)
+    return d

@@ -32,6 +32,7 @@ def solve(problem: DeterministicProblem) -> SolverResult:
     states, discount = problem.num_states, problem.discount
     d = np.zeros((states, states), problem.dtype)
     choice = np.zeros((states, states), np.uint16 if problem.num_actions < 181 else np.uint32)
+    no_choice = int(np.iinfo(choice.dtype).max)
     marks = np.zeros((states, states), np.uint8)
     path = np.empty(min(max(1, states * (states - 1) // 2), 2**20), np.int64)
     # Below the precision floor no sweep can help; the proven error includes it.
@@ -62,8 +63,9 @@ def solve(problem: DeterministicProblem) -> SolverResult:
                     interval, without_gain = 2 * interval, 0
                 previous, since, num_evaluations = residual, 0, num_evaluations + 1
                 table_kernels.select_lax_choices(
-                    d, problem.successor, problem.reward, discount, choice
-                )
+                    d, problem.successor, problem.reward, discount, problem.classes, choice,
+                    no_choice,
+                )  # fmt: skip
                 _evaluate(problem, d, choice, marks, path, optimise_responses=optimise_responses)
             progress.set_position(
                 convergence_fraction(residual, tolerance, largest), f"sweep {num_sweeps}"
@@ -87,13 +89,14 @@ def _evaluate(
 ) -> None:
     """Set d to the value of the choices, after optimising the responses where asked to."""
     dynamics = problem.successor, problem.reward, problem.discount
+    no_choice = int(np.iinfo(choice.dtype).max)
     for _ in range(MAX_RESPONSES if optimise_responses else 1):
-        pair_kernels.evaluate_policy(d, choice, marks, path, *dynamics)
+        pair_kernels.evaluate_policy(d, choice, marks, path, *dynamics, no_choice)
         table_kernels.mirror(d)
         if not optimise_responses:
             return
         tolerance = problem.residual_tolerance
-        if table_kernels.improve_lax_responses(d, *dynamics, choice, tolerance) == 0:
+        if table_kernels.improve_lax_responses(d, *dynamics, choice, no_choice, tolerance) == 0:
             return
 
 
@@ -112,8 +115,9 @@ def _sweep(
     for low in reversed(blocks) if backward else blocks:
         high = min(states, low + size)
         table_kernels.sweep_lax_block(
-            d, backup, low, high, problem.successor, problem.reward, problem.discount, row_stats
-        )
+            d, backup, low, high, problem.successor, problem.reward, problem.discount,
+            problem.classes, problem.diameter_bound, row_stats,
+        )  # fmt: skip
         if write:
             table_kernels.write_block(d, backup, low, high)
     residual, largest = row_stats.max(axis=0)

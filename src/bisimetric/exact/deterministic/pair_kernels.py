@@ -317,12 +317,13 @@ def _concatenate_partitions(next_queue, counts):
 
 
 @njit(cache=True)
-def evaluate_policy(d, choice, marks, path, successor, reward, discount):
+def evaluate_policy(d, choice, marks, path, successor, reward, discount, no_choice):
     """Set d to the value of a fixed policy: d(s, t) = gap + discount * d(its successor pair).
 
-    `choice[s, t]` sends (s, t) to (n(s, a), n(t, b)), see `decode_choice`. Every pair has one
-    successor, so each lies on a path into a cycle, whose value is a geometric series: exact, with
-    one visit per pair. A path longer than `path` is cut at a pair that keeps its old value.
+    `choice[s, t]` sends (s, t) to (n(s, a), n(t, b)), see `decode_choice`; pairs with the choice
+    `no_choice` keep their value. Every other pair has one successor, so each lies on a path into a
+    cycle, whose value is a geometric series, or to a pair without a choice: exact, with one visit
+    per pair. A path longer than `path` is cut at a pair that keeps its old value.
     """
     states, actions = d.shape[0], successor.shape[0]
     marks[:] = 0
@@ -333,7 +334,7 @@ def evaluate_policy(d, choice, marks, path, successor, reward, discount):
             while True:
                 if s < t:
                     s, t = t, s
-                if s == t or marks[s, t] == 2:
+                if s == t or marks[s, t] == 2 or choice[s, t] == no_choice:
                     break
                 if marks[s, t] == 1:
                     cycle = length - 1
@@ -389,4 +390,4 @@ def solve_by_policy_iteration(
                     choice[s, t] = action * actions + action
         if not any_increased or rounds == max_rounds:
             return residual, largest, rounds
-        evaluate_policy(d, choice, marks, path, successor, reward, discount)
+        evaluate_policy(d, choice, marks, path, successor, reward, discount, actions * actions)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric._rounding import UNIT
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, compute_comparison_classes
 
 MAX_SERIAL_STATES = 256
 """States above which a problem is solved on all cores."""
@@ -25,6 +25,9 @@ class DeterministicProblem:
         discount: in [0, 1).
         residual_tolerance: the largest |F(d) - d| allowed.
         dtype: of the distance matrix.
+        comparison_classes: (S,), or None for one class: d_lax of states of different classes is
+            `diameter_bound`. For d~ and d^pi actions ensure that, see `complete_actions`.
+        diameter_bound: the largest possible distance.
     """
 
     successor: NDArray[np.uint32]
@@ -32,6 +35,15 @@ class DeterministicProblem:
     discount: float
     residual_tolerance: float
     dtype: np.dtype[Any]
+    comparison_classes: NDArray[np.int64] | None = None
+    diameter_bound: float = 0.0
+
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        """(S,), the comparison classes."""
+        if self.comparison_classes is None:
+            return np.zeros(self.num_states, np.int64)
+        return self.comparison_classes
 
     @property
     def num_states(self) -> int:
@@ -56,16 +68,20 @@ class ActionCompletion:
     rounding_bound: float
 
 
-def complete_actions(mdp: MDP, *, lax: bool = False) -> ActionCompletion:
+def complete_actions(
+    mdp: MDP, *, lax: bool = False, diameter_bound: float | None = None
+) -> ActionCompletion:
     """Replace missing actions such that the distances stay the same.
 
-    In d_lax duplicates of an action change nothing: a missing one becomes a copy of the first.
+    In d_lax duplicates of an action change nothing: a missing one becomes a copy of the first. Its
+    solver reads labels itself.
 
     In d~ a missing action becomes a self-loop with the least reward. For two states that both lack
-    it, discount * d(s, t) <= d(s, t), so it is ignored. States that lack different actions are at
-    the diameter bound D, which no common action exceeds: additional actions ensure that, one per
-    binary digit of the index of the set of actions. They pay 0 or D, and lead to one state from
-    everywhere.
+    it, discount * d(s, t) <= d(s, t), so it is ignored. States that lack different actions, or have
+    different label sets, are at the diameter bound D, which no common action exceeds: additional
+    actions ensure that, one per binary digit of the index of the set of actions and labels. They
+    pay 0 or D, and lead to one state from everywhere. D is `diameter_bound`, by default that of the
+    MDP.
 
     >>> has = [[True, True], [True, False]]
     >>> two = MDP.deterministic([[0, 1], [1, 0]], [[0, 4], [2, 9]], discount=0.5, available=has)
@@ -73,9 +89,10 @@ def complete_actions(mdp: MDP, *, lax: bool = False) -> ActionCompletion:
     ([[0, 1], [1, 1], [0, 0]], [[0.0, 2.0], [4.0, 0.0], [8.0, 0.0]])
     """
     successor, reward = mdp.next_state.T, mdp.R.T
-    if mdp.available is None:
+    set_index = np.zeros(0, np.int64) if lax else compute_comparison_classes(mdp)
+    if mdp.available is None and (lax or not mdp.has_labels):
         return ActionCompletion(successor, reward, 0.0)
-    has = mdp.available.T
+    has = mdp.action_mask.T
     if lax:
         first, everyone = has.argmax(axis=0), np.arange(mdp.num_states)
         successor = np.where(has, successor, successor[first, everyone])
@@ -83,15 +100,15 @@ def complete_actions(mdp: MDP, *, lax: bool = False) -> ActionCompletion:
     # Missing actions are self-loops in the MDP already.
     reward = np.where(has, reward, reward[has].min())
     used = has.any(axis=1)
-    sets, set_index = np.unique(mdp.available, axis=0, return_inverse=True)
-    digits = (set_index.reshape(-1) >> np.arange((len(sets) - 1).bit_length())[:, None]) & 1
+    digits = (set_index >> np.arange(int(set_index.max()).bit_length())[:, None]) & 1
     # Even where all rewards are equal, states with different actions are not bisimilar.
-    largest = mdp.diameter_bound or float(np.finfo(np.float32).tiny)
+    diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
+    largest = diameter or float(np.finfo(np.float32).tiny)
     return ActionCompletion(
         np.concatenate([successor[used], np.zeros(digits.shape, successor.dtype)]),
         np.concatenate([reward[used], largest * digits]),
         # A difference, a quotient, and 1 - discount in it: three roundings of D. They are slack:
         # F(d) is D at least here, and an action that pays D leads to distance 0, so its value needs
         # none of the three roundings that `bound_error` allows. The second term is not slack.
-        4 * UNIT * mdp.diameter_bound + (largest - mdp.diameter_bound),
+        4 * UNIT * diameter + (largest - diameter),
     )

@@ -307,23 +307,30 @@ def sweep_lax_block(
     successor: Array,
     reward: Array,
     discount: float,
+    classes: Array,
+    diameter: float,
     row_stats: Array,
 ) -> None:
     """Compute rows low..high of the Hausdorff operator F(d)(s, t), into `backup`.
 
     With delta(a, b) = |R(s,a) - R(t,b)| + discount * d(n(s,a), n(t,b)) it is the larger of
-    max_a min_b delta(a, b) and max_b min_a delta(a, b). `row_stats[s]` receives the largest
-    |F(d) - d| and the largest F(d).
+    max_a min_b delta(a, b) and max_b min_a delta(a, b). It is `diameter` for states of different
+    `classes` (S,). `row_stats[s]` receives the largest |F(d) - d| and the largest F(d).
     """
 
     def rows(i: int, j: int) -> None:
-        _sweep_lax_rows(d, backup, low, successor, reward, discount, row_stats, low + i, low + j)
+        _sweep_lax_rows(
+            d, backup, low, successor, reward, discount, classes, diameter, row_stats, low + i,
+            low + j,
+        )  # fmt: skip
 
     map_rows(rows, high - low, high * len(successor) ** 2)
 
 
 @njit(cache=True, nogil=True)
-def _sweep_lax_rows(d, backup, start, successor, reward, discount, row_stats, low, high):
+def _sweep_lax_rows(
+    d, backup, start, successor, reward, discount, classes, diameter, row_stats, low, high
+):
     actions = successor.shape[0]
     for s in range(low, high):
         row = backup[s - start]
@@ -345,31 +352,45 @@ def _sweep_lax_rows(d, backup, start, successor, reward, discount, row_stats, lo
             for t in range(s):
                 row[t] = max(row[t], worst[b, t])
         for t in range(s):
+            if classes[s] != classes[t]:
+                row[t] = diameter
             residual = max(residual, abs(row[t] - d[s, t]))
             largest = max(largest, row[t])
         row_stats[s, 0], row_stats[s, 1] = residual, largest
 
 
 def select_lax_choices(
-    d: Array, successor: Array, reward: Array, discount: float, choice: Array
+    d: Array,
+    successor: Array,
+    reward: Array,
+    discount: float,
+    classes: Array,
+    choice: Array,
+    no_choice: int,
 ) -> None:
     """Select the choices that attain F(d)(s, t) of `sweep_lax_block`, for t < s: (side * A +
-    action) * A + response, where s acts on side 0 and t on side 1."""
+    action) * A + response, where s acts on side 0 and t on side 1; `no_choice` for states of
+    different `classes`."""
 
     def rows(low: int, high: int) -> None:
-        _select_lax_choices_rows(d, successor, reward, discount, choice, low, high)
+        _select_lax_choices_rows(
+            d, successor, reward, discount, classes, choice, no_choice, low, high
+        )
 
     map_rows(rows, len(d), len(d) * len(successor) ** 2 // 2)
 
 
 @njit(cache=True, nogil=True)
-def _select_lax_choices_rows(d, successor, reward, discount, choice, low, high):
+def _select_lax_choices_rows(d, successor, reward, discount, classes, choice, no_choice, low, high):
     states, actions = d.shape[0], successor.shape[0]
     for i in range(low, high):
         s = balance_row(i, states)
         lowest_a = np.empty(actions)
         response_a = np.empty(actions, np.int64)
         for t in range(s):
+            if classes[s] != classes[t]:
+                choice[s, t] = no_choice
+                continue
             best, best_choice = -1.0, 0
             for b in range(actions):
                 lowest_a[b] = np.inf
@@ -393,13 +414,19 @@ def _select_lax_choices_rows(d, successor, reward, discount, choice, low, high):
 
 
 def improve_lax_responses(
-    d: Array, successor: Array, reward: Array, discount: float, choice: Array, tolerance: float
+    d: Array,
+    successor: Array,
+    reward: Array,
+    discount: float,
+    choice: Array,
+    no_choice: int,
+    tolerance: float,
 ) -> int:
     """Change responses that another improves by more than `tolerance`; return how many."""
 
     def rows(low: int, high: int) -> int:
         num_changed = _improve_lax_responses_rows(
-            d, successor, reward, discount, choice, tolerance, low, high
+            d, successor, reward, discount, choice, no_choice, tolerance, low, high
         )
         return int(num_changed)
 
@@ -407,12 +434,16 @@ def improve_lax_responses(
 
 
 @njit(cache=True, nogil=True)
-def _improve_lax_responses_rows(d, successor, reward, discount, choice, tolerance, low, high):
+def _improve_lax_responses_rows(
+    d, successor, reward, discount, choice, no_choice, tolerance, low, high
+):
     states, actions = d.shape[0], successor.shape[0]
     changed = 0
     for i in range(low, high):
         s = balance_row(i, states)
         for t in range(s):
+            if choice[s, t] == no_choice:
+                continue
             turn, response = divmod(np.int64(choice[s, t]), actions)
             x, y = (s, t) if turn < actions else (t, s)
             action = turn % actions

@@ -21,8 +21,8 @@ from bisimetric.exact.queries.pair_search import (
     STATE_MASK,
     PairSearch,
     QueryRows,
+    are_comparable,
     find_slot,
-    have_same_actions,
 )
 
 FIRST_EVALUATION = 4
@@ -47,13 +47,13 @@ def solve(
 ) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
     """Compute the distances of the expanded pairs, their residual, the largest one, and statistics.
 
-    Pairs that were not expanded count as `frontier_value`, and so do those whose available actions
-    differ. For d~ an evaluation is a step of Howard's policy iteration. For d_lax, a game, it is
-    one of Newton's method (Pollatschek & Avi-Itzhak 1969) and may diverge: after the first without
-    gain, the actions of the maximising player are held until the responses to them are optimal
-    (Hoffman & Karp 1966), whose values increase monotonically. Rounding may spoil either. After
-    evaluations without gain the interval between them doubles, and value iteration converges in
-    between.
+    Pairs that were not expanded count as `frontier_value`, and so do those whose labels or
+    available actions differ. For d~ an evaluation is a step of Howard's policy iteration. For
+    d_lax, a game, it is one of Newton's method (Pollatschek & Avi-Itzhak 1969) and may diverge:
+    after the first without gain, the actions of the maximising player are held until the responses
+    to them are optimal (Hoffman & Karp 1966), whose values increase monotonically. Rounding may
+    spoil either. After evaluations without gain the interval between them doubles, and value
+    iteration converges in between.
     """
     pairs, num_pairs = pair_search.pairs, pair_search.num_expanded
     num_actions = rows.available.shape[1]
@@ -124,12 +124,12 @@ def solve(
 def _link_successors(
     rows: Any, lax: Any, pairs: Any, num_pairs: Any, slots: Any, successor: Any, d: Any, gap: Any
 ) -> None:
-    """Write the successor of every move of every pair; -1 first where available actions differ."""
+    """Write the successor of every move of every pair; -1 first if not comparable."""
     actions = rows.available.shape[1]
     starts, successors = rows.starts, rows.successors
     for i in range(num_pairs):
         s, t = pairs[i] >> STATE_BITS, pairs[i] & STATE_MASK
-        if not lax and not have_same_actions(rows, s, t):
+        if not are_comparable(rows, s, t, lax):
             successor[i, 0] = -1
             d[i] = gap[i] = d[num_pairs]
             continue
@@ -217,6 +217,8 @@ def _improve_responses(
     """
     actions, changed = available.shape[1], 0
     for i in range(len(successor)):
+        if successor[i, 0] < 0:
+            continue
         s, t = pairs[i] >> STATE_BITS, pairs[i] & STATE_MASK
         own, first = turns[i] % actions, turns[i] < actions
         lowest = gap[i] + discount * d[chosen[i]] - tolerance

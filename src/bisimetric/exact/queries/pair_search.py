@@ -34,6 +34,7 @@ class QueryRows(NamedTuple):
     successors: NDArray[Any]
     probabilities: NDArray[Any]
     available: NDArray[Any]  # (S, A), whether a state has an action
+    label_classes: NDArray[Any]  # (S,), equal for equal label sets
     max_support: int  # the largest number of successors of a row
     fraction_ids: NDArray[Any]  # equal for equal exact probabilities; empty: NEGLIGIBLE_MASS counts
 
@@ -160,7 +161,7 @@ def _expand_pairs(
         if at[0] == at[1] or at[3] >= max_depth:
             return True
         s, t = pairs[at[0]] >> STATE_BITS, pairs[at[0]] & STATE_MASK
-        if lax or have_same_actions(rows, s, t):
+        if are_comparable(rows, s, t, lax):
             for a in range(actions):
                 for b in range(0 if lax else a, actions if lax else a + 1):
                     if not (rows.available[s, a] and rows.available[t, b]):
@@ -188,10 +189,10 @@ def _expand_pairs(
 
 
 @njit(cache=True)
-def have_same_actions(rows: Any, s: Any, t: Any) -> Any:
-    """Return whether two states have the same actions."""
-    same = True
-    for a in range(rows.available.shape[1]):
+def are_comparable(rows: Any, s: Any, t: Any, lax: Any) -> Any:
+    """Return whether two states have the same labels and, unless `lax`, the same actions."""
+    same = rows.label_classes[s] == rows.label_classes[t]
+    for a in range(0 if lax else rows.available.shape[1]):
         same &= rows.available[s, a] == rows.available[t, a]
     return same
 

@@ -14,7 +14,7 @@ from scipy import sparse
 from bisimetric.errors import InputError
 from bisimetric.exact.queries.pair_search import QueryRows, decode_pairs
 from bisimetric.implicit_mdp import ImplicitMDP, to_integer_weights
-from bisimetric.mdp import MDP, induce_chain, reject_label_actions
+from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import resolve_policy
 
 INITIAL_CAPACITY = 64
@@ -39,12 +39,14 @@ class MDPRowSource:
         self.reward = mdp.R
         self.diameter_bound = mdp.diameter_bound
         self.actions_may_differ = mdp.available is not None
+        self.labels_may_differ = mdp.has_labels
         self._all_rows = QueryRows(
             P.indptr[:-1].reshape(shape),
             P.indptr[1:].reshape(shape),
             P.indices,
             _make_read_only(mdp.normalised_probabilities.data),
             _make_read_only(mdp.action_mask),
+            _make_read_only(mdp.label_classes),
             int(np.diff(P.indptr).max()),
             np.empty(0, np.int64),
         )
@@ -77,6 +79,7 @@ class ImplicitRowSource:
         self.source = source
         self.discount = source.discount
         self.actions_may_differ = callable(source.actions)
+        self.labels_may_differ = False
         self.diameter_bound: float | None = None
         if source.reward_range is not None:
             low, high = source.reward_range
@@ -155,6 +158,7 @@ class ImplicitRowSource:
             _make_read_only(self._successors[: self._num_entries]),
             _make_read_only(self._probability[: self._num_entries]),
             _make_read_only(self._available[:count]),
+            _make_read_only(np.zeros(count, np.int64)),
             self._max_support,
             _make_read_only(
                 self._fraction_ids[: self._num_entries if self.diameter_bound is None else 0]
@@ -228,8 +232,11 @@ def build_row_source(
             )
         if not isinstance(mdp, MDP):
             return ImplicitRowSource(mdp)
-        if kind == "lax":
-            reject_label_actions("exact.query", mdp)
+        if kind == "bisimulation" and mdp.choice_labels is not None:
+            raise InputError(
+                "exact.query: actions of this MDP share choice labels, which queries do not "
+                "compare as sets; use exact.bisimulation, or kind='lax'."
+            )
         return MDPRowSource(mdp)
     if isinstance(mdp, ImplicitMDP):
         if policy is None:

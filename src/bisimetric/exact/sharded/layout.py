@@ -20,6 +20,7 @@ from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.exact._request import Request
 from bisimetric.exact.deterministic.problem import complete_actions
 from bisimetric.mdp import MDP
+from bisimetric.relation.api import compute_classes
 
 CPU_BLOCK_BYTES, ACCELERATOR_BLOCK_BYTES = 2**26, 2**30
 """Default bytes of rows that are exchanged at a time, on CPUs and on accelerators."""
@@ -234,8 +235,13 @@ def build_problem(request: Request, mdp: MDP, rounding: float = 0.0) -> ShardedP
             f"{caller}: {place} has several successors, and sharding needs deterministic dynamics; "
             f"use exact.{request.kind}, or learned."
         )
+    if mdp.choice_labels is not None:
+        raise InputError(
+            f"{caller}: sharding does not compare actions of equal choice labels as sets; use "
+            f"exact.{request.kind}."
+        )
     tolerance = request.residual_tolerance(mdp, "exact.sharded")
-    classes = relation.bisimulation(mdp)
+    classes = compute_classes(mdp)
     representatives = relation.representatives(classes)
     transitions = complete_actions(relation.quotient(mdp, classes))
     order = order_states(transitions.successor)

@@ -2,12 +2,13 @@
 
 A move of a pair (s, t) is an action a of s and an action b of t; its value is
 
-    |R(s, a) - R(t, b)| + discount * W1(d)(P(s, a), P(t, b)).
+    gap(s, a, t, b) + discount * W1(d)(P(s, a), P(t, b)),    gap = |R(s, a) - R(t, b)|.
 
-In d~ both take the same action, which maximises; in d_lax one state maximises and the other
-responds. Each move is cached from sweep to sweep: its value, how much d may change before its
-coupling must be checked again, and the basis tree of the coupling. The `drift` is the sum of the
-largest changes of d so far, so that little is computed where little has changed.
+In d~ both take the same action, which maximises. In d_lax, and where choice labels group actions,
+one state maximises and the other responds, with an action of the same group. Each move is cached
+from sweep to sweep: its value, how much d may change before its coupling must be checked again, and
+the basis tree of the coupling. The `drift` is the sum of the largest changes of d so far, so that
+little is computed where little has changed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bisimetric import _transport
 from bisimetric._rounding import UNIT
 
 NO_MOVE = 2**32 - 1
-"""The choice of a pair whose available actions differ."""
+"""The choice of a pair whose states are not comparable: labels or available actions differ."""
 FLOAT32_MARGIN = 1e-6
 """The relative error of a cached float32 number, with a margin."""
 
@@ -35,9 +36,12 @@ class KernelMDP(NamedTuple):
     probabilities: NDArray[Any]
     reward: NDArray[Any]  # (S, A)
     available: NDArray[Any]  # (S, A)
+    classes: NDArray[Any]  # (S,), comparison classes: others are at the diameter bound
+    groups: NDArray[Any]  # (A,), with `match_freely` only actions of one group are matched
+    gap: NDArray[Any]  # (1 or A, 1 or A, S, S), or empty: |R(s, a) - R(t, b)|
     discount: float
-    diameter_bound: float  # the distance of two states whose available actions differ
-    lax: bool
+    diameter_bound: float
+    match_freely: bool
     max_support: int
 
 
@@ -64,6 +68,15 @@ def decode_pair(costs, pair):
     while (s + 1) * s // 2 <= pair:
         s += 1
     return s, pair - s * (s - 1) // 2
+
+
+@njit(cache=True, inline="always")
+def _compute_gap(model, s, a, t, b):
+    """Return the immediate cost of a move."""
+    gap = model.gap
+    if gap.size == 0:
+        return abs(model.reward[s, a] - model.reward[t, b])
+    return gap[min(a, gap.shape[0] - 1), min(b, gap.shape[1] - 1), s, t]
 
 
 @njit(cache=True, inline="always")
@@ -107,7 +120,7 @@ def _evaluate_move(
     The last coupling bounds the value from above; a bound of at most `enough` is returned as is.
     """
     n, m = _load_problem(model, cache, workspace, pair, s, t, move, a, b)
-    gap, w1_error = abs(model.reward[s, a] - model.reward[t, b]), 0.0
+    gap, w1_error = _compute_gap(model, s, a, t, b), 0.0
     at = pair * (cache.value.size // cache.choice.size) + move
     value = gap + model.discount * _transport.compute_cost(workspace, costs, n, m)
     if value <= enough:
@@ -143,10 +156,6 @@ def _update_bisimulation(
 ):
     """Find the best action of a pair: the last choice first, others if they may be better."""
     actions = model.reward.shape[1]
-    for a in range(actions):
-        if model.available[s, a] != model.available[t, a]:
-            cache.choice[pair] = NO_MOVE
-            return model.diameter_bound, w1_error
     last = np.int64(cache.choice[pair])
     while not model.available[s, last]:
         last = (last + 1) % actions
@@ -181,7 +190,11 @@ def _update_lax(
     actions = model.reward.shape[1]
     for a in range(actions):
         for b in range(actions):
-            evaluated[a, b] = not (model.available[s, a] and model.available[t, b])
+            evaluated[a, b] = not (
+                model.available[s, a]
+                and model.available[t, b]
+                and model.groups[a] == model.groups[b]
+            )
             known[a, b] = (
                 np.inf if evaluated[a, b] else cache.value[(pair * actions + a) * actions + b]
             )
@@ -249,7 +262,10 @@ def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, low, hi
     residual, largest, w1_error = 0.0, 0.0, 0.0
     for pair in range(low, high):
         s, t = decode_pair(costs, pair)
-        if model.lax:
+        if model.classes[s] != model.classes[t]:
+            cache.choice[pair] = NO_MOVE
+            value = model.diameter_bound
+        elif model.match_freely:
             value, w1_error = _update_lax(
                 model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all,
                 w1_error, known, evaluated,
@@ -270,7 +286,7 @@ def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, low, hi
 def _decode_choice(model, cache, pair):
     """Return the chosen move of a pair, and its two actions."""
     actions, choice = model.reward.shape[1], np.int64(cache.choice[pair])
-    if not model.lax:
+    if not model.match_freely:
         return choice, choice, choice
     own, response = choice // actions % actions, choice % actions
     a, b = (own, response) if choice < actions * actions else (response, own)
@@ -315,7 +331,7 @@ def write_policy_matrix(model, cache, costs, starts, successors, masses, gaps, l
             continue
         s, t = decode_pair(costs, pair)
         move, a, b = _decode_choice(model, cache, pair)
-        gap = abs(model.reward[s, a] - model.reward[t, b])
+        gap = _compute_gap(model, s, a, t, b)
         n, m = _load_problem(model, cache, workspace, pair, s, t, move, a, b)
         for v in range(1, n + m):
             flow = workspace.reals[_transport.FLOW, v]
@@ -337,9 +353,9 @@ def apply_operator_at(model, costs, s, t):
     workspace = _transport.allocate_workspace(model.max_support)
     actions, row_starts = model.reward.shape[1], model.row_starts
     value = 0.0
+    if model.classes[s] != model.classes[t]:
+        return model.diameter_bound
     for a in range(actions):
-        if model.available[s, a] != model.available[t, a]:
-            return model.diameter_bound
         p, q = s * actions + a, t * actions + a
         n, m = _transport.cancel_common_mass(
             workspace, model.successors, model.probabilities, row_starts[p], row_starts[p + 1],
@@ -354,8 +370,7 @@ def apply_operator_at(model, costs, s, t):
             )
             cost = _transport.compute_cost(workspace, costs, n, m)
         if model.available[s, a]:
-            gap = abs(model.reward[s, a] - model.reward[t, a])
-            value = max(value, gap + model.discount * cost)
+            value = max(value, _compute_gap(model, s, a, t, a) + model.discount * cost)
     return value
 
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from bisimetric._memory import require_memory
 from bisimetric.distance import Distance
-from bisimetric.errors import require_integer
+from bisimetric.errors import InputError, require_integer
 from bisimetric.exact._quotient_solver import DeterministicSolver, solve_on_quotient
 from bisimetric.exact._request import Request
 from bisimetric.exact.stochastic import policy_iteration
@@ -30,6 +30,11 @@ def estimate_bisimulation(
     `request.tol`. Its distance from the true d~ is estimated: the largest residual of some random
     pairs in the true equation, divided by 1 - discount. Over all pairs that would be a proof.
     """
+    if mdp.choice_labels is not None:
+        raise InputError(
+            "exact.bisimulation: samples= does not compare actions of equal choice labels as sets; "
+            "leave samples out."
+        )
     num_samples = require_integer("exact.bisimulation", "samples", samples, 1)
     rng = np.random.default_rng(require_integer("exact.bisimulation", "seed", seed))
     needed = 40.0 * mdp.R.size * num_samples

@@ -23,7 +23,7 @@ from bisimetric.exact._request import SolverResult, SweepLimit
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import coupling_kernels
 from bisimetric.exact.stochastic.coupling_kernels import CouplingCache, KernelMDP
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, compute_comparison_classes
 
 PATIENCE = 8
 """Rounds that may pass without a smaller residual."""
@@ -39,17 +39,32 @@ MIN_PARALLEL_PAIRS, MIN_PARALLEL_ROWS = 256, 128
 """Pairs, and rows of a matrix, that are worth several threads."""
 
 
-def solve(mdp: MDP, residual_tolerance: float, *, lax: bool = False) -> SolverResult:
+def solve(
+    mdp: MDP,
+    residual_tolerance: float,
+    *,
+    lax: bool = False,
+    gap: NDArray[np.float64] | None = None,
+    diameter_bound: float | None = None,
+) -> SolverResult:
     """Compute d~ or d_lax of any MDP, to a residual tolerance.
 
     The initial distance is |V(s) - V(t)|, a lower bound, with states sorted by V, so that the first
-    couplings are optimal for it.
+    couplings are optimal for it. With a `gap`, (1 or A, 1 or A, S, S), in place of the differences
+    of rewards, it is 0. `diameter_bound` is the distance of states that are not comparable; default
+    `mdp.diameter_bound`.
     """
-    scale = _choose_scale(mdp.diameter_bound)
+    diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
+    scale = _choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
-    V = planning.optimal_values(mdp, tol=math.inf).values
+    if gap is None:
+        V = planning.optimal_values(mdp, tol=math.inf).values
+    else:
+        V = np.zeros(mdp.num_states)
     order = np.argsort(V, kind="stable")
-    model = _build_kernel_mdp(mdp, order, lax)
+    model = _build_kernel_mdp(mdp, order, lax, diameter / scale)
+    if gap is not None:
+        model = model._replace(gap=np.ascontiguousarray(gap / scale))
     costs = Costs(np.abs(V[order, None] - V[None, order]), np.empty(0, np.int64), len(V))
     iteration = _CouplingIteration(model, costs, _lay_out_all_pairs(model))
     residual, largest, rounds = _iterate(iteration, residual_tolerance / scale)
@@ -69,12 +84,13 @@ def solve_pairs(
 ) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
     """Compute the distances of some pairs: values, residual, largest F(d) and statistics.
 
-    `pair_codes` are s * S + t of the pairs, t < s, in increasing order; other pairs of different
-    states are at distance `frontier_value`.
+    `pair_codes` are s * S + t of the pairs, t < s, in increasing order, of comparable states; other
+    pairs of different states are at distance `frontier_value`.
     """
-    scale = _choose_scale(max(mdp.diameter_bound, frontier_value))
+    diameter = max(mdp.diameter_bound, frontier_value)
+    scale = _choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
-    model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), lax)
+    model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), lax, diameter / scale)
     values = np.zeros((1, 1 + len(pair_codes)))
     values[0, 0] = frontier_value / scale
     iteration = _CouplingIteration(
@@ -89,7 +105,7 @@ def apply_operator(
     mdp: MDP, d: NDArray[np.float64], s: NDArray[np.int64], t: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Compute F(d) of d~ at the pairs (s, t), t < s, for a distance matrix d."""
-    model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), lax=False)
+    model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), False, mdp.diameter_bound)
     costs = Costs(d, np.empty(0, np.int64), len(d))
     pairs = zip(s.tolist(), t.tolist(), strict=True)
     return np.array([coupling_kernels.apply_operator_at(model, costs, *pair) for pair in pairs])
@@ -161,7 +177,7 @@ def estimate_memory(mdp: MDP, *, lax: bool = False) -> float:
     states, actions = mdp.R.shape
     support = np.diff(mdp.P.indptr).reshape(states, actions)
     pairs = states * (states - 1) / 2
-    moves = actions**2 if lax else actions
+    moves = actions**2 if lax or mdp.choice_labels is not None else actions
     nodes = 2 * float(support.mean())
     max_support = int(support.max())
     tree_bytes = moves * nodes * np.dtype(_choose_node_dtype(max_support)).itemsize
@@ -179,12 +195,12 @@ class _CouplingIteration:
 
     def __init__(self, model: KernelMDP, costs: Costs, layout: _TreeLayout) -> None:
         actions, pairs = model.reward.shape[1], layout.num_pairs
-        moves = actions**2 if model.lax else actions
+        moves = actions**2 if model.match_freely else actions
         self.model, self.costs = model, costs
         self.cache = CouplingCache(
             # Bounds on the value of a move: from above for d~, from below for d_lax.
-            value=np.full(pairs * moves, 0.0 if model.lax else np.inf, np.float32),
-            value_drift=np.full(pairs * moves, -1e30 if model.lax else 0.0, np.float32),
+            value=np.full(pairs * moves, 0.0 if model.match_freely else np.inf, np.float32),
+            value_drift=np.full(pairs * moves, -1e30 if model.match_freely else 0.0, np.float32),
             optimal_until=np.full(pairs * moves, -1, np.float32),
             choice=np.zeros(pairs, np.uint32),
             trees=np.zeros(layout.size, _choose_node_dtype(model.max_support)),
@@ -292,7 +308,9 @@ def _choose_scale(diameter_bound: float) -> float:
     return 1.0 if diameter_bound == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))
 
 
-def _build_kernel_mdp(mdp: MDP, order: NDArray[np.int64], lax: bool) -> KernelMDP:
+def _build_kernel_mdp(
+    mdp: MDP, order: NDArray[np.int64], lax: bool, diameter_bound: float
+) -> KernelMDP:
     """Return the MDP for the kernels, renumbered: state i is state order[i] of the MDP."""
     actions = mdp.num_actions
     rank = np.argsort(order)
@@ -302,7 +320,10 @@ def _build_kernel_mdp(mdp: MDP, order: NDArray[np.int64], lax: bool) -> KernelMD
     P.sort_indices()
     return KernelMDP(
         P.indptr.astype(np.int64), P.indices.astype(np.int32), P.data, mdp.R[order],
-        mdp.action_mask[order], mdp.discount, mdp.diameter_bound, lax, int(np.diff(P.indptr).max()),
+        mdp.action_mask[order], compute_comparison_classes(mdp, lax=lax)[order],
+        np.zeros(actions, np.int64) if lax else mdp.choice_groups, np.empty((0, 0, 0, 0)),
+        mdp.discount, diameter_bound, lax or mdp.choice_labels is not None,
+        int(np.diff(P.indptr).max()),
     )  # fmt: skip
 
 
@@ -322,7 +343,7 @@ def _lay_out_all_pairs(model: KernelMDP) -> _TreeLayout:
     preceding = np.zeros((actions, states), np.int64)
     preceding[:, 1:] = np.cumsum(support[:-1].T, axis=1)
     own = np.arange(states)[:, None] * support
-    sizes = own[:, :, None] + preceding.T[:, None, :] if model.lax else own + preceding.T
+    sizes = own[:, :, None] + preceding.T[:, None, :] if model.match_freely else own + preceding.T
     ends = np.cumsum(sizes)
     starts = np.concatenate([[0], ends[:-1]]).reshape(states, -1)
     return _TreeLayout(states * (states - 1) // 2, starts, preceding, int(ends[-1]) + 1)
@@ -333,7 +354,7 @@ def _lay_out_pairs(model: KernelMDP, pair_codes: NDArray[np.int64]) -> _TreeLayo
     states, actions = model.reward.shape
     support = np.diff(model.row_starts).reshape(states, actions)
     first, second = support[pair_codes // states], support[pair_codes % states]
-    sizes = first[:, :, None] + second[:, None, :] if model.lax else first + second
+    sizes = first[:, :, None] + second[:, None, :] if model.match_freely else first + second
     ends = np.cumsum(sizes)
     starts = np.concatenate([[0], ends[:-1]]).reshape(len(pair_codes), -1)
     return _TreeLayout(len(pair_codes), starts, np.empty((0, 0), np.int64), int(ends[-1]) + 1)

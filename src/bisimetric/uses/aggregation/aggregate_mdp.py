@@ -84,9 +84,9 @@ def lift_policy(
 ) -> LiftedPolicy:
     """Lift the policy of the classes to the states.
 
-    Under d_lax and distances of a policy a state takes the nearest action to that of its class;
-    else the same action, or the nearest one where it is not available. The distances are within
-    `error` of the exact ones.
+    Under d_lax, d~ with choice labels and distances of a policy a state takes the nearest action to
+    that of its class; else the same action, or the nearest one where it is not available. The
+    distances are within `error` of the exact ones.
     """
     labels, representatives = clustering.labels, clustering.representatives
     reward_error = 0.0
@@ -106,7 +106,7 @@ def lift_policy(
     if aggregate.policy.ndim == 1:
         same[np.arange(mdp.num_states), aggregate.policy[labels]] = True
     mask = mdp.action_mask.copy()
-    if kind != "lax" and pi is None:
+    if kind != "lax" and pi is None and mdp.choice_labels is None:
         lacks = ~(same & mdp.action_mask).any(axis=1, keepdims=True)
         mask &= same | lacks
     delta = compute_action_distances(

@@ -186,7 +186,7 @@ def bound_regrets(
         return np.where(policy == pi_actions, 0.0, dissimilarities)
     margins = _action_margins(aggregate, value_errors)[clustering.labels]
     regrets = add_upward(dissimilarities, np.maximum(margins, 0.0))
-    if certified.kind == "bisimulation":
+    if certified.kind == "bisimulation" and mdp.choice_labels is None:
         same_actions = (
             mdp.action_mask == mdp.action_mask[clustering.representatives[clustering.labels]]
         ).all(axis=1)

@@ -12,7 +12,7 @@ from scipy import sparse
 from bisimetric import exact
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.mdp import MDP, merge_labels
 
 MAP_GAP = 3
 """Columns between the positions of the source and those of the target."""
@@ -26,7 +26,8 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
 
     Actions of the same name are one action of the union. The others share columns, in order: d_lax
     ignores names, and d~, which compares equal actions, requires MDPs with the same ones. Unmatched
-    actions are unavailable. Actions without names are matched by number.
+    actions are unavailable. Actions without names are matched by number. Labels of the same name
+    are one label.
 
     States are named "source 1,1" and "target 1,1". Where both have positions, those of the target
     are placed to the right of the source; where both have features of the same width, an additional
@@ -40,7 +41,7 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
         An `MDP` with S1 + S2 states.
 
     Raises:
-        InputError: where the discounts differ.
+        InputError: where the discounts differ, or choice labels of one action.
 
     >>> from bisimetric import exact, worlds
     >>> union = disjoint_union(worlds.grid("g ", discount=0.5), worlds.grid(" g", discount=0.5))
@@ -83,13 +84,8 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
         positions=_union_positions(source, target),
         features=_union_features(source, target),
         available=available,
-        label_actions=tuple(
-            {
-                int(columns[action])
-                for mdp, columns in zip(*both, strict=True)
-                for action in mdp.label_actions
-            }
-        ),
+        labels=merge_labels([(mdp.labels, mdp.num_states) for mdp in (source, target)]),
+        choice_labels=_union_choice_labels(source, target, alignment),
     )
 
 
@@ -104,14 +100,16 @@ def solve_lax(union: MDP, *, tol: float | None = None) -> Distance:
     >>> round(solve_lax(union)(0, 1), 6), round(exact.lax(union)(0, 1), 6)
     (2.0, 2.0)
     """
-    reject_label_actions("uses.transfer", union)
     if union.available is None or not union.is_deterministic:
         return exact.lax(union, tol=tol)
     states = np.arange(union.num_states)[:, None]
     first_available = union.available.argmax(axis=1)[:, None]
     substitutes = np.where(union.available, np.arange(union.num_actions), first_available)
     completed = MDP.deterministic(
-        union.next_state[states, substitutes], union.R[states, substitutes], discount=union.discount
+        union.next_state[states, substitutes],
+        union.R[states, substitutes],
+        discount=union.discount,
+        labels=union.labels,
     )
     return dataclasses.replace(exact.lax(completed, tol=tol), mdp=union)
 
@@ -168,6 +166,23 @@ def align_actions(source: MDP, target: MDP) -> ActionAlignment:
     return ActionAlignment(
         source_columns, target_columns, union_names, set(source_names) == set(target_names)
     )
+
+
+def _union_choice_labels(source: MDP, target: MDP, alignment: ActionAlignment) -> list[str] | None:
+    """Return the choice labels of the columns, or None where all actions have their own."""
+    if source.choice_labels is None and target.choice_labels is None:
+        return None
+    labels = [""] * len(alignment.names)
+    for mdp, columns in ((source, alignment.source), (target, alignment.target)):
+        for action, column in enumerate(columns.tolist()):
+            own = mdp.choice_labels[action] if mdp.choice_labels else mdp.action_name(action)
+            if labels[column] not in ("", own):
+                raise InputError(
+                    f"uses.disjoint_union: action {mdp.action_name(action)} has the choice label "
+                    f"{own!r} in one MDP and {labels[column]!r} in the other; rename the actions."
+                )
+            labels[column] = own
+    return labels
 
 
 def _union_positions(source: MDP, target: MDP) -> NDArray[np.float64] | None:

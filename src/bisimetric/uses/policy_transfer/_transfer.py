@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from bisimetric import planning
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, NotConverged
-from bisimetric.mdp import MDP, reject_label_actions
+from bisimetric.mdp import MDP
 from bisimetric.planning import ValueFunction
 from bisimetric.uses.certificates import (
     add_upward,
@@ -273,9 +273,6 @@ def transfer(
             caller="uses.transfer",
             argument="rule",
         )
-    for mdp in (source, target):
-        # The rules match any actions of the two, for every distance.
-        reject_label_actions("uses.transfer", mdp)
     distance = _validate_union_distance(source, target, d)
     if require_proof and not math.isfinite(distance.error):
         raise InputError(
@@ -378,8 +375,10 @@ def _validate_union_distance(source: MDP, target: MDP, d: Any) -> _UnionDistance
             f"have different ones ({_format_actions(source)}; {_format_actions(target)}); use "
             "exact.lax."
         )
-    # With unavailable actions d~ may be the diameter, which no pair of equal actions attains.
-    equal_actions = d.kind == "bisimulation" and union.available is None
+    # With labels or unavailable actions d~ may be the diameter, which no pair of equal actions
+    # attains, and choice labels match different ones.
+    equal_actions = d.kind == "bisimulation" and union.available is None and not union.has_labels
+    equal_actions = equal_actions and union.choice_labels is None
     comparable = alignment.source[:, None] == alignment.target if equal_actions else all_actions
     return _UnionDistance(d.values, certify_error(d), comparable, d)
 
