@@ -184,7 +184,7 @@ def report_limits(seeds: range, quick: bool) -> None:
             distances = np.abs(found[:, None] - found)
             correlation = float(np.corrcoef(distances.ravel(), reference.ravel())[0, 1])
             results.setdefault(name, []).append(correlation)
-    print("| prediction of discount^tau | correlation | least | largest |\n|---|---|---|---|")
+    print("| prediction of discount^tau | correlation | smallest | largest |\n|---|---|---|---|")
     for name, each in results.items():
         print(f"| {name} | {np.mean(each):.4f} | {min(each):.4f} | {max(each):.4f} |", flush=True)
 
