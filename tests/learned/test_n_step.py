@@ -366,8 +366,8 @@ def test_defaults_depend_on_kind_data_and_device() -> None:
     source = source_from_transitions("on_policy", data)
     assert learned.choose_config("on_policy", source, "cpu") == small
     assert isinstance(small, PairQConfig)
-    assert (small.batch_size, small.num_networks, small.lookahead) == (64, 1, 10)
-    assert small.network.fourier_features == 1
+    assert (small.batch_size, small.num_networks, small.lookahead) == (32, 1, 10)
+    assert (small.network.fourier_features, small.network.activation) == (1, "tanh")
     nine = np.arange(36.0).reshape(4, 9)
     wide = Transitions(*(nine, [0] * 4, [0.0, 1.0] * 2, nine, [False] * 4))
     assert learned.choose_config("on_policy", wide, "cpu").network.fourier_features == 0
@@ -391,4 +391,4 @@ def test_a_run_without_a_config_takes_the_defaults(monkeypatch: pytest.MonkeyPat
         with pytest.raises(KeyboardInterrupt):
             learned.on_policy(walk(), options=learned.RunOptions(device="cpu"), **options)
     small = learned.choose_config("on_policy", walk(), "cpu")
-    assert found == [(small, 8_000), (small, 5), (given, 24_000)]
+    assert found == [(small, 20_000), (small, 5), (given, 24_000)]

@@ -62,12 +62,16 @@ def bisimulation(
     terminal state is a state like any other. Nothing is proven about the error: see
     `LearnedDistance.quality`. `learned.castro2020` is the algorithm of Castro (2020).
 
+    If the MDP or the data are stochastic, or the data hold every action in every state, the network
+    is fitted to the exact distances of a transition model instead: see `source_from_model` and
+    `ModelBasedConfig`.
+
     Args:
-        source: a deterministic MDP, whose states are described by its features, else their
-            positions, else one-hot vectors; or transitions, whose observations are standardised;
-            or a training source.
+        source: an MDP, whose states are described by its features, else their positions, else
+            one-hot vectors; or transitions, whose observations are standardised; or a training
+            source.
         updates: gradient updates in all, including those before `options.resume`; default: 24,000,
-            and 8,000 with the default configuration for d^pi from recorded data on a CPU.
+            and 8,000 with a transition model.
         seed: seed of the weights and the batches; the same seed gives the same run.
         discount: default: that of the MDP, and 0.99 for recorded data.
         config: the algorithm, its network and hyperparameters; default: `choose_config`, by the
@@ -82,8 +86,8 @@ def bisimulation(
         The learned distance, in units of reward.
 
     Raises:
-        InputError: when an argument is out of range, the MDP is stochastic or lacks actions, or
-            the data holds no pair to compare.
+        InputError: when an argument is out of range, the data holds no pair to compare, or the MDP
+            is stochastic or lacks actions and `config` is for deterministic ones.
         Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
         InsufficientMemory: when training would not fit into memory.
 
@@ -135,18 +139,21 @@ def on_policy(
         sum_{k<n} discount^k |r_k - r'_k| + discount^n psi'(s_n, t_n),
 
     with n = `PairQConfig.lookahead`. An episode that terminates continues in the terminal state
-    with reward 0; where one is truncated before, psi' is evaluated there. If the data or the policy
-    are stochastic, distances come out too large, the more so the larger n is.
+    with reward 0; where one is truncated before, psi' is evaluated there. If the dynamics or the
+    policy are stochastic, such distances come out too large, the more so the larger n is. Where
+    states repeat with different outcomes, and for a stochastic MDP or policy, the network is
+    therefore fitted to the exact distances of a transition model: see `ModelBasedConfig`.
 
     Args:
-        source: a deterministic MDP, whose states are described by its features, else their
-            positions, else one-hot vectors; or transitions, whose observations are standardised;
-            or a training source, which has its policy already.
-        policy: (S,) actions. For an MDP the default is its own policy, or its only action. For
+        source: an MDP, whose states are described by its features, else their positions, else
+            one-hot vectors; or transitions, whose observations are standardised; or a training
+            source, which has its policy already.
+        policy: (S,) actions, for an MDP also (S, A) probabilities. For an MDP the default is its own policy, or its only action. For
             recorded data, transitions with other actions are left out; without a policy all of
             them are used.
-        updates: gradient updates in all, including those before `options.resume`; default: 24,000,
-            and 8,000 with the default configuration for d^pi from recorded data on a CPU.
+        updates: gradient updates in all, including those before `options.resume`; default: 24,000;
+            with a transition model 8,000; from recorded data on a CPU 20,000 for observations of at
+            most 8 numbers, and 8,000 for others.
         seed: seed of the weights and the batches; the same seed gives the same run.
         discount: default: that of the MDP, and 0.99 for recorded data.
         config: the algorithm, its network and hyperparameters; default: `choose_config`, by the
@@ -161,8 +168,8 @@ def on_policy(
         The learned distance, in units of reward.
 
     Raises:
-        InputError: when an argument is out of range, the MDP or the policy is stochastic, or fewer
-            than 2 transitions can be used.
+        InputError: when an argument is out of range, fewer than 2 transitions can be used, or the
+            MDP or the policy is stochastic and `config` is for deterministic ones.
         Diverged: when the loss or a weight is not finite, or the output is 0 for all pairs.
         InsufficientMemory: when training would not fit into memory.
 

@@ -29,6 +29,17 @@ MODEL_UPDATES = 8_000
 SMALL_UPDATES = 8_000
 """Gradient updates with the small configuration."""
 
+COORDINATE_UPDATES = 20_000
+"""Gradient updates with the small configuration for coordinates."""
+
+COORDINATE_CONFIG = PairQConfig(
+    MetricNetwork((64, 64, 64, 64), num_groups=16, fourier_features=1, activation="tanh"),
+    batch_size=32,
+    learning_rate=3e-3,
+    num_networks=1,
+)
+"""The small configuration for observations of at most `MAX_COORDINATES` numbers."""
+
 
 def choose_config(
     kind: LearnedKind,
@@ -39,16 +50,18 @@ def choose_config(
 ) -> PairQConfig | ModelBasedConfig:
     """Return the hyperparameters that `learned.bisimulation` and `learned.on_policy` default to.
 
-    They are those of `ModelBasedConfig()` for a stochastic MDP; for one whose states lack actions;
+    They are those of `ModelBasedConfig()` for an MDP that is stochastic, has labels or lacks
+    actions;
     for recorded data whose repeated states have different outcomes; and for d~ from recorded data
     of at most 1,000 states that hold every action in each of them. Ids of states must have every
     action in any case.
 
     Otherwise they are those of `PairQConfig()`, except for d^pi from recorded data on a CPU. There
     an update costs as much as its pairs, and d^pi has no maximum over actions to overestimate. So
-    batches and embeddings are smaller, the learning rate is larger, one network is trained, and
-    observations of at most 8 numbers get one octave of Fourier features, since more of them fit
-    recorded data and not held-out data.
+    batches and embeddings are smaller, the learning rate is larger, and one network is trained.
+    Observations of at most 8 numbers get a narrow, deep network with tanh activations and one
+    octave of Fourier features: wider networks, ReLU and more octaves fit recorded data better and
+    held-out data worse.
 
     Args:
         kind: "bisimulation" or "on_policy".
@@ -64,7 +77,7 @@ def choose_config(
 
     >>> data = Transitions([[0.0], [1.0]], [0, 0], [1.0, 0.0], [[1.0], [0.0]], [False, False])
     >>> choose_config("on_policy", data, "cpu").batch_size
-    64
+    32
     >>> choose_config("bisimulation", data, "cpu") == PairQConfig()
     True
     >>> coin = MDP([[[0.5, 0.5]], [[0, 1]]], [[0], [1]], discount=0.5)
@@ -76,9 +89,10 @@ def choose_config(
     recorded = isinstance(source, Transitions | TransitionSource)
     if kind != "on_policy" or not recorded or select_device(kind, device).platform != "cpu":
         return PairQConfig()
-    octaves = 1 if _count_numbers(source) <= MAX_COORDINATES else 0
+    if _count_numbers(source) <= MAX_COORDINATES:
+        return COORDINATE_CONFIG
     return PairQConfig(
-        MetricNetwork((256, 256), num_groups=16, fourier_features=octaves),
+        MetricNetwork((256, 256), num_groups=16, fourier_features=0),
         batch_size=64,
         learning_rate=3e-3,
         num_networks=1,
@@ -86,10 +100,16 @@ def choose_config(
 
 
 def choose_updates(config: PairQConfig | ModelBasedConfig) -> int:
-    """Return the default number of updates of a configuration from `choose_config`."""
+    """Return the default number of updates of a configuration from `choose_config`.
+
+    >>> choose_updates(PairQConfig()), choose_updates(COORDINATE_CONFIG)
+    (24000, 20000)
+    """
     if isinstance(config, ModelBasedConfig):
         return MODEL_UPDATES
-    return DEFAULT_UPDATES if config == PairQConfig() else SMALL_UPDATES
+    if config == PairQConfig():
+        return DEFAULT_UPDATES
+    return COORDINATE_UPDATES if config == COORDINATE_CONFIG else SMALL_UPDATES
 
 
 def _needs_model(
@@ -99,8 +119,10 @@ def _needs_model(
     if isinstance(source, ModelSource):
         return True
     if isinstance(source, MDP):
+        if source.has_labels or source.choice_labels is not None:
+            return True
         if kind == "bisimulation":
-            return not source.is_deterministic or source.available is not None
+            return not (source.is_deterministic and source.available is None)
         chain = source.apply_policy(resolve_policy(kind, source, policy, caller="learned"))
         return not chain.is_deterministic
     if not isinstance(source, Transitions) or kind not in ("bisimulation", "on_policy"):
