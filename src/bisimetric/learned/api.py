@@ -148,9 +148,9 @@ def on_policy(
         source: an MDP, whose states are described by its features, else their positions, else
             one-hot vectors; or transitions, whose observations are standardised; or a training
             source, which has its policy already.
-        policy: (S,) actions, for an MDP also (S, A) probabilities. For an MDP the default is its own policy, or its only action. For
-            recorded data, transitions with other actions are left out; without a policy all of
-            them are used.
+        policy: (S,) actions, for an MDP also (S, A) probabilities. For an MDP the default is its
+            own policy, or its only action. For recorded data, transitions with other actions are
+            left out; without a policy all of them are used.
         updates: gradient updates in all, including those before `options.resume`; default: 24,000;
             with a transition model 8,000; from recorded data on a CPU 20,000 for observations of at
             most 8 numbers, and 8,000 for others.
