@@ -1,0 +1,6 @@
+"""Trained agents as encoders of observations: Rainbow, agents of other libraries, and callables."""
+
+from bisimetric_atari.agents.api import evaluate, load, pretrained
+from bisimetric_atari.games.agent import Agent, AgentOutput
+
+__all__ = ["Agent", "AgentOutput", "evaluate", "load", "pretrained"]

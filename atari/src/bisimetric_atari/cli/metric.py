@@ -1,0 +1,294 @@
+"""`bisimetric atari learn` and `atari sweep`: the on-policy metric of a game."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
+
+from bisimetric._text import pluralise
+from bisimetric.cli.learned_options import omit_none
+from bisimetric.cli.options import (
+    DeviceArg,
+    DiscountArg,
+    NumSeedsArg,
+    SeedArg,
+    parse_optional_count,
+    program_name,
+)
+from bisimetric.cli.output import report_checkpoint
+from bisimetric.errors import InputError
+from bisimetric_atari.cli.options import (
+    AgentArg,
+    CollectOptions,
+    FolderArg,
+    GameArg,
+    ResumeArg,
+    create_folder,
+    format_agent_arguments,
+    load_game_and_agent,
+)
+
+if TYPE_CHECKING:
+    from bisimetric.cli.report import Fact
+    from bisimetric.learned import LearnedDistance
+    from bisimetric.transitions import Transitions
+    from bisimetric_atari.games import Agent, Game
+
+SEVERAL_NUMBERS = arg(metavar="N [N ...]")
+LEARNING_RATES = (5e-5, 7.5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3)
+
+
+def learn(
+    game: GameArg,
+    steps: CollectOptions,
+    agent: AgentArg = None,
+    output: FolderArg = None,
+    hidden: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (16, 16),
+    output_activation: Annotated[
+        Literal["relu", "open", "softplus", "linear"], arg(metavar="{relu,open,...}")
+    ] = "relu",
+    batch_size: Annotated[int, arg(metavar="B")] = 128,
+    learning_rate: Annotated[
+        float | None, arg(metavar="R", help_behavior_hint="(default: 7.5e-5; Pong: 0.001)")
+    ] = None,
+    target_update_period: Annotated[int, arg(metavar="C")] = 125,
+    discount: DiscountArg = 0.99,
+    learning_starts: Annotated[int, arg(metavar="N")] = 10_000,
+    ignore_terminals: bool = False,
+    seed: SeedArg = 0,
+    resume: ResumeArg = None,
+    device: DeviceArg = None,
+) -> None:
+    """Learn d^pi of a game from the features of an agent, with the paper's hyperparameters.
+
+    The default takes a minute or two on a large GPU, and about an hour on two CPU cores.
+
+    Args:
+        game: its name, such as Pong
+        agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
+            Dopamine, or module:function
+        output: the folder of metric.safetensors, its checkpoint and a figure of the training
+        hidden: widths of the hidden layers
+        output_activation: keeps the distance nonnegative; `relu` may stay at 0, `open` does not
+        batch_size: transitions per update; all pairs of them are compared
+        learning_rate: learning rate of Adam
+        target_update_period: updates between two synchronisations of the target network; 125
+            updates are 500 steps of the agent
+        discount: discount factor
+        learning_starts: steps in the replay buffer at the first update; each update adds 4
+        ignore_terminals: bootstrap from terminal frames like any other, as in the published code
+        seed: seed of the games, the weights and the batches
+        resume: continue from a checkpoint, run.safetensors in the folder
+        device: the device to train on
+
+    Examples:
+        bisimetric atari learn Pong -o pong
+        bisimetric atari learn Pong --steps 20k --learning-starts 2000 -o pong
+        bisimetric atari learn SpaceInvaders --no-reward-clipping --data steps.npz
+        bisimetric atari learn Asterix --agent agents.py:mine --output-activation open
+    """
+    found, player = load_game_and_agent(game, agent, steps)
+    if learning_starts < 1:
+        raise InputError(
+            f"--learning-starts is {learning_starts} and must be a whole number, at least 1."
+        )
+    from bisimetric import views
+    from bisimetric.cli import report
+    from bisimetric.learned.networks.pair_network import PairNetwork
+    from bisimetric_atari.paper import learning
+
+    config = dataclasses.replace(
+        learning.get_config(found.name),
+        network=PairNetwork(hidden, output_activation=output_activation),
+        batch_size=batch_size,
+        target_update_period=target_update_period,
+        **omit_none(learning_rate=learning_rate),
+    )
+    folder = create_folder(found, output)
+    checkpoint, target = folder / "run.safetensors", folder / "metric.safetensors"
+    data = steps.collect(found, player, seed)
+    with report_checkpoint(checkpoint):
+        learned = learning.learn(
+            data,
+            config=config,
+            seed=seed,
+            discount=discount,
+            terminal_state=not ignore_terminals,
+            replay_growth=(learning_starts, learning.STEPS_PER_UPDATE),
+            checkpoint=checkpoint,
+            resume=resume,
+            device=device,
+        )
+    learned.save(target)
+    report.emit(_describe(found, player, data, learned), report.describe_saved([target]))
+    figure = folder / "learning.png"
+    views.save_figure(views.plot_metric_curve({found.name: learned.history}), figure)
+    words = [found.name, *format_agent_arguments(agent), "--metric", str(target)]
+    command = shlex.join([program_name(), "atari", "show", *words])
+    report.emit(report.describe_saved([figure]), [report.Fact("next", command)])
+
+
+def _describe(
+    game: Game, agent: Agent, data: Transitions, learned: LearnedDistance
+) -> Iterator[Fact | str]:
+    from bisimetric.cli.learned_report import describe_quality, describe_sampled_largest
+    from bisimetric.cli.network_report import (
+        describe_horizon,
+        describe_loss,
+        describe_network,
+    )
+    from bisimetric.cli.report import Fact, emit_values
+    from bisimetric.learned.evaluation import EVALUATION_BATCH
+    from bisimetric_atari.paper.learning import evaluate_metric
+
+    metadata, history = learned.metadata, learned.history
+    episodes = int((data.terminated | data.truncated).sum())
+    clipped = "clipped" if metadata.get("clip", True) else "not clipped"
+    played = f"{game.name}, played by {agent.name}"
+    yield Fact("game", played, {"name": game.name, "agent": agent.name})
+    sizes = f"{pluralise(len(data), 'step')}, {pluralise(episodes, 'episode')}"
+    yield Fact("data", f"{sizes}, rewards {clipped}", {"steps": len(data), "episodes": episodes})
+    terminal = "lead to a terminal state" if metadata["ends"] else "are ignored"
+    text = f"d^pi, the on-policy distance: an approximation; terminations {terminal}"
+    yield Fact("distance", text, "on_policy")
+    yield describe_network(learned.scaling.num_features, metadata)
+    updates, seconds = metadata["updates"], metadata["seconds"]
+    speed = updates / max(seconds, 1e-9)
+    yield Fact("updates", f"{updates:,}, in {seconds:.3g} s, {speed:,.0f} per second", updates)
+    emit_values(seconds=seconds)
+    yield Fact("device", metadata["device"])
+    yield describe_horizon(metadata, learned.discount)
+    yield describe_loss(history)
+    if "correlation" in history:
+        correlation, error = float(history["correlation"][-1]), float(history["error"][-1])
+        text = f"correlation {correlation:.3f} with the exact distances of recorded futures, mean "
+        value = {"correlation": correlation, "relative_error": error}
+        yield Fact("reference", f"{text}error {error:.0%} of their mean", value)
+    else:
+        unknown = {"correlation": None, "relative_error": None}
+        yield Fact("reference", "unknown: no recorded future is long enough", unknown)
+    quality = evaluate_metric(learned, data)
+    yield describe_sampled_largest(quality)
+    yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, "pairs")
+
+
+def sweep(
+    game: GameArg,
+    steps: CollectOptions,
+    agent: AgentArg = None,
+    output: FolderArg = None,
+    quick: bool = False,
+    updates: Annotated[
+        str | None,
+        arg(metavar="N", help_behavior_hint="(default: one per 4 steps; quick: 37.5k)"),
+    ] = None,
+    num_seeds: NumSeedsArg = 3,
+    learning_rates: Annotated[tuple[float, ...], arg(metavar="R [R ...]")] = LEARNING_RATES,
+    batch_size: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (4, 8, 16, 32, 64, 128),
+    target_update_steps: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (
+        10,
+        50,
+        100,
+        250,
+        500,
+        1000,
+        2000,
+    ),
+    layers: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (1, 2, 3),
+    units: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (16, 32, 64, 128),
+    discount: DiscountArg = 0.99,
+    ignore_terminals: bool = False,
+    seed: SeedArg = 0,
+    device: DeviceArg = None,
+) -> None:
+    """Run the hyperparameter sweep of the paper's supplement on one game.
+
+    Networks are compared by the correlation of their distances with the exact ones of recorded
+    futures. All seeds and learning rates of one shape train together, and each shape is a file.
+    Runs found in the output folder are reused. The whole grid takes many hours on a large GPU.
+
+    Args:
+        game: its name, such as Pong
+        agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
+            Dopamine, or module:function
+        output: the folder of the results, sweep.csv and sweep.png; default: atari/GAME/sweep
+        quick: vary one hyperparameter at a time around the paper's; fewer updates
+        updates: gradient updates per network
+        num_seeds: the number of networks per configuration
+        learning_rates: learning rates
+        batch_size: transitions per update
+        target_update_steps: steps of the agent between two synchronisations of the target
+            network; an update takes 4 steps
+        layers: numbers of hidden layers
+        units: units per hidden layer
+        discount: discount factor
+        ignore_terminals: bootstrap from terminal frames like any other, as in the published code
+        seed: seed of the games that are played
+        device: the device to train on
+
+    Examples:
+        bisimetric atari sweep Pong --quick --data steps.npz -o sweep
+        bisimetric atari sweep Pong --batch-size 64 128 --target-update-steps 500 --layers 2
+    """
+    num_updates = parse_optional_count("--updates", updates)
+    flags = {
+        "--batch-size": batch_size,
+        "--target-update-steps": target_update_steps,
+        "--layers": layers,
+        "--units": units,
+    }
+    _validate_grid(flags, learning_rates, num_seeds)
+    found, player = load_game_and_agent(game, agent, steps)
+    from bisimetric.cli import report
+    from bisimetric_atari.paper import sweep as library
+    from bisimetric_atari.paper import sweep_results
+
+    folder = create_folder(found, output)
+    if output is None:
+        folder /= "sweep"
+    data = steps.collect(found, player, seed)
+    grid = {
+        "batch": batch_size,
+        "target_update_period": target_update_steps,
+        "layers": layers,
+        "units": units,
+    }
+    results = library.run_sweep(
+        folder,
+        data,
+        quick=quick,
+        selected_shapes=library.list_shapes(quick, grid),
+        learning_rates=learning_rates,
+        num_seeds=num_seeds,
+        updates=num_updates,
+        discount=discount,
+        terminal_state=not ignore_terminals,
+        device=device,
+    )
+    rows = sweep_results.tabulate(results)
+    text = f"{found.name}, played by {player.name}: {len(rows):,} configurations"
+    table = sweep_results.format_table(rows, library.get_paper_choice(found.name))
+    value = {"name": found.name, "agent": player.name}
+    report.emit([report.Fact("game", text, value)], table)
+    report.emit_values(configurations=[row._asdict() for row in rows])
+    report.emit(report.describe_saved(library.write_outputs(folder, results)))
+
+
+def _validate_grid(
+    grid: dict[str, tuple[int, ...]], learning_rates: Sequence[float], num_seeds: int
+) -> None:
+    minimums = {"--batch-size": 2}
+    for flag, values in grid.items():
+        minimum = minimums.get(flag, 1)
+        if not values or min(values) < minimum:
+            text = " ".join(map(str, values)) or "empty"
+            raise InputError(f"{flag} is {text} and must be whole numbers, at least {minimum}.")
+    if not learning_rates or not all(0 < rate < 1 for rate in learning_rates):
+        text = " ".join(f"{rate:g}" for rate in learning_rates) or "empty"
+        raise InputError(f"--learning-rates is {text} and must be numbers between 0 and 1.")
+    if num_seeds < 1:
+        raise InputError(f"--num-seeds is {num_seeds} and must be a whole number, at least 1.")
