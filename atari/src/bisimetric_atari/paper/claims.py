@@ -160,10 +160,10 @@ def check_claims(
     num_frames = len(episode.rewards)
     if d.shape != (num_frames,) or not np.isfinite(d).all():
         raise InputError(
-            f"paper.atari: the distances have shape {d.shape} and must be ({num_frames},) finite "
+            f"paper: the distances have shape {d.shape} and must be ({num_frames},) finite "
             "numbers, one per frame."
         )
-    window = require_integer("paper.atari", "window", window, 1)
+    window = require_integer("paper", "window", window, 1)
     rewards = np.clip(episode.rewards, -1, 1) if clip_rewards else episode.rewards
     rows, reference = _compute_reference(
         rewards, episode.terminated, episode.truncated, source, discount

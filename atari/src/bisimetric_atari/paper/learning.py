@@ -93,11 +93,11 @@ def build_source(
     features = int(np.prod(shape))
     if data.observations.ndim == 1:
         raise InputError(
-            "paper.atari: the observations are state indices and must be the features of an agent, "
+            "paper: the observations are state indices and must be the features of an agent, "
             "(steps, features)."
         )
     require_memory(
-        f"paper.atari: the features of {len(data):,} steps, {features:,} numbers per step, need",
+        f"paper: the features of {len(data):,} steps, {features:,} numbers per step, need",
         2.0 * 2 * len(data) * (features + 1),
         "collect fewer steps",
     )
@@ -166,7 +166,7 @@ def learn(
     num_updates = (
         max(1, len(data) // STEPS_PER_UPDATE)
         if updates is None
-        else require_integer("paper.atari", "updates", updates, 1)
+        else require_integer("paper", "updates", updates, 1)
     )
     jax_device = select_device(KIND, device)
     start_time = time.perf_counter()

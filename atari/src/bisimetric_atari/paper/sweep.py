@@ -120,15 +120,15 @@ def run_sweep(
     Raises:
         InputError: if an argument is out of range or a file is of another sweep.
     """
-    num_seeds = require_integer("paper.atari.sweep", "num_seeds", num_seeds, 1)
+    num_seeds = require_integer("paper.sweep", "num_seeds", num_seeds, 1)
     shapes = list_shapes(quick) if selected_shapes is None else list(selected_shapes)
     if not (shapes and learning_rates):
         raise InputError(
-            "paper.atari.sweep: there is nothing to sweep; give selected_shapes and learning_rates."
+            "paper.sweep: there is nothing to sweep; give selected_shapes and learning_rates."
         )
     num_updates = max(1, len(data) // STEPS_PER_UPDATE)
     if updates is not None:
-        num_updates = require_integer("paper.atari.sweep", "updates", updates, 1)
+        num_updates = require_integer("paper.sweep", "updates", updates, 1)
     elif quick:
         num_updates = min(num_updates, QUICK_UPDATES)
     target = Path(folder)
