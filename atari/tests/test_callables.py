@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bisimetric.errors import InputError
 from bisimetric_atari import agents, games
 from bisimetric_atari.agents.callables import FunctionAgent, make_agent
+from bisimetric_atari.games import find_game
 from tests.property_testing import scaled
 
 IS_FIRST = np.ones(2, bool)
@@ -24,6 +25,7 @@ MODULE = """
 from __future__ import annotations
 import dataclasses
 from bisimetric_atari.agents.callables import FunctionAgent
+from bisimetric_atari.games import find_game
 
 def act(observation, state):
     steps = (state or 0) + 1
@@ -44,7 +46,7 @@ class WithArguments:
         self.size = size
 
 number = 7
-ready = FunctionAgent("ready", act, 6)
+ready = FunctionAgent("ready", act, find_game("Pong"))
 """
 
 
@@ -59,7 +61,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def build_constant(result: Any) -> FunctionAgent:
-    return FunctionAgent("mine", lambda observation, state: result, 6)
+    return FunctionAgent("mine", lambda observation, state: result, find_game("Pong"))
 
 
 def test_a_function_gets_each_observation_and_the_state_of_its_game() -> None:
@@ -67,7 +69,7 @@ def test_a_function_gets_each_observation_and_the_state_of_its_game() -> None:
         trail = (*(state or ()), int(observation[0, 0, 0]))
         return (len(trail), [sum(trail)], -sum(trail)), trail
 
-    agent = FunctionAgent("trail", act, 6)
+    agent = FunctionAgent("trail", act, find_game("Pong"))
     frames = np.zeros((2, 4, 84, 84), np.uint8)
     frames[:, 0, 0, 0] = 5, 7
     state = agent.initial_state(2)
@@ -87,7 +89,7 @@ def test_each_game_has_its_own_state(starts: list[list[bool]]) -> None:
     def count(observation: Any, state: Any) -> Any:
         return (0, [0.0], 0.0), 1 if state is None else state + 1
 
-    agent = FunctionAgent("count", count, 6)
+    agent = FunctionAgent("count", count, find_game("Pong"))
     state, expected = agent.initial_state(3), [0, 0, 0]
     for is_first in starts:
         _, state = agent.act(np.zeros((3, 4, 84, 84), np.uint8), state, np.array(is_first))
@@ -102,7 +104,7 @@ def test_observations_are_private_and_read_only() -> None:
         kept.append(observation)
         return (0, [0.0], 0.0), None
 
-    agent = FunctionAgent("store", act, 6)
+    agent = FunctionAgent("store", act, find_game("Pong"))
     buffer = OBSERVATIONS.copy()
     agent.act(buffer, agent.initial_state(2), IS_FIRST)
     buffer[:] = 0
@@ -138,8 +140,8 @@ def test_functions_factories_and_classes_are_found(form: str, name: str, module:
 
 def test_an_agent_is_returned_unchanged() -> None:
     constant = build_constant(((0, [1.0], 2.0), None))
-    assert make_agent("mine", constant, 6) is constant
-    assert make_agent("mine", lambda: constant, 6) is constant
+    assert make_agent("mine", constant, find_game("Pong")) is constant
+    assert make_agent("mine", lambda: constant, find_game("Pong")) is constant
 
 
 def test_an_agent_object_of_another_game_raises(module: str) -> None:
@@ -151,7 +153,10 @@ def test_an_agent_object_of_another_game_raises(module: str) -> None:
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
-        (None, r"mine: it returned None; it must be f\(observation, state\) -> \(action, feat"),
+        (
+            None,
+            r"mine: it returned None; it must be f\(observation, state\[, context\]\) -> \(action, feat",
+        ),
         ((0, [1.0], 0.5), r"it returned \(0, \[1.0\], 0.5\); it must be"),
         (((0, [1.0]), None), "it must be f"),
         (
@@ -179,7 +184,7 @@ def test_the_number_of_features_must_be_constant() -> None:
     def act(observation: Any, state: Any) -> Any:
         return (0, [0.0, 0.0] if observation.any() else [0.0], 0.0), None
 
-    agent = FunctionAgent("mine", act, 6)
+    agent = FunctionAgent("mine", act, find_game("Pong"))
     with pytest.raises(InputError, match="mine: it returned 2 features, and 1 for its first obs"):
         agent.act(OBSERVATIONS, agent.initial_state(2), IS_FIRST)
 
@@ -196,7 +201,7 @@ def test_numpy_numbers_are_accepted() -> None:
     [
         ("{}:actt", "has no 'actt'; did you mean 'act'?"),
         ("{}:zzzzz", r"has no 'zzzzz'\."),
-        ("{}:number", r"7 is no agent; it must be f\(observation, state\)"),
+        ("{}:number", r"7 is no agent; it must be f\(observation, state\[, context\]\)"),
         ("{}:WithArguments", "WithArguments needs arguments; give a factory that needs none"),
         ("no_such_module:act", r"cannot be imported \(ModuleNotFoundError: No module named 'no_s"),
         ("no_such_file.py:act", r"there is no file no_such_file\.py"),

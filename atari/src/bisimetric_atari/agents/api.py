@@ -13,8 +13,21 @@ from numpy.typing import NDArray
 from bisimetric._optional import import_optional
 from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
-from bisimetric_atari.games.agent import EPSILON, Agent, EpsilonGreedyPolicy, validate_agent
-from bisimetric_atari.games.environments import AtariGames, Game, find_game
+from bisimetric_atari.games.agent import (
+    EPSILON,
+    Agent,
+    EpsilonGreedyPolicy,
+    get_observes,
+    validate_agent,
+)
+from bisimetric_atari.games.environments import (
+    FRAME_SKIP,
+    MAX_NOOPS,
+    REPEAT_ACTION_PROBABILITY,
+    AtariGames,
+    Game,
+    find_game,
+)
 
 WEIGHTS_FOLDER = Path(__file__).parent / "trained"
 """One file per game: `<game>.safetensors`."""
@@ -102,7 +115,7 @@ def _resolve(spec: str | None, game: Game) -> Agent:
         inside = ", a checkpoint in it" if any(path.glob("ckpt.*")) else ""
         raise InputError(f"agents: {spec} is a folder; name a file{inside}.")
     if not path.is_file() and colon and module and attribute.isidentifier():
-        agent = _import_loader("callables", spec).load(spec, num_actions)
+        agent = _import_loader("callables", spec).load(spec, game)
     elif not path.is_file():
         raise InputError(f"agents: there is no file {spec!r}; {ACCEPTED_FORMATS}.")
     elif path.suffix == ".zip":
@@ -128,6 +141,9 @@ def evaluate(
     num_episodes: int = 30,
     seed: int = 0,
     epsilon: float = EPSILON,
+    max_noops: int = MAX_NOOPS,
+    frame_skip: int = FRAME_SKIP,
+    repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
 ) -> NDArray[np.float64]:
     """Play complete episodes in parallel and return their undiscounted, unclipped returns.
 
@@ -137,6 +153,10 @@ def evaluate(
         num_episodes: number of episodes, one per parallel game.
         seed: of the no-op starts and the random actions.
         epsilon: probability of a uniformly random action.
+        max_noops: no-op frames at the start of an episode, fewer than this.
+        frame_skip: emulator frames per step.
+        repeat_action_probability: sticky actions: the probability, per frame, that the emulator
+            repeats the last action.
 
     Returns:
         The scores (num_episodes,).
@@ -149,7 +169,15 @@ def evaluate(
     [-21.0]
     """
     num_episodes = require_integer("agents.evaluate", "num_episodes", num_episodes, 1)
-    games = AtariGames(game, num_episodes, seed=seed)
+    games = AtariGames(
+        game,
+        num_episodes,
+        seed=seed,
+        max_noops=max_noops,
+        frame_skip=frame_skip,
+        repeat_action_probability=repeat_action_probability,
+        observes=get_observes(agent),
+    )
     policy = EpsilonGreedyPolicy(agent, games.game, num_episodes, epsilon=epsilon, seed=seed)
     scores, finished = np.zeros(num_episodes), np.zeros(num_episodes, np.bool_)
     step = games.reset()

@@ -1,4 +1,7 @@
-"""Python callables as agents: f(observation, state) -> (action, features, value), state."""
+"""Python callables as agents.
+
+A function f(observation, state[, context]) -> (action, features, value), state acts in one game.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,24 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError, suggest_names
-from bisimetric_atari.games.agent import Agent, AgentOutput
-from bisimetric_atari.games.environments import OBSERVATION_SHAPE
+from bisimetric_atari.games.agent import (
+    Agent,
+    AgentOutput,
+    BatchContext,
+    get_observes,
+    takes_context,
+)
+from bisimetric_atari.games.environments import Game, get_observation_shape
 
-AgentFunction = Callable[[NDArray[np.uint8], Any], tuple[tuple[Any, Any, Any], Any]]
+AgentFunction = Callable[..., tuple[tuple[Any, Any, Any], Any]]
 
-SIGNATURE = "f(observation, state) -> (action, features, value), state"
+SIGNATURE = "f(observation, state[, context]) -> (action, features, value), state"
 AGENT_ATTRIBUTES = (
     "name",
     "num_actions",
@@ -35,16 +44,37 @@ AGENT_ATTRIBUTES = (
 """Attributes of an object that implements the Agent protocol itself."""
 
 
+class GameContext(NamedTuple):
+    """What else a function may need to act in one game.
+
+    Attributes:
+        is_first: whether an episode begins.
+        executed_action: the action that the game executed in the step before: the function's own,
+            or a random one; -1 where an episode begins.
+        rng: a generator for functions that sample their actions; it depends on the seed and the
+            index of the game.
+
+    >>> GameContext(True, -1, np.random.default_rng(0)).executed_action
+    -1
+    """
+
+    is_first: bool
+    executed_action: int
+    rng: np.random.Generator
+
+
 class FunctionAgent:
     """Calls a function once per observation, with the state that it returned for that game before.
 
-    The state is None at the start of each episode. The function is called once with a blank
-    observation, to count its features.
+    The state is None at the start of each episode. A function with a third parameter receives a
+    `GameContext`; one with an attribute `observes = "screen"` receives the RGB screen. The function
+    is called once with a blank observation, to count its features.
 
+    >>> from bisimetric_atari.games import find_game
     >>> def idle(observation, steps):
     ...     steps = (steps or 0) + 1
     ...     return (0, [observation.mean(), steps], 1.0), steps
-    >>> agent = FunctionAgent("idle", idle, num_actions=6)
+    >>> agent = FunctionAgent("idle", idle, find_game("Pong"))
     >>> frames, state = np.zeros((2, 4, 84, 84), np.uint8), agent.initial_state(2)
     >>> for is_first in ([True, True], [False, True]):
     ...     output, state = agent.act(frames, state, np.array(is_first))
@@ -52,22 +82,28 @@ class FunctionAgent:
     [[0.0, 2.0], [0.0, 1.0]]
     """
 
-    observation_shape = OBSERVATION_SHAPE
-
-    def __init__(self, name: str, function: AgentFunction, num_actions: int) -> None:
-        self.name, self.function, self.num_actions = name, function, num_actions
-        blank = np.zeros(OBSERVATION_SHAPE, np.uint8)
+    def __init__(self, name: str, function: AgentFunction, game: Game) -> None:
+        self.name, self.function, self.num_actions = name, function, len(game.actions)
+        self.observes = get_observes(function)
+        self.observation_shape = get_observation_shape(game, self.observes)
+        self._takes_context = takes_context(function, 2)
+        blank = np.zeros(self.observation_shape, np.uint8)
         blank.setflags(write=False)
-        self.num_features = len(self._call(blank, None)[1])
+        first = GameContext(True, -1, np.random.default_rng(0))
+        self.num_features = len(self._call(blank, None, first)[1])
 
     def initial_state(self, num_envs: int) -> list[Any]:
         """Return no state for each game."""
         return [None] * num_envs
 
     def act(
-        self, observations: NDArray[np.uint8], state: Sequence[Any], is_first: NDArray[np.bool_]
+        self,
+        observations: NDArray[np.uint8],
+        state: Sequence[Any],
+        is_first: NDArray[np.bool_],
+        context: BatchContext | None = None,
     ) -> tuple[AgentOutput, list[Any]]:
-        """Call the function with each of the observations (n, 4, 84, 84)."""
+        """Call the function with each of the observations (n, *observation_shape)."""
         # A copy: the function may keep its input, and games may reuse their buffers.
         inputs = np.array(observations)
         inputs.setflags(write=False)
@@ -75,8 +111,12 @@ class FunctionAgent:
         features = np.empty((len(inputs), self.num_features), np.float32)
         value = np.empty(len(inputs), np.float32)
         states = []
+        if context is None:
+            unknown = [np.random.default_rng(n) for n in range(len(inputs))]
+            context = BatchContext(np.full(len(inputs), -1), unknown)
         for n, (observation, old, first) in enumerate(zip(inputs, state, is_first, strict=True)):
-            action[n], vector, value[n], new = self._call(observation, None if first else old)
+            each = GameContext(bool(first), int(context.executed_actions[n]), context.rngs[n])
+            action[n], vector, value[n], new = self._call(observation, None if first else old, each)
             if len(vector) != self.num_features:
                 raise InputError(
                     f"{self.name}: it returned {len(vector)} features, and {self.num_features} for "
@@ -86,9 +126,12 @@ class FunctionAgent:
             states.append(new)
         return AgentOutput(action, features, value), states
 
-    def _call(self, observation: Any, state: Any) -> tuple[int, NDArray[np.float32], float, Any]:
+    def _call(
+        self, observation: Any, state: Any, context: GameContext
+    ) -> tuple[int, NDArray[np.float32], float, Any]:
         """Call the function with one observation and validate its result."""
-        returned = self.function(observation, state)
+        arguments = (observation, state, context)
+        returned = self.function(*(arguments if self._takes_context else arguments[:2]))
         try:
             (action, features, value), state = returned
         except (TypeError, ValueError):
@@ -125,7 +168,7 @@ class FunctionAgent:
         return index
 
 
-def load(spec: str, num_actions: int) -> Agent:
+def load(spec: str, game: Game) -> Agent:
     """Load the agent of `module:name` or `file.py:name`.
 
     The name is a function of the signature above, a class or factory without arguments that returns
@@ -140,17 +183,20 @@ def load(spec: str, num_actions: int) -> Agent:
         known = [name for name in vars(module) if not name.startswith("_")]
         near = suggest_names(attribute, known) or "."
         raise InputError(f"{spec}: {module_name} has no {attribute!r}{near}") from None
-    return make_agent(spec, target, num_actions)
+    return make_agent(spec, target, game)
 
 
-def make_agent(name: str, target: Any, num_actions: int) -> Agent:
+def make_agent(name: str, target: Any, game: Game) -> Agent:
     """Return the agent of a function, a factory, or an agent itself.
 
-    >>> make_agent("idle", lambda: lambda observation, state: ((0, [1.0], 0.0), None), 6).name
+    >>> from bisimetric_atari.games import find_game
+    >>> def factory():
+    ...     return lambda observation, state: ((0, [1.0], 0.0), None)
+    >>> make_agent("idle", factory, find_game("Pong")).name
     'idle'
     """
     if isinstance(target, type) or (
-        callable(target) and not _accepts_arguments(target, 2) and _accepts_arguments(target, 0)
+        callable(target) and not _is_function(target) and _accepts_arguments(target, 0)
     ):
         if not _accepts_arguments(target, 0):
             raise InputError(f"{name}: {name} needs arguments; give a factory that needs none.")
@@ -158,12 +204,17 @@ def make_agent(name: str, target: Any, num_actions: int) -> Agent:
     if all(hasattr(target, attribute) for attribute in AGENT_ATTRIBUTES):
         agent: Agent = target
         return agent
-    if not callable(target) or not _accepts_arguments(target, 2):
+    if not callable(target) or not _is_function(target):
         raise InputError(
             f"{name}: {_abbreviate(target)} is no agent; it must be {SIGNATURE}, or a class or "
             "factory of one."
         )
-    return FunctionAgent(name, target, num_actions)
+    return FunctionAgent(name, target, game)
+
+
+def _is_function(target: Callable[..., Any]) -> bool:
+    """Return whether a callable accepts an observation and a state, and perhaps a context."""
+    return _accepts_arguments(target, 2) or _accepts_arguments(target, 3)
 
 
 def _accepts_arguments(function: Callable[..., Any], num_arguments: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisimetric_atari.games._collect import collect
 from bisimetric_atari.games._play import play
-from bisimetric_atari.games.agent import Agent, AgentOutput, IdleAgent
+from bisimetric_atari.games.agent import Agent, AgentOutput, BatchContext, IdleAgent
 from bisimetric_atari.games.environments import AtariGames, Game, VectorStep, find_game, list_games
 from bisimetric_atari.games.episode import Episode
 
@@ -17,6 +17,7 @@ __all__ = [
     "Agent",
     "AgentOutput",
     "AtariGames",
+    "BatchContext",
     "Episode",
     "Game",
     "IdleAgent",

@@ -17,17 +17,20 @@ from bisimetric_atari.games.agent import (
     EPSILON,
     Agent,
     EpsilonGreedyPolicy,
+    get_observes,
     validate_agent,
-    validate_epsilon,
 )
 from bisimetric_atari.games.environments import (
+    FRAME_SKIP,
     MAX_EPISODE_STEPS,
     MAX_NOOPS,
+    REPEAT_ACTION_PROBABILITY,
     AtariGames,
     Game,
     VectorStep,
     find_game,
     import_game_package,
+    validate_probability,
 )
 
 STEPS = 600_000
@@ -55,6 +58,8 @@ def collect(
     clip_rewards: bool = True,
     num_threads: int = 0,
     max_episode_steps: int = MAX_EPISODE_STEPS,
+    frame_skip: int = FRAME_SKIP,
+    repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
 ) -> Transitions:
     """Collect transitions whose observations are the agent's features.
 
@@ -62,8 +67,9 @@ def collect(
     ordered by game, so that the steps of an episode are consecutive. A step is terminated where
     the game is over, and truncated after `max_episode_steps` and at the last row of each game.
 
-    Games are deterministic: episodes differ by their no-op starts and by random actions. The same
-    seed and `num_envs` give the same transitions with any number of threads.
+    Without sticky actions games are deterministic: episodes differ by their no-op starts and by
+    random actions. The metadata record all options and whether the agent sampled. The same seed
+    and `num_envs` give the same transitions with any number of threads.
 
     Args:
         game: the game or its name.
@@ -76,6 +82,9 @@ def collect(
         clip_rewards: whether to clip rewards to [-1, 1].
         num_threads: threads of ALE; 0 for one per core.
         max_episode_steps: steps after which an episode is truncated.
+        frame_skip: emulator frames per step.
+        repeat_action_probability: sticky actions: the probability, per frame, that the emulator
+            repeats the last action.
 
     Returns:
         The transitions, observations (steps, k) float16.
@@ -93,7 +102,7 @@ def collect(
     validate_agent(agent, game)
     steps = require_integer(game.name, "steps", steps, 1)
     num_envs = min(require_integer(game.name, "num_envs", num_envs, 1), steps)
-    validate_epsilon(game.name, epsilon)
+    validate_probability(game.name, "epsilon", epsilon)
     feature_bytes = np.dtype(FEATURE_DTYPE).itemsize * agent.num_features
     require_memory(
         f"{game.name}: {agent.num_features} features of {steps:,} steps need",
@@ -113,6 +122,9 @@ def collect(
                 num_threads=num_threads,
                 max_episode_steps=max_episode_steps,
                 first_index=indices.start,
+                frame_skip=frame_skip,
+                repeat_action_probability=repeat_action_probability,
+                observes=get_observes(agent),
             ),
             EpsilonGreedyPolicy(
                 agent, game, len(indices), epsilon=epsilon, seed=seed, first_index=indices.start
@@ -141,6 +153,10 @@ def collect(
         "seed": seed,
         "clip_rewards": clip_rewards,
         "max_episode_steps": max_episode_steps,
+        "frame_skip": frame_skip,
+        "repeat_action_probability": repeat_action_probability,
+        "observes": get_observes(agent),
+        "sampled_actions": any(group.policy.has_sampled for group in groups),
         "ale_py": import_game_package("ale_py").__version__,
     }
     return Transitions(
@@ -220,7 +236,7 @@ class _GameGroup:
         buffer: _TransitionBuffer,
         indices: range,
     ) -> None:
-        self._games, self._policy, self._buffer = games, policy, buffer
+        self._games, self.policy, self._buffer = games, policy, buffer
         self._indices = np.array(indices)
         self._active = np.zeros(games.num_envs, np.bool_)
         self._pending_step: VectorStep | None = games.reset()
@@ -232,7 +248,7 @@ class _GameGroup:
             return
         step = self._games.receive() if self._pending_step is None else self._pending_step
         self._pending_step = None
-        output, actions = self._policy.act(step.observations, step.is_first)
+        output, actions = self.policy.act(step.observations, step.is_first)
         features = self._buffer.to_half_precision(output.features)
         self._buffer.store_outcomes(self._indices, self._active, step, features)
         incomplete = self._buffer.row[self._indices] < self._buffer.stop[self._indices]

@@ -12,10 +12,11 @@ from bisimetric._progress import show_progress
 from bisimetric.errors import InputError, require_integer
 from bisimetric.mdp._validation import freeze
 from bisimetric.transitions._validation import collect_metadata
-from bisimetric_atari.games.agent import EPSILON, Agent, EpsilonGreedyPolicy
+from bisimetric_atari.games.agent import EPSILON, Agent, EpsilonGreedyPolicy, get_observes
 from bisimetric_atari.games.environments import (
     FRAME_SKIP,
     MAX_EPISODE_STEPS,
+    REPEAT_ACTION_PROBABILITY,
     AtariGames,
     Game,
     create_emulator,
@@ -40,8 +41,15 @@ class ScreenRecorder:
     (0.0, (210, 160))
     """
 
-    def __init__(self, game: Game, seed: int) -> None:
-        self._console = create_emulator(game.rom, seed)
+    def __init__(
+        self,
+        game: Game,
+        seed: int,
+        frame_skip: int = FRAME_SKIP,
+        repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
+    ) -> None:
+        self._console = create_emulator(game.rom, seed, repeat_action_probability)
+        self._frame_skip = frame_skip
         self._actions = self._console.getMinimalActionSet()
         self._enemy_address = ENEMY_COUNT_ADDRESS.get(game.name)
         self._known_colours = np.zeros(256, np.bool_)
@@ -58,15 +66,17 @@ class ScreenRecorder:
     def step(self, action: int) -> float:
         """Repeat an action for the frames of a step; return the sum of its rewards."""
         reward, frames = 0.0, []
-        for frame in range(FRAME_SKIP):
+        for frame in range(self._frame_skip):
             reward += self._console.act(self._actions[action])
             if self._console.game_over():
                 break
-            if frame >= FRAME_SKIP - 2:
+            if frame >= self._frame_skip - 2:
                 frames.append(self._read_screen())
         if len(frames) == 2:
             (first, first_grey), (second, second_grey) = frames
             self.screen = np.where(first_grey > second_grey, first, second)
+        elif frames and self._frame_skip == 1:
+            self.screen = frames[0][0]
         return reward
 
     @property
@@ -105,6 +115,8 @@ def play(
     max_noops: int = 0,
     seed: int = 0,
     max_episode_steps: int = MAX_EPISODE_STEPS,
+    frame_skip: int = FRAME_SKIP,
+    repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
 ) -> Episode:
     """Record episodes of an agent with their screens.
 
@@ -120,6 +132,9 @@ def play(
             frames of all episodes equal.
         seed: of the starts and the random actions.
         max_episode_steps: steps after which an episode is truncated.
+        frame_skip: emulator frames per step.
+        repeat_action_probability: sticky actions: the probability, per frame, that the emulator
+            repeats the last action.
 
     Returns:
         The recording: one row per step.
@@ -134,10 +149,19 @@ def play(
     >>> len(episode), episode.render(0).shape, episode.starts.tolist()
     (20, (210, 160, 3), [0])
     """
-    games = AtariGames(game, 1, seed=seed, max_noops=max_noops, max_episode_steps=max_episode_steps)
+    games = AtariGames(
+        game,
+        1,
+        seed=seed,
+        max_noops=max_noops,
+        max_episode_steps=max_episode_steps,
+        frame_skip=frame_skip,
+        repeat_action_probability=repeat_action_probability,
+        observes=get_observes(agent),
+    )
     game = games.game
     policy = EpsilonGreedyPolicy(agent, game, 1, epsilon=epsilon, seed=seed)
-    recorder = ScreenRecorder(game, int(games.seeds[0]))
+    recorder = ScreenRecorder(game, int(games.seeds[0]), frame_skip, repeat_action_probability)
     episodes = require_integer(game.name, "episodes", episodes, 1)
     max_steps = require_integer(game.name, "max_steps", max_steps, MIN_STEPS)
     row_bytes = recorder.screen.nbytes + 4 * agent.num_features
@@ -199,6 +223,10 @@ def play(
         "max_noops": max_noops,
         "seed": seed,
         "max_episode_steps": max_episode_steps,
+        "frame_skip": frame_skip,
+        "repeat_action_probability": repeat_action_probability,
+        "observes": get_observes(agent),
+        "sampled_actions": policy.has_sampled,
         "ale_py": import_game_package("ale_py").__version__,
     }
     return Episode(

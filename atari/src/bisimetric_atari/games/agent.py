@@ -6,21 +6,29 @@ An agent maps observations to greedy actions, features and values.
 from __future__ import annotations
 
 import dataclasses
-import math
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
-from bisimetric_atari.games.environments import OBSERVATION_SHAPE, Game, find_game
+from bisimetric_atari.games.environments import (
+    OBSERVATION_SHAPE,
+    Game,
+    Observes,
+    find_game,
+    get_observation_shape,
+    validate_probability,
+)
 
 
 class AgentOutput(NamedTuple):
     """Outputs of an agent for n observations.
 
     Attributes:
-        action: (n,) integers, the greedy actions.
+        action: (n,) integers, the greedy or sampled actions.
         features: (n, k) float32, the state representation.
         value: (n,) float32, max Q or V.
 
@@ -33,8 +41,29 @@ class AgentOutput(NamedTuple):
     value: NDArray[np.float32]
 
 
+class BatchContext(NamedTuple):
+    """What else an agent may need to act in n games.
+
+    Attributes:
+        executed_actions: (n,) integers, the actions that the games executed in the step before:
+            the agent's own, or random ones; -1 where an episode begins.
+        rngs: n generators, one per game, for agents that sample; each depends on the seed and the
+            index of its game alone.
+
+    >>> BatchContext(np.array([-1]), [np.random.default_rng(0)]).executed_actions.tolist()
+    [-1]
+    """
+
+    executed_actions: NDArray[np.int64]
+    rngs: Sequence[np.random.Generator]
+
+
 class Agent(Protocol):
     """An agent that plays several games in parallel, recurrent or not.
+
+    An agent with an attribute `observes = "screen"` observes the RGB screen; the default is
+    "stacked", four grey frames. An `act` with a fourth positional parameter receives a
+    `BatchContext` there: the actions that were executed, and generators of random numbers.
 
     >>> agent: Agent = IdleAgent("Pong")
     >>> agent.name, agent.num_actions, agent.num_features
@@ -55,7 +84,7 @@ class Agent(Protocol):
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """Shape of one observation, (4, 84, 84)."""
+        """Shape of one observation: (4, 84, 84), or that of the screen, (210, 160, 3)."""
 
     def initial_state(self, num_envs: int) -> Any:
         """Return the recurrent state before the first step.
@@ -171,27 +200,41 @@ class EpsilonGreedyPolicy:
         first_index: int = 0,
     ) -> None:
         self.agent, self.game, self.num_envs = validate_agent(agent, game), game, num_envs
-        self.epsilon = validate_epsilon(game.name, epsilon)
+        self.epsilon = validate_probability(game.name, "epsilon", epsilon)
         self._state: Any = agent.initial_state(num_envs)
         self._steps = 0
+        indices = range(first_index, first_index + num_envs)
         # The emulators are seeded by (i,).
-        self._generators = [
-            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i, 1)))
-            for i in range(first_index, first_index + num_envs)
-        ]
+        self._generators, self._rngs = (
+            [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i, n))) for i in indices]
+            for n in (1, 2)
+        )
+        self._initial_states = [rng.bit_generator.state for rng in self._rngs]
+        self._takes_context = takes_context(agent.act, 3)
+        self._executed = np.full(num_envs, -1)
+
+    @property
+    def has_sampled(self) -> bool:
+        """Whether the agent has drawn random numbers."""
+        states = [rng.bit_generator.state for rng in self._rngs]
+        return states != self._initial_states
 
     def act(
         self, observations: NDArray[np.uint8], is_first: NDArray[np.bool_]
     ) -> tuple[AgentOutput, NDArray[np.int64]]:
         """Return the agent's outputs and the actions to take, random ones included."""
-        raw, self._state = self.agent.act(observations, self._state, is_first)
+        act: Callable[..., Any] = self.agent.act
+        context = BatchContext(np.where(is_first, -1, self._executed), self._rngs)
+        arguments = (observations, self._state, is_first, context)
+        raw, self._state = act(*(arguments if self._takes_context else arguments[:3]))
         output = self._validate_output(raw)
         column = self._steps % RANDOM_BLOCK
         if column == 0:
             self._sample_block()
         self._steps += 1
         explore = self._explore[:, column]
-        return output, np.where(explore, self._random_actions[:, column], output.action)
+        self._executed = np.where(explore, self._random_actions[:, column], output.action)
+        return output, self._executed
 
     def _sample_block(self) -> None:
         """Sample where to explore, and the random actions, for the next block of steps."""
@@ -229,10 +272,15 @@ class EpsilonGreedyPolicy:
 
 def validate_agent(agent: Agent, game: Game) -> Agent:
     """Raise InputError if the agent does not fit the game; otherwise return the agent."""
-    if tuple(agent.observation_shape) != OBSERVATION_SHAPE:
+    observes = get_observes(agent)
+    shape = get_observation_shape(game, observes)
+    if tuple(agent.observation_shape) != shape:
+        kind = "four grey frames" if observes == "stacked" else "the RGB screen"
+        other = "; for the RGB screen, set its attribute observes to 'screen'"
         raise InputError(
             f"{agent.name}: expects observations of shape {tuple(agent.observation_shape)} and "
-            f"{game.name} has {OBSERVATION_SHAPE}, four grey frames; give an agent trained on them."
+            f"{game.name} has {shape}, {kind}; give an agent trained on them"
+            f"{other if observes == 'stacked' else ''}."
         )
     if agent.num_actions != len(game.actions):
         raise InputError(
@@ -242,10 +290,21 @@ def validate_agent(agent: Agent, game: Game) -> Agent:
     return agent
 
 
-def validate_epsilon(caller: str, epsilon: float) -> float:
-    """Raise InputError if epsilon is not from 0 to 1; otherwise return it."""
-    if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and 0 <= epsilon <= 1):
-        raise InputError(
-            f"is {epsilon!r} and must be a number from 0 to 1", caller=caller, argument="epsilon"
-        )
-    return float(epsilon)
+def get_observes(agent: Any) -> Observes:
+    """Return what an agent observes; "stacked" unless it says otherwise."""
+    observes: Observes = getattr(agent, "observes", "stacked")
+    return observes
+
+
+def takes_context(function: Callable[..., Any], num_arguments: int) -> bool:
+    """Return whether a function has one more positional parameter than `num_arguments`.
+
+    >>> takes_context(lambda observation, state, context: None, 2)
+    True
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in kinds for parameter in parameters) > num_arguments

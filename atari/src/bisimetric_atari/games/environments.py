@@ -1,19 +1,23 @@
 """Atari 2600 games by name, and vector environments with the standard preprocessing.
 
-ALE is configured without sticky actions; frames, frame skip and stacking are those of Dopamine.
+By default without sticky actions; frames, frame skip and stacking are those of Dopamine.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+import math
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric._optional import import_optional
 from bisimetric.errors import InputError, require_integer, suggest_names
+
+Observes = Literal["stacked", "screen"]
+"""What an agent observes: four grey frames (4, 84, 84), or the RGB screen, (210, 160, 3)."""
 
 MULTIPLAYER_ROMS = ("combat", "joust", "maze_craze", "warlords")
 """ROMs without a single-player mode; loading one makes ALE end the process."""
@@ -27,6 +31,7 @@ class Game:
         name: the usual name, such as "SpaceInvaders".
         rom: ALE's name, such as "space_invaders".
         actions: names of the minimal action set, in ALE's order.
+        screen_shape: height and width of the screen.
 
     >>> Game("Pong", "pong", ("NOOP", "FIRE")).rom
     'pong'
@@ -35,6 +40,7 @@ class Game:
     name: str
     rom: str
     actions: tuple[str, ...]
+    screen_shape: tuple[int, int] = (210, 160)
 
 
 def find_game(name: str | Game) -> Game:
@@ -94,17 +100,19 @@ def _list_roms() -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def _load_game(name: str, rom: str) -> Game:
-    actions = create_emulator(rom, 0).getMinimalActionSet()
-    return Game(name, rom, tuple(action.name for action in actions))
+    emulator = create_emulator(rom, 0)
+    actions = tuple(action.name for action in emulator.getMinimalActionSet())
+    height, width = emulator.getScreenDims()
+    return Game(name, rom, actions, (int(height), int(width)))
 
 
-def create_emulator(rom: str, seed: int) -> Any:
-    """Create an ALE emulator with a loaded ROM, without sticky actions or logging; not reset."""
+def create_emulator(rom: str, seed: int, repeat_action_probability: float = 0.0) -> Any:
+    """Create an ALE emulator with a loaded ROM, without logging; not reset."""
     ale_py = import_game_package("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     console = ale_py.ALEInterface()
     console.setInt("random_seed", seed)
-    console.setFloat("repeat_action_probability", 0.0)
+    console.setFloat("repeat_action_probability", repeat_action_probability)
     console.loadROM(import_game_package("ale_py.roms").get_rom_path(rom))
     return console
 
@@ -119,6 +127,9 @@ OBSERVATION_SHAPE = (4, 84, 84)
 FRAME_SKIP = 4
 """Emulator frames per step: the action is repeated and the rewards are summed."""
 
+REPEAT_ACTION_PROBABILITY = 0.0
+"""Sticky actions: the probability per frame that ALE repeats the last action; none by default."""
+
 MAX_EPISODE_STEPS = 27_000
 """Steps after which an episode is truncated: half an hour of play."""
 
@@ -126,11 +137,25 @@ MAX_NOOPS = 30
 """No-op frames at the start of an episode, at most."""
 
 
+def get_observation_shape(game: Game, observes: Observes = "stacked") -> tuple[int, ...]:
+    """Return the shape of one observation.
+
+    >>> get_observation_shape(find_game("Pong"), "screen")
+    (210, 160, 3)
+    """
+    if observes not in get_args(Observes):
+        raise InputError(
+            f"{game.name}: observes is {observes!r} and must be 'stacked' (four grey frames of "
+            "84 x 84) or 'screen' (the RGB screen)."
+        )
+    return OBSERVATION_SHAPE if observes == "stacked" else (*game.screen_shape, 3)
+
+
 class VectorStep(NamedTuple):
     """Outcome of one step in each of n games.
 
     Attributes:
-        observations: (n, 4, 84, 84) uint8.
+        observations: (n, 4, 84, 84) or (n, height, width, 3) uint8.
         rewards: (n,), not clipped.
         terminated: (n,), whether the game is over; the observation is its last.
         truncated: (n,), whether the episode was cut after `max_episode_steps`.
@@ -152,12 +177,12 @@ class VectorStep(NamedTuple):
 
 
 class AtariGames:
-    """Vector environment of one game without sticky actions.
+    """Vector environment of one game.
 
-    All randomness is in the starts: an episode begins after a random number of no-op frames. After
-    the end of an episode the next `send` starts another one, ignores the action and sets
-    `is_first`. Emulator i is seeded by (seed, first_index + i): its episodes depend neither on the
-    other emulators nor on the number of threads.
+    An episode begins after a random number of no-op frames. Without sticky actions, this is all
+    randomness. After the end of an episode the next `send` starts another one, ignores the action
+    and sets `is_first`. Emulator i is seeded by (seed, first_index + i): its episodes depend
+    neither on the other emulators nor on the number of threads.
 
     Args:
         game: the game or its name.
@@ -167,6 +192,12 @@ class AtariGames:
         num_threads: threads of ALE; 0 for one per core.
         max_episode_steps: steps after which an episode is truncated.
         first_index: index of the first emulator among those of the seed.
+        frame_skip: emulator frames per step; the action is repeated and the rewards are summed.
+        repeat_action_probability: sticky actions: the probability, per frame, that the emulator
+            repeats the last action.
+        observes: "stacked" for the last four grey frames (4, 84, 84), each the maximum of the last
+            two frames of its step; "screen" for the RGB screen (height, width, 3) of the last
+            frame, as it is. The screen at the end of a game is that of the step before.
 
     Raises:
         InputError: if the game is unknown or an argument is out of range.
@@ -188,6 +219,9 @@ class AtariGames:
         num_threads: int = 0,
         max_episode_steps: int = MAX_EPISODE_STEPS,
         first_index: int = 0,
+        frame_skip: int = FRAME_SKIP,
+        repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
+        observes: Observes = "stacked",
     ) -> None:
         self.game = find_game(game)
         caller = self.game.name
@@ -196,17 +230,28 @@ class AtariGames:
         first_index = require_integer(caller, "first_index", first_index)
         self.seeds = derive_seeds(seed, self.num_envs, first_index)
         steps = require_integer(caller, "max_episode_steps", max_episode_steps, 1)
+        skip = require_integer(caller, "frame_skip", frame_skip, 1)
+        sticky = validate_probability(
+            caller, "repeat_action_probability", repeat_action_probability
+        )
+        shape = get_observation_shape(self.game, observes)
+        self._is_screen = observes == "screen"
+        images: dict[str, Any] = {}
+        if self._is_screen:
+            images = {"grayscale": False, "stack_num": 1, "maxpool": False}
+            images |= {"img_height": shape[0], "img_width": shape[1]}
         self._finished = np.zeros(self.num_envs, np.bool_)
         self._vector = import_game_package("ale_py.vector_env").AtariVectorEnv(
             self.game.rom,
             self.num_envs,
             num_threads=require_integer(caller, "num_threads", num_threads),
             noop_max=require_integer(caller, "max_noops", max_noops),
-            max_num_frames_per_episode=FRAME_SKIP * steps,
-            frameskip=FRAME_SKIP,
-            repeat_action_probability=0.0,
+            max_num_frames_per_episode=skip * steps,
+            frameskip=skip,
+            repeat_action_probability=sticky,
             use_fire_reset=False,
             reward_clipping=False,
+            **images,
         )
 
     def reset(self) -> VectorStep:
@@ -218,7 +263,9 @@ class AtariGames:
         observations, info = self._vector.reset(seed=self.seeds)
         zeros, none = np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
         self._finished = none
-        return VectorStep(observations, zeros, none, none, is_first=~none, **_extract_info(info))
+        return VectorStep(
+            self._select(observations), zeros, none, none, is_first=~none, **_extract_info(info)
+        )
 
     def send(self, actions: ArrayLike) -> None:
         """Start a step with these actions and return at once; `receive` waits for its outcome.
@@ -254,8 +301,17 @@ class AtariGames:
         is_first, self._finished = self._finished, terminated | truncated
         rewards = rewards.astype(np.float64)
         return VectorStep(
-            observations, rewards, terminated, truncated, is_first=is_first, **_extract_info(info)
+            self._select(observations),
+            rewards,
+            terminated,
+            truncated,
+            is_first=is_first,
+            **_extract_info(info),
         )
+
+    def _select(self, observations: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the observations without the axis of a stack of one screen."""
+        return observations[:, 0] if self._is_screen else observations
 
     def step(self, actions: ArrayLike) -> VectorStep:
         """Take one step: `send`, then `receive`.
@@ -271,6 +327,15 @@ class AtariGames:
         """
         self.send(actions)
         return self.receive()
+
+
+def validate_probability(caller: str, name: str, value: float) -> float:
+    """Raise InputError if a probability is not from 0 to 1; otherwise return it."""
+    if not (isinstance(value, (int, float)) and math.isfinite(value) and 0 <= value <= 1):
+        raise InputError(
+            f"is {value!r} and must be a number from 0 to 1", caller=caller, argument=name
+        )
+    return float(value)
 
 
 def derive_seeds(seed: int, num_envs: int, first_index: int = 0) -> NDArray[np.int64]:
