@@ -155,7 +155,7 @@ def test_an_agent_object_of_another_game_raises(module: str) -> None:
     [
         (
             None,
-            r"mine: it returned None; it must be f\(observation, state\[, context\]\) -> \(action, feat",
+            r"mine: it returned None; it must be f\(observation, state\[, context\]\) -> \(",
         ),
         ((0, [1.0], 0.5), r"it returned \(0, \[1.0\], 0.5\); it must be"),
         (((0, [1.0]), None), "it must be f"),

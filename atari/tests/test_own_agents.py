@@ -45,7 +45,7 @@ class OwnLoop:
         self.ale = ale_py.ALEInterface()
         self.ale.setInt("random_seed", int(derive_seeds(SEED, 1)[0]))
         self.ale.setFloat("repeat_action_probability", sticky)
-        self.ale.loadROM(ale_py.roms.get_rom_path(ALE))
+        self.ale.loadROM(str(ale_py.roms.get_rom_path(ALE)))
         self.actions = self.ale.getMinimalActionSet()
 
     def play(self, steps: int) -> list[tuple[int, float, list[float]]]:
@@ -148,7 +148,7 @@ def test_stacked_agents_are_unchanged_and_sample_nothing() -> None:
 def test_options_are_validated(change: dict[str, Any], complaint: str) -> None:
     for function in (games.play, games.collect):
         with pytest.raises(InputError, match=complaint):
-            function("Pong", games.IdleAgent("Pong"), **change)  # type: ignore[operator]
+            function("Pong", games.IdleAgent("Pong"), **change)
 
 
 def test_other_observations_raise() -> None:

@@ -36,6 +36,11 @@ ACCEPTED_FORMATS = (
     "name a .safetensors file of `bisimetric atari train-agent`, a .zip of Stable-Baselines3, a "
     "checkpoint of Dopamine, or module:function"
 )
+FUNCTION_HELP = (
+    "for any other agent write a Python function that loads it and returns (action, features, "
+    "value), state for each observation, and name it module:function; an example is at "
+    "https://bisimetric.github.io/bisimetric/how-to/atari.html#use-your-own-agent"
+)
 
 
 def pretrained(game: str | Game) -> Agent:
@@ -123,9 +128,26 @@ def _resolve(spec: str | None, game: Game) -> Agent:
     elif path.suffix == ".safetensors":
         agent = _import_loader("rainbow", spec).load(path)
     elif zipfile.is_zipfile(path) or path.suffix == ".py":
-        raise InputError(f"agents: {spec} holds no readable agent; {ACCEPTED_FORMATS}.")
+        raise InputError(
+            f"agents: {spec} holds no readable agent; {ACCEPTED_FORMATS}; {FUNCTION_HELP}."
+        )
     else:
-        agent = _import_loader("dopamine", spec).load(path, num_actions)
+        agent = _load_dopamine(spec, num_actions)
+    return agent
+
+
+def _load_dopamine(spec: str, num_actions: int) -> Agent:
+    """Read a checkpoint of Dopamine; for a file of another name, an error explains functions."""
+    loader = _import_loader("dopamine", spec)
+    try:
+        agent: Agent = loader.load(Path(spec), num_actions)
+    except InputError as error:
+        if Path(spec).name.startswith("ckpt"):
+            raise
+        raise InputError(
+            f"agents: {spec} is no checkpoint of Dopamine ({str(error).rstrip('.')}); "
+            f"{FUNCTION_HELP}."
+        ) from None
     return agent
 
 

@@ -8,11 +8,12 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from bisimetric._io import read_record, write_atomically
 from bisimetric.errors import InputError
 from bisimetric.mdp._validation import freeze
+from bisimetric.transitions import Transitions
 
 FORMAT = "bisimetric episode, version 1"
 FRAME_FIELDS = {
@@ -37,7 +38,7 @@ class Episode:
 
     Attributes:
         game: name of the game.
-        screens: (n, 210, 160) uint8, colour indices; `render` returns RGB.
+        screens: (n, 210, 160) uint8, colour indices; `render` returns RGB. (n, 0, 0) without any.
         palette: (256, 3) uint8, RGB of each colour index.
         features: (n, k) float32, features of the agent.
         values: (n,) float32, the agent's value estimates.
@@ -115,6 +116,69 @@ class Episode:
     def __len__(self) -> int:
         return len(self.screens)
 
+    @property
+    def has_screens(self) -> bool:
+        """Whether the screens were recorded."""
+        return self.screens.size > 0
+
+    @classmethod
+    def from_transitions(
+        cls,
+        data: Transitions,
+        *,
+        game: str = "",
+        screens: ArrayLike | None = None,
+        values: ArrayLike | None = None,
+        lives: ArrayLike | None = None,
+    ) -> Episode:
+        """Build the recording of transitions that were collected elsewhere.
+
+        Args:
+            data: n steps in their order; the observations are features (n, k).
+            game: a name for figures; default: that in the metadata of the data, if any.
+            screens: (n, h, w, 3) uint8, the RGB screens, of at most 256 colours; default: none, and
+                then there are no pictures of frames.
+            values: (n,), value estimates; default: 0.
+            lives: (n,), lives left; default: 0.
+
+        Returns:
+            The recording, with the metadata of the data.
+
+        Raises:
+            InputError: if the observations are no features, or an array does not fit.
+
+        >>> data = Transitions(np.eye(3), [0, 1, 0], [0.0, 1.0, 0.0], np.eye(3), [False] * 3)
+        >>> Episode.from_transitions(data, game="Mine")
+        Episode(Mine, 3 frames, scores [1.0])
+        """
+        n = len(data)
+        if data.observations.ndim != 2 or data.observations.dtype.kind not in "fiu":
+            raise InputError(
+                f"Episode: the observations have shape {data.observations.shape} and must be "
+                "features, (steps, k)."
+            )
+        if data.actions.ndim != 1:
+            raise InputError("Episode: the actions must be numbered, (steps,).")
+        ended = data.terminated | data.truncated
+        indices, palette = _index_colours(n, screens)
+        truncated = np.array(data.truncated)
+        truncated[-1] |= not data.terminated[-1]
+        return cls(
+            game=game or str(data.metadata.get("game", "episode")),
+            screens=indices,
+            palette=palette,
+            features=np.asarray(data.observations, np.float32),
+            values=_fill(values, n, np.float32),
+            actions=np.asarray(data.actions, np.int64),
+            rewards=np.asarray(data.rewards, np.float64),
+            lives=_fill(lives, n, np.int64),
+            terminated=np.array(data.terminated),
+            truncated=truncated,
+            episode=np.concatenate([[0], np.cumsum(ended[:-1])]).astype(np.int64),
+            level_starts=None,
+            metadata=dict(data.metadata),
+        )
+
     def render(self, frame: int) -> NDArray[np.uint8]:
         """Return the screen of a frame in RGB.
 
@@ -125,8 +189,10 @@ class Episode:
             (210, 160, 3) uint8.
 
         Raises:
-            InputError: if there is no such frame.
+            InputError: if there is no such frame, or no screen was recorded.
         """
+        if not self.has_screens:
+            raise InputError(f"{self.game}: no screens were recorded.")
         if not -len(self) <= frame < len(self):
             raise InputError(f"{self.game}: there is no frame {frame}; there are {len(self)}.")
         return np.asarray(self.palette[self.screens[frame]])
@@ -201,3 +267,31 @@ class Episode:
 
         otherwise = "no episode of a game ({}); record it again with Episode.save."
         return read_record(path, FORMAT, build, otherwise)
+
+
+def _index_colours(
+    num_frames: int, screens: ArrayLike | None
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return RGB screens (n, h, w, 3) as indices (n, h, w) into a palette (256, 3)."""
+    palette = np.zeros((256, 3), np.uint8)
+    if screens is None:
+        return np.zeros((num_frames, 0, 0), np.uint8), palette
+    frames = np.asarray(screens)
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[::3] != (num_frames, 3):
+        raise InputError(
+            f"Episode: the screens are {frames.dtype} of shape {frames.shape} and must be uint8, "
+            f"({num_frames}, height, width, 3)."
+        )
+    codes = frames.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
+    colours, indices = np.unique(codes, return_inverse=True)
+    if len(colours) > len(palette):
+        raise InputError(
+            f"Episode: the screens have {len(colours):,} colours and at most 256 are stored."
+        )
+    palette[: len(colours)] = (colours[:, None] >> np.array([16, 8, 0])) & 255
+    return indices.reshape(codes.shape).astype(np.uint8), palette
+
+
+def _fill(values: ArrayLike | None, num_frames: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Return values with a type, or zeros."""
+    return np.zeros(num_frames, dtype) if values is None else np.array(values, dtype)

@@ -260,6 +260,8 @@ def check_plateaus(
     The distance must also change less in the tenth of steps with the smallest screen changes.
     """
     name = "plateaus when nothing moves"
+    if not screens.size:
+        return Claim(name, None, {}, "no screens were recorded.")
     changes = np.array(
         [np.count_nonzero(screens[i + 1] != screens[i]) for i in range(len(screens) - 1)], float
     )

@@ -21,6 +21,8 @@ from bisimetric_atari.games import Agent, Episode, Game, collect, find_game, pla
 from bisimetric_atari.games._collect import NUM_ENVS
 from bisimetric_atari.games._play import MIN_STEPS
 from bisimetric_atari.games.agent import EPSILON
+from bisimetric_atari.games.environments import FRAME_SKIP, MAX_NOOPS, REPEAT_ACTION_PROBABILITY
+from bisimetric_atari.paper import baselines as baseline_distances
 from bisimetric_atari.paper import claims
 from bisimetric_atari.paper.claims import Claim
 from bisimetric_atari.paper.learning import STEPS
@@ -29,6 +31,8 @@ METRICS_FOLDER = Path(__file__).parent / "metrics"
 """Included metrics, one file per game: `<game>.safetensors`."""
 
 NUM_EPISODES, MAX_STEPS = 5, 2_000
+DEFAULT_SOURCE = claims.WINDOW
+"""One second after the start: the first frames show an empty or half-drawn playing field."""
 FIGURES = ("distances.png", "frames.png", "learning.png", "training.png")
 VIDEOS = ("episode.mp4", "sorted.mp4")
 PAGE = "explore.html"
@@ -42,7 +46,7 @@ def reproduce(
     *,
     episodes: int = NUM_EPISODES,
     max_steps: int = MAX_STEPS,
-    source: int = 0,
+    source: int | None = None,
     epsilon: float = EPSILON,
     seed: int = 0,
     window: int = claims.WINDOW,
@@ -57,7 +61,8 @@ def reproduce(
         metric: the metric of that agent; default: the included one.
         episodes: number of successive episodes.
         max_steps: length at which the recording is cut.
-        source: index of the frame that distances are measured from.
+        source: index of the frame that distances are measured from; default: 15, one second after
+            the start.
         epsilon: probability of a uniformly random action.
         seed: of the random actions.
         window: steps around an event that belong to it.
@@ -97,6 +102,9 @@ def load_or_collect(
     seed: int = 0,
     clip_rewards: bool = True,
     num_threads: int = 0,
+    max_noops: int = MAX_NOOPS,
+    frame_skip: int = FRAME_SKIP,
+    repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
     data: str | os.PathLike[str] | None = None,
 ) -> Transitions:
     """Read transitions of an agent from a file, or collect them and write it.
@@ -110,20 +118,32 @@ def load_or_collect(
         seed: of the starts and the random actions.
         clip_rewards: whether to clip rewards to [-1, 1].
         num_threads: threads of ALE; 0 for one per core.
-        data: the file; None for no file.
+        max_noops: no-op frames at the start of an episode, fewer than this.
+        frame_skip: emulator frames per step.
+        repeat_action_probability: sticky actions: the probability, per frame, that the emulator
+            repeats the last action.
+        data: the file; None for no file. What its metadata do not record is not compared, so that
+            features collected elsewhere can be used.
 
     Returns:
         The transitions.
 
     Raises:
-        InputError: if the file is of another game, agent or clipping.
+        InputError: if the file records another game, agent, clipping, frame skip or other sticky
+            actions.
     """
     game = find_game(game)
     if data is not None and Path(data).exists():
         transitions = Transitions.load(data)
-        expected = {"game": game.name, "agent": agent.name, "clip_rewards": clip_rewards}
+        expected = {
+            "game": game.name,
+            "agent": agent.name,
+            "clip_rewards": clip_rewards,
+            "frame_skip": frame_skip,
+            "repeat_action_probability": repeat_action_probability,
+        }
         for field, value in expected.items():
-            stored = transitions.metadata.get(field)
+            stored = transitions.metadata.get(field, value)
             if stored != value:
                 raise InputError(
                     f"{data} holds other transitions: its {field} is {stored} and here it is "
@@ -141,6 +161,9 @@ def load_or_collect(
         seed=seed,
         clip_rewards=clip_rewards,
         num_threads=num_threads,
+        max_noops=max_noops,
+        frame_skip=frame_skip,
+        repeat_action_probability=repeat_action_probability,
     )
     if data is not None:
         transitions.save(data)
@@ -171,7 +194,8 @@ def load_metric(
         )
         raise InputError(
             f"{game.name}: no metric is included for it, only for {available}; learn one with "
-            f"`bisimetric atari learn {game.name}` and name its file."
+            f"`bisimetric atari learn {game.name} --agent {agent.name} -o mine`, then give its "
+            "file, --metric mine/metric.safetensors."
         )
     metric = LearnedDistance.load(file)
     metric_game = metric.metadata.get("game")
@@ -179,11 +203,17 @@ def load_metric(
         raise InputError(
             f"{file} is of {metric_game or 'no game'} and not of {game.name}; name another."
         )
+    metric_agent = metric.metadata.get("agent")
+    if path is None and metric_agent != agent.name:
+        raise InputError(
+            f"{game.name}: the included metric is of {metric_agent} and not of {agent.name}; "
+            f"learn one with `bisimetric atari learn {game.name} --agent {agent.name} -o mine`, "
+            "then give its file, --metric mine/metric.safetensors."
+        )
     if len(metric.scaling.shift) != agent.num_features:
         raise InputError(
             f"{file} is for {len(metric.scaling.shift)} features and {agent.name} has "
-            f"{agent.num_features}; name the agent that it was learned with, "
-            f"{metric.metadata.get('agent')}."
+            f"{agent.num_features}; name the agent that it was learned with, {metric_agent}."
         )
     return metric
 
@@ -194,19 +224,21 @@ class EpisodeAnalysis:
 
     Attributes:
         episode: the recording of n frames.
-        agent: the agent that played.
+        agent: the agent that played; None where unknown.
         metric: the learned metric.
         source: index of the source frame.
         distances: (n,), of each frame to the source frame.
         claims: the paper's claims, checked.
+        baselines: the same claims for distances of pixels, features and values.
     """
 
     episode: Episode
-    agent: Agent
+    agent: Agent | None
     metric: LearnedDistance
     source: int
     distances: NDArray[np.float64]
     claims: list[Claim]
+    baselines: dict[str, list[Claim]]
 
 
 def analyse_episode(
@@ -216,10 +248,13 @@ def analyse_episode(
     *,
     episodes: int = NUM_EPISODES,
     max_steps: int = MAX_STEPS,
-    source: int = 0,
+    source: int | None = None,
     epsilon: float = EPSILON,
     seed: int = 0,
     window: int = claims.WINDOW,
+    max_noops: int = 0,
+    frame_skip: int = FRAME_SKIP,
+    repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
 ) -> EpisodeAnalysis:
     """Record episodes, and compute the distance of each frame to the frame `source`.
 
@@ -229,10 +264,14 @@ def analyse_episode(
         metric: the metric of that agent's features.
         episodes: number of successive episodes.
         max_steps: length at which the recording is cut.
-        source: index of the source frame.
+        source: index of the source frame; default: 15, one second after the start.
         epsilon: probability of a uniformly random action.
-        seed: of the random actions.
+        seed: of the random actions, and of an agent that samples.
         window: steps around an event that belong to it.
+        max_noops: no-op frames at the start of an episode, fewer than this.
+        frame_skip: emulator frames per step.
+        repeat_action_probability: sticky actions: the probability, per frame, that the emulator
+            repeats the last action.
 
     Returns:
         The recording, its distances and the claims.
@@ -242,30 +281,80 @@ def analyse_episode(
     """
     game = find_game(game)
     max_steps = require_integer(game.name, "max_steps", max_steps, MIN_STEPS)
-    if not 0 <= require_integer(game.name, "source", source) < max_steps:
+    if source is not None and not 0 <= require_integer(game.name, "source", source) < max_steps:
         raise InputError(
             f"is frame {source} and max_steps is {max_steps}", caller=game.name, argument="source"
         )
-    episode = play(game, agent, episodes=episodes, max_steps=max_steps, epsilon=epsilon, seed=seed)
-    if source >= len(episode):
+    episode = play(
+        game,
+        agent,
+        episodes=episodes,
+        max_steps=max_steps,
+        epsilon=epsilon,
+        seed=seed,
+        max_noops=max_noops,
+        frame_skip=frame_skip,
+        repeat_action_probability=repeat_action_probability,
+    )
+    return analyse_recording(episode, metric, agent=agent, source=source, window=window)
+
+
+def analyse_recording(
+    episode: Episode,
+    metric: LearnedDistance,
+    *,
+    agent: Agent | None = None,
+    source: int | None = None,
+    window: int = claims.WINDOW,
+) -> EpisodeAnalysis:
+    """Compute the distance of each frame of a recording to the frame `source`.
+
+    Args:
+        episode: a recording, such as `Episode.from_transitions` builds from features that were
+            collected elsewhere.
+        metric: a metric of these features.
+        agent: the agent that played, where it is known.
+        source: index of the source frame; default: 15, one second after the start.
+        window: steps around an event that belong to it.
+
+    Returns:
+        The recording, its distances and the claims.
+
+    Raises:
+        InputError: if the features do not fit the metric, or an argument is out of range.
+    """
+    if source is None:
+        source = min(DEFAULT_SOURCE, len(episode) - 1)
+    if not 0 <= require_integer(episode.game, "source", source) < len(episode):
         raise InputError(
             f"is frame {source} and the recording has {len(episode)} frames",
-            caller=game.name,
+            caller=episode.game,
             argument="source",
             remedy="name an earlier one, or play more episodes",
+        )
+    if len(metric.scaling.shift) != episode.features.shape[1]:
+        raise InputError(
+            f"{episode.game}: the metric is for {len(metric.scaling.shift)} features and the "
+            f"recording has {episode.features.shape[1]}; learn a metric from the same features."
         )
     distances = np.asarray(
         metric.table(episode.features[[source]], episode.features)[0], np.float64
     )
-    checked = claims.check_claims(
+    options: dict[str, Any] = {
+        "source": source,
+        "window": window,
+        "discount": metric.discount,
+        "clip_rewards": bool(metric.metadata.get("clip", True)),
+    }
+    return EpisodeAnalysis(
         episode,
+        agent,
+        metric,
+        source,
         distances,
-        source=source,
-        window=window,
-        discount=metric.discount,
-        clip_rewards=bool(metric.metadata.get("clip", True)),
+        claims.check_claims(episode, distances, **options),
+        baseline_distances.check_baselines(episode, **options),
     )
-    return EpisodeAnalysis(episode, agent, metric, source, distances, checked)
 
 
 def write_outputs(
@@ -296,8 +385,10 @@ def write_outputs(
     views.save_figure(
         game_views.plot_episode_curve(episode, d, source=source, title=title), target / FIGURES[0]
     )
-    views.save_figure(game_views.plot_extremes(episode, d, source=source), target / FIGURES[1])
-    paths = [target / name for name in FIGURES[:2]]
+    paths = [target / FIGURES[0]]
+    if episode.has_screens:
+        views.save_figure(game_views.plot_extremes(episode, d, source=source), target / FIGURES[1])
+        paths.append(target / FIGURES[1])
     if "step" in analysis.metric.history:
         curves = views.plot_metric_curve({episode.game: analysis.metric.history})
         views.save_figure(curves, target / FIGURES[2])
@@ -309,11 +400,12 @@ def write_outputs(
         curve = views.plot_agent_curve({episode.game: history}, evaluation_scores=scores)
         views.save_figure(curve, target / FIGURES[3])
         paths.append(target / FIGURES[3])
-    if videos:
+    if videos and episode.has_screens:
         paths.append(game_views.write_video(episode, d, target / VIDEOS[0], source=source))
         paths.append(game_views.write_sorted_video(episode, d, target / VIDEOS[1], source=source))
-    paths.append(target / PAGE)
-    explorer.save_page(build_page(analysis), paths[-1])
+    if episode.has_screens:
+        paths.append(target / PAGE)
+        explorer.save_page(build_page(analysis), paths[-1])
     record = {
         **metadata,
         "source": source,
@@ -322,6 +414,7 @@ def write_outputs(
         "frames": len(episode),
         "metric": analysis.metric.metadata,
         "claims": claims.to_json(analysis.claims),
+        "baselines": {name: claims.to_json(each) for name, each in analysis.baselines.items()},
     }
     with write_atomically(target / "claims.json") as beside:
         beside.write_text(json.dumps(_replace_nan(record), indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,8 @@
-"""Learn d^pi of a game from the features of an agent, with the paper's hyperparameters.
+"""Learn d^pi of a game from the features of an agent, with any algorithm of the library.
+
+Games and agents are deterministic unless actions are sampled or sticky. Then the exact distance of
+two recorded frames is the discounted sum of the reward gaps after them, and a network can be
+fitted to it: `RECORDED_RETURNS`. `PAPER_CONFIG` is the paper's algorithm.
 
 The paper interleaves collection and learning: one update every 4 agent steps once 10,000 are
 stored. Here all steps are collected first, and update k samples from the first 10,000 + 4 k, so
@@ -8,10 +12,11 @@ that training is one compiled program.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +30,12 @@ from bisimetric.errors import InputError, require_integer
 from bisimetric.learned import (
     FeatureScaling,
     LearnedDistance,
+    MetricNetwork,
+    PairQConfig,
+    PairTDConfig,
     Quality,
     fit,
+    reduced_mico,
     source_from_transitions,
 )
 from bisimetric.learned._fit import FitResult
@@ -37,7 +46,7 @@ from bisimetric.learned.files import describe_run
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.networks.pair_network import PairNetwork
 from bisimetric.learned.sources import TransitionSource
-from bisimetric.learned.training import select_device
+from bisimetric.learned.training import Algorithm, select_device
 from bisimetric.transitions import Transitions
 from bisimetric_atari.paper import exact_returns
 
@@ -62,8 +71,26 @@ PAPER_CONFIG = Castro2020Config(
 LEARNING_RATES = {"Pong": 1e-3}
 """Learning rates of the paper that differ from its default, by game."""
 
+RECORDED_RETURNS = PairQConfig(
+    MetricNetwork((512, 512), num_groups=64, group_size=4, fourier_features=0),
+    batch_size=128,
+    num_networks=1,
+    lookahead=math.inf,
+)
+"""Regression on the distances of recorded futures, by a network that is a pseudometric."""
+
+AlgorithmName = Literal["recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"]
+DEFAULT_UPDATES = {"recorded-returns": 20_000, "pair-q": 24_000, "mico": 24_000}
+"""Gradient updates by algorithm; castro2020 takes one per 4 agent steps."""
+
+RECORDED_RETURNS_UPDATES = {"Pong": 60_000}
+"""Updates of `recorded-returns` that differ from its default, by game."""
+
 NUM_RECORDS = 120
 """Records per run."""
+
+BLOCK_ROWS = 65_536
+"""Rows whose moments are computed at once."""
 
 NUM_EVALUATION_STATES = 256
 """States on which a network is evaluated during training."""
@@ -78,13 +105,54 @@ def get_config(game: str, config: Castro2020Config = PAPER_CONFIG) -> Castro2020
     return dataclasses.replace(config, learning_rate=LEARNING_RATES.get(game, config.learning_rate))
 
 
+def build_config(name: AlgorithmName, game: str) -> Algorithm:
+    """Return the default hyperparameters of an algorithm.
+
+    >>> build_config("recorded-returns", "Pong").lookahead
+    inf
+    """
+    if name == "castro2020":
+        return get_config(game)
+    if name == "recorded-returns":
+        return RECORDED_RETURNS
+    if name == "pair-q":
+        return dataclasses.replace(RECORDED_RETURNS, lookahead=10)
+    return PairTDConfig(batch_size=128)
+
+
+def choose_algorithm(data: Transitions) -> AlgorithmName:
+    """Return the default algorithm for data.
+
+    `recorded-returns` is the most accurate for deterministic games and agents; `mico` is consistent
+    where actions are sampled or sticky.
+    """
+    return "mico" if is_stochastic(data) else "recorded-returns"
+
+
+def count_updates(name: AlgorithmName, game: str, data: Transitions) -> int:
+    """Return the default number of gradient updates of an algorithm."""
+    if name == "castro2020":
+        return max(1, len(data) // STEPS_PER_UPDATE)
+    if name == "recorded-returns" and game in RECORDED_RETURNS_UPDATES:
+        return RECORDED_RETURNS_UPDATES[game]
+    return DEFAULT_UPDATES[name.removeprefix("reduced-")]
+
+
+def is_stochastic(data: Transitions) -> bool:
+    """Return whether the metadata record sampled or sticky actions."""
+    metadata = data.metadata
+    return bool(metadata.get("sampled_actions") or metadata.get("repeat_action_probability"))
+
+
 def build_source(
     data: Transitions,
     *,
+    kind: LearnedKind = KIND,
     terminal_state: bool = True,
     replay_growth: tuple[int, int] | None = (INITIAL_STEPS, STEPS_PER_UPDATE),
+    standardise: bool = False,
 ) -> TransitionSource:
-    """Build the source of training pairs: unscaled features in half precision, each state once.
+    """Build the source of training pairs: features in half precision, each state once.
 
     `terminal_state=False` ignores terminations, as the published code did: the last step of a
     game leads to the final observation, like any other.
@@ -103,12 +171,22 @@ def build_source(
     )
     if not terminal_state:
         data = truncate_terminals(data)
-    scale = FeatureScaling(
-        np.zeros(features), np.ones(features), bool(data.terminated.any()), shape
-    )
+    shift, width = np.zeros(features), np.ones(features)
+    if standardise:
+        shift, width = _compute_moments(data.observations.reshape(len(data), features))
+    scaling = FeatureScaling(shift, width, bool(data.terminated.any()), shape)
     return source_from_transitions(
-        KIND, data, scaling=scale, half_precision=True, growth=replay_growth
+        kind, data, scaling=scaling, half_precision=True, growth=replay_growth
     )
+
+
+def _compute_moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute the mean and the standard deviation of each column; 1 for a constant one."""
+    blocks = range(0, len(x), BLOCK_ROWS)
+    mean = sum(x[i : i + BLOCK_ROWS].sum(axis=0, dtype=np.float64) for i in blocks) / len(x)
+    squares = sum(((x[i : i + BLOCK_ROWS] - mean) ** 2).sum(axis=0) for i in blocks) / len(x)
+    deviation = np.sqrt(np.asarray(squares, np.float64))
+    return np.asarray(mean, np.float64), np.where(deviation > 0, deviation, 1.0)
 
 
 def truncate_terminals(data: Transitions) -> Transitions:
@@ -128,29 +206,32 @@ def evaluate_metric(
 def learn(
     data: Transitions,
     *,
-    config: Castro2020Config = PAPER_CONFIG,
+    config: Algorithm = PAPER_CONFIG,
     updates: int | None = None,
     seed: int = 0,
     discount: float = DISCOUNT,
     terminal_state: bool = True,
     replay_growth: tuple[int, int] | None = (INITIAL_STEPS, STEPS_PER_UPDATE),
+    reduce: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     device: str | None = None,
 ) -> LearnedDistance:
-    """Learn d^pi from the features of an agent, with the paper's algorithm.
+    """Learn a distance from the features of an agent; by default with the paper's algorithm.
 
     `history` of the result holds the loss and the values of `build_measure`.
 
     Args:
         data: transitions of the agent in their order; observations are its features.
-        config: network and hyperparameters.
+        config: the algorithm, its network and hyperparameters: `PAPER_CONFIG`, `RECORDED_RETURNS`,
+            or any `Castro2020Config`, `PairQConfig` (d^pi) or `PairTDConfig` (MICo).
         updates: gradient updates; default: one per 4 agent steps.
         seed: of weights and batches.
         discount: per agent step.
         terminal_state: whether the end of a game is an absorbing terminal state.
-        replay_growth: transitions available at the first update, and how many more per update;
-            None for all of them.
+        replay_growth: for a `Castro2020Config`, the transitions available at the first update, and
+            how many more per update; None for all of them.
+        reduce: whether to return reduced MICo, for a `PairTDConfig`.
         checkpoint: file for checkpoints.
         resume: checkpoint to continue from.
         device: platform such as "cpu" or "gpu"; default: that of JAX.
@@ -168,17 +249,29 @@ def learn(
         if updates is None
         else require_integer("paper", "updates", updates, 1)
     )
-    jax_device = select_device(KIND, device)
+    kind: LearnedKind = "mico" if isinstance(config, PairTDConfig) else KIND
+    is_paper = isinstance(config, Castro2020Config)
+    if not is_paper:
+        replay_growth = None
+    jax_device = select_device(kind, device)
     start_time = time.perf_counter()
     with jax.default_device(jax_device):
-        source = build_source(data, terminal_state=terminal_state, replay_growth=replay_growth)
+        source = build_source(
+            data,
+            kind=kind,
+            terminal_state=terminal_state,
+            replay_growth=replay_growth,
+            standardise=not is_paper,
+        )
+        network = config.build_network(source, kind, discount)
         result = fit_networks(
             source,
+            kind=kind,
             config=config,
             updates=num_updates,
             seeds=[seed],
             discount=discount,
-            measure=build_measure(data, source.scaling, config.network, discount),
+            measure=build_measure(data, source.scaling, network, discount),
             checkpoint=checkpoint,
             resume=resume,
         )
@@ -188,13 +281,15 @@ def learn(
         "growing": None if replay_growth is None else list(replay_growth),
         "ends": terminal_state,
     }
-    return build_distance(result, 0, {**describe_origin(data), **details})
+    distance = build_distance(result, 0, {**describe_origin(data), **details}, kind)
+    return reduced_mico(distance) if reduce else distance
 
 
 def fit_networks(
     source: TransitionSource,
     *,
-    config: Castro2020Config = PAPER_CONFIG,
+    kind: LearnedKind = KIND,
+    config: Algorithm = PAPER_CONFIG,
     updates: int,
     seeds: Sequence[int] = (0,),
     learning_rates: Sequence[float] | None = None,
@@ -210,7 +305,7 @@ def fit_networks(
         max(1, updates // num_records // config.target_update_period) * config.target_update_period
     )
     return fit(
-        KIND,
+        kind,
         source,
         discount=discount,
         updates=updates,
@@ -256,11 +351,14 @@ def build_measure(
 def sample_reference(
     data: Transitions, discount: float, *, num_samples: int = NUM_EVALUATION_STATES, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-    """Sample steps; return their exact distances too, or None if too few futures are recorded."""
+    """Sample steps; return their exact distances too.
+
+    These are None if too few futures are recorded, or actions are sampled or sticky.
+    """
     horizon = exact_returns.compute_horizon(discount)
     rng = np.random.default_rng(seed)
     complete = exact_returns.find_complete_steps(data.terminated, data.truncated, horizon)
-    if len(complete) < 2:
+    if len(complete) < 2 or is_stochastic(data):
         return np.sort(rng.choice(len(data), min(num_samples, len(data)), replace=False)), None
     rows = np.sort(rng.choice(complete, min(num_samples, len(complete)), replace=False))
     futures = exact_returns.gather_futures(data.rewards, data.terminated, rows, horizon)
@@ -274,21 +372,23 @@ def describe_origin(data: Transitions) -> dict[str, Any]:
     return {**origin, "collected": data.metadata}
 
 
-def build_distance(result: FitResult, index: int, metadata: dict[str, Any]) -> LearnedDistance:
+def build_distance(
+    result: FitResult, index: int, metadata: dict[str, Any], kind: LearnedKind = KIND
+) -> LearnedDistance:
     """Build the distance of one network of a fit, with its metadata and history."""
     config = result.config
     if result.learning_rates is not None:
         config = dataclasses.replace(config, learning_rate=result.learning_rates[index])  # type: ignore[type-var]
     header = {
         "method": "learned",
-        **describe_run(KIND, result.discount, config, result.seeds[index : index + 1]),
+        **describe_run(kind, result.discount, config, result.seeds[index : index + 1]),
         "updates": int(result.state.step),
         **metadata,
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
     return LearnedDistance(
-        KIND,
+        kind,
         result.discount,
         result.network,
         result.parameters(index),
