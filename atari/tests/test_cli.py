@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ def wide(observation, state):
     return (0, np.zeros(3), 0.0), state
 """
 SMALL = [
+    "--algorithm",
+    "castro2020",
     "--learning-starts",
     "50",
     "--batch-size",
@@ -161,6 +164,11 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
             "--batch-size is 1 and must be a whole number, at least 2",
         ),
         (["learn", "--learning-starts", "0"], "--learning-starts is 0 and must be"),
+        (["learn", "--learning-starts", "9"], "--learning-starts is for --algorithm castro2020"),
+        (["learn", "--output-activation", "open"], "--output-activation is for --algorithm cas"),
+        (["learn", "--updates", "0"], "--updates is 0 and must be"),
+        (["learn", "--algorithm", "pair-q", "--lookahead", "0"], "--lookahead is 0 and must be"),
+        (["show", "--data", "steps.npz"], "leave out one of them"),
         (["learn", "--learning-rate", "-1"], "--learning-rate is -1.0 and must be"),
         (["learn", "--data", "no/steps.npz"], "make the folder no first"),
         (["show", "--steps", "1"], "--steps is 1 and must be"),
@@ -191,7 +199,92 @@ def test_what_cannot_work_is_refused_before_any_work(
 def test_a_metric_that_is_not_shipped_is_said(run: Run, agent: str) -> None:
     game = "Tutankham"
     done = run("atari", "show", game, "--agent", agent)
-    assert_input_error(done, "metric", f"`bisimetric atari learn {game}`")
+    command = f"`bisimetric atari learn {game} --agent {agent} -o mine`"
+    assert_input_error(done, "no metric is included", command)
+
+
+def test_the_included_metric_is_not_used_for_another_agent(run: Run, agent: str) -> None:
+    done = run("atari", "show", "Pong", "--agent", agent)
+    command = f"`bisimetric atari learn Pong --agent {agent} -o mine`"
+    assert_input_error(done, "is of rainbow of Pong and not of player.py:mine", command)
+    assert not Path("atari").exists()
+
+
+@pytest.mark.parametrize("name", ["weights.tar", "model.pt", "policy.h5"])
+def test_unknown_files_of_agents_explain_functions(run: Run, name: str) -> None:
+    with tarfile.open(name, "w") as archive:
+        archive.add(__file__, "weights.py")
+    done = run("atari", "show", "Pong", "--agent", name)
+    assert_input_error(done, f"agents: {name} is no checkpoint of Dopamine", "module:function")
+    assert "how-to/atari.html#use-your-own-agent" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["recorded-returns", "pair-q", "mico", "reduced-mico"])
+def test_every_algorithm_learns(run: Run, agent: str, algorithm: str) -> None:
+    small = ("--hidden", "8", "--batch-size", "8", "--num-envs", "2", "--steps", "240")
+    words = ("--algorithm", algorithm, "--updates", "6", *small)
+    done = run("atari", "learn", "Pong", "--agent", agent, "-o", "out", *words)
+    assert done.code == 0, done.err
+    assert "updates    6" in done.out
+    assert "unknown: no recorded future is long enough; record longer ones with fewer" in done.out
+    metric = LearnedDistance.load("out/metric.safetensors")
+    assert metric.kind == (algorithm.replace("-", "_") if "mico" in algorithm else "on_policy")
+    shown = run(
+        "atari", "show", "Pong", "--agent", agent, "--metric", "out/metric.safetensors",
+        "--steps", "30", "--no-videos", "-o", "shown", "--frame-skip", "3",
+    )  # fmt: skip
+    assert shown.code == 0, shown.err
+    assert "from frame 15\n" in shown.out
+    record = json.loads(Path("shown/claims.json").read_text())
+    assert record["episode"]["frame_skip"] == 3
+    assert {*record["baselines"]} == {"pixels", "features", "values"}
+
+
+@pytest.mark.slow
+def test_sticky_actions_are_recorded_and_have_no_reference(run: Run, agent: str) -> None:
+    words = ("--hidden", "8", "--updates", "4", "--batch-size", "8", "--num-envs", "2")
+    sticky = ("--repeat-action-probability", "0.25", "--max-noops", "1", "--epsilon", "0.1")
+    play = ("--steps", "80", "--data", "steps.npz", *sticky)
+    done = run("atari", "learn", "Pong", "--agent", agent, "-o", "out", *words, *play)
+    assert done.code == 0, done.err
+    assert "unknown: actions are sampled or sticky" in done.out
+    assert LearnedDistance.load("out/metric.safetensors").kind == "mico"
+    metadata = Transitions.load("steps.npz").metadata
+    assert metadata["repeat_action_probability"] == 0.25
+    assert (metadata["max_noops"], metadata["epsilon"]) == (1, 0.1)
+    other = run("atari", "learn", "Pong", "--agent", agent, "--data", "steps.npz")
+    assert_input_error(other, "its repeat_action_probability is 0.25 and here it is 0.0")
+
+
+@pytest.mark.slow
+def test_features_collected_elsewhere_are_learned_and_shown(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(121, 5)).astype(np.float32)
+    ended = np.arange(1, 121) % 40 == 0
+    data = Transitions(x[:-1], np.zeros(120, np.int64), ended * 1.0, x[1:], ended)
+    assert "agent" not in data.metadata
+    data.save("features.npz")
+    words = ("--data", "features.npz", "--hidden", "8", "--updates", "4", "--batch-size", "8")
+    done = run("atari", "learn", "Pong", "-o", "out", *words)
+    assert done.code == 0, done.err
+    assert "game       Pong, features of features.npz\n" in done.out
+    following = done.out.splitlines()[-1]
+    expected = "atari show Pong --metric out/metric.safetensors --data features.npz"
+    assert following == f"next: bisimetric {expected}"
+    assert_input_error(
+        run("atari", "show", "Pong", "--data", "features.npz"),
+        "--metric is missing; learn one with `bisimetric atari learn Pong --data features.npz",
+    )
+    shown = run(*expected.split(), "-o", "shown")
+    assert shown.code == 0, shown.err
+    assert "game       Pong, features of features.npz\n" in shown.out
+    assert "frames     120 of 3 episodes\n" in shown.out
+    assert {path.name for path in Path("shown").iterdir()} == {
+        "distances.png",
+        "learning.png",
+        "claims.json",
+    }
 
 
 def test_an_agent_of_another_game_is_refused_though_its_actions_fit(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
@@ -14,13 +14,22 @@ from bisimetric.cli.output import report_checkpoint
 from bisimetric.errors import InputError
 from bisimetric_atari.cli.options import (
     AgentArg,
+    EpsilonArg,
     FolderArg,
+    FrameSkipArg,
     GameArg,
+    MaxNoopsArg,
+    RepeatActionArg,
     ResumeArg,
     create_folder,
+    describe_player,
     format_agent_arguments,
     load_game_and_agent,
 )
+
+if TYPE_CHECKING:
+    from bisimetric.learned import LearnedDistance
+    from bisimetric_atari.games import Episode
 
 
 def train_agent(
@@ -142,9 +151,15 @@ def show(
     output: FolderArg = None,
     episodes: Annotated[int, arg(metavar="N")] = 5,
     steps: Annotated[str, arg(metavar="N")] = "2000",
-    source: Annotated[int, arg(name="from", metavar="FRAME")] = 0,
+    source: Annotated[
+        int | None, arg(name="from", metavar="FRAME", help_behavior_hint="(default: 15)")
+    ] = None,
     window: Annotated[int, arg(metavar="N")] = 15,
-    epsilon: Annotated[float, arg(metavar="E")] = 0.001,
+    data: Annotated[Path | None, arg(metavar="STEPS.npz", help_behavior_hint="")] = None,
+    epsilon: EpsilonArg = 0.001,
+    max_noops: MaxNoopsArg = 0,
+    frame_skip: FrameSkipArg = 4,
+    repeat_action_probability: RepeatActionArg = 0.0,
     no_videos: bool = False,
     save_episode: bool = False,
     seed: SeedArg = 0,
@@ -164,9 +179,14 @@ def show(
         output: the folder of the files
         episodes: consecutive episodes to play
         steps: the largest number of steps
-        source: the frame to measure from
+        source: the frame to measure from; 15 is one second after the start
         window: steps around an event that belong to it
+        data: show these recorded features, which were collected elsewhere, without playing
         epsilon: the probability of a random action
+        max_noops: no-op frames at the start of an episode, fewer than this
+        frame_skip: emulator frames per step
+        repeat_action_probability: sticky actions: the probability, per frame, that the last action
+            is repeated
         no_videos: write figures and numbers only
         save_episode: also save the episode with its frames, episode.npz
         seed: seed of the random actions
@@ -175,26 +195,42 @@ def show(
         bisimetric atari show Pong
         bisimetric atari show SpaceInvaders --steps 500 --from 120 --no-videos -o invaders
         bisimetric atari show Pong --agent mine.safetensors --metric pong/metric.safetensors
+        bisimetric atari show Pong --data features.npz --metric pong/metric.safetensors
     """
     max_steps = parse_count("--steps", steps, minimum=2)
-    found, player = load_game_and_agent(game, agent)
-    from bisimetric.cli import report
-    from bisimetric_atari.paper import experiment
+    from bisimetric_atari.games import find_game
 
-    distance = experiment.load_metric(metric, found, player)
-    folder = create_folder(found, output)
-    analysis = experiment.analyse_episode(
-        found,
-        player,
-        distance,
-        episodes=episodes,
-        max_steps=max_steps,
-        source=source,
-        epsilon=epsilon,
-        seed=seed,
-        window=window,
-    )
-    episode, distances = analysis.episode, analysis.distances
+    if data is None:
+        found, player = load_game_and_agent(game, agent)
+    elif agent is not None:
+        raise InputError("--agent plays and --data shows recorded steps; leave out one of them.")
+    else:
+        found, player = find_game(game), None
+    from bisimetric.cli import report
+    from bisimetric_atari.paper import baselines, experiment
+
+    if player is None:
+        distance, episode = _load_recording(data, metric, found.name, max_steps)
+        analysis = experiment.analyse_recording(episode, distance, source=source, window=window)
+        folder = create_folder(found, output)
+    else:
+        distance = experiment.load_metric(metric, found, player)
+        folder = create_folder(found, output)
+        analysis = experiment.analyse_episode(
+            found,
+            player,
+            distance,
+            episodes=episodes,
+            max_steps=max_steps,
+            source=source,
+            epsilon=epsilon,
+            seed=seed,
+            window=window,
+            max_noops=max_noops,
+            frame_skip=frame_skip,
+            repeat_action_probability=repeat_action_probability,
+        )
+    episode, distances, source = analysis.episode, analysis.distances, analysis.source
     scores = ", ".join(f"{score:g}" for score in episode.scores)
     updates = distance.metadata["updates"]
     mean, largest = float(distances.mean()), float(distances.max())
@@ -204,8 +240,8 @@ def show(
         [
             report.Fact(
                 "game",
-                f"{found.name}, played by {player.name}",
-                {"name": found.name, "agent": player.name},
+                f"{found.name}, {describe_player(player, data)}",
+                {"name": found.name, "agent": None if player is None else player.name},
             ),
             report.Fact(
                 "metric",
@@ -222,13 +258,17 @@ def show(
             "claims of the paper:",
         ],
         (f"  {claim}" for claim in analysis.claims),
+        ["the same for other distances (probability or correlation; * holds):"],
+        baselines.format_table(analysis.claims, analysis.baselines),
     )
-    report.emit_values(
-        claims={claim.name: {"holds": claim.holds, **claim.statistics} for claim in analysis.claims}
-    )
-    paths = experiment.write_outputs(
-        analysis, folder, videos=not no_videos, agent=agent or "pretrained"
-    )
+    columns = {"claims": analysis.claims, **analysis.baselines}
+    values = {
+        name: {claim.name: {"holds": claim.holds, **claim.statistics} for claim in checked}
+        for name, checked in columns.items()
+    }
+    report.emit_values(claims=values.pop("claims"), baselines=values)
+    player_name = str(data) if player is None else agent or "pretrained"
+    paths = experiment.write_outputs(analysis, folder, videos=not no_videos, agent=player_name)
     if save_episode:
         paths.append(folder / "episode.npz")
         episode.save(paths[-1])
@@ -236,3 +276,21 @@ def show(
     command = shlex.join([program_name(), "atari", "learn", *words])
     suggestion = report.Fact("next", f"{command}, for your own metric")
     report.emit(report.describe_saved(paths), [suggestion])
+
+
+def _load_recording(
+    data: Path | None, metric: Path | None, game: str, max_steps: int
+) -> tuple[LearnedDistance, Episode]:
+    """Load features that were collected elsewhere, and the metric that was learned from them."""
+    if metric is None:
+        raise InputError(
+            f"--metric is missing; learn one with `bisimetric atari learn {game} --data {data} -o "
+            "mine`, then give its file, --metric mine/metric.safetensors."
+        )
+    from bisimetric.learned import LearnedDistance
+    from bisimetric.transitions import Transitions
+    from bisimetric_atari.games import Episode
+
+    steps = Transitions.load(data or "")
+    steps = steps[:max_steps] if len(steps) > max_steps else steps
+    return LearnedDistance.load(metric), Episode.from_transitions(steps, game=game)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
 from bisimetric._text import pluralise
-from bisimetric.cli.learned_options import omit_none
+from bisimetric.cli.learned_options import omit_none, parse_lookahead
 from bisimetric.cli.options import (
     DeviceArg,
     DiscountArg,
@@ -28,6 +28,7 @@ from bisimetric_atari.cli.options import (
     GameArg,
     ResumeArg,
     create_folder,
+    describe_player,
     format_agent_arguments,
     load_game_and_agent,
 )
@@ -35,8 +36,10 @@ from bisimetric_atari.cli.options import (
 if TYPE_CHECKING:
     from bisimetric.cli.report import Fact
     from bisimetric.learned import LearnedDistance
+    from bisimetric.learned.training import Algorithm
     from bisimetric.transitions import Transitions
     from bisimetric_atari.games import Agent, Game
+    from bisimetric_atari.paper.learning import AlgorithmName
 
 SEVERAL_NUMBERS = arg(metavar="N [N ...]")
 LEARNING_RATES = (5e-5, 7.5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3)
@@ -47,39 +50,74 @@ def learn(
     steps: CollectOptions,
     agent: AgentArg = None,
     output: FolderArg = None,
-    hidden: Annotated[tuple[int, ...], SEVERAL_NUMBERS] = (16, 16),
+    algorithm: Annotated[
+        Literal["recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"] | None,
+        arg(
+            metavar="{recorded-returns,pair-q,castro2020,...}",
+            help_behavior_hint="(default: recorded-returns; mico if actions are random)",
+        ),
+    ] = None,
+    updates: Annotated[
+        str | None,
+        arg(
+            metavar="N",
+            help_behavior_hint="(default: 20k, Pong 60k; pair-q, mico 24k; castro2020: steps / 4)",
+        ),
+    ] = None,
+    hidden: Annotated[
+        tuple[int, ...] | None,
+        arg(metavar="N [N ...]", help_behavior_hint="(default: 512 512; castro2020: 16 16)"),
+    ] = None,
+    lookahead: Annotated[
+        str | None,
+        arg(metavar="N", help_behavior_hint="(default: inf for recorded-returns, 10 for pair-q)"),
+    ] = None,
     output_activation: Annotated[
-        Literal["relu", "open", "softplus", "linear"], arg(metavar="{relu,open,...}")
-    ] = "relu",
+        Literal["relu", "open", "softplus", "linear"] | None,
+        arg(metavar="{relu,open,...}", help_behavior_hint="(default: relu)"),
+    ] = None,
     batch_size: Annotated[int, arg(metavar="B")] = 128,
     learning_rate: Annotated[
-        float | None, arg(metavar="R", help_behavior_hint="(default: 7.5e-5; Pong: 0.001)")
+        float | None,
+        arg(metavar="R", help_behavior_hint="(default: 0.001; castro2020: 7.5e-5, Pong 0.001)"),
     ] = None,
-    target_update_period: Annotated[int, arg(metavar="C")] = 125,
+    target_update_period: Annotated[
+        int | None, arg(metavar="C", help_behavior_hint="(default: 25; castro2020: 125)")
+    ] = None,
     discount: DiscountArg = 0.99,
-    learning_starts: Annotated[int, arg(metavar="N")] = 10_000,
+    learning_starts: Annotated[
+        int | None, arg(metavar="N", help_behavior_hint="(default: 10000)")
+    ] = None,
     ignore_terminals: bool = False,
     seed: SeedArg = 0,
     resume: ResumeArg = None,
     device: DeviceArg = None,
 ) -> None:
-    """Learn d^pi of a game from the features of an agent, with the paper's hyperparameters.
+    """Learn a distance of a game from the features of an agent: by default d^pi.
 
-    The default takes a minute or two on a large GPU, and about an hour on two CPU cores.
+    The default is regression on the exact distances of recorded futures, for games and agents that
+    are deterministic. `castro2020` is the paper's algorithm. The defaults take a minute or two on a
+    large GPU, and about an hour on two CPU cores; fewer --updates take less.
 
     Args:
         game: its name, such as Pong
         agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
             Dopamine, or module:function
         output: the folder of metric.safetensors, its checkpoint and a figure of the training
+        algorithm: recorded-returns, pair-q (n-step targets) and castro2020 learn d^pi; mico and
+            reduced-mico are consistent for sampled and sticky actions too
+        updates: gradient updates
         hidden: widths of the hidden layers
-        output_activation: keeps the distance nonnegative; `relu` may stay at 0, `open` does not
+        lookahead: steps ahead of a target, for pair-q and castro2020; `inf`: recorded futures
+        output_activation: for castro2020: keeps the distance nonnegative; `relu` may stay at 0,
+            `open` does not
         batch_size: transitions per update; all pairs of them are compared
         learning_rate: learning rate of Adam
-        target_update_period: updates between two synchronisations of the target network; 125
-            updates are 500 steps of the agent
+        target_update_period: updates between two synchronisations of the target network; for
+            castro2020, 125 updates are 500 steps of the agent
         discount: discount factor
-        learning_starts: steps in the replay buffer at the first update; each update adds 4
+        learning_starts: for castro2020: steps in the replay buffer at the first update; each
+            update adds 4
         ignore_terminals: bootstrap from terminal frames like any other, as in the published code
         seed: seed of the games, the weights and the batches
         resume: continue from a checkpoint, run.safetensors in the folder
@@ -87,74 +125,115 @@ def learn(
 
     Examples:
         bisimetric atari learn Pong -o pong
-        bisimetric atari learn Pong --steps 20k --learning-starts 2000 -o pong
+        bisimetric atari learn Pong --steps 20k --updates 500 -o pong
+        bisimetric atari learn Pong --algorithm castro2020 -o paper
         bisimetric atari learn SpaceInvaders --no-reward-clipping --data steps.npz
-        bisimetric atari learn Asterix --agent agents.py:mine --output-activation open
+        bisimetric atari learn Asterix --agent agents.py:mine --frame-skip 5
     """
-    found, player = load_game_and_agent(game, agent, steps)
-    if learning_starts < 1:
+    num_updates = parse_optional_count("--updates", updates)
+    if learning_starts is not None and learning_starts < 1:
         raise InputError(
             f"--learning-starts is {learning_starts} and must be a whole number, at least 1."
         )
+    for flag, value in (
+        ("--output-activation", output_activation),
+        ("--learning-starts", learning_starts),
+    ):
+        if value is not None and algorithm != "castro2020":
+            raise InputError(f"{flag} is for --algorithm castro2020; add that, or leave it out.")
+    changes = omit_none(
+        hidden=hidden,
+        output_activation=output_activation,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        target_update_period=target_update_period,
+        lookahead=None if lookahead is None else parse_lookahead(lookahead),
+    )
+    found, player = load_game_and_agent(game, agent, steps)
     from bisimetric import views
     from bisimetric.cli import report
-    from bisimetric.learned.networks.pair_network import PairNetwork
     from bisimetric_atari.paper import learning
 
-    config = dataclasses.replace(
-        learning.get_config(found.name),
-        network=PairNetwork(hidden, output_activation=output_activation),
-        batch_size=batch_size,
-        target_update_period=target_update_period,
-        **omit_none(learning_rate=learning_rate),
-    )
+    # Bad hyperparameters are rejected before the first step is played.
+    _build_config(algorithm or "recorded-returns", found.name, changes)
     folder = create_folder(found, output)
     checkpoint, target = folder / "run.safetensors", folder / "metric.safetensors"
     data = steps.collect(found, player, seed)
+    chosen = algorithm or learning.choose_algorithm(data)
     with report_checkpoint(checkpoint):
         learned = learning.learn(
             data,
-            config=config,
+            config=_build_config(chosen, found.name, changes),
+            updates=num_updates or learning.count_updates(chosen, found.name, data),
             seed=seed,
             discount=discount,
             terminal_state=not ignore_terminals,
-            replay_growth=(learning_starts, learning.STEPS_PER_UPDATE),
+            replay_growth=(
+                learning_starts or learning.INITIAL_STEPS,
+                learning.STEPS_PER_UPDATE,
+            ),
+            reduce=chosen == "reduced-mico",
             checkpoint=checkpoint,
             resume=resume,
             device=device,
         )
+    # The game of features that were collected elsewhere is the one that was named.
+    learned = dataclasses.replace(learned, metadata={"game": found.name, **learned.metadata})
     learned.save(target)
-    report.emit(_describe(found, player, data, learned), report.describe_saved([target]))
+    played = f"{found.name}, {describe_player(player, steps.data)}"
+    report.emit(_describe(found, played, player, data, learned), report.describe_saved([target]))
     figure = folder / "learning.png"
     views.save_figure(views.plot_metric_curve({found.name: learned.history}), figure)
     words = [found.name, *format_agent_arguments(agent), "--metric", str(target)]
+    if player is None:
+        words += ["--data", str(steps.data)]
     command = shlex.join([program_name(), "atari", "show", *words])
     report.emit(report.describe_saved([figure]), [report.Fact("next", command)])
 
 
+def _build_config(name: AlgorithmName, game: str, changes: dict[str, Any]) -> Algorithm:
+    """Return the default configuration of an algorithm with some fields changed."""
+    from bisimetric_atari.paper import learning
+
+    config: Any = learning.build_config(name, game)
+    fields = dict(changes)
+    network = config.network
+    shape = {key: fields.pop(key) for key in ("hidden", "output_activation") if key in fields}
+    if shape and name in ("mico", "reduced-mico"):
+        network = dataclasses.replace(
+            network, embedding=dataclasses.replace(network.embedding, **shape)
+        )
+    elif shape:
+        network = dataclasses.replace(network, **shape)
+    replaced: Algorithm = dataclasses.replace(config, network=network, **fields)
+    return replaced
+
+
 def _describe(
-    game: Game, agent: Agent, data: Transitions, learned: LearnedDistance
+    game: Game, played: str, agent: Agent | None, data: Transitions, learned: LearnedDistance
 ) -> Iterator[Fact | str]:
     from bisimetric.cli.learned_report import describe_quality, describe_sampled_largest
     from bisimetric.cli.network_report import (
         describe_horizon,
         describe_loss,
         describe_network,
+        get_algorithm,
     )
     from bisimetric.cli.report import Fact, emit_values
     from bisimetric.learned.evaluation import EVALUATION_BATCH
-    from bisimetric_atari.paper.learning import evaluate_metric
+    from bisimetric_atari.paper.learning import evaluate_metric, is_stochastic
 
     metadata, history = learned.metadata, learned.history
     episodes = int((data.terminated | data.truncated).sum())
     clipped = "clipped" if metadata.get("clip", True) else "not clipped"
-    played = f"{game.name}, played by {agent.name}"
-    yield Fact("game", played, {"name": game.name, "agent": agent.name})
+    yield Fact("game", played, {"name": game.name, "agent": None if agent is None else agent.name})
     sizes = f"{pluralise(len(data), 'step')}, {pluralise(episodes, 'episode')}"
     yield Fact("data", f"{sizes}, rewards {clipped}", {"steps": len(data), "episodes": episodes})
     terminal = "lead to a terminal state" if metadata["ends"] else "are ignored"
-    text = f"d^pi, the on-policy distance: an approximation; terminations {terminal}"
-    yield Fact("distance", text, "on_policy")
+    kind = "d^pi, the on-policy distance" if learned.kind == "on_policy" else learned.kind
+    text = f"{kind}: an approximation; terminations {terminal}"
+    yield Fact("distance", text, learned.kind)
+    yield Fact("algorithm", get_algorithm(metadata))
     yield describe_network(learned.scaling.num_features, metadata)
     updates, seconds = metadata["updates"], metadata["seconds"]
     speed = updates / max(seconds, 1e-9)
@@ -170,7 +249,14 @@ def _describe(
         yield Fact("reference", f"{text}error {error:.0%} of their mean", value)
     else:
         unknown = {"correlation": None, "relative_error": None}
-        yield Fact("reference", "unknown: no recorded future is long enough", unknown)
+        stochastic = is_stochastic(data)
+        reason = (
+            "actions are sampled or sticky"
+            if stochastic
+            else "no recorded future is long enough; record longer ones with fewer --num-envs or "
+            "more --steps"
+        )
+        yield Fact("reference", f"unknown: {reason}", unknown)
     quality = evaluate_metric(learned, data)
     yield describe_sampled_largest(quality)
     yield from describe_quality(learned.kind, quality, EVALUATION_BATCH, "pairs")
@@ -270,9 +356,9 @@ def sweep(
         device=device,
     )
     rows = sweep_results.tabulate(results)
-    text = f"{found.name}, played by {player.name}: {len(rows):,} configurations"
+    text = f"{found.name}, {describe_player(player, steps.data)}: {len(rows):,} configurations"
     table = sweep_results.format_table(rows, library.get_paper_choice(found.name))
-    value = {"name": found.name, "agent": player.name}
+    value = {"name": found.name, "agent": None if player is None else player.name}
     report.emit([report.Fact("game", text, value)], table)
     report.emit_values(configurations=[row._asdict() for row in rows])
     report.emit(report.describe_saved(library.write_outputs(folder, results)))
