@@ -235,7 +235,7 @@ def test_every_algorithm_learns(run: Run, agent: str, algorithm: str) -> None:
         "--steps", "30", "--no-videos", "-o", "shown", "--frame-skip", "3",
     )  # fmt: skip
     assert shown.code == 0, shown.err
-    assert "from frame 15\n" in shown.out
+    assert "from frame 29\n" in shown.out
     record = json.loads(Path("shown/claims.json").read_text())
     assert record["episode"]["frame_skip"] == 3
     assert {*record["baselines"]} == {"pixels", "features", "values"}

@@ -152,7 +152,7 @@ def show(
     episodes: Annotated[int, arg(metavar="N")] = 5,
     steps: Annotated[str, arg(metavar="N")] = "2000",
     source: Annotated[
-        int | None, arg(name="from", metavar="FRAME", help_behavior_hint="(default: 15)")
+        int | None, arg(name="from", metavar="FRAME", help_behavior_hint="(default: 45)")
     ] = None,
     window: Annotated[int, arg(metavar="N")] = 15,
     data: Annotated[Path | None, arg(metavar="STEPS.npz", help_behavior_hint="")] = None,
@@ -179,7 +179,7 @@ def show(
         output: the folder of the files
         episodes: consecutive episodes to play
         steps: the largest number of steps
-        source: the frame to measure from; 15 is one second after the start
+        source: the frame to measure from; 45 is three seconds after the start, the paper has 0
         window: steps around an event that belong to it
         data: show these recorded features, which were collected elsewhere, without playing
         epsilon: the probability of a random action

@@ -31,8 +31,8 @@ METRICS_FOLDER = Path(__file__).parent / "metrics"
 """Included metrics, one file per game: `<game>.safetensors`."""
 
 NUM_EPISODES, MAX_STEPS = 5, 2_000
-DEFAULT_SOURCE = claims.WINDOW
-"""One second after the start: the first frames show an empty or half-drawn playing field."""
+DEFAULT_SOURCE = 3 * claims.WINDOW
+"""Three seconds after the start: before, the playing field is empty, or the game waits."""
 FIGURES = ("distances.png", "frames.png", "learning.png", "training.png")
 VIDEOS = ("episode.mp4", "sorted.mp4")
 PAGE = "explore.html"
@@ -61,8 +61,8 @@ def reproduce(
         metric: the metric of that agent; default: the included one.
         episodes: number of successive episodes.
         max_steps: length at which the recording is cut.
-        source: index of the frame that distances are measured from; default: 15, one second after
-            the start.
+        source: index of the frame that distances are measured from; default: 45, three seconds
+            after the start.
         epsilon: probability of a uniformly random action.
         seed: of the random actions.
         window: steps around an event that belong to it.
@@ -264,7 +264,7 @@ def analyse_episode(
         metric: the metric of that agent's features.
         episodes: number of successive episodes.
         max_steps: length at which the recording is cut.
-        source: index of the source frame; default: 15, one second after the start.
+        source: index of the source frame; default: 45, three seconds after the start.
         epsilon: probability of a uniformly random action.
         seed: of the random actions, and of an agent that samples.
         window: steps around an event that belong to it.
@@ -314,7 +314,7 @@ def analyse_recording(
             collected elsewhere.
         metric: a metric of these features.
         agent: the agent that played, where it is known.
-        source: index of the source frame; default: 15, one second after the start.
+        source: index of the source frame; default: 45, three seconds after the start.
         window: steps around an event that belong to it.
 
     Returns:
