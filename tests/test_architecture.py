@@ -181,7 +181,9 @@ def test_every_line_of_the_tree_exists_and_is_documented() -> None:
         assert f"\n    {' '.join(tree)}\n" in text
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["exact", "bisimulation", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["exact", "bisimulation", "--help"], ["atari", "learn", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 import sys

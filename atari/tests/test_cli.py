@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bisimetric.cli._main import parse
 from bisimetric.learned import LearnedDistance
 from bisimetric.transitions import Transitions
+from bisimetric_atari.cli import COMMANDS
 from tests.commands import Run, assert_input_error
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 
@@ -143,6 +146,19 @@ def test_training_an_agent(run: Run, tmp_path: Path) -> None:
     assert names == {"agent.safetensors", "run.safetensors", "training.png"}
     short = run(*train, "--steps", "20", "--resume", "out/run.safetensors")
     assert_input_error(short, "out/run.safetensors has 60", "give more steps")
+
+
+@pytest.mark.parametrize("path", [(), *((name,) for name in COMMANDS.commands)], ids=" ".join)
+def test_help_ends_with_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
+    code, out, _ = run("atari", *path, "--help")
+    assert code == 0
+    assert f"usage: {' '.join(['bisimetric', 'atari', *path])}" in out
+    assert ("--json" in out) == bool(path)
+    examples = re.findall(r"^  bisimetric (.*)$", out.partition("examples:\n")[2], re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert example.split()[: 1 + len(path)] == ["atari", *path]
+        assert callable(parse(example.split()))
 
 
 @pytest.mark.parametrize("command", ["train-agent", "learn", "show", "sweep"])

@@ -66,7 +66,10 @@ def learn(
     ] = None,
     hidden: Annotated[
         tuple[int, ...] | None,
-        arg(metavar="N [N ...]", help_behavior_hint="(default: 512 512; castro2020: 16 16)"),
+        arg(
+            metavar="N [N ...]",
+            help_behavior_hint="(default: 512 512; mico: 256 256; castro2020: 16 16)",
+        ),
     ] = None,
     lookahead: Annotated[
         str | None,
@@ -96,8 +99,8 @@ def learn(
     """Learn a distance of a game from the features of an agent: by default d^pi.
 
     The default is regression on the exact distances of recorded futures, for games and agents that
-    are deterministic. `castro2020` is the paper's algorithm. The defaults take a minute or two on a
-    large GPU, and about an hour on two CPU cores; fewer --updates take less.
+    are deterministic; it is meant for a GPU, and fewer --updates take less time. `castro2020` is the
+    paper's algorithm: a minute or two on a large GPU, and about an hour on two CPU cores.
 
     Args:
         game: its name, such as Pong
