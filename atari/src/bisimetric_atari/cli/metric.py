@@ -99,8 +99,8 @@ def learn(
     """Learn a distance of a game from the features of an agent: by default d^pi.
 
     The default is regression on the exact distances of recorded futures, for games and agents that
-    are deterministic; it is meant for a GPU, and fewer --updates take less time. `castro2020` is the
-    paper's algorithm: a minute or two on a large GPU, and about an hour on two CPU cores.
+    are deterministic; it is meant for a GPU, and fewer --updates take less time. `castro2020` is
+    the paper's algorithm: a minute or two on a large GPU, about an hour on two CPU cores.
 
     Args:
         game: its name, such as Pong
