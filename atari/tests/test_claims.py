@@ -68,6 +68,12 @@ def test_low_distances_at_starts(kind: str, height: float, holds: bool) -> None:
         assert "holds" in str(found)
 
 
+def test_a_recording_without_other_frames_is_undecided() -> None:
+    claim = claims.check_starts("game starts", np.arange(30.0), [0], source=29, window=15)
+    assert claim.holds is None
+    assert "too short" in claim.summary
+
+
 def test_the_start_beside_the_source_is_excluded() -> None:
     d = make_smooth_series(0)
     d[700:720] = 0

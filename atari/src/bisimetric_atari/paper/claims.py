@@ -204,6 +204,8 @@ def check_starts(
         return Claim(name, None, {}, "there is none but that of the source.")
     # Frames beside the source are near it in any case.
     elsewhere = ~_mark_windows(len(d), [source], window, window)
+    if not (near & elsewhere).any() or not (~near & elsewhere).any():
+        return Claim(name, None, {}, "the recording is too short to compare it with other frames.")
     test = rank_auc(-d[elsewhere], near[elsewhere])
     low, other = float(d[near & elsewhere].mean()), float(d[~near & elsewhere].mean())
     return Claim(
