@@ -24,8 +24,8 @@ test-minimum: .venv-minimum/.installed ## the tests of `make test` with the olde
 	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser --ignore=tools/docs \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
-test-sb3: .venv-sb3/.installed ## the agents of Stable-Baselines3, with PyTorch, in .venv-sb3
-	.venv-sb3/bin/python -m pytest tests/agents/test_stable_baselines.py tests/agents/test_hostile_zips.py
+test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3 and PyTorch, in .venv-sb3
+	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py
 
 test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -41,7 +41,7 @@ mutate: .venv/.installed-dev ## mutation testing of the modules that prove bound
 lint: .venv/.installed-dev ## ruff, codespell and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/codespell src tests tools benchmarks examples docs *.md
+	$(BIN)/codespell src atari tests tools benchmarks examples docs *.md
 	$(BIN)/mypy
 
 format: .venv/.installed-dev ## format the code with ruff
@@ -57,9 +57,10 @@ bench: .venv/.installed ## times and speed ratios; BENCH=--write updates docs/re
 peers: .venv/.installed .venv-peers/.installed ## comparison with other programs; PEERS="--published FOLDER --write" updates docs/reports/peers.md
 	$(BIN)/python benchmarks/peers.py $(PEERS)
 
-dist: .venv-dist/.installed ## build sdist and wheel into dist/, check them, and run the demo of the installed wheel
+dist: .venv-dist/.installed ## build sdist and wheel of both distributions into dist/, check them, and run the installed wheels
 	rm -rf dist
 	.venv-dist/bin/python -m build --outdir dist
+	.venv-dist/bin/python -m build --outdir dist atari
 	.venv-dist/bin/python -m twine check --strict dist/*
 	$(PYTHON) tools/check_distributions.py dist $(if $(TAG),--tag $(TAG))
 
@@ -89,17 +90,17 @@ $(BIN)/python:
 
 # On Linux, PyTorch installs gigabytes of GPU libraries unless pip finds a CPU build, "2.13.0+cpu",
 # which satisfies the requirement and has precedence.
-.venv-sb3/.installed: pyproject.toml tests/sb3.txt
+.venv-sb3/.installed: pyproject.toml atari/pyproject.toml atari/tests/sb3.txt
 	$(PYTHON) -m venv .venv-sb3
-	.venv-sb3/bin/python -m pip install --quiet --requirement tests/sb3.txt --editable .
+	.venv-sb3/bin/python -m pip install --quiet --requirement atari/tests/sb3.txt --editable . --editable atari
 	@touch $@
 
-.venv-minimum/.installed: pyproject.toml tools/minimum_versions.py
+.venv-minimum/.installed: pyproject.toml atari/pyproject.toml tools/minimum_versions.py
 	$(PYTHON) -m venv .venv-minimum
 	$(PYTHON) tools/minimum_versions.py > .venv-minimum/versions.txt
-	.venv-minimum/bin/python -m pip install --quiet --requirement .venv-minimum/versions.txt --editable '.[test]'
+	.venv-minimum/bin/python -m pip install --quiet --requirement .venv-minimum/versions.txt --editable '.[test]' --editable atari
 	@touch $@
 
-.venv/.installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+.venv/.installed-dev: pyproject.toml atari/pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --editable atari
 	@touch .venv/.installed $@

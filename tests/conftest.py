@@ -28,7 +28,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 SLOW_DOCTESTS = (
-    "bisimetric.agents.rainbow",
     "bisimetric.learned._fit",
     "bisimetric.learned.api",
     "bisimetric.learned.castro2020",

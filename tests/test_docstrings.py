@@ -14,15 +14,13 @@ import pytest
 
 MODULES = (
     "bisimetric",
-    "bisimetric.agents",
-    "bisimetric.agents.rainbow",
+    "bisimetric.cli",
     "bisimetric.datasets",
     "bisimetric.distance",
     "bisimetric.exact",
     "bisimetric.exact.gaps",
     "bisimetric.exact.sharded",
     "bisimetric.explorer",
-    "bisimetric.games",
     "bisimetric.learned",
     "bisimetric.learned.castro2020",
     "bisimetric.planning",
@@ -30,8 +28,11 @@ MODULES = (
     "bisimetric.sampled",
     "bisimetric.uses",
     "bisimetric.views",
-    "bisimetric.views.games",
     "bisimetric.worlds",
+    "bisimetric_atari.agents",
+    "bisimetric_atari.agents.rainbow",
+    "bisimetric_atari.games",
+    "bisimetric_atari.views",
 )
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 

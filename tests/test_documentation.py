@@ -1,4 +1,4 @@
-"""The code of the README and of each documentation page runs, block by block.
+"""The code of both READMEs and of each documentation page runs, block by block.
 
 Blocks of a page run in order, in an empty folder: `python` and `pycon` blocks share one namespace,
 and commands of `sh` blocks run in this process. A comment `<!-- skip: reason -->` above a block
@@ -21,7 +21,7 @@ import pytest
 from tests.commands import Run
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "atari" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?:<!-- skip: (?P<reason>[^\n]+?) -->\n+)?"
     r"(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^ *```$",

@@ -24,14 +24,13 @@ import pytest
 
 from bisimetric import MDP, Distance, Transitions, exact, worlds
 from bisimetric.datasets import from_dopamine
-from bisimetric.games.episode import Episode
 from bisimetric.sampled import SampledRun
 from tests import fuzzing
 from tests.fuzzing import mutate_bytes, mutate_folder, mutate_json, mutate_text, mutate_zip
 
 QUICK = range(60)
 LONG = range(1_000, 1_600)
-SLOW = ("stored_distance", "sharded_checkpoint", "rainbow_agent")
+SLOW = ("stored_distance", "sharded_checkpoint")
 """Readers that take a tenth of a second per file."""
 KEPT: dict[str, list[int]] = {
     "covered_distance": [47],
@@ -263,8 +262,8 @@ def dopamine_replay(folder: Path) -> Mutate:
     return mutate
 
 
-def dopamine_agent(folder: Path) -> Mutate:
-    from bisimetric.agents import safe_pickle
+def safe_pickle(folder: Path) -> Mutate:
+    from bisimetric import _safe_pickle
 
     content = {
         "steps": 7,
@@ -285,82 +284,7 @@ def dopamine_agent(folder: Path) -> Mutate:
             # A number of a remembered object that takes 64 GB.
             raw = raw[:2] + b"N" + b"r" + rng.randrange(2**32).to_bytes(4, "little") + raw[2:]
         path.write_bytes(raw)
-        return lambda: safe_pickle.load_arrays(path)
-
-    return mutate
-
-
-def rainbow_agent(folder: Path) -> Mutate:
-    from bisimetric.agents.rainbow import load
-    from bisimetric.agents.rainbow.files import AGENT_FORMAT
-    from bisimetric.agents.rainbow.network import RainbowNetwork
-    from bisimetric.learned.files import write_tensors
-
-    tensors: dict[str, Any] = {"history step": np.arange(3.0), "history loss": np.zeros(3)}
-    for layer, shape in RainbowNetwork(3).kernel_shapes().items():
-        tensors[f"{layer}.kernel"] = np.zeros(shape, np.float16)
-        tensors[f"{layer}.bias"] = np.zeros(shape[-1:], np.float16)
-    about = {
-        "format": AGENT_FORMAT,
-        "game": "Pong",
-        "actions": 3,
-        "key": 0,
-        "settings": {},
-        "steps": 1,
-    }
-    write_tensors(folder / "valid.safetensors", tensors, about)
-    raw = (folder / "valid.safetensors").read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header, rest = json.loads(raw[8 : 8 + size]), raw[8 + size :]
-    path = folder / "agent.safetensors"
-
-    def pack_agent(top: Any) -> bytes:
-        text = json.dumps(top).encode()
-        return len(text).to_bytes(8, "little") + text + rest
-
-    # Without its checksum, as older files are: with one, no change is ever read.
-    del header["__metadata__"]["sha256"]
-    raw = pack_agent(header)
-    size = int.from_bytes(raw[:8], "little")
-
-    def mutate(rng: random.Random) -> Callable[[], Any]:
-        choice = rng.randrange(4)
-        if choice == 0:
-            made = raw[: rng.choice([0, 4, 8, 100, size, size + 8, len(raw) - 1])]
-        elif choice == 1:
-            made = mutate_bytes(rng, raw[: 8 + size]) + rest
-        elif choice == 2:
-            made = pack_agent(mutate_json(rng, header))
-        else:
-            said = json.loads(header["__metadata__"]["about"])
-            label = json.dumps(mutate_json(rng, said))
-            made = pack_agent({**header, "__metadata__": {"about": label}})
-        path.write_bytes(made)
-        return lambda: load(path)
-
-    return mutate
-
-
-def episode(folder: Path) -> Mutate:
-    n = 5
-    Episode(
-        game="Pong", screens=np.zeros((n, 4, 3), np.uint8), palette=np.zeros((256, 3), np.uint8),
-        features=np.zeros((n, 2), np.float32), values=np.zeros(n, np.float32),
-        actions=np.zeros(n, np.int64), rewards=np.ones(n), lives=np.ones(n, np.int64),
-        terminated=np.zeros(n, bool), truncated=np.zeros(n, bool),
-        episode=np.array([0, 0, 1, 1, 1]), level_starts=np.array([0]), metadata={"key": 0},
-    ).save(folder / "valid.npz")  # fmt: skip
-    raw, path = (folder / "valid.npz").read_bytes(), folder / "episode.npz"
-
-    def read() -> None:
-        found = Episode.load(path)
-        repr(found)
-        found.render(0)
-        found.list_events()
-
-    def mutate(rng: random.Random) -> Callable[[], Any]:
-        path.write_bytes(mutate_zip(rng, raw))
-        return read
+        return lambda: _safe_pickle.load_arrays(path)
 
     return mutate
 
@@ -453,8 +377,7 @@ READERS: dict[str, Reader] = {
     each.__name__: each
     for each in (
         distance, covered_distance, stored_distance, transitions, sampled_run, matrices, prism,
-        grid, dopamine_replay, dopamine_agent, rainbow_agent, episode, sharded_checkpoint, policy,
-        minari_set,
+        grid, dopamine_replay, safe_pickle, sharded_checkpoint, policy, minari_set,
     )
 }  # fmt: skip
 

@@ -41,13 +41,6 @@ def save_picture(path: Path) -> None:
     views.save_figure(views.plot_heatmap(d), path)
 
 
-def save_film(path: Path) -> None:
-    from bisimetric.views.games.mp4 import open_mp4
-
-    with open_mp4(path, (16, 16), fps=10) as show:
-        show(np.zeros((16, 16, 3), np.uint8))
-
-
 def save_weights(path: Path) -> None:
     from bisimetric.learned.files import write_tensors
 
@@ -69,7 +62,6 @@ WRITERS = {
     "t.npz": save_transitions,
     "page.html": save_page,
     "map.png": save_picture,
-    "film.mp4": save_film,
     "w.safetensors": save_weights,
     "run.npz": save_run,
     "d.zarr": save_store,

@@ -23,6 +23,13 @@ def test_a_missing_package_names_its_extra(package: str) -> None:
     )
 
 
-def test_errors_of_this_package_pass() -> None:
+def test_a_missing_package_of_another_distribution_names_it() -> None:
+    with pytest.raises(InputError, match=r"; pip install bisimetric-atari\.$"):
+        import_optional("no_such_package", "games", None, "bisimetric-atari")
+
+
+def test_errors_of_this_project_pass() -> None:
     with pytest.raises(ModuleNotFoundError):
-        import_optional("bisimetric.no_such_module", "agents", "atari")
+        import_optional("bisimetric.no_such_module", "demo", "learn")
+    with pytest.raises(ModuleNotFoundError):
+        import_optional("bisimetric_atari.no_such_module", "games", None, "bisimetric-atari")

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 import bisimetric
+import bisimetric_atari
 import check_distributions
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ATARI: dict[str, Any] = tomllib.loads(
+    (ROOT / "atari" / "pyproject.toml").read_text(encoding="utf-8")
+)["project"]
 PROJECT, HATCH = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]
 REPOSITORY = PROJECT["urls"]["Repository"]
 NAME = REPOSITORY.removeprefix("https://github.com/")
@@ -33,6 +37,8 @@ def test_one_version() -> None:
     assert "version" in PROJECT["dynamic"]
     assert ROOT / HATCH["version"]["path"] == ROOT / "src" / "bisimetric" / "__init__.py"
     assert citation_field("version") == ZENODO["version"] == bisimetric.__version__
+    assert bisimetric_atari.__version__ == bisimetric.__version__
+    assert f"bisimetric[learn]=={bisimetric.__version__}" in ATARI["dependencies"]
     assert f"\n## {bisimetric.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
@@ -56,6 +62,16 @@ def test_one_address() -> None:
     for url in PROJECT["urls"].values():
         owner, _, name = NAME.partition("/")
         assert url.startswith((REPOSITORY, f"https://{owner}.github.io/{name}/"))
+
+
+def test_both_distributions_share_their_metadata() -> None:
+    for field in ("authors", "license", "requires-python", "urls"):
+        assert ATARI[field] == PROJECT[field]
+    assert {*ATARI["classifiers"]} <= {*PROJECT["classifiers"]}
+    licence = (ROOT / "LICENSE").read_bytes()
+    assert (ROOT / "atari" / "LICENSE").read_bytes() == licence
+    for text in (ATARI["description"], (ROOT / "atari" / "README.md").read_text(encoding="utf-8")):
+        assert "GPL-2.0" in text
 
 
 def test_python_versions_are_those_of_continuous_integration() -> None:
@@ -118,18 +134,25 @@ def test_substitutions(text: str, expected: str) -> None:
     assert render_readme(text) == expected.format(name=NAME, version=bisimetric.__version__)
 
 
-def test_data_files_of_the_wheel_exist() -> None:
-    package = ROOT / "src" / "bisimetric"
-    for name in check_distributions.REQUIRED:
-        assert (package / name).is_file()
-    unknown = [
-        path
-        for path in package.rglob("*")
-        if path.is_file()
-        and "__pycache__" not in path.parts
-        and not path.name.endswith(check_distributions.SUFFIXES)
+@pytest.mark.parametrize(
+    ("package", "folder"),
+    [(check_distributions.CORE, "src"), (check_distributions.ATARI, "atari/src")],
+    ids=["bisimetric", "bisimetric-atari"],
+)
+def test_files_of_the_wheel(package: check_distributions.Package, folder: str) -> None:
+    files = [
+        str(path.relative_to(ROOT / folder))
+        for path in (ROOT / folder / package.name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     ]
-    assert unknown == []
+    metadata = [
+        f"{package.name}-1.dist-info/{name}"
+        for name in ("METADATA", "entry_points.txt", "licenses/LICENSE")
+    ]
+    assert check_distributions.find_problems([*files, *metadata], "1", package) == []
+    # Compression makes the wheel smaller than its files, and never much larger.
+    sizes = sum((ROOT / folder / name).stat().st_size for name in files)
+    assert sizes < 2 * package.max_bytes
 
 
 def test_a_tag_must_be_the_version(tmp_path: Path) -> None:

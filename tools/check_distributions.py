@@ -1,13 +1,15 @@
-"""Check the sdist and the wheel in a folder, then run the demo of the installed wheel.
+"""Check the sdists and wheels of both distributions in a folder, then run the installed wheels.
 
-The wheel may contain the package and its metadata only. It is installed into a temporary
-environment, outside the source tree, and the demo runs there. `--tag v0.1.0` also requires that
+A wheel may contain its package and its metadata only. The core is installed into a temporary
+environment, outside the source tree, and its demo runs there; then bisimetric-atari is added, and
+`bisimetric atari show` runs with the pretrained agent and metric. `--tag v0.1.0` also requires that
 version. Run it with `python tools/check_distributions.py dist`, or by `make dist`.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import re
 import subprocess
@@ -16,42 +18,80 @@ import tarfile
 import tempfile
 import venv
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-PACKAGE = "bisimetric"
-MAX_WHEEL_BYTES = 30_000_000
-"""The weights of three pretrained agents take 23.5 MB of the wheel."""
-SUFFIXES = (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".safetensors", ".LICENSE")
-"""Names of package files end in one of these."""
-REQUIRED = ("py.typed", "explorer/parts/page.html", "exact/gpu/kernels.cu")
-"""Data files that must be in the wheel."""
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """What the wheel of a distribution may and must contain.
+
+    Attributes:
+        name: of the package and of the files of the distribution.
+        max_bytes: the size of the wheel, at most.
+        suffixes: names of its files end in one of these.
+        required: data files that it must contain.
+        forbidden: words that no path of it contains.
+    """
+
+    name: str
+    max_bytes: int
+    suffixes: tuple[str, ...]
+    required: tuple[str, ...]
+    forbidden: tuple[str, ...] = ()
 
 
-def find_problems(members: Iterable[str], version: str) -> list[str]:
+CORE = Package(
+    "bisimetric",
+    2_000_000,
+    (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".LICENSE"),
+    ("py.typed", "explorer/parts/page.html", "exact/gpu/kernels.cu"),
+    ("atari", "rainbow", "games/", "agents/"),
+)
+ATARI = Package(
+    "bisimetric_atari",
+    30_000_000,
+    (".py", ".typed", ".safetensors"),
+    (
+        "py.typed",
+        *(f"agents/trained/{game}.safetensors" for game in ("Asterix", "Pong", "SpaceInvaders")),
+        *(f"paper/metrics/{game}.safetensors" for game in ("Asterix", "Pong", "SpaceInvaders")),
+    ),
+)
+"""The weights of three pretrained agents take 23.5 MB of its wheel."""
+
+
+def find_problems(members: Iterable[str], version: str, package: Package = CORE) -> list[str]:
     """Return what is wrong with the list of files in a wheel, one sentence each.
 
     Args:
         members: the paths in the archive.
         version: of the wheel.
+        package: what it may and must contain.
 
     >>> metadata = ["METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"]
     >>> complete = [f"bisimetric-0.1.0.dist-info/{name}" for name in metadata]
-    >>> complete += [f"bisimetric/{name}" for name in REQUIRED]
+    >>> complete += [f"bisimetric/{name}" for name in CORE.required]
     >>> find_problems(complete, "0.1.0")
     []
     >>> find_problems([*complete[1:], "tests/conftest.py"], "0.1.0")
     ['tests/conftest.py does not belong in the wheel.', 'METADATA is missing from the wheel.']
+    >>> find_problems([*complete, "bisimetric/games/episode.py"], "0.1.0")
+    ['bisimetric/games/episode.py does not belong in the wheel.']
     """
-    metadata = f"{PACKAGE}-{version}.dist-info/"
+    metadata = f"{package.name}-{version}.dist-info/"
     names = set(members)
     problems = [
         f"{name} does not belong in the wheel."
         for name in sorted(names)
         if not name.startswith(metadata)
-        and not (name.startswith(f"{PACKAGE}/") and name.endswith(SUFFIXES))
+        and not (
+            name.startswith(f"{package.name}/")
+            and name.endswith(package.suffixes)
+            and not any(word in name for word in package.forbidden)
+        )
     ]
-    required = [f"{PACKAGE}/{name}" for name in REQUIRED]
+    required = [f"{package.name}/{name}" for name in package.required]
     for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         required.append(metadata + name)
     missing = [name for name in required if name not in names]
@@ -72,44 +112,45 @@ def find_one(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def check(folder: Path, tag: str | None) -> Path:
-    """Check the files of both distributions and return the path of the wheel.
+def check(folder: Path, tag: str | None, package: Package = CORE) -> Path:
+    """Check the files of a distribution and return the path of its wheel.
 
     Raises:
-        ValueError: a file is missing or does not belong there, or the version is not that of the
-            tag.
+        ValueError: a file is missing or does not belong there, the wheel is too large, or the
+            version is not that of the tag.
     """
-    wheel = find_one(folder, f"{PACKAGE}-*.whl")
-    sdist = find_one(folder, f"{PACKAGE}-*.tar.gz")
+    wheel = find_one(folder, f"{package.name}-*.whl")
+    sdist = find_one(folder, f"{package.name}-*.tar.gz")
     version = wheel.name.split("-")[1]
     if tag and tag != f"v{version}":
         raise ValueError(f"the tag is {tag} and must be v{version}, the version of {wheel.name}.")
-    if sdist.name != f"{PACKAGE}-{version}.tar.gz":
+    if sdist.name != f"{package.name}-{version}.tar.gz":
         raise ValueError(f"{sdist.name} and {wheel.name} differ in version; empty {folder}.")
     with zipfile.ZipFile(wheel) as archive:
-        problems = find_problems(archive.namelist(), version)
+        problems = find_problems(archive.namelist(), version, package)
     with tarfile.open(sdist) as archive_of_sources:
         names = set(archive_of_sources.getnames())
-    for name in ("pyproject.toml", "README.md", "LICENSE", f"src/{PACKAGE}/__init__.py"):
-        if f"{PACKAGE}-{version}/{name}" not in names:
+    for name in ("pyproject.toml", "README.md", "LICENSE", f"src/{package.name}/__init__.py"):
+        if f"{package.name}-{version}/{name}" not in names:
             problems.append(f"{name} is missing from the sdist.")
-    if wheel.stat().st_size > MAX_WHEEL_BYTES:
+    if wheel.stat().st_size > package.max_bytes:
         problems.append(
-            f"the wheel has {wheel.stat().st_size:,} bytes, above {MAX_WHEEL_BYTES:,}; which file "
-            "is large?"
+            f"the wheel has {wheel.stat().st_size:,} bytes, above {package.max_bytes:,}; which "
+            "file is large?"
         )
     if problems:
         raise ValueError(" ".join(problems))
     for path in (sdist, wheel):
-        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+        print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
     return wheel
 
 
-def run_demo(wheel: Path) -> None:
-    """Install the wheel into a temporary environment and run the demo there.
+def run_wheels(core: Path, atari: Path) -> None:
+    """Install the wheels into a temporary environment and run their commands there.
 
     Raises:
-        ValueError: the installed package is another one, or the demo fails.
+        ValueError: an installed package is another one, a command fails, or `bisimetric atari`
+            works before its distribution is installed.
     """
     # The source tree, or another environment, must not be importable.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -117,37 +158,48 @@ def run_demo(wheel: Path) -> None:
         folder = Path(name).resolve()
         venv.create(folder / "venv", with_pip=True)
         bin_folder = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
-        python = bin_folder / "python"
-        install = [str(python), "-m", "pip", "install", "--quiet", str(wheel.resolve())]
-        code = f"import {PACKAGE}; print({PACKAGE}.__file__, {PACKAGE}.__version__)"
-        commands = (
-            install,
-            [str(python), "-c", code],
-            [str(bin_folder / PACKAGE), "--version"],
-            [str(bin_folder / PACKAGE), "demo", "--output", "demo"],
-        )
-        for command in commands:
+        python, program = str(bin_folder / "python"), str(bin_folder / CORE.name)
+
+        def run(*words: str, code: int = 0) -> str:
             done = subprocess.run(
-                command, cwd=folder, env=clean, text=True, stdout=subprocess.PIPE, check=False
+                words, cwd=folder, env=clean, text=True, stdout=subprocess.PIPE, check=False
             )
-            if done.returncode != 0:
-                raise ValueError(f"{' '.join(command)} failed.\n{done.stdout}")
-            print(done.stdout, end="")
-            if "-c" in command and not done.stdout.startswith(str(folder)):
-                raise ValueError(f"the package was imported from {done.stdout.split()[0]}.")
-        figures = [path.name for path in (folder / "demo").iterdir()]
-        if not any(re.fullmatch(r".*\.png", figure) for figure in figures):
-            raise ValueError(f"the demo wrote {', '.join(figures) or 'nothing'}, and no figure.")
+            if done.returncode != code:
+                raise ValueError(f"{' '.join(words)} ended with {done.returncode}.\n{done.stdout}")
+            print(done.stdout, end="", flush=True)
+            return done.stdout
+
+        def install(wheel: Path, package: Package, *more: Path) -> None:
+            run(python, "-m", "pip", "install", "--quiet", *map(str, (wheel.resolve(), *more)))
+            found = run(python, "-c", f"import {package.name} as p; print(p.__file__)")
+            if not found.startswith(str(folder)):
+                raise ValueError(f"{package.name} was imported from {found.strip()}.")
+
+        install(core, CORE)
+        run(program, "--version")
+        run(program, "demo", "--output", "demo")
+        require_figures(folder / "demo")
+        run(program, "atari", "show", "Pong", code=2)
+        install(atari, ATARI, core.resolve())
+        run(program, "atari", "show", "Pong", "--steps", "60", "--no-videos", "-o", "pong")
+        require_figures(folder / "pong")
+
+
+def require_figures(folder: Path) -> None:
+    """Raise ValueError unless a command wrote a figure to the folder."""
+    files: Sequence[str] = [path.name for path in folder.iterdir()]
+    if not any(re.fullmatch(r".*\.png", file) for file in files):
+        raise ValueError(f"{folder.name} has {', '.join(files) or 'nothing'}, and no figure.")
 
 
 def main() -> None:
     """Check the distributions in the folder that the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="of one sdist and one wheel")
+    parser.add_argument("folder", type=Path, help="of one sdist and one wheel per distribution")
     parser.add_argument("--tag", help="the git tag of the release, such as v0.1.0")
     arguments = parser.parse_args()
     try:
-        run_demo(check(arguments.folder, arguments.tag))
+        run_wheels(*(check(arguments.folder, arguments.tag, package) for package in (CORE, ATARI)))
     except ValueError as error:
         sys.exit(f"{arguments.folder}: {error}")
 

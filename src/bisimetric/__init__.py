@@ -16,11 +16,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from bisimetric import (
-        agents,
         datasets,
         exact,
         explorer,
-        games,
         learned,
         paper,
         planning,
@@ -45,11 +43,9 @@ __all__ = [
     "InsufficientMemory",
     "NotConverged",
     "Transitions",
-    "agents",
     "datasets",
     "exact",
     "explorer",
-    "games",
     "learned",
     "paper",
     "planning",

@@ -9,13 +9,16 @@ from typing import Any
 from bisimetric.errors import InputError
 
 
-def import_optional(package: str, caller: str, extra: str) -> Any:
+def import_optional(
+    package: str, caller: str, extra: str | None, distribution: str = "bisimetric"
+) -> Any:
     """Import an optional package, or raise an error that says how to install it.
 
     Args:
         package: the name of the package or of one of its modules.
         caller: the function or the input that needs it, which begins the message.
-        extra: the extra of this distribution that installs it.
+        extra: the extra of the distribution that installs it; None for the distribution itself.
+        distribution: the distribution to install.
 
     Returns:
         The module.
@@ -35,10 +38,11 @@ def import_optional(package: str, caller: str, extra: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         missing = (error.name or package).partition(".")[0]
-        if missing == "bisimetric":
+        if missing in ("bisimetric", distribution.replace("-", "_")):
             raise
+        requirement = distribution if extra is None else f"'{distribution}[{extra}]'"
         raise InputError(
             f"{missing} is not installed",
             caller=caller,
-            remedy=f"pip install 'bisimetric[{extra}]'",
+            remedy=f"pip install {requirement}",
         ) from None

@@ -47,7 +47,7 @@ def render_pages() -> dict[str, str]:
 
 
 def render_asterix() -> str:
-    """Frames of Asterix, as `bisimetric atari show` writes them (needs the extra `atari`)."""
+    """Frames of Asterix, as `bisimetric atari show` writes them (needs bisimetric-atari)."""
     with tempfile.TemporaryDirectory() as folder:
         words = f"atari show Asterix --steps 1400 --no-videos -o {folder}".split()
         subprocess.run([sys.executable, "-m", "bisimetric", *words], check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from bisimetric.cli._main import COMMANDS, TEXT_ONLY
 from bisimetric.exact import sharded
 from bisimetric.learned import LearnedDistance
 from bisimetric.paper import algorithms, gridworld
-from tests.cli.test_atari import AGENT, SMALL
 from tests.commands import Run
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 from tests.paper.test_algorithms import TINY
@@ -26,15 +24,6 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 WORLD, DISCOUNT = "mirrored-rooms-policy", 0.9
 GIVEN = (WORLD, "--discount", "0.9")
 TRAINING = "--hidden 8 --batch-size 8 --updates 20 --log-every 10 --target-update-period 10"
-PLAYED = ("Pong", "--agent", "player.py:mine")
-TRAIN_AGENT = (
-    "Pong -o out --num-envs 2 --batch-size 16 --log-every 40 --capacity 200 "
-    "--learning-starts 40 --eval-episodes 1 --steps 60"
-)
-SWEEP = (
-    "--steps 240 --num-envs 2 --quick --updates 10 --num-seeds 2 --learning-rates 1e-3 "
-    "--batch-size 128 --target-update-steps 500 --layers 2 --units 16"
-)
 
 Found = dict[str, Any]
 
@@ -163,38 +152,6 @@ def check_view(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
 
-def check_train_agent(found: Found) -> None:
-    assert found["steps"] == 60
-    assert len(found["score"]) == 1
-    assert found["game"] == {"name": "Pong", "actions": 6}
-
-
-def check_atari_learn(found: Found) -> None:
-    metric = LearnedDistance.load("out/metric.safetensors")
-    assert found["updates"] == metric.metadata["updates"]
-    assert found["loss"] == float(metric.history["loss"][-1])
-    assert found["data"]["steps"] == 240
-
-
-def check_atari_show(found: Found) -> None:
-    record = json.loads(Path("shown/claims.json").read_text())
-    assert found["frames"] == record["frames"] == 60
-    assert len(found["claims"]) == len(record["claims"])
-    assert found["distances"]["from"] == 7
-
-
-def check_sweep(found: Found) -> None:
-    with open("sweep/sweep.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(found["configurations"]) == len(rows) > 0
-    for row, expected in zip(found["configurations"], rows, strict=True):
-        assert {name: float(each) for name, each in expected.items()} == pytest.approx(
-            {name: np.nan if each is None else each for name, each in row.items()},
-            rel=1e-5,
-            nan_ok=True,
-        )
-
-
 def check_algorithms(found: Found) -> None:
     rows = algorithms.tabulate(algorithms.load_curves("algorithms"))
     assert [run["algorithm"] for run in found["runs"]] == ["pair-q-learning", "castro2020"]
@@ -290,22 +247,6 @@ CASES = {
     "explain": Case(("d.npz", "1,5", "5,5"), "distance total error value_gap", check_explain),
     "show": Case(("d.npz", "--from", "4,3", "--nearest", "2"), MATRIX, check_show),
     "view": Case(("d.npz", "-o", "page.html"), "states.total size.bytes", check_view),
-    "atari train-agent": Case(
-        tuple(TRAIN_AGENT.split()),
-        "steps score seconds game.actions",
-        check_train_agent,
-    ),
-    "atari learn": Case(
-        (*PLAYED, *SMALL, "--steps", "240", "-o", "out"),
-        "data.steps updates loss seconds quality.residual largest.distance",
-        check_atari_learn,
-    ),
-    "atari show": Case(
-        ("Pong", "-o", "shown", "--steps", "60", "--from", "7", "--no-videos"),
-        "frames scores distances.mean distances.largest metric.updates",
-        check_atari_show,
-    ),
-    "atari sweep": Case((*PLAYED, *SWEEP.split(), "-o", "sweep"), "", check_sweep),
     "reproduce algorithms": Case(
         ("--worlds", "policy", "--updates", "10", "--num-seeds", "2"), "", check_algorithms
     ),
@@ -320,7 +261,7 @@ CASES = {
         check_gridworld,
     ),
 }
-SLOW = ("learned", "atari", "reproduce")
+SLOW = ("learned", "reproduce")
 
 
 def list_cases() -> Iterator[Any]:
@@ -354,7 +295,7 @@ def find_value(found: Found, path: str) -> Any:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distances, transitions and an agent, and small networks in place of the paper's."""
+    """Distances and transitions, and small networks in place of the paper's."""
     exact.bisimulation(load_mdp()).save(tmp_path / "d.npz")
     data = datasets.rollout("FrozenLake-v1", steps=2_000, seed=0, is_slippery=False)
     data.save(tmp_path / "data.npz")
@@ -362,7 +303,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     episodes = datasets.rollout("FrozenLake-v1", right, steps=150, seed=0, is_slippery=False)
     episodes.save(tmp_path / "episodes.npz")
     exact.bisimulation(data.to_mdp(unseen="missing")).save(tmp_path / "lake.npz")
-    (tmp_path / "player.py").write_text(AGENT)
     monkeypatch.setattr(algorithms, "ALGORITHMS", TINY)
 
 
@@ -372,7 +312,11 @@ def test_every_command_with_json_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", [*list_cases()])
 def test_the_object_holds_the_numbers_of_the_report(run: Run, files: None, name: str) -> None:
-    case = CASES[name]
+    check_case(run, name, CASES[name])
+
+
+def check_case(run: Run, name: str, case: Case) -> None:
+    """Run a command with --json and check the numbers of its object."""
     result = run(*name.split(), *case.words, "--json")
     assert result.code == 0, result.err
     found: Found = json.loads(result.out)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from bisimetric.cli._main import COMMANDS, GROUP_HELP, main
+from bisimetric.cli._main import list_commands, main
 from bisimetric.cli.parsing import ANSI
 
 MODULES = [
@@ -29,10 +29,13 @@ MODULES = [
     "bisimetric.uses",
     "bisimetric.views",
     "bisimetric.explorer",
-    "bisimetric.games",
-    "bisimetric.agents",
     "bisimetric.paper",
+    "bisimetric.cli",
     "bisimetric.errors",
+    "bisimetric_atari.games",
+    "bisimetric_atari.agents",
+    "bisimetric_atari.views",
+    "bisimetric_atari.paper",
 ]
 """The public modules, in the order of the pages."""
 
@@ -89,11 +92,12 @@ def write_cli_page(path: Path) -> None:
         "Each command has a Python counterpart of the same name; `--help` prints this text.\n",
     ]
     group = ""
-    for words in COMMANDS:
-        if words[0] in GROUP_HELP and words[0] != group:
+    commands, group_help = list_commands()
+    for words in commands:
+        if words[0] in group_help and words[0] != group:
             group = words[0]
-            lines += [f"## {group}\n", f"{GROUP_HELP[group]}\n"]
-        level = "###" if words[0] in GROUP_HELP else "##"
+            lines += [f"## {group}\n", f"{group_help[group]}\n"]
+        level = "###" if words[0] in group_help else "##"
         lines.append(f"{level} bisimetric {' '.join(words)}\n")
         lines.append(format_help(read_help(words)))
     path.parent.mkdir(parents=True, exist_ok=True)

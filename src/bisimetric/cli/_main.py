@@ -9,7 +9,7 @@ import sys
 import textwrap
 import typing
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import tyro
@@ -26,11 +26,11 @@ from bisimetric.cli.commands import (
     sharded,
     show,
 )
-from bisimetric.cli.commands.atari import agent, metric
 from bisimetric.cli.commands.uses import aggregate, bonus, compress, embed, transfer
 from bisimetric.cli.options import program_name
 from bisimetric.cli.output import describe_interrupt
-from bisimetric.cli.parsing import ParseError, capture_parse_errors, list_flags
+from bisimetric.cli.parsing import Commands, ParseError, capture_parse_errors, list_flags
+from bisimetric.cli.plugins import PluginWarning, load_groups
 from bisimetric.errors import (
     Diverged,
     ExpectedRewardWarning,
@@ -55,7 +55,6 @@ GROUP_HELP = {
     "sampled": "Distances from sampled pairs of transitions of an MDP or a data set.",
     "learned": "Distances approximated by a network, for an MDP or a data set.",
     "uses": "Applications of a distance, with their bounds and their measured errors.",
-    "atari": "Metrics of Atari games played by a trained agent.",
     "reproduce": "Figures and experiments of the paper.",
 }
 
@@ -88,14 +87,11 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("show",): show.show,
     ("view",): show.view,
     ("demo",): reproduce.demo,
-    ("atari", "train-agent"): agent.train_agent,
-    ("atari", "learn"): metric.learn,
-    ("atari", "show"): agent.show,
-    ("atari", "sweep"): metric.sweep,
     ("reproduce", "algorithms"): reproduce.algorithms,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
 }
+"""The built-in commands, by their words."""
 TEXT_ONLY = {("launch",), ("demo",)}
 """Commands without a report of their own, and so without --json."""
 
@@ -104,6 +100,7 @@ WARNINGS = (
     HorizonWarning,
     MissingActionsWarning,
     NearTieWarning,
+    PluginWarning,
     StochasticDataWarning,
 )
 CONFIG = (
@@ -171,17 +168,41 @@ def parse(arguments: Sequence[str]) -> Callable[[], int | None]:
         ParseError: if it cannot be parsed.
         SystemExit: after `--help`.
     """
+    commands, group_help = list_commands(arguments)
     try:
-        with capture_parse_errors(arguments, COMMANDS):
-            call: Callable[[], int | None] = _build_application().cli(
+        with capture_parse_errors(arguments, commands):
+            call: Callable[[], int | None] = _build_application(commands, group_help).cli(
                 prog="bisimetric", description=DESCRIPTION, args=arguments, config=CONFIG
             )
     except SystemExit as stop:
         if not stop.code and {"-h", "--help"} & set(arguments):
-            print(_format_examples(arguments))
+            print(_format_examples(arguments, commands))
         sys.stdout.flush()
         raise
     return call
+
+
+def list_commands(arguments: Sequence[str] = ()) -> tuple[Commands, dict[str, str]]:
+    """Return the commands and the help of their groups, those of other distributions included.
+
+    Those are loaded unless the command line starts with a built-in command.
+
+    Raises:
+        InputError: it starts with a group that is not installed or fails to load.
+    """
+    built_in = {path[0] for path in COMMANDS}
+    if arguments and arguments[0] in built_in:
+        return COMMANDS, GROUP_HELP
+    groups = load_groups(arguments[:1], built_in)
+    added: dict[tuple[str, ...], Callable[..., Any]] = {
+        (name, command): function
+        for name, group in groups.items()
+        for command, function in group.commands.items()
+    }
+    return {**COMMANDS, **added}, {
+        **GROUP_HELP,
+        **{name: group.help for name, group in groups.items()},
+    }
 
 
 def _fail(message: str, code: int = 2) -> int:
@@ -195,19 +216,23 @@ def _show_warning(message: Warning | str, *_args: Any, **_options: Any) -> None:
 
 def _translate(error: InputError, arguments: Sequence[str]) -> str:
     """Return the message of an error with the flag in place of the Python argument."""
-    function = COMMANDS.get(tuple(arguments[:2])) or COMMANDS.get(tuple(arguments[:1]))
+    try:
+        commands, _ = list_commands(arguments)
+    except InputError:
+        return str(error)
+    function = commands.get(tuple(arguments[:2])) or commands.get(tuple(arguments[:1]))
     name = error.argument or ""
     flags = {} if function is None else list_flags(function)
     flag = flags.get(name)
     return str(error) if flag is None else error.describe(None, flag, error.remedy)
 
 
-def _build_application() -> SubcommandApp:
-    app, groups = SubcommandApp(), {name: SubcommandApp() for name in GROUP_HELP}
-    for path, function in COMMANDS.items():
+def _build_application(commands: Commands, group_help: Mapping[str, str]) -> SubcommandApp:
+    app, groups = SubcommandApp(), {name: SubcommandApp() for name in group_help}
+    for path, function in commands.items():
         parent = groups.get(path[0], app)
-        if path[0] in GROUP_HELP:
-            app.command(parent, name=path[0], help=GROUP_HELP[path[0]])
+        if path[0] in group_help:
+            app.command(parent, name=path[0], help=group_help[path[0]])
         parent.command(name=path[-1])(_defer(function, json=path not in TEXT_ONLY))
     return app
 
@@ -250,14 +275,14 @@ def _call(command: Callable[[], int | None], json: bool) -> int | None:
         return command()
 
 
-def _format_examples(arguments: Sequence[str]) -> str:
+def _format_examples(arguments: Sequence[str], commands: Commands) -> str:
     """Return the examples of the command, or of the group of commands, that help is about."""
     words = tuple(word for word in arguments if not word.startswith("-"))
-    exact_match = [path for path in COMMANDS if path == words[: len(path)]]
-    in_group = [path for path in COMMANDS if path[: len(words[:1])] == words[:1]]
+    exact_match = [path for path in commands if path == words[: len(path)]]
+    in_group = [path for path in commands if path[: len(words[:1])] == words[:1]]
     lines: list[str] = []
     for path in exact_match or in_group:
-        section = (inspect.getdoc(COMMANDS[path]) or "").partition("Examples:\n")[2]
+        section = (inspect.getdoc(commands[path]) or "").partition("Examples:\n")[2]
         examples = textwrap.dedent(section).strip().splitlines()
         lines += examples if exact_match else examples[:1]
     return "\n".join(["examples:", *(f"  {line}" for line in lines)])

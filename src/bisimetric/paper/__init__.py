@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper import algorithms, atari, convergence, gridworld
+    from bisimetric.paper import algorithms, convergence, gridworld
 
-__all__ = ["algorithms", "atari", "convergence", "gridworld"]
+__all__ = ["algorithms", "convergence", "gridworld"]
 
 
 def __getattr__(name: str) -> Any:

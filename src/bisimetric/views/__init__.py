@@ -3,9 +3,10 @@
 Views of a distance take a `Distance`: `plot_distances_from`, `plot_all_maps`, `plot_heatmap`,
 `format_terminal_map`. Curves and comparisons take arrays: `plot_convergence`,
 `plot_learning_curves`, `plot_training_curve`, `plot_comparison`, `plot_clusters`, `plot_classes`,
-`plot_prediction_error`, `plot_compression_regret`, `plot_final_errors`. The others take the result
-of a use: `plot_aggregation_curve`, `plot_covering_radius`, `plot_embedding`, `plot_exploration`,
-`plot_transfer`. Functions named `plot_...` return a Matplotlib `Figure`; `save_figure` writes it.
+`plot_prediction_error`, `plot_compression_regret`, `plot_final_errors`, `plot_agent_curve`,
+`plot_metric_curve`, `plot_sweep`. The others take the result of a use: `plot_aggregation_curve`,
+`plot_covering_radius`, `plot_embedding`, `plot_exploration`, `plot_transfer`. Functions named
+`plot_...` return a Matplotlib `Figure`; `save_figure` writes it.
 
 >>> from bisimetric import exact, views, worlds
 >>> d = exact.bisimulation(worlds.load("mirrored-rooms"))
@@ -19,7 +20,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.views import games
     from bisimetric.views._figure import save_figure
     from bisimetric.views.clusters import plot_aggregation_curve, plot_classes, plot_clusters
     from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bisimetric.views.error_curves import plot_convergence, plot_learning_curves
     from bisimetric.views.exploration import plot_exploration
     from bisimetric.views.heatmap import plot_comparison, plot_heatmap
+    from bisimetric.views.history_curves import plot_agent_curve, plot_metric_curve, plot_sweep
     from bisimetric.views.maps import plot_all_maps, plot_distances_from
     from bisimetric.views.terminal import format_terminal_map
     from bisimetric.views.training_curve import plot_training_curve
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "format_terminal_map",
-    "games",
+    "plot_agent_curve",
     "plot_aggregation_curve",
     "plot_all_maps",
     "plot_classes",
@@ -50,7 +51,9 @@ __all__ = [
     "plot_final_errors",
     "plot_heatmap",
     "plot_learning_curves",
+    "plot_metric_curve",
     "plot_prediction_error",
+    "plot_sweep",
     "plot_training_curve",
     "plot_transfer",
     "save_figure",
@@ -59,6 +62,7 @@ __all__ = [
 # Names are imported at first use: text for the terminal needs no Matplotlib.
 _DEFINING_MODULES = {
     "format_terminal_map": "terminal",
+    "plot_agent_curve": "history_curves",
     "plot_aggregation_curve": "clusters",
     "plot_all_maps": "maps",
     "plot_classes": "clusters",
@@ -73,7 +77,9 @@ _DEFINING_MODULES = {
     "plot_final_errors": "dot_plots",
     "plot_heatmap": "heatmap",
     "plot_learning_curves": "error_curves",
+    "plot_metric_curve": "history_curves",
     "plot_prediction_error": "embedding",
+    "plot_sweep": "history_curves",
     "plot_training_curve": "training_curve",
     "plot_transfer": "transfer",
     "save_figure": "_figure",
@@ -81,8 +87,6 @@ _DEFINING_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "games":
-        return importlib.import_module("bisimetric.views.games")
     if name in _DEFINING_MODULES:
         module = importlib.import_module(f"bisimetric.views.{_DEFINING_MODULES[name]}")
         return getattr(module, name)

@@ -1,1 +1,0 @@
-"""`bisimetric atari`: agents, metrics and pictures of Atari games; one module a command."""
