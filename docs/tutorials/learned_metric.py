@@ -132,8 +132,9 @@ print(learned.LearnedDistance.load("cart.safetensors"))
 # ## Limits
 #
 # - Nothing is proven about a learned distance: `error` does not exist, and its uses have no bounds.
-# - Transitions must be deterministic, and for `d^pi` the policy too. Otherwise the result is
-#   larger than the metric.
+# - Where observations never repeat, as here, transitions must be deterministic, and for `d^pi` the
+#   policy too. Otherwise the result is larger than the metric, unless a transition model is
+#   estimated: `config=learned.ModelBasedConfig()`.
 # - At a discount of 0.99 the horizon is ten times as long, and training takes more updates.
 #
 # ## Exercises

@@ -216,6 +216,15 @@ def test_states_that_lack_actions_are_compared_as_in_exact() -> None:
     assert d(0, 1) == pytest.approx(exact.bisimulation(mdp)(0, 1), rel=0.05)
 
 
+def test_labels_are_part_of_the_distances_of_a_model() -> None:
+    mdp = build_random(10).replace(labels=["goal"] + [()] * 5)
+    assert learned.choose_config("bisimulation", mdp).name == "model-based"
+    d = learned.bisimulation(mdp, updates=800, config=SMALL)
+    reference = exact.bisimulation(mdp).values
+    assert reference[0, 1:].min() == pytest.approx(mdp.diameter_bound)
+    assert np.abs(d.values - reference).max() < 0.05 * reference.max()
+
+
 def test_a_model_based_distance_is_saved_and_loaded(tmp_path: Path) -> None:
     mdp = build_random(7)
     d = learned.bisimulation(mdp, updates=30, config=SMALL)
