@@ -73,10 +73,10 @@ def test_compression_bounds_values_of_states_only() -> None:
     assert plain.value_function == "Q*"
 
 
-def test_networks_raise() -> None:
+def test_pair_q_learning_raises() -> None:
     pytest.importorskip("jax")
     from bisimetric import learned
 
     mdp = MDP.deterministic([[0], [1]], [[0], [1]], discount=0.9, labels=["a", "b"])
     with pytest.raises(InputError, match=r"learned\.bisimulation: labels .* not supported here"):
-        learned.bisimulation(mdp, seed=0)
+        learned.bisimulation(mdp, seed=0, config=learned.PairQConfig())

@@ -86,7 +86,7 @@ def complete_actions(
     >>> has = [[True, True], [True, False]]
     >>> two = MDP.deterministic([[0, 1], [1, 0]], [[0, 4], [2, 9]], discount=0.5, available=has)
     >>> complete_actions(two).successor.tolist(), complete_actions(two).reward.tolist()
-    ([[0, 1], [1, 1], [0, 0]], [[0.0, 2.0], [4.0, 0.0], [8.0, 0.0]])
+    ([[0, 1], [1, 1], [0, 0]], [[0.0, 2.0], [4.0, 0.0], [0.0, 8.0]])
     """
     successor, reward = mdp.next_state.T, mdp.R.T
     set_index = np.zeros(0, np.int64) if lax else compute_comparison_classes(mdp)
