@@ -5,7 +5,7 @@ state is an image of zeros. Each layout is learned by itself, with the default c
 encoder, from its known model or from sampled transitions, and compared with the exact distance on
 all pairs of states. The first layout is for the choice of hyperparameters, the others are held out.
 
-    python benchmarks/images.py --transitions 40000 --updates 4000 --seeds 1  # model-based, a CPU
+    python benchmarks/images.py --transitions 40000 --updates 4000 --seeds 1  # a model, on a CPU
     python benchmarks/images.py --algorithm pair-q                            # a GPU
 """
 
@@ -112,7 +112,9 @@ def run(
             if data is None
             else learned.source_from_model(kind, data, discount=discount)
         )
-        config = learned.ModelBasedConfig()
+        # Larger groups than the default: distances of a room differ more than those of a grid.
+        network = MetricNetwork(tuple(options.hidden), num_groups=options.groups, group_size=16)
+        config = learned.ModelBasedConfig(network, batch_size=64, learning_rate=3e-3)
     else:
         network = MetricNetwork(tuple(options.hidden), num_groups=options.groups)
         config = PairQConfig(network, batch_size=options.batch_size)
