@@ -172,16 +172,15 @@ def build_mdp(
         )
     if choice_rewards is not None:
         rewards[row] += choice_rewards
-    rewards = rewards.reshape(states, len(actions))
     if state_rewards is not None:
-        rewards = rewards + state_rewards[:, None]
+        rewards += np.repeat(state_rewards, len(actions))
     available = np.zeros((states, len(actions)), np.bool_)
     available.ravel()[row] = True
     entries = (probability, (row_of, transitions.rows.ids[:, 2]))
     with name_input_errors(path):
         mdp = MDP(
             sparse.csr_array(sparse.coo_array(entries, (available.size, states))),
-            rewards,
+            rewards.reshape(available.shape),
             discount,
             names=names,
             actions=actions,
