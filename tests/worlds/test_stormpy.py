@@ -94,6 +94,8 @@ class TestShippedModels:
 
     @pytest.mark.parametrize("choice_labels", [False, True])
     def test_storm_finds_the_same_classes(self, name: str, choice_labels: bool) -> None:
+        # Storm compares the choice labels of a DTMC too; here its only action is "step".
+        choice_labels = choice_labels and name.startswith("mdp")
         model = build(FILES / name, choice_labels=choice_labels, rewards=False)
         mdp = worlds.from_stormpy(model, observe=labels_of(model))
         classes = relation.bisimulation(mdp) if choice_labels else relation.lax(mdp)
@@ -111,9 +113,8 @@ class TestShippedModels:
         for label in labels_of(model):
             [formula] = stormpy.parse_properties(f'{query}=? [F "{label}"]')
             whole, small = (
-                np.array([result.at(state) for state in range(each.nr_states)])
+                np.array(stormpy.model_checking(each, formula).get_value_vector())
                 for each in (model, quotient)
-                for result in [stormpy.model_checking(each, formula)]
             )
             assert np.abs(whole - small[classes]).max() < 1e-5  # Storm's own precision is 1e-6
 
