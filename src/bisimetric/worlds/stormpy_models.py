@@ -55,6 +55,12 @@ def from_stormpy(
     Raises:
         InputError: the model is of another type, or there is no such label or reward model.
         InsufficientMemory: the model does not fit into memory.
+
+    >>> from_stormpy({})
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: worlds.from_stormpy: the model is of type dict and must be a
+    sparse DTMC or MDP of stormpy.
     """
     return _read_model("worlds.from_stormpy", model).to_mdp(observe, reward_model, discount)
 
@@ -74,6 +80,10 @@ def to_stormpy(mdp: MDP, *, initial: int | str = 0, reward_model: str = "reward"
 
     Raises:
         InputError: stormpy is not installed, or the MDP cannot be written as DRN.
+
+    >>> mdp = MDP.deterministic([[1], [1]], [[0], [1]], discount=0.9)
+    >>> to_stormpy(mdp).nr_states  # doctest: +SKIP
+    2
     """
     stormpy = _import_stormpy("worlds.to_stormpy")
     options = stormpy.io.DirectEncodingParserOptions()
@@ -112,6 +122,11 @@ def read_program(
     Raises:
         InputError: stormpy is not installed or cannot build the model, or as in `from_stormpy`.
         InsufficientMemory: the model does not fit into memory.
+
+    >>> read_program("none.prism")
+    Traceback (most recent call last):
+    ...
+    bisimetric.errors.InputError: none.prism: there is no such file; check the path.
     """
     source = os.fspath(path)
     if not os.path.isfile(source):
