@@ -387,7 +387,7 @@ class TestLoad:
         message = str(caught.value)
         assert f"there is no world {name!r}" in message
         assert "Use one of mirrored-rooms, " in message
-        assert message.endswith("or the path of a grid, .tra or .npz file.")
+        assert message.endswith("or the path of a grid, .tra, .drn or .npz file.")
         assert ("did you mean 'mirrored-rooms'" in message) == (name == "mirrored-room")
 
     def test_unknown_option(self) -> None:

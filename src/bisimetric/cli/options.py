@@ -59,7 +59,7 @@ class WorldOptions:
     """The MDP that a command works on."""
 
     world: Annotated[Positional[str], arg(metavar="WORLD_OR_FILE")]
-    """as listed by `bisimetric worlds`: a name, a Gymnasium id, or a grid, .tra or .npz file"""
+    """as listed by `bisimetric worlds`: a name, a Gymnasium id, or a grid, .tra, .drn, .npz file"""
     discount: Annotated[
         float | None,
         arg(aliases=["--gamma"], metavar="G", help_behavior_hint="(default: the world's own)"),

@@ -146,6 +146,10 @@ MiniGrid-Empty-5x5-v0 and others: MiniGrid environments, enumerated from a start
 model.tra: an MDP or a DTMC exported by PRISM, with model.sta, .lab, .srew and .trew beside it.
     --set observe=goal,fail reads these labels: states that differ in them are distinguished,
     --set srew=model1.srew selects rewards.
+model.drn: an MDP or a DTMC exported by Storm. --set observe=goal,fail reads these labels,
+    --set reward_model=steps selects rewards.
+model.prism, .nm, .pm or .jani: a PRISM program or a JANI model, built with pip install stormpy.
+    --set constants=N=16,MAX=2 defines constants; observe and reward_model are as above.
 model.npz: arrays P (actions, states, states) or (states, actions, states), and R.
     --set first_axis=actions gives the order where there are as many actions as states.
 data.npz: transitions, as written by `bisimetric rollout FrozenLake-v1 -o data.npz` or by

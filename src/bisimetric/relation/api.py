@@ -183,14 +183,7 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
     (('x', 'y'), array([[0., 1.], [0., 1.]]))
     """
     classes = np.asarray(labels)
-    if classes.shape != (mdp.num_states,):
-        raise InputError(
-            f"quotient: labels have shape {classes.shape} and must be one integer for each of "
-            f"{mdp.num_states} states."
-        )
-    first = _find_representatives("quotient", classes)
-    if states is not None:
-        first = _validate_states(np.asarray(states), classes, len(first))
+    first = select_representatives("quotient", mdp, classes, states)
 
     def select(rows: NDArray[Any] | None) -> NDArray[Any] | None:
         return None if rows is None else rows[first]
@@ -219,13 +212,30 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
     )
 
 
-def _validate_states(states: NDArray[Any], labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
+def select_representatives(
+    caller: str, mdp: MDP, classes: NDArray[Any], states: ArrayLike | None
+) -> NDArray[np.int64]:
+    """Return one state per class (C,): those given, or the first ones."""
+    if classes.shape != (mdp.num_states,):
+        raise InputError(
+            f"{caller}: labels have shape {classes.shape} and must be one integer for each of "
+            f"{mdp.num_states} states."
+        )
+    first = _find_representatives(caller, classes)
+    if states is None:
+        return first
+    return _validate_states(caller, np.asarray(states), classes, len(first))
+
+
+def _validate_states(
+    caller: str, states: NDArray[Any], labels: NDArray[Any], classes: int
+) -> NDArray[np.int64]:
     """Return one state per class, in the order of the classes, or raise InputError."""
     valid = states.shape == (classes,) and states.dtype.kind in "iu"
     valid = valid and bool(((states >= 0) & (states < len(labels))).all())
     if not valid or not np.array_equal(labels[states], np.arange(classes)):
         raise InputError(
-            f"quotient: states are {states.dtype} of shape {states.shape} and must be ids of one "
+            f"{caller}: states are {states.dtype} of shape {states.shape} and must be ids of one "
             f"state of each of {classes} classes, in the order of the classes."
         )
     return states

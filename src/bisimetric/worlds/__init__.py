@@ -15,22 +15,29 @@ MDP(31 states, 4 actions, deterministic, discount 0.9)
 from __future__ import annotations
 
 from bisimetric.worlds._load import World, describe, list_names, load
+from bisimetric.worlds.drn import from_drn, to_drn
 from bisimetric.worlds.enumeration import enumerate_environment
 from bisimetric.worlds.grids import grid, read_grid
 from bisimetric.worlds.gymnasium_envs import from_gymnasium
 from bisimetric.worlds.matrices import from_matrices, read_matrices
 from bisimetric.worlds.prism import from_prism
+from bisimetric.worlds.stormpy_models import from_stormpy, read_program, to_stormpy
 
 __all__ = [
     "World",
     "describe",
     "enumerate_environment",
+    "from_drn",
     "from_gymnasium",
     "from_matrices",
     "from_prism",
+    "from_stormpy",
     "grid",
     "list_names",
     "load",
     "read_grid",
     "read_matrices",
+    "read_program",
+    "to_drn",
+    "to_stormpy",
 ]

@@ -24,6 +24,7 @@ from bisimetric.worlds.builtin import (
     pessimism,
     random_mdp,
 )
+from bisimetric.worlds.drn import from_drn
 from bisimetric.worlds.enumeration import enumerate_environment
 from bisimetric.worlds.grids import read_grid
 from bisimetric.worlds.gymnasium_envs import (
@@ -34,6 +35,7 @@ from bisimetric.worlds.gymnasium_envs import (
 )
 from bisimetric.worlds.matrices import read_matrices
 from bisimetric.worlds.prism import from_prism
+from bisimetric.worlds.stormpy_models import PROGRAM_EXTENSIONS, read_program
 
 _WORLDS: dict[str, Callable[..., MDP]] = {
     "mirrored-rooms": mirrored_rooms,
@@ -45,6 +47,8 @@ _WORLDS: dict[str, Callable[..., MDP]] = {
 }
 _READERS: dict[str, tuple[str, Callable[..., MDP]]] = {
     ".tra": ("PRISM file", from_prism),
+    ".drn": ("DRN file", from_drn),
+    **dict.fromkeys(PROGRAM_EXTENSIONS, ("program", read_program)),
     ".npz": ("matrix file", read_matrices),
 }
 _GRID_READER = ("grid file", read_grid)
@@ -112,12 +116,14 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     | `FrozenLake-v1` and such | `from_gymnasium` | those of the environment |
     | `MiniGrid-...-v0`, `BabyAI-...-v0` | `enumerate_environment` | and `seed`, `max_states` |
     | a path with extension .tra | `from_prism` | `sta`, `lab`, `srew`, `trew`, `observe` |
+    | a path with extension .drn | `from_drn` | `observe`, `reward_model` |
+    | .prism, .nm, .pm or .jani | `read_program` | `constants`, `observe`, `reward_model` |
     | a path with extension .npz | `read_matrices` | `first_axis` |
     | a file written by `Transitions.save` | `Transitions.to_mdp` | `unseen` |
     | any other path | `read_grid` | |
 
-    A name with a path separator, with extension .txt, .tra or .npz, or of an existing file is a
-    path.
+    A name with a path separator, with one of these extensions or .txt, or of an existing file is
+    a path.
 
     Args:
         name: of the world, environment or file.
@@ -135,7 +141,7 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     ...
     bisimetric.errors.InputError: worlds: there is no world 'miror-rooms'; did you mean
     'mirrored-rooms' or 'mirrored-rooms-policy'? Use one of mirrored-rooms, ..., the id of a
-    Gymnasium environment, or the path of a grid, .tra or .npz file.
+    Gymnasium environment, or the path of a grid, .tra, .drn or .npz file.
     """
     source = os.fspath(name)
     arguments: dict[str, Any] = {} if discount is None else {"discount": discount}
@@ -168,7 +174,7 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     suggestion = suggest_names(source, _WORLDS) or suggest_names(source, list_registered_ids())
     raise InputError(
         f"worlds: there is no world {source!r}{suggestion or '.'} Use one of {', '.join(_WORLDS)}, "
-        "the id of a Gymnasium environment, or the path of a grid, .tra or .npz file."
+        "the id of a Gymnasium environment, or the path of a grid, .tra, .drn or .npz file."
     )
 
 

@@ -1,8 +1,7 @@
-"""MDPs from PRISM's explicit files: choices become actions, labels are those of the states."""
+"""MDPs from PRISM's explicit files."""
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
 from collections.abc import Sequence
@@ -10,26 +9,18 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from bisimetric._memory import require_memory
-from bisimetric.errors import InputError, suggest_names
-from bisimetric.mdp import MDP, PROBABILITY_TOL
-from bisimetric.worlds._warnings import compute_expected_rewards, warn_missing_actions
-from bisimetric.worlds.prism_files import (
-    PrismRows,
-    PrismTransitions,
-    read_labels,
-    read_rewards,
-    read_states,
-    read_transitions,
+from bisimetric.errors import InputError
+from bisimetric.mdp import MDP
+from bisimetric.worlds.explicit_models import (
+    ExplicitTransitions,
+    add_deadlock_loops,
+    build_mdp,
+    select_labels,
 )
+from bisimetric.worlds.prism_files import read_labels, read_rewards, read_states, read_transitions
 
-PRISM_PROBABILITY_TOL = 1e-5
-"""PRISM's own tolerance for the sum of the probabilities of a choice."""
-
-UNLABELLED = "unlabelled"
-BUILT_IN_LABELS = ("init", "deadlock")
 EXTENSIONS = {
     "sta": (".sta",),
     "lab": (".lab",),
@@ -107,38 +98,23 @@ def from_prism(
         64.0 * states * num_choices,
         f"is it right? the file has {len(transitions.rows.value):,} transitions",
     )
-    transitions = _add_deadlock_loops(transitions)
+    transitions = add_deadlock_loops(transitions)
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
-    observed = _select_labels(path, labels, observe, has_rewards)
+    observed = select_labels(path, labels, observe, has_rewards, "there is no .lab file beside it")
     state_rewards, transition_rewards = np.zeros(states), np.zeros(len(transitions.rows.value))
     if files["srew"]:
         by_state = read_rewards(files["srew"], transitions, by_state=True)
         state_rewards += np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
     if files["trew"]:
         transition_rewards += _read_transition_rewards(files["trew"], transitions)
-
-    pairs, pair_of = _index_choices(transitions)
-    action, names, choice_labels = _assign_actions(transitions, pairs, pair_of)
-    row = (pairs[:, 0] * len(names) + action)[pair_of]
-    probability = _normalise_probabilities(transitions, pairs, pair_of)
-    mean = compute_expected_rewards(path, row, probability, transition_rewards, states * len(names))
-    available = np.zeros((states, len(names)), np.bool_)
-    available.ravel()[row] = True
-    entries = (probability, (row, transitions.rows.ids[:, 2]))
-    mdp = MDP(
-        sparse.csr_array(sparse.coo_array(entries, (available.size, states))),
-        mean.reshape(states, len(names)) + state_rewards[:, None],
-        discount,
+    return build_mdp(
+        transitions,
+        state_rewards=state_rewards,
+        transition_rewards=transition_rewards,
+        labels={name: labels[name] for name in observed},
         names=tuple(read_states(files["sta"], transitions)) if files["sta"] else None,
-        actions=names,
-        available=available,
-        labels={name: labels[name] for name in observed} or None,
-        choice_labels=choice_labels,
+        discount=discount,
     )
-    groups = mdp.choice_groups
-    offered = [available[:, groups == group].any(axis=1) for group in range(groups.max() + 1)]
-    warn_missing_actions(path, np.stack(offered, axis=1))
-    return mdp
 
 
 def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:
@@ -165,78 +141,7 @@ def _reject_ambiguous_rewards(path: str) -> None:
         )
 
 
-def _index_choices(transitions: PrismTransitions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sorted (state, choice) pairs (c, 2) and the pair of each transition (n,)."""
-    state, choice, _ = transitions.rows.ids.T
-    num_choices = int(choice.max(initial=0)) + 1
-    pair, pair_of = np.unique(state * num_choices + choice, return_inverse=True)
-    return np.stack(divmod(pair, num_choices), axis=1), pair_of
-
-
-def _assign_actions(
-    transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], list[str], list[str]]:
-    """Return the action of each pair (c,), and the names and choice labels of the actions."""
-    rows = transitions.rows
-    if transitions.is_dtmc:
-        return np.zeros(len(pairs), dtype=np.int64), ["step"], ["step"]
-    if not rows.actions:
-        numbers = range(int(pairs[:, 1].max(initial=0)) + 1)
-        return pairs[:, 1], [str(each) for each in numbers], [UNLABELLED] * len(numbers)
-    label = np.empty(len(pairs), dtype=np.int64)
-    label[pair_of[::-1]] = rows.action[::-1]
-    inconsistent = rows.action != label[pair_of]
-    if inconsistent.any():
-        index = int(np.argmax(inconsistent))
-        state, choice = pairs[pair_of[index]]
-        raise InputError(
-            f"{transitions.path}: line {rows.line_number[index]}: choice {choice} of state {state} "
-            "has another action in the lines above; a choice has one action."
-        )
-    # Within a state and label, choices are counted in the order of their numbers.
-    order = np.lexsort((pairs[:, 1], label, pairs[:, 0]))
-    same = np.diff(pairs[order, 0], prepend=-1) == 0
-    same &= np.diff(label[order], prepend=-2) == 0
-    rank = np.empty(len(pairs), dtype=np.int64)
-    within = np.arange(len(pairs))
-    rank[order] = within - np.maximum.accumulate(np.where(same, 0, within))
-    width = int(rank.max(initial=0)) + 1
-    code, first, action = np.unique(
-        (label + 1) * width + rank, return_index=True, return_inverse=True
-    )
-    by_appearance = np.argsort(first)
-    place = np.empty_like(by_appearance)
-    place[by_appearance] = np.arange(len(code))
-    label_names = [UNLABELLED, *rows.actions]
-    found = [divmod(int(each), width) for each in code[by_appearance]]
-    labels = [label_names[which] for which, _ in found]
-    names = [
-        label + (f"#{times + 1}" if times else "")
-        for label, (_, times) in zip(labels, found, strict=True)
-    ]
-    return place[action], names, labels
-
-
-def _normalise_probabilities(
-    transitions: PrismTransitions, pairs: NDArray[np.int64], pair_of: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the probabilities, normalised per choice if their sum differs from 1 by rounding."""
-    rows = transitions.rows
-    sums = np.bincount(pair_of, weights=rows.value, minlength=len(pairs))
-    off = np.abs(sums - 1)
-    if (off > PRISM_PROBABILITY_TOL).any():
-        pair = int(np.argmax(off > PRISM_PROBABILITY_TOL))
-        state, choice = pairs[pair]
-        which = f"state {state}" if transitions.is_dtmc else f"choice {choice} of state {state}"
-        line = rows.line_number[np.argmax(pair_of == pair)]
-        raise InputError(
-            f"{transitions.path}: line {line}: the probabilities "
-            f"of {which} sum to {sums[pair]:.9g} and must sum to 1."
-        )
-    return rows.value / np.where(off > PROBABILITY_TOL, sums, 1.0)[pair_of]
-
-
-def _read_transition_rewards(path: str, transitions: PrismTransitions) -> NDArray[np.float64]:
+def _read_transition_rewards(path: str, transitions: ExplicitTransitions) -> NDArray[np.float64]:
     """Read the rewards of a .trew file, one for each line of the .tra file (n,)."""
     rewards = read_rewards(path, transitions, by_state=False)
     transition_ids, reward_ids = transitions.rows.ids, rewards.ids
@@ -261,42 +166,3 @@ def _read_transition_rewards(path: str, transitions: PrismTransitions) -> NDArra
 def _encode_triples(ids: NDArray[np.int64], num_choices: int, num_states: int) -> NDArray[np.int64]:
     """Encode each (state, choice, successor) as one integer."""
     return np.asarray((ids[:, 0] * num_choices + ids[:, 1]) * num_states + ids[:, 2])
-
-
-def _add_deadlock_loops(transitions: PrismTransitions) -> PrismTransitions:
-    """Add a self-loop without a label to each state without a line."""
-    rows = transitions.rows
-    has_line = np.zeros(transitions.num_states, np.bool_)
-    has_line[rows.ids[:, 0]] = True
-    at = np.flatnonzero(~has_line)
-    if len(at) == 0:
-        return transitions
-    loops = np.stack([at, np.zeros_like(at), at], axis=1)
-    nothing = np.zeros(len(at), np.int64)
-    extended = PrismRows(
-        np.concatenate([rows.ids, loops]),
-        np.concatenate([rows.value, np.ones(len(at))]),
-        np.concatenate([rows.action, nothing - 1]),
-        np.concatenate([rows.line_number, nothing]),
-        rows.actions,
-    )
-    return dataclasses.replace(transitions, rows=extended)
-
-
-def _select_labels(
-    path: str,
-    labels: dict[str, NDArray[np.bool_]],
-    observe: str | Sequence[str] | None,
-    has_rewards: bool,
-) -> list[str]:
-    """Return the labels to observe."""
-    if observe is None:
-        return [] if has_rewards else [name for name in labels if name not in BUILT_IN_LABELS]
-    names = [each.strip() for each in observe.split(",")] if isinstance(observe, str) else observe
-    for name in names:
-        if name not in labels:
-            known = f"they are {', '.join(labels)}" if labels else "there is no .lab file beside it"
-            raise InputError(
-                f"{path}: there is no label {name!r}{suggest_names(name, labels) or ';'} {known}."
-            )
-    return list(dict.fromkeys(names))

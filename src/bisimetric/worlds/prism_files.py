@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
+from bisimetric.worlds.explicit_models import ExplicitRows, ExplicitTransitions
 from bisimetric.worlds.text_parser import TokenBlock, read_tokens
 
 LINE_FORMATS = {
@@ -23,45 +23,9 @@ COUNTS_PATTERN = re.compile(r"\d+(\s+\d+)*")
 LABELS_PATTERN = re.compile(r'(\s*\d+="[^"]*")+')
 
 
-@dataclasses.dataclass(frozen=True)
-class PrismRows:
-    """The lines of a file of numbers, after its first.
-
-    Attributes:
-        ids: (n, k), the integers of each line.
-        value: (n,), the number after them.
-        action: (n,), the label after that, as an index into `actions` (-1: none).
-        line_number: (n,), from 1.
-        actions: the labels.
-    """
-
-    ids: NDArray[np.int64]
-    value: NDArray[np.float64]
-    action: NDArray[np.int64]
-    line_number: NDArray[np.int64]
-    actions: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class PrismTransitions:
-    """A .tra file.
-
-    Attributes:
-        path: of the file.
-        num_states: of the model.
-        is_dtmc: whether it is a Markov chain; its only choice is 0.
-        rows: state, choice and successor.
-    """
-
-    path: str
-    num_states: int
-    is_dtmc: bool
-    rows: PrismRows
-
-
-def read_transitions(path: str) -> PrismTransitions:
+def read_transitions(path: str) -> ExplicitTransitions:
     """Read a .tra file of an MDP ("states choices transitions") or DTMC ("states transitions")."""
-    with _open_file(path) as file:
+    with open_file(path) as file:
         counts, line = _read_counts(file, path)
         if len(counts) not in (2, 3):
             raise InputError(
@@ -85,12 +49,12 @@ def read_transitions(path: str) -> PrismTransitions:
         state, choice, _ = rows.ids.T
         pairs = np.unique(state * (int(choice.max(initial=0)) + 1) + choice)
         _require_count(path, line, "choices", counts[1], len(pairs))
-    return PrismTransitions(path, counts[0], chain, rows)
+    return ExplicitTransitions(path, counts[0], chain, rows)
 
 
-def read_rewards(path: str, transitions: PrismTransitions, *, by_state: bool) -> PrismRows:
+def read_rewards(path: str, transitions: ExplicitTransitions, *, by_state: bool) -> ExplicitRows:
     """Read a .srew file ("state reward"), or a .trew file (with choice and successor between)."""
-    with _open_file(path) as file:
+    with open_file(path) as file:
         counts, line = _read_counts(file, path)
         if counts[0] != transitions.num_states:
             raise InputError(
@@ -103,9 +67,9 @@ def read_rewards(path: str, transitions: PrismTransitions, *, by_state: bool) ->
     return rows
 
 
-def read_states(path: str, transitions: PrismTransitions) -> list[str]:
+def read_states(path: str, transitions: ExplicitTransitions) -> list[str]:
     """Read the names of states from a .sta file, such as "(0,1)"."""
-    with _open_file(path) as file:
+    with open_file(path) as file:
         _, line = _read_first_line(file, path)
         names: list[str] = []
         for at, read in enumerate(file, line + 1):
@@ -126,9 +90,9 @@ def read_states(path: str, transitions: PrismTransitions) -> list[str]:
     return names
 
 
-def read_labels(path: str, transitions: PrismTransitions) -> dict[str, NDArray[np.bool_]]:
+def read_labels(path: str, transitions: ExplicitTransitions) -> dict[str, NDArray[np.bool_]]:
     """Read the labels of a .lab file, and the states (S,) that have each."""
-    with _open_file(path) as file:
+    with open_file(path) as file:
         text, line = _read_first_line(file, path)
         numbered = dict(re.findall(r'(\d+)="([^"]*)"', text))
         names = [numbered.get(str(index), "") for index in range(len(numbered))]
@@ -150,7 +114,7 @@ def read_labels(path: str, transitions: PrismTransitions) -> dict[str, NDArray[n
 
 
 @contextmanager
-def _open_file(path: str) -> Iterator[IO[bytes]]:
+def open_file(path: str) -> Iterator[IO[bytes]]:
     try:
         with open(path, "rb") as file:
             yield file
@@ -177,7 +141,7 @@ def _read_counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
         if text.startswith(("mdp", "dtmc", "ctmc", "@type")):
             remedy = (
                 "starts a file of Storm; write the numbers of states, choices and transitions "
-                "in its place, or export with PRISM."
+                "in its place, export with PRISM, or export DRN with Storm."
             )
         raise InputError(f"{path}: line {line} is {text[:40]!r} and {remedy}")
     return [int(word) for word in text.split()], line
@@ -185,7 +149,7 @@ def _read_counts(file: IO[bytes], path: str) -> tuple[list[int], int]:
 
 def _read_rows(
     file: IO[bytes], path: str, line_number: int, is_dtmc: bool | None, value_name: str
-) -> PrismRows:
+) -> ExplicitRows:
     """Read all other lines; `is_dtmc` None means a file without choices and successors."""
     form = '"state {}"' if is_dtmc is None else LINE_FORMATS[is_dtmc]
     codes: dict[bytes, int] = {}
@@ -199,7 +163,9 @@ def _read_rows(
     ids, value, action, lines = map(np.concatenate, zip(*parts, strict=True))
     if is_dtmc:
         ids = np.insert(ids, 1, 0, axis=1)
-    return PrismRows(ids, value, action, lines, [each.decode("utf-8", "replace") for each in codes])
+    return ExplicitRows(
+        ids, value, action, lines, [each.decode("utf-8", "replace") for each in codes]
+    )
 
 
 def _parse_block(
@@ -243,7 +209,7 @@ def _require_count(path: str, line: int, name: str, declared: int, found: int) -
 
 
 def _reject_unknown_states(
-    path: str, rows: PrismRows, columns: tuple[int, ...], num_states: int
+    path: str, rows: ExplicitRows, columns: tuple[int, ...], num_states: int
 ) -> None:
     for column in columns:
         wrong = rows.ids[:, column] >= num_states
