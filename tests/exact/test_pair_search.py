@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, ImplicitMDP, InsufficientMemory, exact
@@ -24,6 +24,8 @@ KINDS: tuple[Kind, ...] = ("bisimulation", "on_policy", "lax")
 @quick
 @given(stochastic_mdps(), st.booleans(), st.data())
 def test_exactly_the_reachable_pairs_are_explored(mdp: MDP, lax: bool, data: st.DataObject) -> None:
+    # Where the diameter bound is below tol, no pair needs to be explored.
+    assume(np.ptp(mdp.R) == 0 or np.ptp(mdp.R) > 1e-6)
     ids = st.integers(0, mdp.num_states - 1)
     start = data.draw(st.tuples(ids, ids))
     P = mdp.P.toarray() / mdp.P.sum(axis=1)[:, None]
