@@ -204,10 +204,8 @@ def _source_from_data(
     """Return the states of an estimated model with their distances."""
     data = _RecordedSteps.from_source(kind, source)
     # Rows of recorded states come first, then those of states that are only entered.
-    distinct, row = np.unique(
-        find_first_occurrences(np.concatenate([data.x, data.x_next])), return_inverse=True
-    )
     everything = np.concatenate([data.x, data.x_next])
+    distinct, row = np.unique(find_first_occurrences(everything), return_inverse=True)
     state, successor = row[: len(data.x)], row[len(data.x) :]
     num_left = len(np.unique(state))
     repeats = len(distinct) <= max_states and len(state) >= MIN_REPETITIONS * num_left
