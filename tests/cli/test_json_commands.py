@@ -219,11 +219,14 @@ CASES = {
         )
         for kind in ("bisimulation", "on-policy")
     },
-    "learned mico": Case(
-        (*GIVEN, *TRAINING.split(), "-o", "d.safetensors"),
-        "loss updates seconds horizon.covered network.features quality.residual",
-        lambda found: None,
-    ),
+    **{
+        f"learned {kind}": Case(
+            (*GIVEN, *TRAINING.split(), "-o", "d.safetensors"),
+            "loss updates seconds horizon.covered network.features quality.identity",
+            lambda found: None,
+        )
+        for kind in ("mico", "reduced-mico")
+    },
     "uses aggregate": Case(
         ("d.npz", "--clusters", "4"), "radius regret regret_bound seconds", check_aggregate
     ),

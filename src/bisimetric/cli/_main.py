@@ -77,6 +77,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("learned", "bisimulation"): learned.bisimulation,
     ("learned", "on-policy"): learned.on_policy,
     ("learned", "mico"): learned.mico,
+    ("learned", "reduced-mico"): learned.reduced_mico,
     ("uses", "aggregate"): aggregate.aggregate,
     ("uses", "bonus"): bonus.bonus,
     ("uses", "compress"): compress.compress,
