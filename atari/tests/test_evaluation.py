@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from atari.tests.test_paper import CYCLE, make_game
 from bisimetric.errors import InputError
 from bisimetric.learned import LearnedDistance, MetricNetwork
 from bisimetric.transitions import Transitions
 from bisimetric_atari import agents
 from bisimetric_atari.paper import evaluation, exact_returns, experiment, learning
+from recorded_game import CYCLE, make_game
 from tests.commands import Run, assert_input_error
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 
