@@ -2,6 +2,7 @@
 
 from bisimetric.exact import gaps, sharded
 from bisimetric.exact._mico import mico
+from bisimetric.exact._perturbation import perturbation_bound
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
 from bisimetric.exact._reduced_mico import reduced_mico
@@ -14,6 +15,7 @@ __all__ = [
     "lax",
     "mico",
     "on_policy",
+    "perturbation_bound",
     "query",
     "recorded",
     "reduced_mico",
