@@ -101,7 +101,7 @@ def test_values_are_those_of_the_test() -> None:
     witness = relation.distinguish(mdp, "s", "t")
     assert witness.values == (0.5, 0.25)
     assert str(witness.formula) == "<go>(P[<go>(R < 0.5)] >= 0.4)"
-    assert relation.distinguish(mdp, "t", "s").values == (0.25, 0.5)
+    assert relation.distinguish(mdp, "t", "s").values == (0.75, 0.5)
     assert relation.distinguish(mdp, "u", "v").values == (0.0, 1.0)
     labelled = mdp.replace(labels=["x", (), (), ()])
     assert str(relation.distinguish(labelled, "t", "s")) == 'satisfied by t, not by s: !"x"'
@@ -143,7 +143,7 @@ def test_rounding_is_no_reason() -> None:
     mdp = MDP(P[:, None], [[0], [0], [0], [1]], discount=0.9)
     formula = relation.distinguish(mdp, 1, 0).formula
     assert [float(test.threshold) for part in list_parts(formula) for test in part.conditions] == [
-        0.5, 0.2,
+        0.5, 0.8,
     ]  # fmt: skip
     noisy = mdp.replace(R=[[0.1 + 0.2], [0.3], [0], [1]])
     assert str(relation.distinguish(noisy, 1, 0).formula).startswith("<0>(R < ")
