@@ -38,6 +38,12 @@ class Witness:
         values: of a formula <a>(condition): the reward, or the probability, that is compared with
             the threshold, in each state; of several actions a the largest (the smallest, if it must
             be below). Otherwise 1 and 0.
+
+    >>> mdp = MDP.deterministic([[0], [1]], [[2], [5]], discount=0.9, actions=["go"])
+    >>> witness = distinguish(mdp, 1, 0)
+    >>> print(witness.formula), witness.values
+    <go>(R >= 4)
+    (None, (5.0, 2.0))
     """
 
     mdp: MDP

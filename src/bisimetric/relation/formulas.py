@@ -40,6 +40,9 @@ class Condition:
         threshold: the number to compare with, exactly.
         at_least: whether the quantity must be at least the threshold, or below it.
         formula: of the successors; None compares the reward.
+
+    >>> print(Formula(action="go", conditions=(Condition(Fraction(1), True),)))
+    <go>(R >= 1)
     """
 
     threshold: Fraction
