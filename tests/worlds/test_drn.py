@@ -377,7 +377,7 @@ class TestQuotient:
 
 def test_programs_need_stormpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "stormpy", None)
-    for ending in ("prism", "nm", "pm", "jani"):
+    for ending in ("prism", "nm", "pm", "sm", "jani", "umb"):
         path = tmp_path / f"model.{ending}"
         path.write_text("mdp\nmodule m\nx : [0..1];\nendmodule\n")
         with pytest.raises(InputError, match="needs stormpy, which is not installed; pip install"):

@@ -83,6 +83,13 @@ class TestShippedModels:
         # Storm prints 10 digits or so.
         assert_equal(mdp, worlds.load(tmp_path / "storm.drn", **options), tol=1e-9)
 
+    def test_umb_files(self, tmp_path: Path, name: str) -> None:
+        model = build(FILES / name)
+        stormpy.io.export_to_umb(model, str(tmp_path / "model.umb"))
+        options: dict[str, Any] = {"observe": labels_of(model)}
+        mdp = worlds.from_stormpy(model, **options)
+        assert_equal(mdp, worlds.load(tmp_path / "model.umb", **options))
+
     def test_storm_reads_what_is_written(self, tmp_path: Path, name: str) -> None:
         model = build(FILES / name)
         options: dict[str, Any] = {"observe": labels_of(model)}
@@ -194,6 +201,15 @@ def test_random_ctmcs_have_storms_classes(tmp_path: Path) -> None:
         assert rated.max() + 1 == minimise(model).nr_states
         different += int(plain.max() < rated.max())
     assert different > 0
+
+
+def test_broken_umb_files(tmp_path: Path) -> None:
+    path = tmp_path / "model.umb"
+    path.write_bytes(b"no archive")
+    with pytest.raises(InputError, match="stormpy cannot build the model"):
+        worlds.load(path)
+    with pytest.raises(InputError, match="a UMB file has no constants"):
+        worlds.load(path, constants="N=2")
 
 
 def test_a_jani_model() -> None:

@@ -22,8 +22,8 @@ from bisimetric.worlds.drn_files import INTERVAL, PARAMETRIC, UNSUPPORTED_TYPES
 from bisimetric.worlds.explicit_models import ExplicitRows, ExplicitTransitions, StormModel
 from bisimetric.worlds.uniformisation import build_model_mdp
 
-PROGRAM_EXTENSIONS = (".prism", ".nm", ".pm", ".sm", ".ma", ".jani")
-"""Files in the PRISM language, and JANI models."""
+PROGRAM_EXTENSIONS = (".prism", ".nm", ".pm", ".sm", ".ma", ".jani", ".umb")
+"""Files in the PRISM language, JANI models, and explicit models in the format UMB."""
 
 
 def from_stormpy(
@@ -105,13 +105,14 @@ def read_program(
     discount: float = DEFAULT_DISCOUNT,
     uniformisation_rate: float | str | None = None,
 ) -> MDP:
-    """Build the MDP of a file in the PRISM language or of a JANI model, with stormpy 2.
+    """Build the MDP of a file in the PRISM language, of a JANI or a UMB model, with stormpy 2.
 
     The model is built with all labels, reward models, choice labels and state valuations, and read
-    by `from_stormpy`.
+    by `from_stormpy`. UMB is the binary format of explicit models that Storm and PRISM share
+    (`storm --prism model.nm --exportbuild model.umb`).
 
     Args:
-        path: of a .prism, .nm, .pm, .sm or .jani file of a DTMC, a CTMC or an MDP.
+        path: of a .prism, .nm, .pm, .sm, .jani or .umb file of a DTMC, a CTMC or an MDP.
         constants: values of undefined constants, as "N=16,MAX=2" or as a mapping.
         observe: labels to read into `MDP.labels`, as a list or as "goal,fail". None observes no
             label, or, without rewards, all but "init" and "deadlock". "exit_rate" observes the exit
@@ -139,15 +140,7 @@ def read_program(
         raise InputError(f"{source}: there is no such file; check the path.")
     stormpy = _import_stormpy(source)
     try:
-        if source.lower().endswith(".jani"):
-            program, _ = stormpy.parse_jani_model(source)
-        else:
-            # PRISM's CTMCs have commands without "<>", which Storm reads only on request.
-            program = stormpy.parse_prism_program(source, prism_compatibility=True)
-        if constants:
-            program, _ = stormpy.instantiate_constants(program, constants)
-        options = stormpy.BuilderOptions(build_full=True)
-        model = stormpy.build_model(program, options=options)
+        model = _build_model(stormpy, source, constants)
     except Exception as error:  # Storm raises RuntimeError and its own classes
         reason = " ".join(str(error).split())
         raise InputError(
@@ -155,6 +148,26 @@ def read_program(
         ) from None
     found = _read_model(source, model)
     return build_model_mdp(found, observe, reward_model, discount, uniformisation_rate)
+
+
+def _build_model(
+    stormpy: Any, path: str, constants: str | Mapping[str, bool | int | float] | None
+) -> Any:
+    """Build the sparse model of a file."""
+    if path.lower().endswith(".umb"):
+        if constants:
+            raise ValueError("a UMB file has no constants")
+        options = stormpy.io.UmbImportOptions()
+        options.build_choice_labeling = options.build_state_valuations = True
+        return stormpy.build_model_from_umb(path, options=options)
+    if path.lower().endswith(".jani"):
+        program, _ = stormpy.parse_jani_model(path)
+    else:
+        # PRISM's CTMCs have commands without "<>", which Storm reads only on request.
+        program = stormpy.parse_prism_program(path, prism_compatibility=True)
+    if constants:
+        program, _ = stormpy.instantiate_constants(program, constants)
+    return stormpy.build_model(program, options=stormpy.BuilderOptions(build_full=True))
 
 
 def _import_stormpy(caller: str) -> Any:
