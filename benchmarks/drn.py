@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric import MDP, worlds
@@ -28,9 +29,9 @@ def build_mdp(num_states: int, seed: int = 0) -> MDP:
     successors = rng.integers(num_states, size=4 * rows)
     P = sparse.csr_array((weights.ravel(), successors, offsets), shape=(rows, num_states))
     P.sum_duplicates()
-    P.data /= np.repeat(P.sum(axis=1), np.diff(P.indptr))
+    sums: NDArray[np.float64] = np.repeat(P.sum(axis=1), np.diff(P.indptr))
     return MDP(
-        P,
+        sparse.csr_array((P.data / sums, P.indices, P.indptr), shape=P.shape),
         rng.integers(3, size=(num_states, 2)),
         0.9,
         names=[f"x={state} & y={state % 7}" for state in range(num_states)],

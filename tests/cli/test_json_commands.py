@@ -211,6 +211,7 @@ CASES = {
         GIVEN, "classes labels", same_labels(lambda mdp: relation.on_policy(mdp, mdp.policy))
     ),
     "relation lax": Case(GIVEN, "classes labels", same_labels(relation.lax)),
+    "relation robust": Case(GIVEN, "classes labels", same_labels(relation.robust)),
     "relation distinguish": Case(
         (*GIVEN, "--pairs", "1,5", "5,5", "--pairs", "1,1", "1,2"), "", check_distinguish
     ),

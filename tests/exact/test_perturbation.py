@@ -61,11 +61,11 @@ def test_no_perturbation_exceeds_the_bound(kind: str, preserve_support: bool) ->
 
 
 def test_the_pairwise_bound_is_attained() -> None:
-    P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.5, 0.5]], [[0, 0, 1, 0]], [[0, 0, 0, 1]]]
-    mdp = MDP(P, [[0], [0], [0], [1]], discount=0.9)
+    P = np.array([[0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5], [0, 0, 1, 0], [0, 0, 0, 1]])
+    mdp = MDP(P[:, None], [[0], [0], [0], [1]], discount=0.9)
     d = exact.bisimulation(mdp)
     bounds = exact.perturbation_bound(d, probability=0.1, preserve_support=True)
-    moved = mdp.replace(P=np.array([[0, 0, 0.4, 0.6], [0, 0, 0.6, 0.4], *P[2], *P[3]]))
+    moved = mdp.replace(P=np.array([[0, 0, 0.4, 0.6], [0, 0, 0.6, 0.4], P[2], P[3]]))
     assert exact.bisimulation(moved)(0, 1) == pytest.approx(2 * 0.9 * 0.1 * 10)
     assert bounds[0, 1] == pytest.approx(2 * 0.9 * 0.1 * 10, rel=1e-3)
     assert bounds[2, 3] < 1e-3

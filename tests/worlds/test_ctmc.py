@@ -103,8 +103,10 @@ def test_prisms_files(tmp_path: Path) -> None:
     (tmp_path / "m.trew").write_text("3 1\n1 2 4\n")
     with pytest.warns(ExpectedRewardWarning):
         mdp = worlds.from_prism(tmp_path / "m.tra", model_type="ctmc")
-    assert np.allclose(mdp.P.toarray(), [[0, 1, 0], [0.5, 1 / 3, 1 / 6], [0, 0, 1]])
-    assert np.allclose(mdp.R.ravel(), [6 / 3, 4 * 0.5 / 3, 0])
+    expected = np.array([[0, 1, 0], [0.5, 1 / 3, 1 / 6], [0, 0, 1]])
+    assert np.allclose(mdp.P.toarray(), expected)
+    assert mdp.R.ravel() == pytest.approx(np.array([6 / 3, 4 * 0.5 / 3, 0]))
+    wrong: dict[str, Any]
     for wrong, message in (
         ({}, "3 is no probability; rates"),
         ({"model_type": "mdp"}, "model_type is 'mdp'"),
@@ -112,7 +114,7 @@ def test_prisms_files(tmp_path: Path) -> None:
         ({"model_type": "ctmc", "uniformisation_rate": "x"}, "uniformisation_rate is x"),
     ):
         with pytest.raises(InputError, match=message):
-            worlds.from_prism(tmp_path / "m.tra", **wrong)  # type: ignore[arg-type]
+            worlds.from_prism(tmp_path / "m.tra", **wrong)
 
 
 def test_two_ctmcs_are_compared_at_one_rate(tmp_path: Path) -> None:
@@ -138,6 +140,9 @@ def test_mistakes(tmp_path: Path) -> None:
         path.write_text(text.replace(old, new))
         with pytest.raises(InputError, match=message):
             worlds.load(path)
+    path.write_text(text.replace("!2", "").replace("1 : 2.0", "1 : 1e308\n\t\t0 : 1e308"))
+    with pytest.raises(InputError, match="rates of a state sum to inf"):
+        worlds.load(path)
     path.write_text(text)
     with pytest.raises(InputError, match="there is no label 'y'"):
         worlds.load(path, observe="y,exit_rate")

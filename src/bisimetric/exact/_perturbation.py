@@ -189,7 +189,7 @@ def _maximise_over_successors(
     return found
 
 
-def _list_successors(mdp: MDP, action: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _list_successors(mdp: MDP, action: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Return the successors of all states under an action, and where those of each state begin."""
     rows = mdp.P[np.arange(mdp.num_states) * mdp.num_actions + action]
     return rows.indices, rows.indptr[:-1]

@@ -93,8 +93,8 @@ def potential(distance: Distance, s: int | str, t: int | str) -> Potential:
     >>> from bisimetric import exact, worlds
     >>> d = exact.bisimulation(worlds.load("mirrored-rooms", discount=0.9))
     >>> print(potential(d, "1,5", "5,5"))
-    d(1,5; 5,5) >= 11.553... by action left: reward gap 0, and g is 12.8368 in 1,5 and 0 in 5,5 after
-    it, at discount 0.9
+    d(1,5; 5,5) >= 11.553... by action left: reward gap 0, and g is 12.8368 in 1,5 and 0 in 5,5
+    after it, at discount 0.9
     """
     caller = "exact.potential"
     mdp = _select_dynamics(caller, distance)

@@ -186,7 +186,8 @@ def _refine_by_rounds(
 def _number_runs(values: NDArray[np.int64], tol: int) -> NDArray[np.int64]:
     """Number values so that those within `tol` of a neighbour are equal; 0 are those of 0."""
     distinct, back = np.unique(np.append(values, 0), return_inverse=True)
-    return np.cumsum(np.diff(distinct, prepend=0) > tol)[back[:-1]]
+    splits = (np.diff(distinct, prepend=0) > tol).astype(np.int64)
+    return np.asarray(np.cumsum(splits)[back[:-1]])
 
 
 def _hash(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -261,7 +262,7 @@ class _FormulaBuilder:
             if mask[x] != mask[y]:
                 return _negate(Formula(label=name), not mask[x])
         for label in dict.fromkeys(model.action_labels):
-            offered = (model.mask & model.find_actions(label)).any(axis=1)
+            offered = np.any(model.mask & model.find_actions(label), axis=1)
             if offered[x] != offered[y]:
                 return _negate(Formula(action=label), not offered[x])
         raise AssertionError("states of different initial classes have the same labels and actions")

@@ -282,9 +282,8 @@ def lump_weights(
     weights: sparse.csr_array, classes: NDArray[np.int64], num_classes: int
 ) -> sparse.csr_array:
     """Return the probabilities of the classes (rows, C), summed exactly."""
-    ones = np.ones(len(classes), np.int64)
-    indicator = sparse.csr_array((ones, (np.arange(len(classes)), classes)))
-    indicator.resize((len(classes), num_classes))
+    entries = np.ones(len(classes), np.int64), (np.arange(len(classes)), classes)
+    indicator = sparse.csr_array(entries, (len(classes), num_classes))
     lumped = sparse.csr_array(weights @ indicator)
     lumped.sort_indices()
     return lumped

@@ -126,6 +126,8 @@ def label_exit_rates(model: StormModel) -> Mapping[str, NDArray[np.bool_]]:
 
 
 def _validate_rate(path: str, rate: float | str | None, largest: float) -> float:
+    if not np.isfinite(largest):
+        raise InputError(f"{path}: the rates of a state sum to {largest:g}; scale the rates down.")
     if rate is None:
         return largest if largest > 0 else 1.0
     try:

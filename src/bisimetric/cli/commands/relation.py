@@ -72,6 +72,31 @@ def lax(world: WorldOptions, reward_tol: float = 0.0, output: OutputArg = None) 
     write_relation(mdp, relation.lax(mdp, reward_tol=reward_tol), world, output)
 
 
+def robust(
+    world: WorldOptions,
+    lax: bool = False,
+    any_support: bool = False,
+    reward_tol: float = 0.0,
+    output: OutputArg = None,
+) -> None:
+    """Classes of states that no small change of the probabilities can separate.
+
+    Args:
+        lax: perturb the classes of `lax` in place of those of `bisimulation`
+        any_support: let probabilities of 0 become positive
+        reward_tol: rewards that differ by no more count as equal
+        output: save the class of every state as a .npy file
+
+    Examples:
+        bisimetric relation robust duplicated-grid
+    """
+    mdp = load_world(world, output)
+    from bisimetric import relation
+
+    classes = relation.robust(mdp, lax=lax, preserve_support=not any_support, reward_tol=reward_tol)
+    write_relation(mdp, classes, world, output)
+
+
 def distinguish(world: WorldOptions, pairs: PairsArg, lax: bool = False) -> None:
     """A formula that the first state of a pair satisfies and the second does not.
 
