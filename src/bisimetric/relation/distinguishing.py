@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Generator
 from fractions import Fraction
@@ -9,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._memory import require_memory
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, compute_comparison_classes, number_by_appearance
 from bisimetric.mdp._validation import require_mdp
@@ -95,6 +97,7 @@ def distinguish(
     Raises:
         InputError: there is no such state, the states are bisimilar, or a tolerance is out of
             range.
+        InsufficientMemory: the rounds of refinement do not fit into memory.
 
     >>> P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.4, 0.6]], [[0, 0, 1, 0]], [[0, 0, 0, 1]]]
     >>> mdp = MDP(P, [[0], [0], [0], [1]], discount=0.9, names="stuv", actions=["go"])
@@ -151,7 +154,7 @@ def _compute_values(model: Model, formula: Formula, states: tuple[int, int]) -> 
 
 def _refine_by_rounds(
     model: Model, initial: NDArray[np.int64], pair: Request, tol: int, reward_tol: float
-) -> list[NDArray[np.int64]]:
+) -> list[NDArray[np.integer]]:
     """Return the partitions after 0, 1, ... steps, up to the one that separates a pair, if any.
 
     Signatures are compared by 64-bit hashes: a collision could only delay a split.
@@ -162,7 +165,7 @@ def _refine_by_rounds(
     groups = number_by_appearance(np.unique(model.action_labels, return_inverse=True)[1])
     key = label_rows(model.R.ravel()[rows], groups[action], reward_tol)[0].astype(np.uint64)
     weights = model.weights[rows]
-    rounds = [number_by_appearance(initial)]
+    rounds: list[NDArray[np.integer]] = [number_by_appearance(initial)]
     while rounds[-1][pair[0]] == rounds[-1][pair[1]]:
         previous = rounds[-1]
         num_classes = int(previous.max()) + 1
@@ -173,13 +176,24 @@ def _refine_by_rounds(
         )
         entries[codes == 0] = 0
         of_row = _hash(np.add.reduceat(entries, lumped.indptr[:-1]) + _hash(key))
-        distinct = np.unique(np.stack([source.astype(np.uint64), of_row]), axis=1)
-        of_state = np.zeros(len(previous), np.uint64)
-        np.add.at(of_state, distinct[0].astype(np.int64), _hash(distinct[1]))
+        # Equal rows of a state count once. The sum over its rows does not depend on their order.
+        order = np.lexsort((of_row, source))
+        owner, row = source[order], of_row[order]
+        repeated = np.zeros(len(order), np.bool_)
+        repeated[1:] = (owner[1:] == owner[:-1]) & (row[1:] == row[:-1])
+        row = _hash(row)
+        row[repeated] = 0
+        of_state = np.add.reduceat(row, np.searchsorted(owner, np.arange(len(previous))))
         refined = number_by_appearance(previous, of_state)
         if int(refined.max()) + 1 == num_classes:
             break
-        rounds.append(refined)
+        rounds.append(refined.astype(np.int32))
+        if len(rounds) & (len(rounds) - 1) == 0:  # before the number of rounds doubles again
+            require_memory(
+                f"relation.distinguish: {2 * len(rounds):,} rounds of refinement need",
+                4.0 * len(rounds) * len(previous),
+                "compare states that differ after fewer steps",
+            )
     return rounds
 
 
@@ -208,7 +222,7 @@ class _FormulaBuilder:
     """
 
     def __init__(
-        self, model: Model, rounds: list[NDArray[np.int64]], tol: int, reward_tol: float
+        self, model: Model, rounds: list[NDArray[np.integer]], tol: int, reward_tol: float
     ) -> None:
         self.model, self.rounds = model, rounds
         self.tol, self.reward_tol = tol, reward_tol
@@ -234,7 +248,8 @@ class _FormulaBuilder:
     def _separate(self, x: int, y: int) -> Generator[Request, Formula, Formula]:
         """Build a formula that state x satisfies and y does not."""
         model = self.model
-        k = next(k for k, classes in enumerate(self.rounds) if classes[x] != classes[y])
+        # Separated states stay separated.
+        k = bisect.bisect_left(self.rounds, True, key=lambda classes: classes[x] != classes[y])
         if k == 0:
             return self._find_literal(x, y)
         for first, second in ((x, y), (y, x)):

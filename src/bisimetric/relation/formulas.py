@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -118,8 +118,11 @@ class Formula:
         yield from (f"{names[id(part)]} = {lines[id(part)]}" for part in named)
 
 
-def list_parts(formula: Formula) -> list[Formula]:
-    """Return a formula and all formulas it is built from, each once, children first."""
+def list_parts(formula: Formula, known: Container[int] = ()) -> list[Formula]:
+    """Return a formula and all formulas it is built from, each once, children first.
+
+    Formulas whose id is `known`, and what they are built from, are left out.
+    """
     found: list[Formula] = []
     seen: set[int] = set()
     stack = [(formula, False)]
@@ -127,7 +130,7 @@ def list_parts(formula: Formula) -> list[Formula]:
         part, expanded = stack.pop()
         if expanded:
             found.append(part)
-        elif id(part) not in seen:
+        elif id(part) not in seen and id(part) not in known:
             seen.add(id(part))
             stack.append((part, True))
             stack.extend((child, False) for child in part.children)
@@ -249,11 +252,9 @@ class Model:
 
     def evaluate(self, formula: Formula) -> NDArray[np.bool_]:
         """Return the states that satisfy a formula, (S,)."""
-        if id(formula) not in self._masks:
-            for part in list_parts(formula):
-                if id(part) not in self._masks:
-                    # The formula is stored so that its id stays in use.
-                    self._masks[id(part)] = part, self._evaluate(part)
+        for part in list_parts(formula, self._masks):
+            # The formula is stored so that its id stays in use.
+            self._masks[id(part)] = part, self._evaluate(part)
         return self._masks[id(formula)][1]
 
     def _evaluate(self, formula: Formula) -> NDArray[np.bool_]:
@@ -279,7 +280,7 @@ class Model:
 
 
 def lump_weights(
-    weights: sparse.csr_array, classes: NDArray[np.int64], num_classes: int
+    weights: sparse.csr_array, classes: NDArray[np.integer], num_classes: int
 ) -> sparse.csr_array:
     """Return the probabilities of the classes (rows, C), summed exactly."""
     entries = np.ones(len(classes), np.int64), (np.arange(len(classes)), classes)
