@@ -297,6 +297,17 @@ def name_leaves(tree: Any) -> dict[str, NDArray[Any]]:
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
+def to_half_precision(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return weights rounded to float16; raise an InputError beyond its range."""
+    largest = max((float(np.abs(array).max(initial=0)) for array in tensors.values()), default=0.0)
+    if largest > float(np.finfo(np.float16).max):
+        raise InputError(
+            f"LearnedDistance: a weight is {largest:.3g}, beyond half precision; leave out "
+            "half_precision."
+        )
+    return {name: array.astype(np.float16) for name, array in tensors.items()}
+
+
 def write_tensors(
     path: str | os.PathLike[str], tensors: dict[str, Any], metadata: dict[str, Any]
 ) -> None:

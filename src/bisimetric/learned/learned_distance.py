@@ -307,11 +307,12 @@ class LearnedDistance:
         fields = evaluate_quality(self.network, self.kind, self.discount, self.parameters, batch)
         return Quality(*(float(each) for each in fields))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, half_precision: bool = False) -> None:
         """Write one .safetensors file, which appears complete or not at all.
 
         Args:
             path: the file.
+            half_precision: whether to round the weights to float16, for half the size.
 
         Raises:
             InputError: when the network is a `FunctionalNetwork`, or a weight is not finite. The
@@ -332,6 +333,8 @@ class LearnedDistance:
             "metadata": self.metadata,
         }
         tensors = files.name_leaves(self.parameters)
+        if half_precision:
+            tensors = files.to_half_precision(tensors)
         tensors |= network_files.probe_encoder(self.network, self.parameters)
         tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
         tensors |= {f"{files.HISTORY_PREFIX}{name}": each for name, each in self.history.items()}
