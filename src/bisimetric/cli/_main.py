@@ -69,6 +69,8 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("relation", "bisimulation"): relation.bisimulation,
     ("relation", "on-policy"): relation.on_policy,
     ("relation", "lax"): relation.lax,
+    ("relation", "robust"): relation.robust,
+    ("relation", "distinguish"): relation.distinguish,
     ("sharded", "bisimulation"): sharded.bisimulation,
     ("sharded", "on-policy"): sharded.on_policy,
     ("launch",): sharded.launch,
