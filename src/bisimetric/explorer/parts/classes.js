@@ -116,8 +116,7 @@ export class ClassesView {
     const sizes = new Map();
     labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
     const chosen = this.assignColours(labels, sizes);
-    const colour = (label) =>
-      chosen.has(label) ? PALETTE[chosen.get(label)] : SINGLETON_COLOUR;
+    const colour = (label) => (chosen.has(label) ? PALETTE[chosen.get(label)] : SINGLETON_COLOUR);
     this.lastPaint = [
       Array.from(labels, colour),
       Array.from(labels, (label) => String(label)),

@@ -127,8 +127,14 @@ export class CompareView {
         createScaleBar(scales[i], { unknown: unknown.size > 0, goals: data.goals.length > 0 }),
       );
     });
-    if (!changes || "distance" in changes || "comparison" in changes) this.compareAll(d, e);
-    this.listPairs(d, e, formatDistance);
+    if (!changes || "distance" in changes || "comparison" in changes) {
+      this.compareAll(d, e);
+      this.listPairs(d, e, formatDistance);
+    }
+    // The rows stay, and so does the focus of a button.
+    this.worst.forEach(({ s, t }, i) =>
+      this.rows[i].classList.toggle("current", selection.first === s && selection.second === t),
+    );
     this.plot.drawSelectedPairs(
       this.listSelectedPairs(d, e),
       data.names[selection.first],
@@ -174,14 +180,9 @@ export class CompareView {
 
   listPairs(d, e, formatDistance) {
     const { data, selection } = this.page;
-    const rows = this.worst.map(({ s, t, x, y }) => {
-      const on = selection.first === s && selection.second === t;
+    this.rows = this.worst.map(({ s, t, x, y }) => {
       const choose = () => selection.selectPair(s, t);
-      const go = createElement(
-        "button",
-        { type: "button", onclick: choose },
-        createName(data.names[s]),
-      );
+      const go = createElement("button", { type: "button" }, createName(data.names[s]));
       const cells = [
         go,
         createName(data.names[t]),
@@ -191,7 +192,7 @@ export class CompareView {
       ];
       return createElement(
         "tr",
-        { class: on ? "current" : null, onclick: choose },
+        { onclick: choose },
         ...cells.map((cell) => createElement("td", {}, cell)),
       );
     });
@@ -202,7 +203,7 @@ export class CompareView {
       createName(e.label),
       createTerm("difference"),
     ];
-    this.pairs.replaceChildren(createTable("pairs", head, rows));
+    this.pairs.replaceChildren(createTable("pairs", head, this.rows));
   }
 
   listSelectedPairs(d, e) {

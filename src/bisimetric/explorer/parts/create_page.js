@@ -14,12 +14,21 @@ export function createPage() {
   const selection = new Selection(Math.max(0, firstKnown));
   const tooltip = new Tooltip(document.body);
   const views = new Map();
+  // Read aloud by screen readers.
+  const announcement = createElement("div", {
+    class: "visually-hidden",
+    role: "status",
+    id: "announcement",
+  });
+  const announce = (text) => (announcement.textContent = text);
+  document.body.append(announcement);
   const page = {
     data,
     distances,
     selection,
     tooltip,
     views,
+    announce,
     describeState,
     createHandlers,
     createEmbeddingNote,

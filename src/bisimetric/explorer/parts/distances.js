@@ -13,7 +13,21 @@ export class DistancesView {
     const { data, selection } = page;
     this.title = createElement("h2", { class: "map-title" });
     const holder = createElement("div", { class: "map-holder" });
-    this.below = createElement("div", {});
+    this.scale = createElement("div", {});
+    const createOption = (id, words) => {
+      const box = createElement("input", { type: "checkbox", id, onchange: () => this.paint() });
+      const hidden = id === "per-step" && data.discount === null;
+      return [box, createElement("label", { class: "option", for: id, hidden }, box, words)];
+    };
+    const [sharedScale, sharedOption] = createOption(
+      "shared-scale",
+      "one colour scale for all source states",
+    );
+    const [perStep, perStepOption] = createOption(
+      "per-step",
+      "in units of reward per step: (1 − discount) · distance",
+    );
+    Object.assign(this, { sharedScale, perStep });
     const panel = createElement("section", {
       class: "card explanation",
       "aria-label": "explanation",
@@ -23,7 +37,10 @@ export class DistancesView {
       { class: "card", "aria-label": "map" },
       this.title,
       holder,
-      this.below,
+      this.scale,
+      sharedOption,
+      perStepOption,
+      page.createEmbeddingNote(),
     );
     host.append(createElement("div", { class: "two" }, left, panel));
     this.map = new StateMap(
@@ -34,17 +51,8 @@ export class DistancesView {
     );
     this.explanationPanel = new ExplanationPanel(panel, data, selection, {
       chart,
+      announce: page.announce,
       show: (explanation, step) => this.map.drawPaths(...listPathStates(explanation, step)),
-    });
-    this.sharedScale = createElement("input", {
-      type: "checkbox",
-      id: "shared-scale",
-      onchange: () => this.paint(),
-    });
-    this.perStep = createElement("input", {
-      type: "checkbox",
-      id: "per-step",
-      onchange: () => this.paint(),
     });
   }
 
@@ -72,26 +80,12 @@ export class DistancesView {
       " from ",
       createChip(data.names[selection.first], "first"),
     );
-    const option = createElement(
-      "label",
-      { class: "option", for: "shared-scale" },
-      this.sharedScale,
-      "one colour scale for all source states",
-    );
-    const units = createElement(
-      "label",
-      { class: "option", for: "per-step", hidden: data.discount === null },
-      this.perStep,
-      "in units of reward per step: (1 − discount) · distance",
-    );
     const marks = {
       unknown: d.unknown.size > 0,
       goals: data.goals.length > 0,
       unsampled: Boolean(data.map?.unsampledCells.length),
     };
-    this.below.replaceChildren(
-      ...[createScaleBar(scale, marks), option, units, page.createEmbeddingNote()].filter(Boolean),
-    );
+    this.scale.replaceChildren(createScaleBar(scale, marks));
     this.explanationPanel.paint(d);
   }
 

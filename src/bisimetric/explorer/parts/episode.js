@@ -72,6 +72,13 @@ const eventButtons = [...eventsByFrame].map(([frame, words]) =>
   ),
 );
 
+// Read aloud by screen readers.
+const announcement = createElement("div", {
+  class: "visually-hidden",
+  role: "status",
+  id: "announcement",
+});
+document.body.append(announcement);
 document.body.prepend(
   createElement(
     "header",
@@ -187,23 +194,36 @@ function selectDistinct(order) {
   return found;
 }
 
+// The buttons stay, and so does the focus; their frames change.
 function updateThumbnails(name, order, row) {
-  const buttons = selectDistinct(order).map((frame) =>
-    createElement(
-      "button",
-      {
-        type: "button",
-        title: "make it the source frame",
-        onclick: () => update({ source: frame }),
-        onpointerenter: () => update({ compared: frame }),
-        onfocus: () => update({ compared: frame }),
-      },
+  const shown = selectDistinct(order);
+  const buttons = strips[name].children;
+  while (buttons.length < shown.length) strips[name].append(createThumbnail());
+  while (buttons.length > shown.length) buttons[shown.length].remove();
+  shown.forEach((frame, i) => {
+    buttons[i].dataset.frame = frame;
+    buttons[i].replaceChildren(
       createImage(frame),
       createElement("span", {}, `frame ${times[frame]}`),
       createElement("span", { class: "number" }, formatDistance(row[frame])),
-    ),
-  );
-  strips[name].replaceChildren(...buttons);
+    );
+  });
+}
+
+function createThumbnail() {
+  const compare = () => update({ compared: Number(button.dataset.frame) });
+  const button = createElement("button", {
+    type: "button",
+    title: "make it the source frame",
+    onclick: () => {
+      update({ source: Number(button.dataset.frame) });
+      compare();
+      announcement.textContent = `source frame ${times[selected.source]}, compared with frame ${times[selected.compared]}`;
+    },
+    onpointerenter: compare,
+    onfocus: compare,
+  });
+  return button;
 }
 
 // Redraw what depends on the source frame, then what depends on the compared frame.

@@ -9,9 +9,10 @@ const SHOWN_NEIGHBOURS = 6;
 const STEP_MILLISECONDS = 450; // per step of the animation
 
 export class ExplanationPanel {
-  // `show(explanation, step)` draws a step on the map; `chart(host, panel, step)` its sum, or is null.
-  constructor(host, data, selection, { show, chart = null }) {
-    Object.assign(this, { host, data, selection, show, chart, playing: null });
+  // `show(explanation, step)` draws a step on the map; `chart(host, panel, step)` its sum, or is null;
+  // `announce(text)` is for screen readers.
+  constructor(host, data, selection, { show, announce, chart = null }) {
+    Object.assign(this, { host, data, selection, show, chart, announce, playing: null });
   }
 
   name(state) {
@@ -22,6 +23,7 @@ export class ExplanationPanel {
     this.stop();
     this.d = d;
     const { first, second } = this.selection;
+    const hadFocus = this.host.contains(document.activeElement);
     this.host.replaceChildren();
     this.explanation = null;
     if (second === null) {
@@ -30,6 +32,8 @@ export class ExplanationPanel {
       return;
     }
     this.host.append(...this.createHeading(first, second));
+    // A button of the lists, which are gone, had it.
+    if (hadFocus) this.host.querySelector("h2").focus();
     if (!d.has(first, second)) return this.showMessage("One of the two states is unknown.");
     if (d.transitions === null) return this.showMessage(d.noTransitions);
     this.explanation = d.explain(first, second);
@@ -53,7 +57,7 @@ export class ExplanationPanel {
     return [
       createElement(
         "h2",
-        { class: "pair" },
+        { class: "pair", tabindex: -1 },
         createChip(this.name(first), "first"),
         createChip(this.name(second), "second"),
         createElement(
@@ -160,7 +164,7 @@ export class ExplanationPanel {
       { type: "button", class: "play", onclick: () => (this.playing ? this.stop() : this.start()) },
       "▶ play",
     );
-    this.position = createElement("output", {});
+    this.position = createElement("output", { "aria-live": "off" });
     return createElement(
       "div",
       { class: "stepper" },
@@ -177,8 +181,15 @@ export class ExplanationPanel {
     this.play.textContent = "❚❚ pause";
     this.playing = setInterval(() => {
       this.goTo(this.step + 1, true);
+      this.announce(this.describeStep());
       if (this.step === this.explanation.steps.length) this.stop();
     }, STEP_MILLISECONDS);
+  }
+
+  describeStep() {
+    const { steps } = this.explanation;
+    const sum = steps.slice(0, this.step).reduce((total, each) => total + each.contribution, 0);
+    return `step ${this.step} of ${steps.length}, sum ${formatNumber(sum, 4)}`;
   }
 
   stop() {

@@ -2,7 +2,9 @@
 
 export class Selection {
   constructor(first = 0) {
-    Object.assign(this, { first, second: null, hasSource: false, distance: 0, comparison: 1 });
+    Object.assign(this, { first, second: null, distance: 0, comparison: 1 });
+    // Whether a click or Enter selected the first state, and the second; arrows only move them.
+    Object.assign(this, { hasSource: false, hasSecond: false });
     this.listeners = [];
   }
 
@@ -17,23 +19,23 @@ export class Selection {
 
   // A click or Enter: first the source, then the second state, then a source again.
   select(state) {
-    if (!this.hasSource || this.second !== null)
-      this.set({ first: state, second: null, hasSource: true });
-    else this.set({ second: state });
+    if (!this.hasSource || this.hasSecond)
+      this.set({ first: state, second: null, hasSource: true, hasSecond: false });
+    else this.set({ second: state, hasSecond: true });
   }
 
   // An arrow key: moves the state that is being selected.
   move(state) {
-    if (this.hasSource) this.set({ second: state });
+    if (this.hasSource) this.set({ second: state, hasSecond: false });
     else this.set({ first: state });
   }
 
   selectPair(first, second) {
-    this.set({ first, second, hasSource: true });
+    this.set({ first, second, hasSource: true, hasSecond: true });
   }
 
   clear() {
-    this.set({ second: null, hasSource: false });
+    this.set({ second: null, hasSource: false, hasSecond: false });
   }
 
   get cursor() {

@@ -27,6 +27,8 @@ export class StateLayout {
     const [dx, dy] = [margin + 50 * (1 - pointsWidth), (this.height - 100 * pointsHeight) / 2];
     this.x = xs.map((x) => dx + 100 * (x - left));
     this.y = ys.map((y) => dy + 100 * (y - top));
+    this.rowOrder = orderByBands(this.x, this.y);
+    this.columnOrder = orderByBands(this.y, this.x);
   }
 
   computeCell(x, y) {
@@ -44,14 +46,23 @@ export class StateLayout {
     return best;
   }
 
-  // The next state in a direction: the nearest one, with a penalty for sideways offsets.
+  // The next state in a direction; the opposite direction leads back. Points are ordered in rows, or
+  // in columns for up and down, one after the other, so that all of them are reached.
   findNeighbour(state, dx, dy) {
+    if (this.hasCells) return this.findNextCell(state, dx, dy);
+    const order = dx ? this.rowOrder : this.columnOrder;
+    return order[order.indexOf(state) + dx + dy] ?? state;
+  }
+
+  // The next state of the row or column; at its end the nearest one, with a penalty for sideways
+  // offsets.
+  findNextCell(state, dx, dy) {
     let [best, minCost] = [state, Infinity];
     for (let t = 0; t < this.count; t++) {
       const [x, y] = [this.x[t] - this.x[state], this.y[t] - this.y[state]];
       const [along, across] = [x * dx + y * dy, Math.abs(x * dy) + Math.abs(y * dx)];
       if (along <= 1e-9 || across > 2 * along) continue;
-      const cost = along + 3 * across;
+      const cost = across ? this.width + this.height + along + 3 * across : along;
       if (cost < minCost) [best, minCost] = [t, cost];
     }
     return best;
@@ -73,4 +84,15 @@ export class StateLayout {
       }
     return found;
   }
+}
+
+// States in bands of about equal numbers across `y`, each from low to high `x`.
+function orderByBands(x, y) {
+  const compare = (by) => (s, t) => by[s] - by[t] || s - t;
+  const order = [...x.keys()].sort(compare(y));
+  const size = Math.ceil(Math.sqrt(order.length));
+  const bands = [];
+  for (let start = 0; start < order.length; start += size)
+    bands.push(order.slice(start, start + size).sort(compare(x)));
+  return bands.flat();
 }

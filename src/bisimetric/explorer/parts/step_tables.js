@@ -48,7 +48,7 @@ export function createStepTable(panel) {
     ];
     return createElement(
       "tr",
-      { "data-step": k, onclick: () => panel.go(k + 1) },
+      { "data-step": k, onclick: () => panel.goTo(k + 1) },
       ...cells.map((text) => createElement("td", {}, text)),
     );
   });

@@ -86,7 +86,7 @@ function drawCurve(host, panel, step) {
     sum += discount ** k * each.rewardGap;
     points.push({ step: k + 1, sum });
   }
-  const shown = { x: "step", y: "sum", drawCurve: "step-before" };
+  const shown = { x: "step", y: "sum", curve: "step-before" };
   const done = points.slice(0, step + 1);
   return Plot.plot({
     ...createChartOptions(host, total),

@@ -55,20 +55,36 @@ export class Tooltip {
     host.append(this.box);
     const showTerm = (event) => {
       const word = event.target.closest?.("[data-term]");
-      if (!word) return;
-      word.setAttribute("aria-describedby", "tooltip");
-      const place = word.getBoundingClientRect();
-      this.show([TERMS[word.dataset.term]], place.left, place.bottom + 4);
+      if (word) this.explain(word);
     };
     const hideTerm = (event) => event.target.closest?.("[data-term]") && this.hide();
     document.addEventListener("pointerover", showTerm);
     document.addEventListener("focusin", showTerm);
     document.addEventListener("pointerout", hideTerm);
     document.addEventListener("focusout", hideTerm);
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
+    window.addEventListener("scroll", () => this.follow(), { capture: true, passive: true });
+  }
+
+  // Explain a term below its word.
+  explain(word) {
+    const { left, bottom } = word.getBoundingClientRect();
+    this.show([TERMS[word.dataset.term]], left, bottom + 4);
+    word.setAttribute("aria-describedby", "tooltip");
+    this.word = word;
+  }
+
+  // Follow the word when the page scrolls; the state under the pointer changes, so hide its tooltip.
+  follow() {
+    if (!this.word) return this.hide();
+    const { top, bottom } = this.word.getBoundingClientRect();
+    if (bottom < 0 || top > window.innerHeight) this.hide();
+    else this.explain(this.word);
   }
 
   // Show lines of text or nodes near a position, inside the window.
   show(lines, x, y) {
+    this.hide();
     this.box.replaceChildren(...lines.map((line) => createElement("div", {}, line)));
     this.box.hidden = false;
     const { width, height } = this.box.getBoundingClientRect();
@@ -79,5 +95,7 @@ export class Tooltip {
 
   hide() {
     this.box.hidden = true;
+    this.word?.removeAttribute("aria-describedby");
+    this.word = null;
   }
 }

@@ -16,7 +16,7 @@ export class ValuesView {
     const { data, selection, distances } = this.page;
     const { first, second } = selection;
     const d = distances[selection.distance];
-    if (!changes || "table" in changes) this.draw(d);
+    if (!changes || "distance" in changes) this.draw(d);
     if (!this.plot) return;
     const selectedPairs = data.names
       .map((name, t) => ({
