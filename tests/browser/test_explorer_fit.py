@@ -59,6 +59,37 @@ def test_long_names_are_cut_and_shown_whole_on_hover(show: Open, width: int) -> 
         assert (each.get_attribute("title") or "").startswith(("a long name", "0"))
 
 
+@pytest.mark.parametrize("label", ["a" * 150, "several words of a label " * 8])
+def test_long_labels_fit_on_a_phone(show: Open, rooms: Distance, label: str) -> None:
+    page = show(explorer.build_page({label: rooms, f"{label}2": rooms}).html, width=390)
+    for view in ("distances", "compare", "values", "classes"):
+        page.locator(f"#tab-{view}").click()
+        assert page.evaluate(OVER) <= 0, view
+        for box in page.locator("select:visible, table:visible, h2:visible, svg:visible").all():
+            place = box.bounding_box()
+            assert place is not None
+            assert place["x"] >= 0
+            assert place["x"] + place["width"] <= 390
+
+
+def test_the_explanation_is_on_the_screen_of_a_phone(show: Open, rooms: Distance) -> None:
+    page = show(explorer.render_page(rooms), width=390)
+    page.set_viewport_size({"width": 390, "height": 664})
+    click(page, 4)
+    assert page.evaluate("window.scrollY") == 0
+    click(page, 20)
+    page.wait_for_timeout(1500)
+    assert page.evaluate("window.scrollY") > 0
+    for part in (page.locator("#distance"), page.locator(".stepper")):
+        box = part.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 664
+    # The map is still there.
+    place = page.locator("#view-distances svg.states-map").bounding_box()
+    assert place is not None
+    assert place["y"] + place["height"] > 150
+
+
 def test_terms_are_explained(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
     page.locator(".facts-line [data-term=discount]").focus()

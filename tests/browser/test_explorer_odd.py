@@ -85,6 +85,17 @@ def test_regrets_that_are_all_0_have_a_whole_axis(show: Open) -> None:
     assert classes.all_text_contents() == ["1", "2"]
 
 
+def test_zero_is_written_as_0(show: Open) -> None:
+    mdp = MDP.deterministic([[1], [2], [0]], [[0], [0], [0]], discount=0.9)
+    page = show(explorer.render_page(exact.bisimulation(mdp)))
+    page.evaluate("bisimetric.selection.selectPair(0, 1)")
+    expect(page.locator(".explanation")).to_contain_text("No step distinguishes them")
+    expect(page.locator(".explanation")).to_contain_text("differ by 0, at most 0 by this distance")
+    for view in ("values", "classes"):
+        page.locator(f"#tab-{view}").click()
+    assert "e-3" not in (page.locator("main").text_content() or "")
+
+
 def test_a_matrix_without_an_mdp(show: Open) -> None:
     line = np.abs(np.subtract.outer(np.arange(6.0), np.arange(6.0)))
     page = show(explorer.render_page(line))

@@ -23,7 +23,15 @@ CALLER = "explorer.render_episode"
 MAX_FRAMES = 600
 MAX_BYTES = 12_000_000
 """Of all frames of a page; larger screens are subsampled."""
-SCRIPTS = ("numbers.js", "elements.js", "tooltips.js", "theme.js", "curves.js", "episode.js")
+SCRIPTS = (
+    "numbers.js",
+    "elements.js",
+    "tooltips.js",
+    "fragment.js",
+    "theme.js",
+    "curves.js",
+    "episode.js",
+)
 
 
 def render_episode(

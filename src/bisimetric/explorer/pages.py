@@ -51,6 +51,7 @@ SHARED_SCRIPTS = (
     "distances.js",
 )
 PAGE_SCRIPTS = (
+    "fragment.js",
     "sum_chart.js",
     "theme.js",
     "pair_plot.js",

@@ -10,8 +10,9 @@ const SINGLETON_COLOUR = "#f0f2f5";
 const REGRETS = { bound: ["#e69f00", "circle"], realised: ["#2a8fd8", "square"] };
 
 export class ClassesView {
-  constructor(host, page) {
-    this.page = page;
+  // `initialStep`: of the slider; null is in the middle.
+  constructor(host, page, initialStep) {
+    Object.assign(this, { page, initialStep });
     const holder = createElement("div", { class: "map-holder" });
     this.range = createElement("input", {
       type: "range",
@@ -19,7 +20,10 @@ export class ClassesView {
       min: 0,
       value: 0,
       "aria-label": "threshold",
-      oninput: () => this.paint(),
+      oninput: () => {
+        this.paint();
+        page.save();
+      },
     });
     this.facts = createElement("dl", { class: "facts" });
     this.chart = createElement("div", { class: "sum" });
@@ -109,8 +113,10 @@ export class ClassesView {
     const { aggregation } = this.d;
     const { first, second } = this.page.selection;
     this.range.max = aggregation.thresholds.length - 1;
-    if (!this.lastPaint || (changes && "distance" in changes))
-      this.range.value = Math.floor((aggregation.thresholds.length - 1) / 2);
+    if (!this.lastPaint || (changes && "distance" in changes)) {
+      this.range.value = this.initialStep ?? Math.floor((aggregation.thresholds.length - 1) / 2);
+      this.initialStep = null;
+    }
     const index = Number(this.range.value);
     const labels = this.classes(index);
     const sizes = new Map();

@@ -1,5 +1,5 @@
 // Two distances of the same states, their difference, and the pairs that differ most.
-import { createElement, createName } from "./elements.js";
+import { abbreviate, createElement, createName } from "./elements.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, createNumberFormat, pairIndex, formatCount } from "./numbers.js";
 import { binPairs, PairPlot } from "./pair_plot.js";
@@ -172,8 +172,8 @@ export class CompareView {
     const larger = numLarger === pairs ? "all" : numLarger ? formatCount(numLarger) : "none";
     this.summary.textContent = `Over ${pluralise(pairs, "pair")} of states the two differ by ${formatNumber(mean, 4)} on average and by ${formatNumber(max, 4)} at most; the second is larger for ${larger} of them.`;
     this.plot.draw(binPairs(points.subarray(0, 2 * pairs)), {
-      x: `${d.label}: ${d.kindName}`,
-      y: `${e.label}: ${e.kindName}`,
+      x: `${abbreviate(d.label, 24)}: ${d.kindName}`,
+      y: `${abbreviate(e.label, 24)}: ${e.kindName}`,
       label: "Both distances of each pair; on the diagonal they are equal",
     });
   }

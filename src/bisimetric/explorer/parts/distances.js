@@ -6,6 +6,8 @@ import { createDistanceScale, createScaleBar } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 import { listPathStates, ExplanationPanel } from "./explanation_panel.js";
 
+const REVEALED_PIXELS = 150; // of an explanation: the distance and its steps
+
 export class DistancesView {
   // `chart(host, panel, step)` draws the sum of a step, or is null.
   constructor(host, page, chart) {
@@ -52,7 +54,10 @@ export class DistancesView {
     this.explanationPanel = new ExplanationPanel(panel, data, selection, {
       chart,
       announce: page.announce,
-      show: (explanation, step) => this.map.drawPaths(...listPathStates(explanation, step)),
+      show: (explanation, step) => {
+        this.map.drawPaths(...listPathStates(explanation, step));
+        page.save();
+      },
     });
   }
 
@@ -60,7 +65,7 @@ export class DistancesView {
     return this.page.distances[this.page.selection.distance];
   }
 
-  paint() {
+  paint(changes) {
     const { d, page } = this;
     const { data, selection } = page;
     // (1 - discount) * d is in units of reward per step, at most the reward range.
@@ -87,6 +92,16 @@ export class DistancesView {
     };
     this.scale.replaceChildren(createScaleBar(scale, marks));
     this.explanationPanel.paint(d);
+    if (changes?.hasSecond) this.revealExplanation();
+  }
+
+  // Where the panels are stacked, as on a phone, scroll to the start of the explanation.
+  revealExplanation() {
+    const { left, top, bottom } = this.explanationPanel.host.getBoundingClientRect();
+    const missing = Math.min(bottom, top + REVEALED_PIXELS) - window.innerHeight;
+    if (missing <= 0 || left > this.map.frame.getBoundingClientRect().left) return;
+    const isStill = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    window.scrollBy({ top: missing, behavior: isStill ? "auto" : "smooth" });
   }
 
   // Redraw the chart at its step.

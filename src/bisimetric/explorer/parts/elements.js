@@ -28,7 +28,8 @@ export const createName = (text, kind = "name") =>
 export const createChip = (text, which) => createName(text, `name chip ${which}`);
 
 // Abbreviate a long name in a sentence.
-export const abbreviate = (text) => (text.length > 60 ? `${text.slice(0, 60)}…` : text);
+export const abbreviate = (text, length = 60) =>
+  text.length > length ? `${text.slice(0, length)}…` : text;
 
 // Text with `code` between backticks.
 export const formatCode = (text) =>

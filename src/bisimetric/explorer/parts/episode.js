@@ -1,6 +1,7 @@
 // The page of an episode: distances from one frame, which can be dragged, to all others.
 import { Curves } from "./curves.js";
 import { createElement, readData } from "./elements.js";
+import { createLinkButton, readIndex, writeFields } from "./fragment.js";
 import {
   pluralise,
   formatNumber,
@@ -20,7 +21,11 @@ const matrix = new DistanceMatrix(frames.length, data.values);
 const formatDistance = createNumberFormat(matrix.largest);
 const V = data.V && decodeFloat64(data.V);
 new Tooltip(document.body);
-const selected = { source: data.source, compared: data.source === last ? 0 : last };
+const source = readIndex("source", frames.length) ?? data.source;
+const selected = {
+  source,
+  compared: readIndex("compared", frames.length) ?? (source === last ? 0 : last),
+};
 
 const host = createElement("div", { class: "curve", id: "curve" });
 const { events, distanceName } = data;
@@ -87,6 +92,7 @@ document.body.prepend(
       "div",
       { class: "top" },
       createElement("h1", {}, data.title),
+      createLinkButton((text) => (announcement.textContent = text)),
       createThemeButton(paint),
     ),
     createElement(
@@ -155,6 +161,7 @@ function update(changes) {
   Object.assign(selected, changes);
   if (moved) paint();
   else updateCompared();
+  writeFields(selected);
 }
 
 function updateFigure(name, words, more = null) {

@@ -39,7 +39,11 @@ export class ExplanationPanel {
     this.explanation = d.explain(first, second);
     // Start at the end of a path, or at the first coupling, which adds up to the distance.
     const { steps } = this.explanation;
-    this.step = steps.length && steps[0].coupling.length ? 0 : Math.min(steps.length, SHOWN_STEPS);
+    const isSame = [d, first, second].every((part, i) => part === this.explained?.[i]);
+    if (!isSame)
+      this.step =
+        steps.length && steps[0].coupling.length ? 0 : Math.min(steps.length, SHOWN_STEPS);
+    this.explained = [d, first, second];
     if (this.explanation.steps.length) this.host.append(this.createStepper(), this.createBody());
     for (const sentence of describeExplanation(this))
       this.host.append(createElement("p", {}, sentence));

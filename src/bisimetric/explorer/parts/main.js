@@ -3,6 +3,7 @@ import { CompareView } from "./compare.js";
 import { DistancesView } from "./distances.js";
 import { createElement } from "./elements.js";
 import { ClassesView } from "./classes.js";
+import { createLinkButton, readField, readIndex, readIndices, writeFields } from "./fragment.js";
 import { pluralise, formatNumber, formatCount } from "./numbers.js";
 import { createPage } from "./create_page.js";
 import { drawSumChart } from "./sum_chart.js";
@@ -17,10 +18,33 @@ const VIEWS = {
   distances: ["Distances", (host) => new DistancesView(host, page, drawSumChart)],
   ...(hasSeveral && { compare: ["Compare", (host) => new CompareView(host, page)] }),
   values: ["Values", (host) => new ValuesView(host, page)],
-  classes: ["Classes", (host) => new ClassesView(host, page)],
+  classes: ["Classes", (host) => new ClassesView(host, page, readIndex("threshold", 1000))],
 };
 const names = Object.keys(VIEWS);
-let current = names[0];
+let current = names.includes(readField("view")) ? readField("view") : names[0];
+restoreSelection();
+
+// Select what the address says.
+function restoreSelection() {
+  for (const name of ["distance", "comparison"])
+    selection.set({ [name]: readIndex(name, distances.length) ?? selection[name] });
+  const [first, second = null] = readIndices("states", data.names.length);
+  if (second !== null) selection.selectPair(first, second);
+  else if (first !== undefined) selection.select(first);
+}
+
+// Write what is shown into the address.
+page.save = () => {
+  const { first, second, hasSource, distance, comparison } = selection;
+  const panel = views.get("distances")?.explanationPanel;
+  writeFields({
+    view: current,
+    states: hasSource ? [first, second].filter((s) => s !== null).join() : null,
+    step: panel?.explanation?.steps.length ? panel.step : null,
+    ...(hasSeveral && { distance, comparison }),
+    ...(views.has("classes") && { threshold: views.get("classes").range.value }),
+  });
+};
 
 // Facts about the MDP and the distance, in a line.
 function createFacts() {
@@ -61,6 +85,7 @@ function showView(shown) {
   if (!views.has(shown))
     views.set(shown, VIEWS[shown][1](document.getElementById(`view-${shown}`)));
   views.get(shown).paint();
+  page.save();
 }
 
 function createTabs() {
@@ -118,6 +143,7 @@ document.body.prepend(
       { class: "top" },
       createElement("h1", {}, data.title),
       createDistanceSelect(),
+      createLinkButton(page.announce),
       createThemeButton(() => showView(current)),
     ),
     factsHost,
@@ -152,6 +178,7 @@ selection.listen((changes) => {
   if ("distance" in changes) factsHost.replaceChildren(createFacts());
   const view = views.get(current);
   view.paint(changes);
+  page.save();
   const state = selection.cursor;
   const description = page.describeState([distances[selection.distance]], state);
   page.announce(
@@ -166,6 +193,10 @@ window.addEventListener("resize", () => {
   if (view.resize) view.resize();
   else view.paint();
 });
+const initialStep = readIndex("step", 10_001);
 showView(current);
+const { explanationPanel } = views.get("distances") ?? {};
+if (initialStep !== null && initialStep <= explanationPanel?.explanation?.steps.length)
+  explanationPanel.goTo(initialStep);
 // For tests and the console.
 window.bisimetric = page;

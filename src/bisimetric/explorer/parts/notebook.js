@@ -9,6 +9,6 @@ document.body.prepend(host);
 host.append(...page.data.notes.map((note) => createElement("p", { class: "note" }, note)));
 const view = new DistancesView(host, page, null);
 page.views.set("distances", view);
-page.selection.listen(() => view.paint());
+page.selection.listen((changes) => view.paint(changes));
 view.paint();
 window.bisimetric = page;

@@ -58,10 +58,13 @@ export function createNumberFormat(largest) {
   return (x) => (x ? x.toFixed(decimals) : "0");
 }
 
+// Bounds on the error of an exact 0 are subnormal, below this.
+export const MIN_NORMAL = 2 ** -1022;
+
 // Format a single number to some digits.
 export function formatNumber(x, count = 6) {
-  if (x === 0) return "0";
   const size = Math.abs(x);
+  if (size < MIN_NORMAL) return "0";
   if (size < 1e-4 || size >= 1e7) return x.toExponential(Math.min(count, 3) - 1);
   return String(Number(x.toPrecision(count)));
 }

@@ -1,6 +1,6 @@
 // Sentences about an explanation.
 import { abbreviate } from "./elements.js";
-import { formatNumber } from "./numbers.js";
+import { formatNumber, MIN_NORMAL } from "./numbers.js";
 
 export function describeExplanation(panel) {
   const { first, second } = panel.selection;
@@ -41,6 +41,7 @@ function describeNoStep(panel) {
   const { first, second } = panel.selection;
   if (first === second) return "They are the same state.";
   if (panel.d.transitions.known) return "No observed transition distinguishes them.";
+  if (panel.d.error !== null && panel.d.error < MIN_NORMAL) return "No step distinguishes them.";
   return panel.d.error === null
     ? "Their distance in the matrix is 0."
     : `No step that adds to it was found: it is at most the error, ${formatNumber(panel.d.error, 2)}.`;

@@ -1,8 +1,11 @@
 // Dark or light: the system's setting, or that of the button.
 import { createElement } from "./elements.js";
+import { readField, writeFields } from "./fragment.js";
 
 const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
 const rootData = document.documentElement.dataset;
+
+if (["light", "dark"].includes(readField("theme"))) rootData.theme = readField("theme");
 
 export const isDark = () => (rootData.theme ? rootData.theme === "dark" : systemDark.matches);
 
@@ -13,6 +16,7 @@ export function createThemeButton(onChange) {
     class: "theme",
     onclick: () => {
       rootData.theme = isDark() ? "light" : "dark";
+      writeFields({ theme: rootData.theme });
       update();
     },
   });
