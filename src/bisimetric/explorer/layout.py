@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from scipy import sparse
 
 from bisimetric import uses
 from bisimetric.mdp import MDP
-from bisimetric.views.layout import find_cells, find_goals, find_parts
+from bisimetric.views.landmarks import find_holes, find_stands, find_walls
+from bisimetric.views.layout import Cells, find_cells, find_goals, find_parts
+from bisimetric.worlds.minigrid_states import DIRECTION_OFFSETS, DIRECTIONS
 
 NUM_PATCHES = 8
 """The sample of a large MDP grows from so many states."""
@@ -21,6 +24,7 @@ POINT_SPACING = 1 / 80
 """The fraction of the width within which points coincide, if there are many of them; of few, which
 are drawn larger (`parts/state_layout.js`), it is the size of a point."""
 GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
+HEADING_NAME = re.compile(rf"\d+,\d+ ({'|'.join(DIRECTIONS)})\b.*")
 
 
 def sample_states(mdp: MDP | None, num_states: int, max_states: int) -> NDArray[np.int64]:
@@ -73,10 +77,10 @@ def build_layout(
 ) -> dict[str, Any]:
     """Place the states `ids`; `known` (m,) marks those with known distances."""
     cells = None if mdp is None else find_cells(mdp)
-    placed: dict[str, Any] = {"map": None, "points": None, "goals": [], "parts": []}
+    placed: dict[str, Any] = {"map": None, "points": None, "goals": [], "holes": [], "parts": []}
     if mdp is not None:
-        is_goal = np.isin(ids, find_goals(mdp))
-        placed["goals"] = np.flatnonzero(is_goal).tolist()
+        placed["goals"] = np.flatnonzero(np.isin(ids, find_goals(mdp))).tolist()
+        placed["holes"] = np.flatnonzero(np.isin(ids, find_holes(mdp))).tolist()
     if mdp is None or cells is None:
         placed["points"], placed["stress"] = _embed_states(distances, known)
         return placed
@@ -87,12 +91,36 @@ def build_layout(
         "rows": cells.rows[ids].tolist(),
         "columns": cells.columns[ids].tolist(),
         "unsampledCells": _list_unsampled_cells(cells.rows, cells.columns, ids),
+        **_build_landmarks(mdp, cells, ids),
     }
     for name, states in find_parts(mdp).items():
         rows, columns = cells.rows[states], cells.columns[states]
         middle = float(columns.min() + columns.max()) / 2
         placed["parts"].append({"name": name, "row": int(rows.min()) - 1, "column": middle})
     return placed
+
+
+def _build_landmarks(mdp: MDP, cells: Cells, ids: NDArray[np.int64]) -> dict[str, Any]:
+    """Return walls between cells, Taxi's stands, and MiniGrid's headings and places.
+
+    A place is the upper left one of the four cells of a position, one per heading.
+    """
+    top, left = cells.corner
+    walls = find_walls(mdp, cells) - [left - 0.5, top - 0.5]
+    stands = find_stands(mdp)
+    parsed = [HEADING_NAME.fullmatch(mdp.state_name(s)) for s in ids.tolist()]
+    headings = [None if found is None else found[1] for found in parsed]
+    places = set()
+    for state, heading in zip(ids.tolist(), headings, strict=True):
+        if heading is not None:
+            row, column = DIRECTION_OFFSETS[DIRECTIONS.index(heading)]
+            places.add((int(cells.rows[state]) - row, int(cells.columns[state]) - column))
+    return {
+        "walls": walls.reshape(-1, 4).tolist(),
+        "stands": [[i, stands[s]] for i, s in enumerate(ids.tolist()) if s in stands],
+        "headings": headings if places else [],
+        "places": sorted(places),
+    }
 
 
 def _list_unsampled_cells(

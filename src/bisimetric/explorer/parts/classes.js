@@ -2,7 +2,7 @@
 import { formatCode, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
-import { PALETTE, createSwatch } from "./scales.js";
+import { PALETTE, createMarkEntries, createSwatch } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 
 const UNKNOWN_CLASS = 65_535;
@@ -41,6 +41,7 @@ export class ClassesView {
             "p",
             { class: "legend" },
             createSwatch(SINGLETON_COLOUR, "singleton class"),
+            ...createMarkEntries(page.data),
             createElement(
               "span",
               {},

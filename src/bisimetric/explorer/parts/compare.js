@@ -3,7 +3,12 @@ import { abbreviate, createElement, createName } from "./elements.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, createNumberFormat, pairIndex, formatCount } from "./numbers.js";
 import { binPairs, PairPlot } from "./pair_plot.js";
-import { createDifferenceScale, createDistanceScale, createScaleBar } from "./scales.js";
+import {
+  createDifferenceScale,
+  createDistanceScale,
+  createMarkEntries,
+  createScaleBar,
+} from "./scales.js";
 import { createTable } from "./step_tables.js";
 import { createTerm } from "./tooltips.js";
 
@@ -123,9 +128,7 @@ export class CompareView {
               createTerm(this.distances[i].kindName, this.distances[i].kindName),
             ];
       title.replaceChildren(...words);
-      below.replaceChildren(
-        createScaleBar(scales[i], { unknown: unknown.size > 0, goals: data.goals.length > 0 }),
-      );
+      below.replaceChildren(createScaleBar(scales[i], createMarkEntries(data, unknown.size > 0)));
     });
     if (!changes || "distance" in changes || "comparison" in changes) {
       this.compareAll(d, e);

@@ -2,7 +2,7 @@
 import { createChip, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { createNumberFormat } from "./numbers.js";
-import { createDistanceScale, createScaleBar } from "./scales.js";
+import { createDistanceScale, createMarkEntries, createScaleBar } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 import { listPathStates, ExplanationPanel } from "./explanation_panel.js";
 
@@ -85,12 +85,8 @@ export class DistancesView {
       " from ",
       createChip(data.names[selection.first], "first"),
     );
-    const marks = {
-      unknown: d.unknown.size > 0,
-      goals: data.goals.length > 0,
-      unsampled: Boolean(data.map?.unsampledCells.length),
-    };
-    this.scale.replaceChildren(createScaleBar(scale, marks));
+    const entries = createMarkEntries(data, d.unknown.size > 0);
+    this.scale.replaceChildren(createScaleBar(scale, entries));
     this.explanationPanel.paint(d);
     if (changes?.hasSecond) this.revealExplanation();
   }

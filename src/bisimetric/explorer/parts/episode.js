@@ -92,8 +92,12 @@ document.body.prepend(
       "div",
       { class: "top" },
       createElement("h1", {}, data.title),
-      createLinkButton((text) => (announcement.textContent = text)),
-      createThemeButton(paint),
+      createElement(
+        "div",
+        { class: "tools" },
+        createLinkButton((text) => (announcement.textContent = text)),
+        createThemeButton(paint),
+      ),
     ),
     createElement(
       "p",

@@ -124,6 +124,7 @@ function createDistanceSelect() {
     { id: "distance-select", onchange: () => selection.set({ distance: Number(select.value) }) },
     ...distances.map((d, i) => createElement("option", { value: i }, `${d.label}: ${d.kindName}`)),
   );
+  select.value = selection.distance;
   selection.listen(() => (select.value = selection.distance));
   return createElement(
     "label",
@@ -143,8 +144,12 @@ document.body.prepend(
       { class: "top" },
       createElement("h1", {}, data.title),
       createDistanceSelect(),
-      createLinkButton(page.announce),
-      createThemeButton(() => showView(current)),
+      createElement(
+        "div",
+        { class: "tools" },
+        createLinkButton(page.announce),
+        createThemeButton(() => showView(current)),
+      ),
     ),
     factsHost,
     ...data.notes.map((note) => createElement("p", { class: "note", role: "note" }, note)),

@@ -6,6 +6,8 @@ import {
   drawPointNames,
   drawPath,
   drawGoals,
+  drawHoles,
+  drawLandmarks,
   drawUnknown,
 } from "./overlays.js";
 import { StateCanvas } from "./state_canvas.js";
@@ -95,9 +97,11 @@ export class StateMap {
   toUnits = (pixels) => (pixels * this.layout.width) / (this.pixels || 600);
 
   drawMarks() {
-    const { goals, names, parts } = this.data;
+    const { goals, holes, map, names, parts } = this.data;
     this.layers.marks.replaceChildren(
       ...drawPointNames(this.layout, names, this.toUnits),
+      ...(map ? drawLandmarks(this.layout, map, this.toUnits) : []),
+      ...drawHoles(this.layout, holes, this.toUnits),
       ...drawGoals(this.layout, goals, this.toUnits),
       ...parts.map((part) =>
         createSvgElement(

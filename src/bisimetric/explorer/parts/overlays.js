@@ -46,6 +46,51 @@ export function drawGoals(layout, goals, toUnits) {
   );
 }
 
+// Discs on absorbing states that are no goals, such as holes; placed as the stars are.
+export function drawHoles(layout, holes, toUnits) {
+  const small = layout.hasCells && toUnits(18) > 1;
+  const r = layout.hasCells ? Math.max(0.08, toUnits(3.5)) : layout.size * 0.25;
+  const offset = layout.hasCells && !small ? 0.38 - r : 0;
+  return holes.map((s) =>
+    createSvgElement("circle", {
+      class: "hole",
+      "data-state": s,
+      cx: layout.x[s] - offset,
+      cy: layout.y[s] - offset,
+      r,
+    }),
+  );
+}
+
+// Walls between cells, the letters of stands, outlines of places and triangles of headings: in the
+// lower right corner of a cell that also has room for a number.
+export function drawLandmarks(layout, { walls, stands, headings, places }, toUnits) {
+  const small = toUnits(30) > 1;
+  const [size, offset] = small ? [0.3, 0] : [0.11, 0.36];
+  const shapes = { east: [1, 0], south: [0, 1], west: [-1, 0], north: [0, -1] };
+  const drawHeading = (heading, s) => {
+    if (heading === null) return [];
+    const [dx, dy] = shapes[heading].map((part) => part * size);
+    const [x, y] = [layout.x[s] + offset, layout.y[s] + offset];
+    const points = `${x + dx},${y + dy} ${x - dx - dy},${y - dy + dx} ${x - dx + dy},${y - dy - dx}`;
+    return [createSvgElement("polygon", { class: `heading ${heading}`, points })];
+  };
+  return [
+    ...places.map(([y, x]) =>
+      createSvgElement("rect", { class: "place", x, y, width: 2, height: 2 }),
+    ),
+    ...walls.map(([x1, y1, x2, y2]) => createSvgElement("line", { class: "wall", x1, y1, x2, y2 })),
+    ...stands.map(([s, letter]) =>
+      createSvgElement(
+        "text",
+        { class: "stand", x: layout.x[s], y: layout.y[s], "font-size": 0.75 },
+        letter,
+      ),
+    ),
+    ...headings.flatMap(drawHeading),
+  ];
+}
+
 // The names of points, where they overlap neither a point nor another name.
 export function drawPointNames(layout, names, toUnits) {
   if (layout.hasCells || layout.count > MAX_NAMED_POINTS) return [];

@@ -85,18 +85,28 @@ export function contrastColour(colour) {
   return 0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2] > 128 ? "#111" : "#fff";
 }
 
-// The bar under a map.
-export function createScaleBar(scale, { unknown = false, goals = false, unsampled = false } = {}) {
+// The entries of a legend for what is drawn over the colours of a map.
+export function createMarkEntries({ goals, holes, map }, hasUnknown = false) {
+  const createIcon = (name) => createElement("i", { class: name });
+  const found = [
+    [hasUnknown, createIcon("unknown"), createTerm("unknown")],
+    [map?.unsampledCells.length, createIcon("unsampled"), "not on this page"],
+    [goals.length, "★", createTerm("goal")],
+    [holes.length, "●", createTerm("absorbing")],
+    [map?.headings.length, "▲", createTerm("heading")],
+    [map?.stands.length, "R", createTerm("stand")],
+    [map?.walls.length, "❙", "wall"],
+  ];
+  return found.filter(([isShown]) => isShown).map((parts) => createLegendEntry(...parts.slice(1)));
+}
+
+// The bar under a map; `entries` of its legend.
+export function createScaleBar(scale, entries) {
   const formatDistance = createNumberFormat(Math.max(Math.abs(scale.low), scale.high));
   const middle = scale.log ? Math.sqrt(scale.low * scale.high) : (scale.low + scale.high) / 2;
   const marks = [];
   if (scale.log) marks.push(createLegendEntry("logarithmic scale"));
   if (scale.zero) marks.push(createSwatch("#ffffff", "distance 0"));
-  if (unknown)
-    marks.push(createLegendEntry(createElement("i", { class: "unknown" }), createTerm("unknown")));
-  if (unsampled)
-    marks.push(createLegendEntry(createElement("i", { class: "unsampled" }), "not on this page"));
-  if (goals) marks.push(createLegendEntry("★", createTerm("goal")));
   return createElement(
     "div",
     { class: "scale" },
@@ -113,7 +123,7 @@ export function createScaleBar(scale, { unknown = false, goals = false, unsample
         ...[scale.low, middle, scale.high].map((x) => createElement("span", {}, formatDistance(x))),
       ),
     ),
-    createElement("div", { class: "legend" }, ...marks),
+    createElement("div", { class: "legend" }, ...marks, ...entries),
   );
 }
 

@@ -33,6 +33,9 @@ const TERMS = {
   stress:
     "How badly the points reproduce the distances: 0 is perfect; 1 is all states on one point.",
   goal: "A state that pays the largest reward whenever it is entered.",
+  absorbing: "A state that no action leaves and where no action pays, such as a hole.",
+  heading: "The direction in which the agent looks; the four cells of a place are outlined.",
+  stand: "Where the passenger waits, and the destination.",
   unknown: "The data never visited this state, so its distances are unknown.",
   "lower bound": "The true distance may be larger: not all transitions were observed.",
   difference: "The second distance minus the first.",
