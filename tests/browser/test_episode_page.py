@@ -71,9 +71,7 @@ def test_an_episode_by_keyboard_and_on_a_phone(show: Open) -> None:
 def test_events_are_shown_by_pointer_and_keyboard(show: Open) -> None:
     page = show(render_episode_page()[0])
     caption = page.locator(".screen").nth(1)
-    diamond = (
-        page.locator("#curve svg").first.locator("[aria-label=dot] path").nth(1).bounding_box()
-    )
+    diamond = page.locator("#curve svg").first.locator("[data-part=dot] path").nth(1).bounding_box()
     assert diamond is not None
     # Beside the mark by a few pixels, at the height of the curve.
     page.mouse.move(diamond["x"] + diamond["width"] / 2 + 3, diamond["y"] + 90)
@@ -112,7 +110,7 @@ def test_the_axis_fits_the_distances_and_the_source_can_be_set(show: Open) -> No
     frames = np.zeros((60, 4, 4), np.uint8)
     page = show(explorer.render_episode(frames, apart, times=range(0, 120, 2), source=41))
     expect(page.locator(".screen.source")).to_contain_text("source frame 40")
-    ticks = page.locator("#curve [aria-label='y-axis tick label'] text")
+    ticks = page.locator("#curve [data-part='y-axis tick label'] text")
     assert float(ticks.first.text_content() or "nan") == 0
     page.locator("#fit-axis").check()
     assert float(ticks.first.text_content() or "nan") >= 5

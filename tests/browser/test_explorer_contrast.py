@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
-from bisimetric import Distance, explorer
+from bisimetric import Distance, explorer, worlds
 from tests.browser.states import click
 
 Open = Callable[..., Page]
@@ -51,3 +54,79 @@ def test_print_keeps_colours_on_white_paper(show: Open, rooms: Distance, dark: b
     assert not page.locator(".play").is_visible()
     over = "(table) => table.scrollHeight - table.clientHeight"
     assert page.locator(".scroll").evaluate(over) <= 0
+
+
+def compute_luminance(colour: str) -> float:
+    """The relative luminance of WCAG 2 of `#rrggbb`, `#rgb` or `rgb(r, g, b)`."""
+    if colour.startswith("#"):
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        parts = [int(digits[i : i + 2], 16) for i in (0, 2, 4)]
+    else:
+        parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
+    scaled = np.array(parts) / 255
+    linear = np.where(scaled <= 0.04045, scaled / 12.92, ((scaled + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def compute_contrast(first: str, second: str) -> float:
+    low, high = sorted([compute_luminance(first), compute_luminance(second)])
+    return (high + 0.05) / (low + 0.05)
+
+
+NUMBERS = """(view) => [...document.querySelectorAll(`#view-${view} .numbers text`)]
+  .map((text) => [text.getAttribute("fill"), text.getAttribute("stroke")])"""
+
+
+def test_numbers_have_contrast_on_every_shade(show: Open) -> None:
+    # One state per shade of the scale, and distance 0.
+    row = np.r_[0.0, np.linspace(1, 2, 64)]
+    values = np.abs(np.subtract.outer(row, row))
+    mdp = worlds.load("open-grid", rows=5, columns=13, obstacles=0, discount=0.9)
+    d = Distance(values, math.inf, "bisimulation", mdp)
+    page = show(explorer.build_page({"d": d, "e": dataclasses.replace(d, values=values**2)}).html)
+    for view in ("distances", "compare", "classes"):
+        page.locator(f"#tab-{view}").click()
+        found = page.evaluate(NUMBERS, view)
+        assert len(found) >= 65
+        assert len({shade for _, shade in found}) >= 9
+        assert min(compute_contrast(*pair) for pair in found) >= 4.5, view
+
+
+PLACE = """(state) => {
+  const { map } = bisimetric.views.get("distances");
+  return [...map.centre(state), 1 / map.toUnits(1)];
+}"""
+
+
+def test_a_halo_keeps_lines_out_of_numbers(show: Open, rooms: Distance) -> None:
+    page = show(explorer.render_page(rooms))
+    s, t = rooms.mdp.state("1,5"), rooms.mdp.state("5,5")
+    click(page, s)
+    click(page, t)
+    page.mouse.move(2, 2)
+    crossed = 0
+    for state in {int(u) for step in rooms.explain(s, t).steps for u in step.states} - {s, t}:
+        x, y, cell = page.evaluate(PLACE, state)
+        clip = {"x": x - 0.35 * cell, "y": y - 5, "width": 0.7 * cell, "height": 10}
+        picture = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+        pixels = np.asarray(picture, np.int64).reshape(-1, 3)
+        for line in ((228, 0, 124), (208, 106, 0)):
+            assert np.abs(pixels - line).sum(axis=1).min() > 60, rooms.mdp.state_name(state)
+        crossed += 1
+    assert crossed >= 3
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_lines_and_borders_have_contrast(show: Open, comparison_page: str, dark: bool) -> None:
+    page = show(comparison_page, dark=dark)
+    page.evaluate("bisimetric.selection.selectPair(4, 20)")
+    card = page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
+    border = "(node) => getComputedStyle(node).borderTopColor"
+    for part in (".stepper button", ".theme", "#distance-select", ".ramp", ".chip.first"):
+        colour = page.locator(part).first.evaluate(border)
+        assert compute_contrast(colour, card) >= 3, part
+    page.locator("#tab-classes").click()
+    strokes = page.locator("#view-classes [data-part=line] path").all()
+    assert len(strokes) == 2
+    for line in strokes:
+        assert compute_contrast(line.get_attribute("stroke") or "", card) >= 3

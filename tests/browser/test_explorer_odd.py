@@ -78,10 +78,10 @@ def test_regrets_that_are_all_0_have_a_whole_axis(show: Open) -> None:
         )
     )
     page.locator("#tab-classes").click()
-    ticks = page.locator("#view-classes [aria-label='y-axis tick label'] text").all_text_contents()
+    ticks = page.locator("#view-classes [data-part='y-axis tick label'] text").all_text_contents()
     assert ticks[0] in ("0", "0.0")
     assert float(ticks[-1]) == 1
-    classes = page.locator("#view-classes [aria-label='x-axis tick label'] text")
+    classes = page.locator("#view-classes [data-part='x-axis tick label'] text")
     assert classes.all_text_contents() == ["1", "2"]
 
 

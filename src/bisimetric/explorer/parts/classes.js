@@ -1,5 +1,5 @@
 // Aggregated states: a slider for the threshold, and the regret of the aggregated MDP.
-import { formatCode, createElement } from "./elements.js";
+import { describeChart, formatCode, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
 import { PALETTE, createMarkEntries, createSwatch } from "./scales.js";
@@ -7,7 +7,7 @@ import { createTerm } from "./tooltips.js";
 
 const UNKNOWN_CLASS = 65_535;
 const SINGLETON_COLOUR = "#f0f2f5";
-const REGRETS = { bound: ["#e69f00", "circle"], realised: ["#2a8fd8", "square"] };
+const REGRETS = { bound: ["#b87700", "circle"], realised: ["#2a8fd8", "square"] };
 
 export class ClassesView {
   // `initialStep`: of the slider; null is in the middle.
@@ -243,7 +243,6 @@ export class ClassesView {
       },
       color: { domain: kinds, range: kinds.map((kind) => REGRETS[kind][0]), legend: true },
       symbol: { domain: kinds, range: kinds.map((kind) => REGRETS[kind][1]) },
-      ariaLabel: "Regret bound and realised regret over the number of classes",
       marks: [
         Plot.ruleX([here], { stroke: "currentColor", strokeDasharray: "3 3", strokeOpacity: 0.7 }),
         Plot.line(rows, { x: "classes", y: "regret", z: "kind", stroke: "kind", strokeWidth: 1.6 }),
@@ -259,6 +258,9 @@ export class ClassesView {
         Plot.ruleY([0]),
       ],
     });
-    this.chart.replaceChildren(chart);
+    const { numClasses, regret, regretBound } = aggregation.thresholds[index];
+    const say = (words, number) => (number === null ? "" : `, ${words} ${formatNumber(number, 4)}`);
+    const summary = `Regret over the number of classes, from 1 to ${maxClasses}; at ${pluralise(numClasses, "class", "classes")}${say("regret bound", regretBound)}${say("realised regret", regret)}.`;
+    this.chart.replaceChildren(describeChart(chart, summary));
   }
 }

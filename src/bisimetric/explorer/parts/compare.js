@@ -177,7 +177,7 @@ export class CompareView {
     this.plot.draw(binPairs(points.subarray(0, 2 * pairs)), {
       x: `${abbreviate(d.label, 24)}: ${d.kindName}`,
       y: `${abbreviate(e.label, 24)}: ${e.kindName}`,
-      label: "Both distances of each pair; on the diagonal they are equal",
+      label: `Scatter plot of both distances of each pair. ${this.summary.textContent}`,
     });
   }
 

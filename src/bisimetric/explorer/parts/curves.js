@@ -1,8 +1,10 @@
 // The curves of an episode: distances from the source frame, values and events.
-import { createSvgElement, createElement } from "./elements.js";
+import { createSvgElement, createElement, describeChart } from "./elements.js";
+import { formatNumber, pluralise } from "./numbers.js";
 
 const SNAP_PIXELS = 4; // around an event
-const EVENT_COLOURS = ["#e69f00", "#cc79a7", "#56b4e9", "#d55e00"];
+// Contrast of at least 3 to 1 with light and dark cards.
+const EVENT_COLOURS = ["#b87700", "#c0569a", "#2a8fd8", "#d55e00"];
 const CURVE_COLOURS = { distance: "#3b7dd8", value: "#009e73", source: "#e4007c" };
 const FRAME = {
   marginLeft: 48,
@@ -29,11 +31,27 @@ export class Curves {
       x: { domain: [times[0], Math.max(times[times.length - 1], times[0] + 1)], label: null },
     };
     this.row = this.matrix.row(source);
-    const charts = [this.distances(source, minDistance), ...(this.V ? [this.values(source)] : [])];
+    const charts = [
+      describeChart(this.distances(source, minDistance), this.describeDistances(source)),
+      ...(this.V ? [describeChart(this.values(source), this.describeValues())] : []),
+    ];
     this.x = charts[0].scale("x");
     this.scales = charts.map((chart) => chart.scale("y"));
     this.pointers = charts.map((chart) => appendPointer(chart));
     this.host.replaceChildren(...charts);
+  }
+
+  describeDistances(source) {
+    const order = [...this.row.keys()].sort((s, t) => this.row[s] - this.row[t]);
+    const say = (frame) => `${formatNumber(this.row[frame], 3)} to frame ${this.times[frame]}`;
+    const nearest = order.find((frame) => frame !== source) ?? source;
+    const events = this.events.length ? `; ${pluralise(this.events.length, "event")}` : "";
+    return `Curve of the ${this.distanceName} from frame ${this.times[source]}: smallest ${say(nearest)}, largest ${say(order[order.length - 1])}${events}.`;
+  }
+
+  describeValues() {
+    const [low, high] = [Math.min(...this.V), Math.max(...this.V)].map((x) => formatNumber(x, 3));
+    return `Curve of the values of the frames, from ${low} to ${high}.`;
   }
 
   distances(source, minDistance) {
@@ -52,7 +70,6 @@ export class Curves {
         nice: true,
         domain: [minDistance, this.matrix.largest || 1],
       },
-      ariaLabel: `Distances from frame ${times[source]}`,
       marks: [
         Plot.ruleX(events, { ...at, strokeOpacity: 0.9, strokeDasharray: "2 3" }),
         Plot.dot(events, {
@@ -85,7 +102,6 @@ export class Curves {
       height: 120,
       x: { ...this.frame.x, label: "frame" },
       y: { label: "value", nice: true, ticks: 3, grid: true },
-      ariaLabel: "Values of the frames",
       marks: [
         Plot.lineY(
           this.times.map((time, i) => ({ time, value: this.V[i] })),

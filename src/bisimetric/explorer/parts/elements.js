@@ -31,6 +31,19 @@ export const createChip = (text, which) => createName(text, `name chip ${which}`
 export const abbreviate = (text, length = 60) =>
   text.length > length ? `${text.slice(0, length)}…` : text;
 
+// A chart is an image for screen readers, with a summary.
+export function describeChart(chart, summary) {
+  const svg = chart.matches("svg") ? chart : chart.querySelector(":scope > svg");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", summary);
+  // Plot labels groups, for which ARIA allows no label; the parts of an image are not read anyway.
+  for (const part of svg.querySelectorAll("[aria-label]")) {
+    part.dataset.part = part.getAttribute("aria-label");
+    part.removeAttribute("aria-label");
+  }
+  return chart;
+}
+
 // Text with `code` between backticks.
 export const formatCode = (text) =>
   text.split("`").map((part, i) => (i % 2 ? createElement("code", {}, part) : part));

@@ -39,7 +39,7 @@ for (const event of events) {
 const createImage = (frame) =>
   createElement("img", {
     src: frames[frame],
-    alt: `frame ${times[frame]}`,
+    alt: [`screen of frame ${times[frame]}`, ...describeFrame(frame)].join(", "),
     width: data.shape[1],
     height: data.shape[0],
   });

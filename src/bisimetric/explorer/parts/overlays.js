@@ -66,7 +66,7 @@ export function drawHoles(layout, holes, toUnits) {
 // lower right corner of a cell that also has room for a number.
 export function drawLandmarks(layout, { walls, stands, headings, places }, toUnits) {
   const small = toUnits(30) > 1;
-  const [size, offset] = small ? [0.3, 0] : [0.11, 0.36];
+  const [size, offset] = small ? [0.3, 0] : [0.085, 0.375];
   const shapes = { east: [1, 0], south: [0, 1], west: [-1, 0], north: [0, -1] };
   const drawHeading = (heading, s) => {
     if (heading === null) return [];
@@ -138,7 +138,7 @@ export function drawMatches(layout, matches, toUnits, hasNumbers = false) {
       layout.y[s] + (i ? gap : -gap),
     ]);
     const lines = ["match under", "match"].map((kind) =>
-      createSvgElement("line", { class: kind, x1, y1, x2, y2, "stroke-opacity": 0.4 + 0.6 * mass }),
+      createSvgElement("line", { class: kind, x1, y1, x2, y2, style: `--mass: ${mass}` }),
     );
     const r = toUnits(4);
     return [

@@ -1,5 +1,5 @@
 // A scatter plot of two numbers per pair of states, with the diagonal.
-import { abbreviate, createElement } from "./elements.js";
+import { abbreviate, createElement, describeChart } from "./elements.js";
 import { pluralise, formatNumber } from "./numbers.js";
 import { isDark } from "./theme.js";
 
@@ -65,7 +65,7 @@ export class PairPlot {
     });
   }
 
-  // `x`, `y`: labels of the axes; `shade` marks the region above the diagonal.
+  // `x`, `y`: labels of the axes; `label`: a summary for screen readers; `shade` marks the region above the diagonal.
   draw({ high, maxY, isDense, all }, { x, y, label, shade = false }) {
     this.axes = [x, y];
     const width = this.frame.clientWidth || 280;
@@ -86,7 +86,6 @@ export class PairPlot {
       },
       // Large counts are dark on white, light on black.
       color: { type: "log", scheme: "blues", range: isDark() ? [0.85, 0.1] : [0.25, 1] },
-      ariaLabel: label,
       marks: [
         shade
           ? Plot.areaY(diagonal, {
@@ -115,9 +114,10 @@ export class PairPlot {
               inset: 0,
               title: (cell) => pluralise(cell.count, "pair"),
             })
-          : Plot.dot(all, { x: "x", y: "y", r: 2.2, fill: PLOT_COLOURS.all, fillOpacity: 0.55 }),
+          : Plot.dot(all, { x: "x", y: "y", r: 2.2, fill: PLOT_COLOURS.all, fillOpacity: 0.85 }),
       ],
     });
+    describeChart(this.chart, label);
     this.frame.replaceChildren(this.chart, this.canvas);
     for (const [side, pixels] of Object.entries({ width, height: 340 })) {
       this.canvas[side] = pixels * window.devicePixelRatio;

@@ -77,12 +77,15 @@ function interpolate(shades, fraction) {
   return `rgb(${channel(0)}, ${channel(1)}, ${channel(2)})`;
 }
 
-// Black or white, whichever has the larger contrast with a colour.
+// Black or white, whichever has the larger contrast with a colour: at least 4.58 to 1 (WCAG 2).
 export function contrastColour(colour) {
   const parts = colour.startsWith("#")
     ? [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16))
     : colour.match(/\d+/g).map(Number);
-  return 0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2] > 128 ? "#111" : "#fff";
+  const [red, green, blue] = parts.map((part) =>
+    part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4,
+  );
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.1791 ? "#000" : "#fff";
 }
 
 // The entries of a legend for what is drawn over the colours of a map.

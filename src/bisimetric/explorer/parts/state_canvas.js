@@ -54,7 +54,7 @@ export class StateCanvas {
       2 * Math.PI,
     );
     context.fill();
-    context.strokeStyle = "rgb(128 128 128 / 0.8)";
+    context.strokeStyle = "#767676"; // contrast above 3 to 1 with light and dark cards
     context.stroke();
   }
 }

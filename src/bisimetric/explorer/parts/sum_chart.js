@@ -1,36 +1,37 @@
 // A chart of the cumulative sum of an explanation.
-import { abbreviate } from "./elements.js";
+import { abbreviate, describeChart } from "./elements.js";
 import { formatNumber } from "./numbers.js";
 
 const MAX_BARS = 80;
 const MAX_POINTS = 2000;
-const CHART_COLOURS = { total: "#e4007c", done: "#3b7dd8", pending: "#9aa3ad" };
+const MAX_SPOKEN_TERMS = 6; // of a summary for screen readers
+const CHART_COLOURS = { total: "#e4007c", done: "#3b7dd8", pending: "#7d8791" };
 
 // Stacked bars; or a curve, if the steps repeat infinitely often.
 export function drawSumChart(host, panel, step) {
   const { steps, loopStart } = panel.explanation;
   const isStochastic = steps[0].coupling.length > 0;
-  if (!isStochastic && (loopStart !== null || steps.length > MAX_BARS))
-    host.replaceChildren(drawCurve(host, panel, step));
-  else
-    host.replaceChildren(
-      drawBars(
-        host,
-        panel,
-        isStochastic ? listMatchTerms(panel, step) : listPathTerms(panel, step),
-        isStochastic,
-        step,
-      ),
-    );
+  const total = `the distance is ${formatNumber(panel.explanation.total, 6)}`;
+  if (!isStochastic && (loopStart !== null || steps.length > MAX_BARS)) {
+    const summary = `Curve of the cumulative sum over steps; ${panel.describeStep()}; ${total}.`;
+    return host.replaceChildren(describeChart(drawCurve(host, panel, step), summary));
+  }
+  const parts = isStochastic ? listMatchTerms(panel, step) : listPathTerms(panel, step);
+  const terms = parts.map((part) => `${part.text} ${formatNumber(part.to - part.from, 4)}`);
+  const shown = terms.slice(0, MAX_SPOKEN_TERMS).join(", ");
+  const more =
+    terms.length > MAX_SPOKEN_TERMS ? ` and ${terms.length - MAX_SPOKEN_TERMS} more` : "";
+  const summary = `Bars of a cumulative sum: ${shown}${more}; ${total}.`;
+  const chart = drawBars(host, panel, parts, isStochastic, step);
+  host.replaceChildren(describeChart(chart, summary));
 }
 
-const createChartOptions = (host, total) => ({
+const createChartOptions = (host) => ({
   width: Math.max(280, host.clientWidth),
   height: 178,
   marginLeft: 48,
   marginBottom: 46,
   style: { background: "none", fontSize: "12px" },
-  ariaLabel: `The cumulative sum reaches ${formatNumber(total, 6)}`,
 });
 
 function drawBars(host, panel, parts, isStochastic, step) {
@@ -40,7 +41,7 @@ function drawBars(host, panel, parts, isStochastic, step) {
   const ticks = parts.filter((_, k) => k % some === 0).map((part) => part.label);
   const first = Math.min(step, panel.explanation.steps.length - 1);
   return Plot.plot({
-    ...createChartOptions(host, total),
+    ...createChartOptions(host),
     x: {
       type: "band",
       domain: parts.map((part) => part.label),
@@ -89,7 +90,7 @@ function drawCurve(host, panel, step) {
   const shown = { x: "step", y: "sum", curve: "step-before" };
   const done = points.slice(0, step + 1);
   return Plot.plot({
-    ...createChartOptions(host, total),
+    ...createChartOptions(host),
     x: { label: "steps", ticks: 6, tickFormat: "d" },
     y: { label: "cumulative sum", grid: true, nice: true, ticks: 4, domain: [0, total] },
     marks: [

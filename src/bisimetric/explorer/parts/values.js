@@ -59,7 +59,7 @@ export class ValuesView {
     this.plot.draw(pairs.all, {
       x: `${d.symbol}(s, t)`,
       y: difference,
-      label: "Differences of values over distances",
+      label: `Scatter plot of differences of values over distances. ${this.describeBound(pairs)}`,
       shade: true,
     });
   }
