@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
-from bisimetric import Distance, explorer, worlds
+from bisimetric import Distance, exact, explorer, worlds
 from tests.browser.states import click
 
 Open = Callable[..., Page]
@@ -98,22 +98,18 @@ PLACE = """(state) => {
 }"""
 
 
-def test_a_halo_keeps_lines_out_of_numbers(show: Open, rooms: Distance) -> None:
-    page = show(explorer.render_page(rooms))
-    s, t = rooms.mdp.state("1,5"), rooms.mdp.state("5,5")
-    click(page, s)
-    click(page, t)
-    page.mouse.move(2, 2)
-    crossed = 0
-    for state in {int(u) for step in rooms.explain(s, t).steps for u in step.states} - {s, t}:
-        x, y, cell = page.evaluate(PLACE, state)
+def test_a_halo_keeps_lines_out_of_numbers(show: Open) -> None:
+    d = exact.bisimulation(worlds.load("MiniGrid-Empty-5x5-v0", discount=0.9))
+    page = show(explorer.render_page(d))
+    # Paths of this pair cross the numbers of these states from above to below.
+    page.evaluate("bisimetric.selection.selectPair(0, 9)")
+    for name in ("1,3 east", "1,3 south", "2,3 east", "2,3 south"):
+        x, y, cell = page.evaluate(PLACE, d.mdp.state(name))
         clip = {"x": x - 0.35 * cell, "y": y - 5, "width": 0.7 * cell, "height": 10}
         picture = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
         pixels = np.asarray(picture, np.int64).reshape(-1, 3)
         for line in ((228, 0, 124), (208, 106, 0)):
-            assert np.abs(pixels - line).sum(axis=1).min() > 60, rooms.mdp.state_name(state)
-        crossed += 1
-    assert crossed >= 3
+            assert np.abs(pixels - line).sum(axis=1).min() > 60, name
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -130,3 +126,32 @@ def test_lines_and_borders_have_contrast(show: Open, comparison_page: str, dark:
     assert len(strokes) == 2
     for line in strokes:
         assert compute_contrast(line.get_attribute("stroke") or "", card) >= 3
+
+
+REPEATED = """() => {
+  const view = bisimetric.views.get("classes");
+  const labels = view.classes(Number(view.range.value));
+  const colours = view.lastPaint[0];
+  const pairs = view.map.layout.listAdjacentPairs();
+  const isColoured = (s) => colours[s] !== "#f0f2f5";
+  const repeats = ([s, t]) => labels[s] !== labels[t] && colours[s] === colours[t] && isColoured(s);
+  return [pairs.length, new Set(colours).size, pairs.filter(repeats).length];
+}"""
+
+
+@pytest.mark.parametrize("name", ["open-grid", "random"])
+def test_neighbours_never_have_the_same_colour(show: Open, name: str) -> None:
+    size = {"rows": 12, "columns": 12} if name == "open-grid" else {"states": 150}
+    mdp = worlds.load(name, discount=0.9, **size)
+    positions = np.random.default_rng(0).normal(size=(mdp.num_states, 3))
+    values = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
+    page = show(explorer.render_page(Distance(values, math.inf, "bisimulation", mdp)))
+    page.locator("#tab-classes").click()
+    most = 0
+    for step in range(0, int(page.locator("#threshold").get_attribute("max") or 0), 4):
+        page.locator("#threshold").fill(str(step))
+        num_pairs, num_colours, num_repeated = page.evaluate(REPEATED)
+        assert num_pairs > 100
+        assert num_repeated == 0, step
+        most = max(most, num_colours)
+    assert most > 12

@@ -148,7 +148,7 @@ class TestClusters:
         colours = np.asarray(dots.get_facecolor())
         palette = to_rgba_array(CLASS_PALETTE)
         assert len(np.unique(colours, axis=0)) == 12
-        np.testing.assert_allclose(colours[:12], palette)
+        np.testing.assert_allclose(colours[:12], palette[:12])
         gaps = np.abs(mdp.positions[:, None] - mdp.positions).max(axis=2)
         for s, t in np.argwhere(gaps == 1):
             assert (colours[s] != colours[t]).any()

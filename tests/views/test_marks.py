@@ -167,8 +167,41 @@ class TestNorms:
 
 
 class TestClassColours:
-    def test_twelve_distinct_colours(self) -> None:
-        assert len(set(class_colours.CLASS_PALETTE)) >= 12
+    # Machado, Oliveira & Fernandes (2009), severity 1, on linear RGB.
+    VISIONS: ClassVar[dict[str, list[list[float]]]] = {
+        "trichromacy": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        "deuteranopia": [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ],
+        "protanopia": [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ],
+    }
+
+    @pytest.mark.parametrize("vision", VISIONS)
+    def test_colours_are_distinct_with_colour_vision_deficiencies(self, vision: str) -> None:
+        # The last one is that of singleton classes on a page.
+        digits = [*class_colours.CLASS_PALETTE, "#f0f2f5"]
+        colours = np.array([list(bytes.fromhex(each[1:])) for each in digits]) / 255
+        linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+        seen = np.clip(linear @ np.array(self.VISIONS[vision]).T, 0, 1)
+        to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+        xyz = seen @ np.array(to_xyz).T / [0.9505, 1, 1.089]
+        f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+        lightness = 116 * f[:, 1] - 16
+        lab = np.stack([lightness, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+        gaps = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
+        assert gaps[np.triu_indices(len(lab), 1)].min() >= 17
+
+    def test_classes_that_all_touch_differ(self) -> None:
+        labels = np.repeat(np.arange(24), 2)
+        pairs = [(s, t) for s in range(48) for t in range(s)]
+        colours = class_colours.assign_colours(labels, pairs)
+        assert sorted(colours.tolist()) == list(range(24))
 
     def test_neighbours_differ_where_possible(self) -> None:
         rng = np.random.default_rng(0)

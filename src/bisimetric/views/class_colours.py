@@ -1,10 +1,11 @@
-"""Colours of classes of states: twelve, and none shared by neighbouring classes where possible.
+"""Colours of classes of states: twelve, and twelve more where neighbours have all of them.
 
-Nothing here needs Matplotlib. `explorer/parts/groups.js` assigns the same colours.
+Nothing here needs Matplotlib. `explorer/parts/classes.js` assigns the same colours.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -25,9 +26,23 @@ CLASS_PALETTE = (
     "#a8f090",
     "#600060",
     "#7f5539",
+    "#000000",
+    "#7070ff",
+    "#400090",
+    "#604050",
+    "#70b060",
+    "#d0d0b0",
+    "#904000",
+    "#50a0ff",
+    "#90e0ff",
+    "#f0ff80",
+    "#001030",
+    "#805080",
 )
-"""The colours of Okabe and Ito without black, and five more. Any two differ by at least 17 units of
+"""The colours of Okabe and Ito without black, and 17 more. Any two differ by at least 17 units of
 CIELAB, also with protanopia or deuteranopia (simulated as in Machado et al. 2009)."""
+NUM_COMMON_COLOURS = 12
+"""The first ones; the others are for classes whose neighbours have all of these."""
 
 
 def find_neighbours(cells: Cells) -> NDArray[np.int64]:
@@ -46,8 +61,9 @@ def assign_colours(
 ) -> NDArray[np.int64]:
     """Assign a colour to each class of at least two states, greedily, in the order of first states.
 
-    A class gets the colour that the fewest of its neighbours have, then the one that the fewest
-    classes have, then the first.
+    A class gets a colour that none of its neighbours has, if possible one of the first twelve;
+    then the one that the fewest classes have, then the first. Only where its neighbours have all
+    24 colours, it gets the one that the fewest of them have.
 
     Args:
         labels: (S,), the class of each state, from 0 on.
@@ -72,8 +88,11 @@ def assign_colours(
     for label in dict.fromkeys(labels.tolist()):
         if sizes[label] < smallest:
             continue
-        taken = [int(colours[other]) for other in adjacent[label]]
-        best = min(range(len(uses)), key=lambda colour: (taken.count(colour), uses[colour], colour))
+        taken = Counter(int(colours[other]) for other in adjacent[label])
+        best = min(
+            range(len(uses)),
+            key=lambda c: (taken[c], taken[c] > 0 or c >= NUM_COMMON_COLOURS, uses[c], c),
+        )
         colours[label] = best
         uses[best] += 1
     return colours

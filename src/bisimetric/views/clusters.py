@@ -52,9 +52,9 @@ def plot_clusters(
     Args:
         mdp: whose positions define the map.
         points: (n, 2), rows and columns, counted as the positions are.
-        panels: by title, the clusters (n,) of the points, 0, 1, ... The twelve colours are reused
+        panels: by title, the clusters (n,) of the points, 0, 1, ... Twelve colours are reused
             from the thirteenth cluster on, for clusters that have no point in a cell in common or
-            in neighbouring cells where possible.
+            in neighbouring cells; twelve more are used where those do not suffice.
         title: of the whole figure.
 
     Returns:
@@ -150,8 +150,8 @@ def plot_classes(
 ) -> Figure:
     """Plot the classes of aggregated states on the map of their MDP, coloured and numbered.
 
-    Twelve colours are assigned in the order of the classes, so that neighbouring cells of different
-    classes differ, where twelve suffice. A state that is alone in its class is white.
+    Twelve colours, and twelve more where needed, are assigned in the order of the classes, so that
+    neighbouring cells of different classes differ. A state that is alone in its class is white.
 
     Args:
         mdp: whose positions define the map.

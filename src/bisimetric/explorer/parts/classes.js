@@ -2,7 +2,7 @@
 import { describeChart, formatCode, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
-import { PALETTE, createMarkEntries, createSwatch } from "./scales.js";
+import { NUM_COMMON_COLOURS, PALETTE, createMarkEntries, createSwatch } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 
 const UNKNOWN_CLASS = 65_535;
@@ -46,7 +46,7 @@ export class ClassesView {
               "span",
               {},
               ...formatCode(
-                "Numbers are those of `bisimetric uses aggregate`. Twelve colours repeat, but not between neighbours. Hover over a state to highlight its class.",
+                "Numbers are those of `bisimetric uses aggregate`. Colours repeat, but not between neighbours. Hover over a state to highlight its class.",
               ),
             ),
           ),
@@ -181,8 +181,8 @@ export class ClassesView {
     );
   }
 
-  // The colour of each class of several states, as `views/class_colours.py` assigns them: the one
-  // that the fewest neighbouring classes have, then the fewest classes, then the first.
+  // The colour of each class of several states, as `views/class_colours.py` assigns them: one that the
+  // fewest neighbouring classes have, if possible of the common ones, then the fewest classes.
   assignColours(labels, sizes) {
     const neighbours = new Map();
     for (const [s, t] of this.map.layout.listAdjacentPairs()) {
@@ -194,6 +194,7 @@ export class ClassesView {
       ])
         neighbours.set(here, (neighbours.get(here) ?? new Set()).add(there));
     }
+    const isRare = (colour, taken) => taken[colour] > 0 || colour >= NUM_COMMON_COLOURS;
     const chosen = new Map();
     const uses = PALETTE.map(() => 0);
     labels.forEach((label) => {
@@ -202,7 +203,8 @@ export class ClassesView {
       for (const other of neighbours.get(label) ?? [])
         if (chosen.has(other)) taken[chosen.get(other)]++;
       const order = [...PALETTE.keys()].sort(
-        (a, b) => taken[a] - taken[b] || uses[a] - uses[b] || a - b,
+        (a, b) =>
+          taken[a] - taken[b] || isRare(a, taken) - isRare(b, taken) || uses[a] - uses[b] || a - b,
       );
       chosen.set(label, order[0]);
       uses[order[0]]++;

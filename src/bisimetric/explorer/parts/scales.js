@@ -3,7 +3,8 @@ import { createElement } from "./elements.js";
 import { createNumberFormat } from "./numbers.js";
 import { createTerm } from "./tooltips.js";
 
-// Twelve colours of classes, those of `views/class_colours.py`.
+// Colours of classes, those of `views/class_colours.py`: twelve, and twelve more where neighbours
+// have all of these.
 export const PALETTE = [
   "#0072b2",
   "#e69f00",
@@ -17,7 +18,20 @@ export const PALETTE = [
   "#a8f090",
   "#600060",
   "#7f5539",
+  "#000000",
+  "#7070ff",
+  "#400090",
+  "#604050",
+  "#70b060",
+  "#d0d0b0",
+  "#904000",
+  "#50a0ff",
+  "#90e0ff",
+  "#f0ff80",
+  "#001030",
+  "#805080",
 ];
+export const NUM_COMMON_COLOURS = 12;
 const BELOW = ["#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f4f4f4"];
 const ABOVE = ["#f4f4f4", "#fdd0a2", "#fd8d3c", "#d94801", "#7f2704"];
 

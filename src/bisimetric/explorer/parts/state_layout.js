@@ -1,5 +1,7 @@
 // The positions of states, as cells of a map or points, and the state at a position.
 
+const NUM_NEAREST_POINTS = 4; // that a point is told apart from by the colours of classes
+
 export class StateLayout {
   constructor({ names, map, points }) {
     this.count = names.length;
@@ -68,9 +70,30 @@ export class StateLayout {
     return best;
   }
 
-  // Pairs of states in adjacent cells.
+  // Pairs of states in adjacent cells, or of points and the nearest ones.
   listAdjacentPairs() {
-    if (!this.hasCells) return [];
+    this.adjacentPairs ??= this.hasCells ? this.listAdjacentCells() : this.listNearestPoints();
+    return this.adjacentPairs;
+  }
+
+  listNearestPoints() {
+    const found = [];
+    const distances = new Float64Array(this.count);
+    for (let s = 0; s < this.count; s++) {
+      for (let t = 0; t < this.count; t++)
+        distances[t] =
+          t === s ? Infinity : Math.hypot(this.x[t] - this.x[s], this.y[t] - this.y[s]);
+      for (let k = 0; k < Math.min(NUM_NEAREST_POINTS, this.count - 1); k++) {
+        let nearest = 0;
+        for (let t = 1; t < this.count; t++) if (distances[t] < distances[nearest]) nearest = t;
+        found.push([s, nearest]);
+        distances[nearest] = Infinity;
+      }
+    }
+    return found;
+  }
+
+  listAdjacentCells() {
     const found = [];
     for (const s of this.states.values())
       for (const [dx, dy] of [
