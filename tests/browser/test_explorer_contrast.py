@@ -105,8 +105,10 @@ def test_a_halo_keeps_lines_out_of_numbers(show: Open) -> None:
     page.evaluate("bisimetric.selection.selectPair(0, 9)")
     for name in ("1,3 east", "1,3 south", "2,3 east", "2,3 south"):
         x, y, cell = page.evaluate(PLACE, d.mdp.state(name))
-        clip = {"x": x - 0.35 * cell, "y": y - 5, "width": 0.7 * cell, "height": 10}
-        picture = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+        shot = page.screenshot(
+            clip={"x": x - 0.35 * cell, "y": y - 5, "width": 0.7 * cell, "height": 10}
+        )
+        picture = Image.open(io.BytesIO(shot)).convert("RGB")
         pixels = np.asarray(picture, np.int64).reshape(-1, 3)
         for line in ((228, 0, 124), (208, 106, 0)):
             assert np.abs(pixels - line).sum(axis=1).min() > 60, name

@@ -167,9 +167,20 @@ def test_a_tooltip_follows_its_word_and_escape_hides_it(show: Open, rooms: Dista
     expect(word).to_be_focused()
 
 
+RECORD_ANNOUNCEMENTS = """() => {
+  window.announcements = [];
+  const node = document.getElementById("announcement");
+  const record = () => window.announcements.push(node.textContent);
+  new MutationObserver(record).observe(node, { childList: true });
+}"""
+
+
 def test_steps_are_announced_during_playback(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
     page.evaluate("bisimetric.selection.selectPair(4, 20)")
+    page.evaluate(RECORD_ANNOUNCEMENTS)
     page.locator(".play").click()
-    expect(page.locator("#announcement")).to_contain_text("step 2 of 6, sum ")
-    page.locator(".play").click()
+    expect(page.locator(".play")).to_have_text("▶ play", timeout=20_000)
+    heard = page.evaluate("window.announcements")
+    cumulative = np.cumsum([step.contribution for step in rooms.explain(4, 20).steps])
+    assert heard == [f"step {k + 1} of 6, sum {x:.4g}" for k, x in enumerate(cumulative)]
