@@ -79,10 +79,11 @@ def bisimulation(
     require_mdp("exact.bisimulation", mdp)
     validate_device("bisimulation", device, samples=samples)
     request = build_request("bisimulation", tol, dtype)
-    if gap is not None:
-        _reject_options("bisimulation", device=device, samples=samples, reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap)
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
+    if gap is not None:
+        _reject_options("bisimulation", samples=samples, reward_tol=reward_tol)
+        solver = select_solver(device, request, mdp, solver, "bisimulation")
+        return solve_with_gap(request, mdp, gap, gpu_solve=solver.gpu_solve)
     if samples is not None:
         return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
     solver = select_solver(device, request, mdp, solver, "bisimulation")
@@ -145,8 +146,7 @@ def on_policy(
     chain = induce_chain(mdp, actions)
     request = build_request("on_policy", tol, dtype)
     if gap is not None:
-        _reject_options("on_policy", device=device, reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap, chain=chain, policy=actions)
+        _reject_options("on_policy", reward_tol=reward_tol)
     if chain.mdp.has_labels:
         # Pairs with different labels have no successor, so that the sum does not double.
         solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
@@ -154,6 +154,10 @@ def on_policy(
     else:
         solver = DeterministicSolver(doubling.solve, 2, 0.5)
         solver = select_solver(device, request, chain.mdp, solver, "on_policy")
+    if gap is not None:
+        return solve_with_gap(
+            request, mdp, gap, chain=chain, policy=actions, gpu_solve=solver.gpu_solve
+        )
     return solve_on_quotient(
         request, mdp, solver, chain=chain, policy=actions, reward_tol=reward_tol
     )
@@ -215,5 +219,5 @@ def lax(
 def _reject_options(kind: str, **options: object) -> None:
     """Raise InputError for options that distances with a gap do not support."""
     for name, value in options.items():
-        if value not in (None, 0.0, "cpu"):
+        if value not in (None, 0.0):
             raise InputError(f"exact.{kind}: gap and {name} do not go together; leave one out.")
