@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -146,6 +147,14 @@ class GroundDistance:
             columns = self.observations.T + 0.0
             return freeze(number_by_appearance(*columns))
         return freeze(number_by_appearance((self.matrix == 0).argmax(axis=1)))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the observations and the metric."""
+        digest = hashlib.sha256(self.description.encode())
+        array = self.observations if isinstance(self.metric, str) else self.matrix
+        digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def select(self, states: NDArray[Any]) -> tuple[NDArray[np.float64] | None, Any]:
         """Return the arguments `observations` and `ground_distance` of an MDP of some states."""
