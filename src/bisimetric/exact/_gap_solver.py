@@ -77,9 +77,7 @@ def solve_with_gap(
     )
 
 
-def add_ground_distance(
-    table: NDArray[np.float64], mdp: MDP
-) -> tuple[NDArray[np.float64], float]:
+def add_ground_distance(table: NDArray[np.float64], mdp: MDP) -> tuple[NDArray[np.float64], float]:
     """Add the ground distance of observations, if any; return a bound on the rounding too."""
     ground = mdp.ground_distance
     if ground is None:

@@ -104,8 +104,8 @@ class MDP:
         observations: (S, k) vectors observed in the states, or None. Their ground distance is added
             to |R(s, a) - R(t, b)| in every distance, and related states are at ground distance 0.
         ground_distance: "l2" (the default, also "euclidean"), "l1", "max" or "discrete" (1 for
-            different vectors); a function of vectors, from x (n, 1, k) and y (1, m, k) to (n, m); or
-            a matrix (S, S), which needs no observations. It must be a pseudometric, in units of
+            different vectors); a function of vectors, from x (n, 1, k) and y (1, m, k) to (n, m);
+            or a matrix (S, S), which needs no observations. It must be a pseudometric, in units of
             reward. The attribute is a `GroundDistance`, a function of state ids.
         is_empirical: whether P and R are estimates from recorded transitions.
 

@@ -97,7 +97,9 @@ class GroundDistance:
         out = np.empty((self.num_states, self.num_states))
         for start in range(0, self.num_states, ROW_BLOCK):
             rows = states[start : start + ROW_BLOCK]
-            out[rows] = self._evaluate(rows) if callable(self.metric) else self(rows[:, None], states)
+            out[rows] = (
+                self._evaluate(rows) if callable(self.metric) else self(rows[:, None], states)
+            )
         return freeze(_validate_matrix(out) if callable(self.metric) else out)
 
     def _evaluate(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -135,9 +137,9 @@ class GroundDistance:
         A norm of k differences has one rounding per difference and per sum; `np.hypot` is off by at
         most 2 units.
         """
-        if self.observations is None or self.metric == "discrete" or callable(self.metric):
+        if self.observations is None or self.description not in ("l1", "l2", "max"):
             return 0.0
-        return (3 * self.observations.shape[1] + 1) * UNIT * self.largest
+        return float((3 * self.observations.shape[1] + 1) * UNIT * self.largest)
 
     @functools.cached_property
     def classes(self) -> NDArray[np.int64]:
@@ -275,7 +277,7 @@ def merge_observations(
 
 
 def reject_observations(caller: str, mdp: MDP) -> None:
-    """Raise InputError if the MDP has observations, which a caller would ignore.
+    """Raise InputError if the MDP has observations, which a caller would drop.
 
     Args:
         caller: begins the message.
@@ -283,6 +285,6 @@ def reject_observations(caller: str, mdp: MDP) -> None:
     """
     if mdp.ground_distance is not None:
         raise InputError(
-            f"{caller}: observations of states are not supported here; use bisimetric.exact, or "
+            f"{caller}: the observations of the states would be lost; pass "
             "mdp.replace(observations=None, ground_distance=None)."
         )

@@ -41,13 +41,13 @@ def bisimulation(
 
     L(s) is the label set of s (`MDP.labels`). Where states have observations, s and t must also be
     at ground distance 0 (`MDP.ground_distance`), in all relations. States with different available
-    actions are never bisimilar. Actions with equal `MDP.choice_labels` are compared as sets: each action of s is
-    matched by one of t with the same label, and each of t by one of s. At a discount above 0 the
-    true d~ is 0 within a class and positive between classes; a computed one may be below its error
-    there, and at discount 0 only labels and immediate rewards count. See Givan, Dean & Greig
-    (2003), Equivalence notions and model minimization in Markov decision processes, Artificial
-    Intelligence 147; Larsen & Skou (1991), Bisimulation through probabilistic testing, Information
-    and Computation 94.
+    actions are never bisimilar. Actions with equal `MDP.choice_labels` are compared as sets: each
+    action of s is matched by one of t with the same label, and each of t by one of s. At a discount
+    above 0 the true d~ is 0 within a class and positive between classes; a computed one may be
+    below its error there, and at discount 0 only labels, observations and immediate rewards count.
+    See Givan, Dean & Greig (2003), Equivalence notions and model minimization in Markov decision
+    processes, Artificial Intelligence 147; Larsen & Skou (1991), Bisimulation through probabilistic
+    testing, Information and Computation 94.
 
     Probabilities count as equal within `tol`, rewards within `reward_tol`; as that is not
     transitive, they are sorted and split where neighbours differ by more. Rows are normalised, and
@@ -166,8 +166,9 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         R'(c, a) = R(s_c, a),    P'(c, a)(k) = P(s_c, a)(states of class k)
 
     where s_c is the representative of class c. Rows are normalised; names, positions, features,
-    labels, observations, policy and available actions are those of the representatives. If the classes come from
-    `bisimulation` or `lax`, V*(s) is the optimal value of the class of s, `V_quotient[labels]`.
+    labels, observations, policy and available actions are those of the representatives. If the
+    classes come from `bisimulation` or `lax`, V*(s) is the optimal value of the class of s,
+    `V_quotient[labels]`.
 
     Args:
         mdp: the MDP.

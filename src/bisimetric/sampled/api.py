@@ -140,9 +140,9 @@ def bisimulation(
         reference: the exact distance, if known; the progress bar then shows the error.
         checkpoint: file to write the run to, every minute and at the end, also after Ctrl-C.
         resume: checkpoint file to resume from.
-        gap: immediate costs in place of |r - r'|: (S, S), (S, S, A), or a function gap(s, a, t, b) of
-            arrays, see `exact.gaps`; not for a stream. Each must be a pseudometric. Then the
-            distance does not bound values.
+        gap: immediate costs in place of |r - r'|: (S, S), (S, S, A), or a function gap(s, a, t, b)
+            of arrays, see `exact.gaps`; not for a stream. Each must be a pseudometric. Then d~ does
+            not bound values.
 
     Returns:
         The distance with its `coverage`; `metadata` has the sampler, seed and number of steps.
@@ -207,9 +207,9 @@ def on_policy(
         reference: the exact distance, if known; the progress bar then shows the error.
         checkpoint: file to write the run to, every minute and at the end, also after Ctrl-C.
         resume: checkpoint file to resume from.
-        gap: immediate costs in place of |r - r'|: (S, S), or a function gap(s, a, t, b) of
-            arrays, see `exact.gaps`; not for a stream. Each must be a pseudometric. Then the
-            distance does not bound values.
+        gap: immediate costs in place of |r - r'|: (S, S), or a function gap(s, a, t, b) of arrays,
+            see `exact.gaps`; not for a stream. It must be a pseudometric. Then d^pi does not bound
+            values.
 
     Returns:
         The distance with its `coverage`; `metadata` has the sampler, seed and number of steps.

@@ -123,7 +123,8 @@ class GpuWorkspace:
         self.launch(
             "compute_residual", (8 * self.device.num_multiprocessors,), self.block_threads, matrix,
             self.successor, self.reward64, self.cost, np.float64(self.problem.discount),
-            self.num_states, self.kernel_pitch, self.problem.num_actions, self.padded_length, maxima[:1], maxima[1:],
+            self.num_states, self.kernel_pitch, self.problem.num_actions, self.padded_length,
+            maxima[:1], maxima[1:],
         )  # fmt: skip
         residual, largest = self.device.fetch(maxima, np.empty(2))
         return float(residual), float(largest)

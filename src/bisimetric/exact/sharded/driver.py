@@ -213,9 +213,7 @@ def compute_distance(
                 rounding,
                 None
                 if gap is None
-                else evaluate_gap(
-                    caller, request.kind, mdp, gap, policy, check_triangles=False
-                ),
+                else evaluate_gap(caller, request.kind, mdp, gap, policy, check_triangles=False),
             )
         )
         _require_agreement(caller, group, request, problem, config)

@@ -101,7 +101,9 @@ class Kernels:
 
         return self.compile(("fill", value), local, (), ROW_SPEC)()
 
-    def place_cost(self, compute_rows: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None) -> jax.Array:
+    def place_cost(
+        self, compute_rows: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None
+    ) -> jax.Array:
         """Place the rows of a cost on the devices; without one, rows without columns."""
         height, states = self.layout.rows_per_device, self.layout.num_states
         width = 0 if compute_rows is None else states

@@ -51,8 +51,8 @@ def solve(
 
     The initial distance is |V(s) - V(t)|, a lower bound, with states sorted by V, so that the first
     couplings are optimal for it. With a `cost`, (1 or A, 1 or A, S, S), which is added to the
-    differences of rewards, it is 0. `diameter_bound` is the distance of states that are not comparable; default
-    `mdp.diameter_bound`.
+    differences of rewards, it is 0. `diameter_bound` is the distance of states that are not
+    comparable; default `mdp.diameter_bound`.
     """
     diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
     scale = _choose_scale(diameter)

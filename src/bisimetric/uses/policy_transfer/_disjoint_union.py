@@ -41,7 +41,7 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
         An `MDP` with S1 + S2 states.
 
     Raises:
-        InputError: where the discounts differ, or choice labels of one action.
+        InputError: where the discounts differ, choice labels of one action, or ground distances.
 
     >>> from bisimetric import exact, worlds
     >>> union = disjoint_union(worlds.grid("g ", discount=0.5), worlds.grid(" g", discount=0.5))
