@@ -34,6 +34,7 @@ def build_metric(seed: int, shape: tuple[int, ...] = (STATES,)) -> Any:
 
 
 PLAIN = build_mdp()
+POLICY: Any = PLAIN.policy
 LABELS = [("x",) if s % 5 == 0 else () for s in range(STATES)]
 X = np.random.default_rng(1).integers(3, size=(STATES, 2))
 GROUND = build_metric(2)
@@ -47,7 +48,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Any]] = {
     "gap function": ({}, lambda s, a, t, b: GROUND[s, t]),
     "gap by action": ({}, BY_ACTION),
     "rewards": ({}, gaps.rewards([PLAIN.R, PLAIN.R**2], weights=[1, 0.5])),
-    "policies": ({}, gaps.policies(PLAIN, PLAIN.policy)),
+    "policies": ({}, gaps.policies(PLAIN, POLICY)),
     "all": ({"labels": LABELS, "observations": X}, GROUND),
 }
 
@@ -169,10 +170,9 @@ def test_stochastic_mdps(feature: str, solver: str) -> None:
 def test_relations(feature: str) -> None:
     attributes, _ = FEATURES[feature]
     mdp = PLAIN.replace(R=np.zeros(PLAIN.R.shape), **attributes)
-    policy: Any = PLAIN.policy
     for classes, d in (
         (relation.bisimulation(mdp), exact.bisimulation(mdp)),
-        (relation.on_policy(mdp, policy), exact.on_policy(mdp)),
+        (relation.on_policy(mdp, POLICY), exact.on_policy(mdp)),
         (relation.lax(mdp), exact.lax(mdp)),
     ):
         np.testing.assert_array_equal(classes[:, None] == classes, d.values <= d.error)

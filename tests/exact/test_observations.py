@@ -134,17 +134,15 @@ def test_a_query_explores_no_more_than_it_needs() -> None:
     )
     q = exact.query(mdp, [(states - 1, states - 2)])
     assert q.num_explored < 100
-    expected = [0, 0]
-    for k in range(200):
-        expected[0] += 0.5**k * abs((states - 1 - k) % 7 - (states - 2 - k) % 7)
-    assert q(states - 1, states - 2) == pytest.approx(expected[0], abs=q.error)
+    expected = sum(0.5**k * abs((states - 1 - k) % 7 - (states - 2 - k) % 7) for k in range(200))
+    assert q(states - 1, states - 2) == pytest.approx(expected, abs=q.error)
 
 
 def test_the_rounding_of_a_norm_is_in_the_error() -> None:
     # sqrt(0.1^2 + 0.3^2) is irrational: at discount 0 the distance is the norm itself.
     x = np.array([[0.0, 0.0], [0.1, 0.3]])
     for discount in (0.0, 0.5):
-        mdp = MDP.deterministic([[0], [1]], [[0], [0.7]], discount=discount, observations=x)
+        mdp = MDP.deterministic([[0], [1]], [[0.0], [0.7]], discount=discount, observations=x)
         d = exact.bisimulation(mdp)
         reward, squared = Fraction(0.7), Fraction(0.1) ** 2 + Fraction(0.3) ** 2
         low = (Fraction(float(d(0, 1))) - Fraction(d.error)) * (1 - Fraction(discount)) - reward

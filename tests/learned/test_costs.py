@@ -29,7 +29,7 @@ def test_the_targets_have_the_exact_distance_as_their_fixed_point(gap: Any) -> N
         d = jnp.zeros((STATES, STATES))
         for _ in range(60):
             d = (source.compute_gaps() + 0.6 * source.gather_successors(d)).max(axis=0)
-        expected = compute(OBSERVED, gap=gap)  # type: ignore[operator]
+        expected = compute(OBSERVED, gap=gap)
         np.testing.assert_allclose(d, expected.values, atol=1e-4)
 
 
@@ -50,8 +50,8 @@ def test_learned_distances() -> None:
             (learned.on_policy, exact.on_policy, q),
             (learned.mico, exact.mico, td),
         ):
-            d = learn(OBSERVED, gap=gap, config=config, updates=3_000)  # type: ignore[operator]
-            expected = compute(OBSERVED, gap=gap)  # type: ignore[operator]
+            d = learn(OBSERVED, gap=gap, config=config, updates=3_000)
+            expected = compute(OBSERVED, gap=gap)
             error = np.abs(d.to_distance().values - expected.values).max()
             assert error <= 0.05 * expected.values.max()
             assert d.metadata["ground_distance"] == "l1"
@@ -91,7 +91,7 @@ def test_gaps_need_an_mdp() -> None:
     data = Transitions([[0.0], [1.0]], [0, 0], [1.0, 0.0], [[1.0], [0.0]], [False, False])
     for learn in (learned.bisimulation, learned.on_policy, learned.mico):
         with pytest.raises(InputError, match="the source is Transitions; pass an MDP"):
-            learn(data, gap=GROUND, updates=1)  # type: ignore[operator]
+            learn(data, gap=GROUND, updates=1)
     with pytest.raises(InputError, match="the source is Transitions; pass an MDP"):
         learned.source_from_model("bisimulation", data, discount=0.5, gap=GROUND)
 

@@ -95,7 +95,8 @@ class PairChoices:
 def compute_gaps(mdp: MDP, s: int, t: int) -> NDArray[np.float64]:
     """Return |R(s, a) - R(t, b)|, plus the ground distance of observations, (A, A)."""
     gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
-    return gaps if mdp.ground_distance is None else gaps + mdp.ground_distance(s, t)
+    ground = 0.0 if mdp.ground_distance is None else mdp.ground_distance(s, t)
+    return np.asarray(gaps + ground)
 
 
 def select_actions(

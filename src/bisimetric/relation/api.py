@@ -285,7 +285,8 @@ def compute_classes(
     num_states, num_actions = mdp.R.shape
     groups = np.zeros(num_actions, np.int64) if lax else mdp.choice_groups
     match_freely = len(np.unique(groups)) < num_actions
-    P, initial = mdp.P, compute_comparison_classes(mdp, lax=lax)
+    starts, successors, probabilities = mdp.P.indptr, mdp.P.indices, mdp.P.data
+    initial = compute_comparison_classes(mdp, lax=lax)
     if mdp.ground_distance is not None:
         initial = number_by_appearance(initial, mdp.ground_distance.classes)
     source = np.repeat(np.arange(num_states), num_actions)
@@ -293,18 +294,24 @@ def compute_classes(
     rewards = mdp.R.ravel()
     if mdp.available is not None:
         rows = np.flatnonzero(mdp.available)
-        P, source, action, rewards = P[rows], source[rows], action[rows], rewards[rows]
+        source, action, rewards = source[rows], action[rows], rewards[rows]
+        # As mdp.P[rows], which takes longer than the refinement of a small model.
+        support = np.diff(starts)[rows]
+        ends = np.cumsum(support)
+        entries = np.arange(ends[-1]) + np.repeat(starts[rows] - ends + support, support)
+        successors, probabilities = successors[entries], probabilities[entries]
+        starts = np.concatenate([[0], ends])
     labels, num_labels = _label_rows(rewards, groups[action], reward_tol, warn_caller)
     # Refinement is memory-bound, so indices use the narrowest type.
-    index: Any = np.int32 if P.nnz <= np.iinfo(np.int32).max else np.int64
+    index: Any = np.int32 if len(successors) <= np.iinfo(np.int32).max else np.int64
     start = (initial.astype(index), int(initial.max()) + 1)
     edges = (source.astype(index), labels.astype(index), num_labels)
-    successors = P.indices.astype(index)
+    successors = successors.astype(index)
     classes: NDArray[np.int64]
-    if P.nnz == len(labels):
+    if len(successors) == len(labels):
         classes = refine(edges[0], successors, *edges[1:], *start, match_freely)
     else:
-        moves = group_by_successor(P.indptr.astype(index), successors, P.data, num_states)
+        moves = group_by_successor(starts.astype(index), successors, probabilities, num_states)
         classes = lump(*moves, *edges, *start, match_freely, int(tol * FIXED_POINT_ONE))
     return classes
 
