@@ -43,7 +43,8 @@ def bisimulation(
     (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
     (`exact/stochastic`). States whose label sets or available actions differ are at the largest
     possible distance, the reward range divided by 1 - discount (`MDP.diameter_bound`). Actions with
-    equal choice labels are compared as sets, by the Hausdorff distance of `lax`.
+    equal choice labels are compared as sets, by the Hausdorff distance of `lax`. In all distances
+    the ground distance of observations (`MDP.observations`) is added to the difference of rewards.
 
     Args:
         mdp: the MDP.
@@ -61,7 +62,8 @@ def bisimulation(
             changes.
         gap: immediate costs in place of |R(s, a) - R(t, a)|: (S, S), (S, S, A), or a function
             gap(s, a, t, b) of arrays, see `exact.gaps`. Each must be a pseudometric. Then d~ does
-            not bound values; `device`, `samples` and `reward_tol` are not supported.
+            not bound values; `samples` and `reward_tol` are not supported. On a GPU no action may
+            change it.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -124,8 +126,7 @@ def on_policy(
             changes.
         gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function gap(s, a, t, b)
             of arrays, see `exact.gaps`: policy similarity, several rewards, ground distances. It
-            must be a pseudometric. Then d^pi does not bound values; `device` and `reward_tol` are
-            not supported.
+            must be a pseudometric. Then d^pi does not bound values; `reward_tol` is not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.

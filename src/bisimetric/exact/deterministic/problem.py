@@ -125,7 +125,7 @@ def complete_actions(
     different label sets, are at the diameter bound D, which no common action exceeds: additional
     actions ensure that, one per binary digit of the index of the set of actions and labels. They
     pay 0 or D, and lead to one state from everywhere. D is `diameter_bound`, by default that of the
-    MDP. If a cost of the pair is added (`has_cost`), a self-loop would add it for ever: a missing
+    MDP. If a cost of the pair is added (`has_cost`), a self-loop would repeat it: a missing
     action becomes a copy of the first one instead, as in d_lax, which states of one set share.
 
     >>> has = [[True, True], [True, False]]
