@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bisimetric import MDP, InputError, exact, planning, relation, uses
+from bisimetric import MDP, InputError, exact, planning, relation, sampled, uses
 from bisimetric._rounding import UNIT
 from bisimetric.exact import gaps
 from tests.labelled_oracle import apply_mico_operator, apply_operator, assert_solves, random_mdp
@@ -155,6 +155,36 @@ def test_the_rounding_of_a_norm_is_in_the_error() -> None:
     exactly = mdp.replace(ground_distance=np.array([[0, 1.0], [1.0, 0]])).ground_distance
     assert exactly is not None
     assert exactly.rounding_error == 0
+
+
+SMALL = 0.99 * UNIT
+"""1 + SMALL rounds to 1."""
+
+
+@pytest.mark.parametrize("solver", ["d~", "d_lax", "d^pi", "mico", "query", "sampled", "sharded"])
+def test_the_rounding_of_a_sum_is_in_the_error(solver: str) -> None:
+    # At discount 0 nothing but rounding is left: the sum of 100 differences rounds to the first.
+    x = np.array([[0.0] * 100, [1.0] + [SMALL] * 99])
+    mdp = MDP.deterministic(
+        [[0], [1]], [[0], [0]], discount=0.0, observations=x, ground_distance="l1"
+    )
+    if solver == "sharded":
+        pytest.importorskip("jax")
+        from bisimetric.exact import sharded
+    compute: dict[str, Any] = {
+        "d~": lambda: exact.bisimulation(mdp),
+        "d_lax": lambda: exact.lax(mdp),
+        "d^pi": lambda: exact.on_policy(mdp, [0, 0]),
+        "mico": lambda: exact.mico(mdp, [0, 0]),
+        "query": lambda: exact.query(mdp, [(0, 1)]),
+        "sampled": lambda: sampled.bisimulation(mdp),
+        "sharded": lambda: sharded.bisimulation(mdp),
+    }
+    d = compute[solver]()
+    true = 1 + 99 * Fraction(SMALL)
+    off = abs(Fraction(float(d(0, 1))) - true)
+    assert off > 90 * Fraction(SMALL)
+    assert off <= Fraction(d.error) <= 1000 * Fraction(UNIT)
 
 
 def test_explanations_contain_the_ground_distance() -> None:
