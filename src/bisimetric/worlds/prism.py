@@ -101,12 +101,12 @@ def from_prism(
     transitions = add_deadlock_loops(transitions)
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
     observed = select_labels(path, labels, observe, has_rewards, "there is no .lab file beside it")
-    state_rewards, transition_rewards = np.zeros(states), np.zeros(len(transitions.rows.value))
+    state_rewards = transition_rewards = None
     if files["srew"]:
         by_state = read_rewards(files["srew"], transitions, by_state=True)
-        state_rewards += np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
+        state_rewards = np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
     if files["trew"]:
-        transition_rewards += _read_transition_rewards(files["trew"], transitions)
+        transition_rewards = _read_transition_rewards(files["trew"], transitions)
     return build_mdp(
         transitions,
         state_rewards=state_rewards,
@@ -121,8 +121,8 @@ def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:
     """Return the given path of a kind of file, or the one beside the transitions, if any."""
     if explicit_path is not None:
         return os.fspath(explicit_path)
-    candidates = (str(Path(path).with_suffix(extension)) for extension in EXTENSIONS[kind])
-    return next(filter(os.path.isfile, candidates), None)
+    stem = os.path.splitext(path)[0]
+    return next(filter(os.path.isfile, (stem + each for each in EXTENSIONS[kind])), None)
 
 
 def _reject_ambiguous_rewards(path: str) -> None:
