@@ -219,6 +219,6 @@ def zero_classes(
     (states, actions), (own, other) = mdp.R.shape, table.shape[:2]
     if other > 1:
         pairs = table.transpose(2, 0, 3, 1).reshape(states * actions, states * actions)
-        return (pairs == 0).argmax(axis=1).reshape(states, actions).astype(np.float64)
-    classes = (table[:, 0] == 0).argmax(axis=2).T
-    return np.broadcast_to(classes, (states, actions if own == 1 else own)).astype(np.float64)
+        return np.array((pairs == 0).argmax(axis=1).reshape(states, actions), np.float64)
+    classes = (table[:, 0] == 0).argmax(axis=2).T.astype(np.float64)
+    return np.array(np.broadcast_to(classes, (states, actions if own == 1 else own)))

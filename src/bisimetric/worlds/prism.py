@@ -101,10 +101,12 @@ def from_prism(
     transitions = add_deadlock_loops(transitions)
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
     observed = select_labels(path, labels, observe, has_rewards, "there is no .lab file beside it")
-    state_rewards = transition_rewards = None
+    state_rewards: NDArray[np.float64] | None = None
+    transition_rewards: NDArray[np.float64] | None = None
     if files["srew"]:
         by_state = read_rewards(files["srew"], transitions, by_state=True)
-        state_rewards = np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
+        state_rewards = np.zeros(states)
+        np.add.at(state_rewards, by_state.ids[:, 0], by_state.value)
     if files["trew"]:
         transition_rewards = _read_transition_rewards(files["trew"], transitions)
     return build_mdp(
