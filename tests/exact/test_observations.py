@@ -232,3 +232,20 @@ def test_reduced_mico_needs_a_ground_distance_of_negative_type() -> None:
         else:
             with pytest.raises(InputError, match="reduced MICo may be negative"):
                 exact.reduced_mico(mdp, policy)
+
+
+def test_witnesses_raise_and_perturbation_bounds_hold() -> None:
+    rng = np.random.default_rng(2)
+    plain = random_mdp(rng, deterministic=False, labels=False).replace(available=None)
+    mdp, _ = observe(plain, rng, "l1")
+    d = exact.bisimulation(mdp)
+    with pytest.raises(InputError, match=r"observations and gap=\.\.\. are not supported"):
+        exact.potential(d, 0, 1)
+    with pytest.raises(InputError, match="formulas test labels, rewards and probabilities"):
+        relation.distinguish(mdp, 0, 1)
+    robust = relation.robust(mdp)
+    classes = relation.bisimulation(mdp)
+    assert all(len(set(classes[robust == each])) == 1 for each in robust)
+    bounds = exact.perturbation_bound(d, reward=0.1)
+    moved = exact.bisimulation(mdp.replace(R=mdp.R + rng.uniform(-0.1, 0.1, mdp.R.shape)))
+    assert (np.abs(moved.values - d.values) <= bounds + d.error + moved.error).all()
