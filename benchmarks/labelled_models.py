@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -142,7 +143,8 @@ def main() -> None:
         rows.append(compare_planted(folder, 50_000, 2))
     lines = [report.format_row(HEADER), report.format_row(["---"] + ["---:"] * (len(HEADER) - 1))]
     lines += map(report.format_row, rows)
-    table = "\n".join([report.describe_machine(), "", *lines]) + "\n"
+    machine = textwrap.fill(report.describe_machine(), 100)
+    table = "\n".join([machine, "", *lines]) + "\n"
     print(table)
     if options.write:
         page = peers.PAGE
