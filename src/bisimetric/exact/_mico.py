@@ -15,7 +15,12 @@ from scipy import sparse
 from bisimetric._progress import announce_compilation, convergence_fraction, show_progress
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance
-from bisimetric.exact._gap_solver import bound_diameter, describe_gap, evaluate_gap
+from bisimetric.exact._gap_solver import (
+    add_ground_distance,
+    bound_diameter,
+    describe_gap,
+    evaluate_gap,
+)
 from bisimetric.exact._request import (
     Request,
     SolverResult,
@@ -86,7 +91,7 @@ def mico(
         solution = solve_mico(request, mdp, actions)
         details = solution.details
     else:
-        table = evaluate_gap("mico", mdp, gap, actions, check_triangles=False)[0, 0]
+        table = evaluate_gap("exact.mico", "mico", mdp, gap, actions, check_triangles=False)[0, 0]
         solution = solve_mico(request, mdp, actions, table)
         details = {**solution.details, "gap": describe_gap(gap)}
     return request.build_distance(solution.values, solution.error, mdp, actions, details)
@@ -107,7 +112,7 @@ def solve_mico(
 ) -> MicoSolution:
     """Compute MICo of a validated policy to `request.tol`, or to what rounding allows.
 
-    A `gap` (S, S) takes the place of the differences of rewards.
+    A `gap` (S, S) takes the place of the differences of rewards; ground distances are added.
     """
     induced = induce_chain(mdp, policy)
     chain = induced.mdp
@@ -122,15 +127,20 @@ def solve_mico(
     problem = _MicoProblem(
         P, chain.R[:, 0].copy(), chain.discount, chain.label_classes, chain.diameter_bound
     )
+    rounding = 0.0
     if gap is not None:
-        diameter = bound_diameter(gap, chain, chain.label_classes)
+        gap, rounding = add_ground_distance(gap, mdp)
+        diameter = bound_diameter(gap, chain, lax=True)
         problem = dataclasses.replace(problem, gap=gap, diameter_bound=diameter)
         induced = dataclasses.replace(induced, reward_error=0.0)
+    elif mdp.ground_distance is not None:
+        gap, rounding = add_ground_distance(np.abs(problem.reward[:, None] - problem.reward), mdp)
+        problem = dataclasses.replace(problem, gap=gap)
     solution = _solve(problem, tolerance, request.dtype)
     # Each of two sums over a row has one rounding per term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.
     max_support = int(np.diff(P.indptr).max())
-    residual = solution.residual + (4 * max_support + 4) * UNIT * solution.largest
+    residual = solution.residual + rounding + (4 * max_support + 4) * UNIT * solution.largest
     residual += induced.pair_error(solution.largest + solution.residual)
     error = bound_error(residual, solution.largest, chain.discount)
     largest = solution.largest + solution.residual

@@ -19,7 +19,9 @@ from bisimetric._memory import fits_in_memory
 from bisimetric._progress import announce_compilation, show_progress
 from bisimetric._rounding import UNIT
 from bisimetric.errors import InputError, InsufficientMemory
+from bisimetric.exact._gap_solver import describe_gap
 from bisimetric.exact._request import Request, bound_error, build_request
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.queries import pair_graph
 from bisimetric.exact.queries.pair_search import PairSearch, QueryRows, decode_pairs, encode_pairs
 from bisimetric.exact.queries.row_source import (
@@ -118,6 +120,7 @@ def query(
     policy: ArrayLike | PolicyFunction | None = None,
     tol: float | None = None,
     max_pairs: int | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> QueryResult:
     """Compute the distances of some pairs, each proven to `tol`, from reachable pairs only.
 
@@ -145,6 +148,8 @@ def query(
         tol: bound on the true error of every value; default 1e-6.
         max_pairs: limit on explored pairs; default 2,000,000 in an implicit MDP, and as many as
             fit into memory in an MDP.
+        gap: immediate costs in place of |R(s, a) - R(t, b)|, as in `exact.bisimulation`,
+            `on_policy` and `lax`; for an MDP. A function is evaluated for all states.
 
     Returns:
         The distances with their proven error.
@@ -162,7 +167,7 @@ def query(
     """
     request = _validate_request(kind, mdp, tol, max_pairs)
     requested = _validate_pairs(pairs)
-    row_source = build_row_source(kind, mdp, policy)
+    row_source = build_row_source(kind, mdp, policy, gap)
     lax, discount = kind == "lax", row_source.discount
     s, t = np.array([[row_source.state_id(s), row_source.state_id(t)] for s, t in requested]).T
     frontier_value = math.inf
@@ -193,6 +198,8 @@ def query(
     )
     details.update(explored=search.num_expanded, depth=search.depth, complete=search.is_complete)
     values = _look_up_values(s, t, solved_pairs, solved_values, frontier_value)
+    if gap is not None:
+        details["gap"] = describe_gap(gap)
     metadata = request.build_metadata(details, mdp)
     result = QueryResult(requested, values, error, kind, mdp, search.num_expanded, metadata)
     request.require_tolerance(error, result)
@@ -257,10 +264,15 @@ def _solve_graph(
     """Solve a deterministic pair graph; return sorted pairs, values, residual, largest F(d)."""
     pairs = pair_search.pairs[: pair_search.num_expanded]
     order = np.argsort(pairs)
+    s, t = decode_pairs(pairs)
+    cost = np.empty((len(pairs), 0))
+    if isinstance(row_source, MDPRowSource) and row_source.has_cost:
+        cost = row_source.compute_costs(s, t).reshape(-1, len(pairs)).T
     values, residual, largest, details = pair_graph.solve(
         pair_search,
         rows,
         row_source.reward,
+        np.ascontiguousarray(cost),
         row_source.discount,
         residual_tolerance,
         lax=limits.lax,
@@ -286,9 +298,15 @@ def _solve_couplings(
     pairs = pairs[comparable]
     if len(pairs) == 0:
         return pairs, np.empty(0), 0.0, 0.0, {"method": "nothing to solve"}
-    reduced_mdp, pair_codes = extract_mdp(row_source, rows, pairs)
+    reduced_mdp, pair_codes, cost = extract_mdp(row_source, rows, pairs)
     return pairs, *policy_iteration.solve_pairs(
-        reduced_mdp, pair_codes, residual_tolerance, lax=limits.lax, frontier_value=frontier_value
+        reduced_mdp,
+        pair_codes,
+        residual_tolerance,
+        lax=limits.lax,
+        cost=cost,
+        diameter_bound=row_source.compute_diameter_bound(),
+        frontier_value=frontier_value,
     )
 
 
@@ -328,6 +346,8 @@ def _bound_query_error(
     lost_mass = pair_search.negligible_mass
     lost_mass += 4 * rows.max_support * UNIT if rows.max_support > 1 else 0.0
     residual += discount * lost_mass * D
+    if isinstance(row_source, MDPRowSource):
+        residual += row_source.bound_cost_rounding(largest)
     residual += 2 * row_source.reward_error + 2 * discount * row_source.mass_error * D
     error = bound_error(residual, largest, discount)
     if not pair_search.is_complete:
@@ -439,4 +459,5 @@ def _warm_up() -> None:
     source = MDPRowSource(MDP.deterministic([[1], [0]], [[0.0], [1.0]], discount=0.5))
     with announce_compilation("the kernels"):
         search, rows = _explore(_SearchLimits(True, 1.0, 0.5, 2, None), source, np.array([1 << 32]))
-        pair_graph.solve(search, rows, source.reward, 0.5, 1e-6, lax=True, frontier_value=1.0)
+        cost = np.empty((search.num_expanded, 0))
+        pair_graph.solve(search, rows, source.reward, cost, 0.5, 1e-6, lax=True, frontier_value=1.0)

@@ -16,6 +16,8 @@ from bisimetric.exact._request import build_request
 from bisimetric.mdp import MDP
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
+NEGATIVE_TYPE = ("l1", "l2", "discrete")
+"""Ground distances of negative type, as |r - r'| is: the energy distance is nonnegative."""
 ROW_BLOCK = 256
 """Rows that are reduced at once, in double precision."""
 
@@ -42,9 +44,10 @@ def reduced_mico(
     d does not bound |V^pi(s) - V^pi(t)|, which U does: see the example.
 
     Labels of states raise InputError: with U at the diameter bound where they differ, d could be
-    negative. U is computed with an error e. Three entries of U make one of d, whose error is 2 e
-    and two roundings. Negative entries, which only errors cause, are set to 0; that lowers the
-    error.
+    negative. So do ground distances of observations other than "l1", "l2" and "discrete", which are
+    of negative type as |r - r'| is, so that d >= 0 with them (Szekely & Rizzo 2013). U is computed
+    with an error e. Three entries of U make one of d, whose error is 2 e and two roundings.
+    Negative entries, which only errors cause, are set to 0; that lowers the error.
 
     Args:
         mdp: the MDP.
@@ -77,6 +80,12 @@ def reduced_mico(
         raise InputError(
             "exact.reduced_mico: reduced MICo is defined by rewards alone, and this MDP has "
             "labels; use exact.mico, or mdp.replace(labels=None)."
+        )
+    ground = mdp.ground_distance
+    if ground is not None and ground.description not in NEGATIVE_TYPE:
+        raise InputError(
+            f"exact.reduced_mico: with the ground distance {ground.description!r} reduced MICo may "
+            "be negative; use 'l1', 'l2' or 'discrete', or exact.mico."
         )
     actions = resolve_policy("reduced_mico", mdp, policy)
     # Half of the tolerance, since the error doubles.

@@ -61,9 +61,12 @@ class Request:
         self.require_range(mdp, caller)
         return max(self.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.diameter_bound)
 
-    def require_range(self, mdp: MDP, caller: str = "exact") -> None:
+    def require_range(
+        self, mdp: MDP, caller: str = "exact", diameter_bound: float | None = None
+    ) -> None:
         """Raise InputError where the diameter bound exceeds the largest number of the dtype."""
-        if not mdp.diameter_bound < float(np.finfo(self.dtype).max):
+        bound = mdp.diameter_bound if diameter_bound is None else diameter_bound
+        if not bound < float(np.finfo(self.dtype).max):
             raise InputError(
                 f"{caller}.{self.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
                 f"distances that {self.dtype} cannot hold; scale the rewards down."

@@ -43,7 +43,8 @@ def bisimulation(
     (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
     (`exact/stochastic`). States whose label sets or available actions differ are at the largest
     possible distance, the reward range divided by 1 - discount (`MDP.diameter_bound`). Actions with
-    equal choice labels are compared as sets, by the Hausdorff distance of `lax`.
+    equal choice labels are compared as sets, by the Hausdorff distance of `lax`. In all distances
+    the ground distance of observations (`MDP.observations`) is added to the difference of rewards.
 
     Args:
         mdp: the MDP.
@@ -61,7 +62,8 @@ def bisimulation(
             changes.
         gap: immediate costs in place of |R(s, a) - R(t, a)|: (S, S), (S, S, A), or a function
             gap(s, a, t, b) of arrays, see `exact.gaps`. Each must be a pseudometric. Then d~ does
-            not bound values; `device`, `samples` and `reward_tol` are not supported.
+            not bound values; `samples` and `reward_tol` are not supported. On a GPU no action may
+            change it.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -79,10 +81,11 @@ def bisimulation(
     require_mdp("exact.bisimulation", mdp)
     validate_device("bisimulation", device, samples=samples)
     request = build_request("bisimulation", tol, dtype)
-    if gap is not None:
-        _reject_options("bisimulation", device=device, samples=samples, reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap)
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
+    if gap is not None:
+        _reject_options("bisimulation", samples=samples, reward_tol=reward_tol)
+        solver = select_solver(device, request, mdp, solver, "bisimulation")
+        return solve_with_gap(request, mdp, gap, gpu_solve=solver.gpu_solve)
     if samples is not None:
         return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
     solver = select_solver(device, request, mdp, solver, "bisimulation")
@@ -123,8 +126,7 @@ def on_policy(
             changes.
         gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function gap(s, a, t, b)
             of arrays, see `exact.gaps`: policy similarity, several rewards, ground distances. It
-            must be a pseudometric. Then d^pi does not bound values; `device` and `reward_tol` are
-            not supported.
+            must be a pseudometric. Then d^pi does not bound values; `reward_tol` is not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -145,8 +147,7 @@ def on_policy(
     chain = induce_chain(mdp, actions)
     request = build_request("on_policy", tol, dtype)
     if gap is not None:
-        _reject_options("on_policy", device=device, reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap, chain=chain, policy=actions)
+        _reject_options("on_policy", reward_tol=reward_tol)
     if chain.mdp.has_labels:
         # Pairs with different labels have no successor, so that the sum does not double.
         solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
@@ -154,6 +155,10 @@ def on_policy(
     else:
         solver = DeterministicSolver(doubling.solve, 2, 0.5)
         solver = select_solver(device, request, chain.mdp, solver, "on_policy")
+    if gap is not None:
+        return solve_with_gap(
+            request, mdp, gap, chain=chain, policy=actions, gpu_solve=solver.gpu_solve
+        )
     return solve_on_quotient(
         request, mdp, solver, chain=chain, policy=actions, reward_tol=reward_tol
     )
@@ -215,5 +220,5 @@ def lax(
 def _reject_options(kind: str, **options: object) -> None:
     """Raise InputError for options that distances with a gap do not support."""
     for name, value in options.items():
-        if value not in (None, 0.0, "cpu"):
+        if value not in (None, 0.0):
             raise InputError(f"exact.{kind}: gap and {name} do not go together; leave one out.")

@@ -217,6 +217,8 @@ def _build_transitions(sheet: PageDistance, d: Distance, num_matrices: int) -> d
         return {"noTransitions": "The distance has a gap of its own; steps show rewards."}
     if d.mdp.has_labels or d.mdp.choice_labels is not None:
         return {"noTransitions": "The MDP has labels; `bisimetric explain` explains a pair."}
+    if d.mdp.ground_distance is not None:
+        return {"noTransitions": "The MDP has observations; `bisimetric explain` explains a pair."}
     dynamics = d.mdp
     if d.policy is not None:
         # A policy may take actions that were never observed; no transition is shown there.

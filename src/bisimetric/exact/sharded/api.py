@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
 from bisimetric.exact._request import build_request
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.sharded.cluster import require_jax
 from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import resolve_policy
@@ -27,6 +28,7 @@ def bisimulation(
     block_bytes: int | None = None,
     memory_limit: float | None = None,
     metadata: Mapping[str, str] | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the bisimulation metric d~ of a deterministic MDP on all devices of all processes.
 
@@ -51,6 +53,9 @@ def bisimulation(
         block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
         memory_limit: bytes that each device may use; default: the free memory.
         metadata: further entries of `Distance.metadata`, such as the name of the MDP.
+        gap: immediate costs in place of the differences of rewards that no action changes: (S, S),
+            or a function gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric.
+            Then the distance does not bound values. Each process holds the whole gap.
 
     Returns:
         The distance; with a folder as `output`, its matrix stays on disk.
@@ -82,7 +87,7 @@ def bisimulation(
         memory_limit,
         metadata or {},
     )
-    return compute_distance(request, mdp, mdp, None, config)
+    return compute_distance(request, mdp, mdp, None, config, gap=gap)
 
 
 def on_policy(
@@ -99,6 +104,7 @@ def on_policy(
     block_bytes: int | None = None,
     memory_limit: float | None = None,
     metadata: Mapping[str, str] | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the on-policy metric d^pi of a deterministic chain on all devices of all processes.
 
@@ -123,6 +129,9 @@ def on_policy(
         block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
         memory_limit: bytes that each device may use; default: the free memory.
         metadata: further entries of `Distance.metadata`, such as the name of the MDP.
+        gap: immediate costs in place of the differences of rewards that no action changes: (S, S),
+            or a function gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric.
+            Then the distance does not bound values. Each process holds the whole gap.
 
     Returns:
         The distance; with a folder as `output`, its matrix stays on disk.
@@ -157,5 +166,5 @@ def on_policy(
     )
     chain = induce_chain(mdp, policy)
     # In a deterministic chain only the rewards are rounded.
-    rounding = chain.pair_error(0.0)
-    return compute_distance(request, mdp, chain.mdp, policy, config, rounding=rounding)
+    rounding = chain.pair_error(0.0) if gap is None else 0.0
+    return compute_distance(request, mdp, chain.mdp, policy, config, rounding=rounding, gap=gap)

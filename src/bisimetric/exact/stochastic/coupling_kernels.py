@@ -2,7 +2,7 @@
 
 A move of a pair (s, t) is an action a of s and an action b of t; its value is
 
-    gap(s, a, t, b) + discount * W1(d)(P(s, a), P(t, b)),    gap = |R(s, a) - R(t, b)|.
+    gap(s, a, t, b) + discount * W1(d)(P(s, a), P(t, b)),    gap = |R(s, a) - R(t, b)| + cost.
 
 In d~ both take the same action, which maximises. In d_lax, and where choice labels group actions,
 one state maximises and the other responds, with an action of the same group. Each move is cached
@@ -38,7 +38,7 @@ class KernelMDP(NamedTuple):
     available: NDArray[Any]  # (S, A)
     classes: NDArray[Any]  # (S,), comparison classes: others are at the diameter bound
     groups: NDArray[Any]  # (A,), with `match_freely` only actions of one group are matched
-    gap: NDArray[Any]  # (1 or A, 1 or A, S, S), or empty: |R(s, a) - R(t, b)|
+    cost: NDArray[Any]  # (1 or A, 1 or A, S, S), besides |R(s, a) - R(t, b)|, or empty
     discount: float
     diameter_bound: float
     match_freely: bool
@@ -73,10 +73,10 @@ def decode_pair(costs, pair):
 @njit(cache=True, inline="always")
 def _compute_gap(model, s, a, t, b):
     """Return the immediate cost of a move."""
-    gap = model.gap
-    if gap.size == 0:
-        return abs(model.reward[s, a] - model.reward[t, b])
-    return gap[min(a, gap.shape[0] - 1), min(b, gap.shape[1] - 1), s, t]
+    gap, cost = abs(model.reward[s, a] - model.reward[t, b]), model.cost
+    if cost.size == 0:
+        return gap
+    return gap + cost[min(a, cost.shape[0] - 1), min(b, cost.shape[1] - 1), s, t]
 
 
 @njit(cache=True, inline="always")

@@ -44,27 +44,27 @@ def solve(
     residual_tolerance: float,
     *,
     lax: bool = False,
-    gap: NDArray[np.float64] | None = None,
+    cost: NDArray[np.float64] | None = None,
     diameter_bound: float | None = None,
 ) -> SolverResult:
     """Compute d~ or d_lax of any MDP, to a residual tolerance.
 
     The initial distance is |V(s) - V(t)|, a lower bound, with states sorted by V, so that the first
-    couplings are optimal for it. With a `gap`, (1 or A, 1 or A, S, S), in place of the differences
-    of rewards, it is 0. `diameter_bound` is the distance of states that are not comparable; default
-    `mdp.diameter_bound`.
+    couplings are optimal for it. With a `cost`, (1 or A, 1 or A, S, S), which is added to the
+    differences of rewards, it is 0. `diameter_bound` is the distance of states that are not
+    comparable; default `mdp.diameter_bound`.
     """
     diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
     scale = _choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
-    if gap is None:
+    if cost is None:
         V = planning.optimal_values(mdp, tol=math.inf).values
     else:
         V = np.zeros(mdp.num_states)
     order = np.argsort(V, kind="stable")
     model = _build_kernel_mdp(mdp, order, lax, diameter / scale)
-    if gap is not None:
-        model = model._replace(gap=np.ascontiguousarray(gap / scale))
+    if cost is not None:
+        model = model._replace(cost=np.ascontiguousarray(cost / scale))
     costs = Costs(np.abs(V[order, None] - V[None, order]), np.empty(0, np.int64), len(V))
     iteration = _CouplingIteration(model, costs, _lay_out_all_pairs(model))
     residual, largest, rounds = _iterate(iteration, residual_tolerance / scale)
@@ -80,17 +80,22 @@ def solve_pairs(
     residual_tolerance: float,
     *,
     lax: bool = False,
+    cost: NDArray[np.float64] | None = None,
+    diameter_bound: float = 0.0,
     frontier_value: float = 0.0,
 ) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
     """Compute the distances of some pairs: values, residual, largest F(d) and statistics.
 
     `pair_codes` are s * S + t of the pairs, t < s, in increasing order, of comparable states; other
-    pairs of different states are at distance `frontier_value`.
+    pairs of different states are at distance `frontier_value`. With a `cost` as in `solve`,
+    `diameter_bound` bounds the distances.
     """
-    diameter = max(mdp.diameter_bound, frontier_value)
+    diameter = max(mdp.diameter_bound, diameter_bound, frontier_value)
     scale = _choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
     model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), lax, diameter / scale)
+    if cost is not None:
+        model = model._replace(cost=np.ascontiguousarray(cost / scale))
     values = np.zeros((1, 1 + len(pair_codes)))
     values[0, 0] = frontier_value / scale
     iteration = _CouplingIteration(
@@ -142,11 +147,11 @@ def _iterate(iteration: _CouplingIteration, residual_tolerance: float) -> tuple[
                 if residual <= tolerance or is_hopeless:
                     # Sums over a row, and dividing it by its sum, take one rounding per term.
                     # Below the normal numbers, where small rewards may be in this unit, a rounding
-                    # is TINY / 2: of each term, and of both rewards.
+                    # is TINY / 2: of each term, of both rewards, and of a cost.
                     terms = 4 * iteration.model.max_support + 8
                     rounding = terms * (UNIT * largest + TINY)
                     rounding += iteration.transport_error
-                    bound = iteration.model.discount * rounding + TINY
+                    bound = iteration.model.discount * rounding + 2 * TINY
                     return residual + bound, largest, rounds
             rounds += 1
             without_gain = 0 if residual < best else without_gain + 1
