@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -148,21 +149,11 @@ def test_later_steps_may_have_no_maximising_action() -> None:
 
 def compute_paper_targets(mdp: MDP, psi: NDArray[np.float64], a: int) -> NDArray[np.float64]:
     """Return the target of the paper's loss for all pairs under action a, with beta = 1."""
-    n, r = mdp.next_state[:, a], mdp.R[:, a]
-    states = range(mdp.num_states)
-    return np.array(
-        [
-            [
-                float(
-                    bisimulation_target(
-                        np.abs(r[s] - r[t]), psi[n[s], n[t]], psi[s, t], s == t, mdp.discount, 1.0
-                    )
-                )
-                for t in states
-            ]
-            for s in states
-        ]
-    )
+    n, r = mdp.next_state[:, a], jnp.asarray(mdp.R[:, a])
+    same, beta = jnp.eye(mdp.num_states, dtype=bool), jnp.ones(())
+    gap, value = jnp.abs(r[:, None] - r[None, :]), jnp.asarray(psi)
+    target = bisimulation_target(gap, value[np.ix_(n, n)], value, same, mdp.discount, beta)
+    return np.asarray(target, np.float64)
 
 
 @settings(max_examples=scaled(15), deadline=None)
