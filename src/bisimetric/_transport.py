@@ -6,7 +6,8 @@ Common mass of p and q stays in place, which is optimal for a metric; the rest m
 states where p is larger (rows) to those where q is (columns). A basis is a spanning tree on rows
 and columns whose edges carry the flow. It is stored between calls as one parent per node: as long
 as it stays optimal for the costs, the next call only checks it. The root is row 0; column j is node
-n + j.
+n + j. Functions that are called once per problem are compiled without reference counts
+(`_nrt=False`): see `exact/stochastic/coupling_kernels.py`.
 
     Dantzig (1951), Application of the simplex method to a transportation problem;
     Bland (1977), New finite pivoting rules for the simplex method, Math. Oper. Res. 2(2).
@@ -217,7 +218,7 @@ def gather_costs(workspace, costs, n, m):
     return largest
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def _link_children(workspace, n, m):
     """Set children and depths of the tree, whose ORDER is known."""
     ints = workspace.ints
@@ -230,7 +231,7 @@ def _link_children(workspace, n, m):
         _attach_child(ints, ints[PARENT, v], v)
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def _compute_potentials(workspace, n, m):
     """Compute potentials with reduced cost 0 on the tree, whose ORDER is known."""
     ints, reals, cost = workspace.ints, workspace.reals, workspace.cost
@@ -241,7 +242,7 @@ def _compute_potentials(workspace, n, m):
         reals[POTENTIAL, v] = cost[_index_cell(v, u, n, m)] - reals[POTENTIAL, u]
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def optimise_tree(workspace, n, m, largest):
     """Pivot from a tree with flows to an optimal one; return least reduced cost, largest potential.
 
@@ -308,7 +309,7 @@ def _index_cell(v, u, n, m):
     return v * m + u - n if v < n else u * m + v - n
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def _pivot(workspace, n, m, i, j, reduced):
     """Enter the edge between row node i and column node j; return the flow that it takes over."""
     ints, reals = workspace.ints, workspace.reals
@@ -349,7 +350,7 @@ def _pivot(workspace, n, m, i, j, reduced):
     return amount
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def _shift_potentials(workspace, n, top, shift):
     """Add `shift` to the rows below `top`, subtract it from the columns, and update the depths."""
     ints, reals = workspace.ints, workspace.reals
