@@ -6,8 +6,7 @@ Common mass of p and q stays in place, which is optimal for a metric; the rest m
 states where p is larger (rows) to those where q is (columns). A basis is a spanning tree on rows
 and columns whose edges carry the flow. It is stored between calls as one parent per node: as long
 as it stays optimal for the costs, the next call only checks it. The root is row 0; column j is node
-n + j. Functions that are called once per problem are compiled without reference counts
-(`_nrt=False`): see `exact/stochastic/coupling_kernels.py`.
+n + j.
 
     Dantzig (1951), Application of the simplex method to a transportation problem;
     Bland (1977), New finite pivoting rules for the simplex method, Math. Oper. Res. 2(2).
@@ -23,6 +22,12 @@ from numpy.typing import NDArray
 
 from bisimetric._rounding import UNIT
 
+NO_ALLOCATION: dict[str, Any] = {"cache": True, "_nrt": False}
+"""Options of kernels that allocate nothing: compiled without reference counts.
+
+Otherwise Numba counts references to every array of a record at every call, with atomic operations
+that threads compete for, and small transport problems take three to six times as long.
+"""
 REDUCED_COST_TOLERANCE = 64 * UNIT
 """A reduced cost above minus this fraction of the largest cost counts as not negative."""
 PRICING_BLOCK = 256
@@ -218,7 +223,7 @@ def gather_costs(workspace, costs, n, m):
     return largest
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _link_children(workspace, n, m):
     """Set children and depths of the tree, whose ORDER is known."""
     ints = workspace.ints
@@ -231,7 +236,7 @@ def _link_children(workspace, n, m):
         _attach_child(ints, ints[PARENT, v], v)
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _compute_potentials(workspace, n, m):
     """Compute potentials with reduced cost 0 on the tree, whose ORDER is known."""
     ints, reals, cost = workspace.ints, workspace.reals, workspace.cost
@@ -242,7 +247,7 @@ def _compute_potentials(workspace, n, m):
         reals[POTENTIAL, v] = cost[_index_cell(v, u, n, m)] - reals[POTENTIAL, u]
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def optimise_tree(workspace, n, m, largest):
     """Pivot from a tree with flows to an optimal one; return least reduced cost, largest potential.
 
@@ -309,7 +314,7 @@ def _index_cell(v, u, n, m):
     return v * m + u - n if v < n else u * m + v - n
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _pivot(workspace, n, m, i, j, reduced):
     """Enter the edge between row node i and column node j; return the flow that it takes over."""
     ints, reals = workspace.ints, workspace.reals
@@ -350,7 +355,7 @@ def _pivot(workspace, n, m, i, j, reduced):
     return amount
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _shift_potentials(workspace, n, top, shift):
     """Add `shift` to the rows below `top`, subtract it from the columns, and update the depths."""
     ints, reals = workspace.ints, workspace.reals

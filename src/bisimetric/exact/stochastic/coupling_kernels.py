@@ -9,10 +9,6 @@ one state maximises and the other responds, with an action of the same group. Ea
 from sweep to sweep: its value, how much d may change before its coupling must be checked again, and
 the basis tree of the coupling. The `drift` is the sum of the largest changes of d so far, so that
 little is computed where little has changed.
-
-Kernels that run once per pair are compiled without reference counts (`_nrt=False`), and so must not
-allocate. Numba counts the references to some thirty arrays at every call, with atomic operations
-that threads compete for: with them, a sweep takes three to six times as long.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from numpy.typing import NDArray
 
 from bisimetric import _transport
 from bisimetric._rounding import UNIT
+from bisimetric._transport import NO_ALLOCATION
 
 NO_MOVE = 2**32 - 1
 """The choice of a pair whose states are not comparable: labels or available actions differ."""
@@ -93,7 +90,7 @@ def _locate_tree(model, cache, pair, s, t, move, a, b):
     return cache.tree_starts[s, move] + t * support + cache.preceding_support[b, t]
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _load_problem(model, cache, workspace, pair, s, t, move, a, b):
     """Load the transport problem of a move with its last tree and flows; return its size."""
     actions = model.reward.shape[1]
@@ -115,7 +112,7 @@ def _load_problem(model, cache, workspace, pair, s, t, move, a, b):
     return n, m
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _evaluate_move(
     model, cache, workspace, costs, pair, s, t, move, a, b, drift, recheck_all, enough
 ):
@@ -154,7 +151,7 @@ def _evaluate_move(
     return value, w1_error, True
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _update_bisimulation(
     model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, w1_error
 ):
@@ -182,7 +179,7 @@ def _update_bisimulation(
     return value, w1_error
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _update_lax(
     model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, w1_error, known,
     evaluated,
@@ -232,7 +229,7 @@ def _update_lax(
     return value, w1_error
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _find_responses(cache, known, evaluated, pair, side, own, drift, discount):
     """Find the best response among the evaluated ones, and the most promising of the others.
 
@@ -270,7 +267,7 @@ def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, pairs, 
     )  # fmt: skip
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _sweep_pairs(
     model, cache, workspace, costs, backup, drift, hold_actions, recheck_all, pairs, known,
     evaluated, low, high,
@@ -300,7 +297,7 @@ def _sweep_pairs(
     return residual, largest, w1_error
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _decode_choice(model, cache, pair):
     """Return the chosen move of a pair, and its two actions."""
     actions, choice = model.reward.shape[1], np.int64(cache.choice[pair])
@@ -311,7 +308,7 @@ def _decode_choice(model, cache, pair):
     return a * actions + b, a, b
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _find_edge_states(workspace, n, v):
     """Return the two states of the edge above a node of a coupling's tree."""
     u = workspace.ints[_transport.PARENT, v]
@@ -319,7 +316,7 @@ def _find_edge_states(workspace, n, v):
     return workspace.ints[_transport.ROW_STATE, i], workspace.ints[_transport.COLUMN_STATE, j]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, **NO_ALLOCATION)
 def count_successors(model, cache, costs, counts, pairs, low, high):
     """Set counts[i + 1] to the maximal number of successors of the chosen coupling of pair i.
 
@@ -354,7 +351,7 @@ def write_policy_matrix(
     )
 
 
-@njit(cache=True, _nrt=False)
+@njit(**NO_ALLOCATION)
 def _write_policy_rows(
     model, cache, workspace, costs, starts, successors, masses, gaps, pairs, position, low, high
 ):
@@ -415,7 +412,7 @@ def apply_operator_at(model, costs, s, t):
     return value
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, **NO_ALLOCATION)
 def fill_symmetric(values, matrix, low, high):
     """Fill rows low to high of a symmetric matrix, and the mirrored columns, from the values of
     the pairs t < s; return the largest change of an entry."""
@@ -429,7 +426,7 @@ def fill_symmetric(values, matrix, low, high):
     return moved
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, **NO_ALLOCATION)
 def write_values(values, pairs, costs, low, high):
     """Set the distances of `pairs[low:high]`; return the largest change."""
     moved = 0.0

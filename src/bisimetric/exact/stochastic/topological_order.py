@@ -65,17 +65,20 @@ def _find_components(
     num_components, component = csgraph.connected_components(graph, connection="strong")
     is_cyclic = np.bincount(component, minlength=num_components) > 1
     is_cyclic[component[source[source == target]]] = True
-    above, below = component[source], component[target]
-    different = above != below
-    edges = np.unique(below[different].astype(np.int64) * num_components + above[different])
-    below, above = np.divmod(edges, num_components)
-    starts = np.searchsorted(below, np.arange(num_components + 1))
-    out_degree = np.bincount(above, minlength=num_components)
-    return component, _compute_levels(starts, above, out_degree), is_cyclic
+    between = component[source] != component[target]
+    codes = component[target[between]].astype(np.int64) * num_components
+    successor, predecessor = np.divmod(
+        np.unique(codes + component[source[between]]), num_components
+    )
+    starts = np.searchsorted(successor, np.arange(num_components + 1))
+    out_degree = np.bincount(predecessor, minlength=num_components)
+    return component, _compute_levels(starts, predecessor, out_degree), is_cyclic
 
 
 @njit(cache=True)
-def _compute_levels(starts, predecessors, out_degree):
+def _compute_levels(
+    starts: NDArray[np.int64], predecessors: NDArray[np.int64], out_degree: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the longest path to a sink from each node of an acyclic graph (Kahn 1962).
 
     The predecessors of node i are `predecessors[starts[i]:starts[i + 1]]`.
@@ -102,7 +105,14 @@ def _compute_levels(starts, predecessors, out_degree):
 
 
 @njit(cache=True)
-def _compute_keys(costs, classes, level, is_cyclic, keys, counts):
+def _compute_keys(
+    costs: Costs,
+    classes: NDArray[np.int64],
+    level: NDArray[np.int32],
+    is_cyclic: NDArray[np.bool_],
+    keys: NDArray[np.int32],
+    counts: NDArray[np.int64],
+) -> None:
     """Write the sort key of each pair, and count the pairs of each key."""
     for pair in range(len(keys)):
         s, t = decode_pair(costs, pair)
@@ -114,7 +124,9 @@ def _compute_keys(costs, classes, level, is_cyclic, keys, counts):
 
 
 @njit(cache=True)
-def _sort_by_key(keys, starts, order):
+def _sort_by_key(
+    keys: NDArray[np.int32], starts: NDArray[np.int64], order: NDArray[np.int64]
+) -> None:
     """Write the pairs by increasing key, those of one key in increasing order (counting sort)."""
     for pair in range(len(keys)):
         order[starts[keys[pair]]] = pair
