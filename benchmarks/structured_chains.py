@@ -140,9 +140,24 @@ def crowds(members: int = 5, runs: int = 5, discount: float = 0.99) -> MDP:
     return build_chain(("start", 0, (0,) * members, 0), step, label, discount)
 
 
+def encode_labels_as_actions(chain: MDP) -> MDP:
+    """Replace each label of a chain by an action: a self-loop that pays 1 where it holds."""
+    if chain.labels is None:
+        raise ValueError("the chain has no labels")
+    masks = [chain.labels[name] for name in chain.labels]
+    states, actions = chain.num_states, 1 + len(masks)
+    P: Any = sparse.vstack([chain.P, *[sparse.eye_array(states)] * len(masks)], format="csr")
+    rows = (np.arange(states)[:, None] + states * np.arange(actions)).ravel()
+    R = np.stack([np.zeros(states), *masks], axis=1)
+    return MDP(P[rows], R, chain.discount)
+
+
 MODELS: dict[str, Callable[[], MDP]] = {
     "NAND multiplexing, 5 inputs, 2 restorations": nand_multiplexing,
     "NAND multiplexing, 5 inputs, 3 restorations": lambda: nand_multiplexing(5, 3),
+    "labels as actions: NAND multiplexing, 5 inputs, 2 restorations, discount 0.9": lambda: (
+        encode_labels_as_actions(nand_multiplexing(discount=0.9))
+    ),
     "Crowds, 5 members, 4 runs": lambda: crowds(5, 4),
     "Crowds, 5 members, 5 runs": crowds,
     "random chain, 5 successors": lambda: worlds.load(

@@ -386,8 +386,8 @@ def _require_capacity(limits: _SearchLimits, pair_search: PairSearch, rows: Quer
     """
     reached, support = pair_search.num_pairs, rows.max_support
     moves = rows.available.shape[1] ** (2 if limits.lax else 1)
-    # Bytes per pair of the search, of the coupling of every move, and of the solver's vectors.
-    coupling_bytes = 0 if support == 1 else moves * (16 + 2 * support) + 24 * support + 64
+    # Bytes per pair of the search, of the coupling of every move, and of the solver.
+    coupling_bytes = 0 if support == 1 else moves * (16 + 2 * support) + 24 * support + 80
     needed = reached * (128.0 + 4 * moves + coupling_bytes)
     if limits.max_pairs is not None and reached >= limits.max_pairs:
         limit, other = f"max_pairs={limits.max_pairs:,}", ", or a larger max_pairs"
