@@ -26,7 +26,8 @@ NO_ALLOCATION: dict[str, Any] = {"cache": True, "_nrt": False}
 """Options of kernels that allocate nothing: compiled without reference counts.
 
 Otherwise Numba counts references to every array of a record at every call, with atomic operations
-that threads compete for, and small transport problems take three to six times as long.
+that threads compete for, and policy iteration over couplings takes two to four times as long
+(`benchmarks/structured_chains.py`).
 """
 REDUCED_COST_TOLERANCE = 64 * UNIT
 """A reduced cost above minus this fraction of the largest cost counts as not negative."""
