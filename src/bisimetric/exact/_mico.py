@@ -40,6 +40,7 @@ def mico(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
@@ -65,6 +66,8 @@ def mico(
         policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
             one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function (`exact.gaps`).
@@ -85,7 +88,9 @@ def mico(
            [1.5, 2. , 0. ]])
     """
     require_mdp("exact.mico", mdp)
-    request = build_request("mico", tol, dtype)
+    request = build_request(
+        "mico", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     actions = resolve_policy("mico", mdp, policy)
     if gap is None:
         solution = solve_mico(request, mdp, actions)

@@ -119,6 +119,7 @@ def query(
     kind: QueryKind = "bisimulation",
     policy: ArrayLike | PolicyFunction | None = None,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     max_pairs: int | None = None,
     gap: ArrayLike | GapFunction | None = None,
 ) -> QueryResult:
@@ -146,6 +147,8 @@ def query(
         policy: for "on_policy". In an MDP (S,) actions or (S, A) probabilities, default its own.
             In an implicit MDP a function from a state to an action or to {action: probability}.
         tol: bound on the true error of every value; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         max_pairs: limit on explored pairs; default 2,000,000 in an implicit MDP, and as many as
             fit into memory in an MDP.
         gap: immediate costs in place of |R(s, a) - R(t, b)|, as in `exact.bisimulation`,
@@ -165,7 +168,7 @@ def query(
     >>> round(d(0, 1), 4), round(d(5, 0), 4), d.error <= 1e-6
     (6.679, 0.0, True)
     """
-    request = _validate_request(kind, mdp, tol, max_pairs)
+    request = _validate_request(kind, mdp, tol, normalised_tol, max_pairs)
     requested = _validate_pairs(pairs)
     row_source = build_row_source(kind, mdp, policy, gap)
     lax, discount = kind == "lax", row_source.discount
@@ -403,8 +406,8 @@ def _require_capacity(limits: _SearchLimits, pair_search: PairSearch, rows: Quer
     """
     reached, support = pair_search.num_pairs, rows.max_support
     moves = rows.available.shape[1] ** (2 if limits.lax else 1)
-    # Bytes per pair of the search, of the coupling of every move, and of the solver's vectors.
-    coupling_bytes = 0 if support == 1 else moves * (16 + 2 * support) + 24 * support + 64
+    # Bytes per pair of the search, of the coupling of every move, and of the solver.
+    coupling_bytes = 0 if support == 1 else moves * (16 + 2 * support) + 24 * support + 80
     needed = reached * (128.0 + 4 * moves + coupling_bytes)
     if limits.max_pairs is not None and reached >= limits.max_pairs:
         limit, other = f"max_pairs={limits.max_pairs:,}", ", or a larger max_pairs"
@@ -424,7 +427,11 @@ def _require_capacity(limits: _SearchLimits, pair_search: PairSearch, rows: Quer
 
 
 def _validate_request(
-    kind: QueryKind, mdp: Any, tol: float | None, max_pairs: int | None
+    kind: QueryKind,
+    mdp: Any,
+    tol: float | None,
+    normalised_tol: float | None,
+    max_pairs: int | None,
 ) -> Request:
     if kind not in get_args(QueryKind):
         raise InputError(
@@ -438,7 +445,9 @@ def _validate_request(
         raise InputError(
             f"is {max_pairs} and must be at least 1", caller="exact.query", argument="max_pairs"
         )
-    return build_request(kind, tol, np.float64)
+    return build_request(
+        kind, tol, np.float64, normalised_tol=normalised_tol, discount=mdp.discount
+    )
 
 
 def _validate_pairs(pairs: Any) -> tuple[tuple[Any, Any], ...]:

@@ -188,7 +188,8 @@ def _warm_up_deterministic(
 @functools.cache
 def _warm_up_stochastic() -> None:
     """Compile the kernels on a small MDP."""
-    small = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    P = [[[0.5, 0.5, 0.0]], [[0.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]  # two levels of pairs
+    small = MDP(P, [[0.0], [1.0], [2.0]], discount=0.5)
     with announce_compilation("the kernels"):
         policy_iteration.solve(small, 1e-6)
 

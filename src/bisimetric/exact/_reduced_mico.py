@@ -27,6 +27,7 @@ def reduced_mico(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
 ) -> Distance:
     """Compute the reduced MICo of a policy in any MDP, every entry proven to `tol`.
@@ -54,6 +55,8 @@ def reduced_mico(
         policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
             one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
 
@@ -75,7 +78,9 @@ def reduced_mico(
            [1.25, 2.  , 0.  ]])
     """
     require_mdp("exact.reduced_mico", mdp)
-    request = build_request("reduced_mico", tol, dtype)
+    request = build_request(
+        "reduced_mico", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     if mdp.has_labels:
         raise InputError(
             "exact.reduced_mico: reduced MICo is defined by rewards alone, and this MDP has "

@@ -25,6 +25,7 @@ def bisimulation(
     mdp: MDP,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     samples: int | None = None,
     seed: int = 0,
@@ -49,6 +50,8 @@ def bisimulation(
     Args:
         mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         samples: Monte Carlo estimate: replace each distribution by this many samples, and W1 by
@@ -80,7 +83,9 @@ def bisimulation(
     """
     require_mdp("exact.bisimulation", mdp)
     validate_device("bisimulation", device, samples=samples)
-    request = build_request("bisimulation", tol, dtype)
+    request = build_request(
+        "bisimulation", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
     if gap is not None:
         _reject_options("bisimulation", samples=samples, reward_tol=reward_tol)
@@ -97,6 +102,7 @@ def on_policy(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     device: str | None = None,
     reward_tol: float = 0.0,
@@ -117,6 +123,8 @@ def on_policy(
         policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
             one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         device: "cpu", the default, or "gpu": a deterministic chain on an NVIDIA GPU (`exact/gpu`),
@@ -145,7 +153,9 @@ def on_policy(
     validate_device("on_policy", device)
     actions = resolve_policy("on_policy", mdp, policy)
     chain = induce_chain(mdp, actions)
-    request = build_request("on_policy", tol, dtype)
+    request = build_request(
+        "on_policy", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     if gap is not None:
         _reject_options("on_policy", reward_tol=reward_tol)
     if chain.mdp.has_labels:
@@ -168,6 +178,7 @@ def lax(
     mdp: MDP,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     reward_tol: float = 0.0,
     gap: ArrayLike | GapFunction | None = None,
@@ -187,6 +198,8 @@ def lax(
     Args:
         mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         reward_tol: rewards that differ by no more count as equal in the relation by
@@ -210,7 +223,7 @@ def lax(
     """
     require_mdp("exact.lax", mdp)
     solver = DeterministicSolver(lax_solver.solve, 1, 6)
-    request = build_request("lax", tol, dtype)
+    request = build_request("lax", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount)
     if gap is not None:
         _reject_options("lax", reward_tol=reward_tol)
         return solve_with_gap(request, mdp, gap)

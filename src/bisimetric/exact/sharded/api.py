@@ -19,6 +19,7 @@ def bisimulation(
     mdp: MDP,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -41,6 +42,8 @@ def bisimulation(
     Args:
         mdp: a deterministic MDP.
         tol: a bound on the error of every entry; default: 1e-6, which a float32 matrix may miss.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: "float64" or "float32", the type of the matrix.
         output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
             `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
@@ -76,7 +79,9 @@ def bisimulation(
     require_jax()
     from bisimetric.exact.sharded.driver import ShardedConfig, compute_distance
 
-    request = build_request("bisimulation", tol, dtype)
+    request = build_request(
+        "bisimulation", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     config = ShardedConfig(
         output,
         checkpoint,
@@ -95,6 +100,7 @@ def on_policy(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -117,6 +123,8 @@ def on_policy(
         policy: (S,) actions or (S, A) probabilities under which every state has one successor;
             default: the MDP's own policy, or the only one if there is one action.
         tol: a bound on the error of every entry; default: 1e-6, which a float32 matrix may miss.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: "float64" or "float32", the type of the matrix.
         output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
             `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
@@ -153,7 +161,9 @@ def on_policy(
     from bisimetric.exact.sharded.driver import ShardedConfig, compute_distance
 
     policy = resolve_policy("on_policy", mdp, policy)
-    request = build_request("on_policy", tol, dtype)
+    request = build_request(
+        "on_policy", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     config = ShardedConfig(
         output,
         checkpoint,
