@@ -5,6 +5,7 @@ from bisimetric.exact._mico import mico
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
 from bisimetric.exact._reduced_mico import reduced_mico
+from bisimetric.exact._undiscounted import undiscounted
 from bisimetric.exact.api import bisimulation, lax, on_policy
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "recorded",
     "reduced_mico",
     "sharded",
+    "undiscounted",
 ]

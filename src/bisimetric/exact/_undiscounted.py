@@ -1,0 +1,161 @@
+"""Undiscounted bisimulation distances of labelled Markov chains, in [0, 1]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
+
+from bisimetric import relation
+from bisimetric._progress import announce_compilation
+from bisimetric._rounding import UNIT
+from bisimetric.distance import Distance
+from bisimetric.errors import InputError
+from bisimetric.exact._request import build_request, require_matrix_memory
+from bisimetric.exact.undiscounted_chain import policy_iteration
+from bisimetric.exact.undiscounted_chain.distance_one import UndecidedPairs, find_undecided_pairs
+from bisimetric.exact.undiscounted_chain.fixed_point import round_chain
+from bisimetric.mdp import MDP, compute_comparison_classes
+from bisimetric.mdp._validation import require_mdp
+from bisimetric.relation.api import RELATION_TOL, compute_classes
+
+
+def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance:
+    """Compute the undiscounted bisimulation distance of a labelled Markov chain, proven to `tol`.
+
+    It is the least d with values in [0, 1] and
+
+        d(s, t) = 1                     if s and t have different labels,
+                  W1(d)(P(s), P(t))     otherwise:
+
+    the probability, under the best coupling of the two runs, that their labels ever differ. So it
+    bounds the difference of the probabilities that s and t give to any event on the labels, and
+    is 0 iff s and t are bisimilar.
+
+    Distances 0 and 1 are decided first, by `relation.bisimulation` and by reachability on pairs
+    (Tang & van Breugel, CAV 2018); those entries of the matrix are exactly 0 and 1, and no other
+    entry is. Policy iteration over couplings computes the rest, between a lower and an upper bound
+    that are each proven, rounding included: a coupling proves the upper one, and dual potentials
+    the lower one. `error` is the largest difference of an entry from its bounds.
+
+    The discount and the rewards of the MDP are not used: undiscounted sums of rewards have no
+    bound. Label the states that rewards should tell apart.
+
+    The distance is not continuous in P: if rounding separates two bisimilar states that recur for
+    ever, it rises from 0 to 1. So probabilities of classes that differ by less than 1e-13 count as
+    equal, as in `relation.bisimulation`, and the error refers to the quotient. `merged_within` in
+    the metadata is the largest total variation distance of a state from the representative of its
+    class; at 0 the quotient is exact.
+
+    Args:
+        mdp: a labelled Markov chain: an MDP with one action. `mdp.apply_policy(policy)` makes one.
+        tol: bound on the true error of every entry; default 1e-6.
+        dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
+            `error` that its rounding allows.
+
+    Returns:
+        The distance matrix with its proven error, from 0 to 1. `bounds(s, t)` are exact for
+        distances 0 and 1. The metadata count the `undecided` pairs of classes, those at neither,
+        and contain the largest expected number of steps before one of them is left.
+
+    Raises:
+        InputError: an argument has the wrong type or value, the MDP has several actions, or no two
+            states have different labels.
+        NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
+        InsufficientMemory: the matrix does not fit into memory.
+
+    Two coins of probability 0.5 and 0.6 for heads, tossed until heads:
+
+    >>> P = [[[0.5, 0, 0.5]], [[0, 0.4, 0.6]], [[0, 0, 1]]]
+    >>> d = undiscounted(MDP(P, [[0], [0], [0]], discount=0.9, labels=["", "", "heads"]))
+    >>> round(d(0, 1), 6), d(0, 2), d.error <= 1e-6
+    (0.166667, 1.0, True)
+    """
+    require_mdp("exact.undiscounted", mdp)
+    request = build_request("undiscounted", tol, dtype)
+    _validate_model(mdp)
+    num_states = mdp.num_states
+    matrix_bytes = num_states**2 * request.dtype.itemsize
+    require_matrix_memory(request.kind, num_states, matrix_bytes)
+    chain = mdp.replace(R=np.zeros(mdp.R.shape), policy=None)
+    max_support = int(np.diff(chain.P.indptr).max())
+    # Above the rounding of a sum, so that different classes of the quotient are not bisimilar.
+    classes = compute_classes(chain, tol=max(RELATION_TOL, (4 * max_support + 32) * UNIT))
+    num_classes = int(classes.max()) + 1
+    merged_within = _bound_merge(chain, classes)
+    quotient = relation.quotient(chain, classes) if num_classes < num_states else chain
+    # Pair numbers, the matrix of the quotient, and its bounds during the search.
+    work = num_classes**2 * (4.0 + request.dtype.itemsize)
+    require_matrix_memory(request.kind, num_states, matrix_bytes + work)
+    with announce_compilation("the kernels"):
+        rounded = round_chain(quotient)
+        pairs = find_undecided_pairs(rounded, compute_comparison_classes(quotient))
+    require_matrix_memory(
+        request.kind,
+        num_states,
+        matrix_bytes + work + policy_iteration.estimate_memory(rounded, pairs),
+    )
+    bounds = policy_iteration.solve(rounded, pairs, request.tol)
+    values, error = _fill_matrix(pairs, bounds, request.dtype)
+    if num_classes < num_states:
+        values = values[np.ix_(classes, classes)]
+    details = {
+        "method": "policy iteration over couplings",
+        "rounds": bounds.rounds,
+        "classes": num_classes,
+        "undecided": pairs.size,
+        "expected_steps": bounds.expected_steps,
+        "merged_within": merged_within,
+        "dtype": str(request.dtype),
+    }
+    distance = Distance(
+        values, error, "undiscounted", mdp, None, request.build_metadata(details, mdp)
+    )
+    request.require_tolerance(error, distance)
+    return distance
+
+
+def _validate_model(mdp: MDP) -> None:
+    """Raise InputError unless the MDP is a labelled Markov chain."""
+    if mdp.num_actions > 1:
+        raise InputError(
+            f"exact.undiscounted: the MDP has {mdp.num_actions} actions and must be a Markov "
+            "chain; pass mdp.apply_policy(policy)."
+        )
+    if not mdp.has_labels:
+        raise InputError(
+            "exact.undiscounted: all states have the same labels, so that every distance is 0, "
+            "and rewards do not count; pass mdp.replace(labels=...)."
+        )
+
+
+def _bound_merge(chain: MDP, classes: NDArray[np.int64]) -> float:
+    """Return the largest total variation distance of a state from its class's representative."""
+    row = np.repeat(np.arange(chain.num_states), np.diff(chain.P.indptr))
+    shape = (chain.num_states, int(classes.max()) + 1)
+    entries = (chain.normalised_probabilities.data, (row, classes[chain.P.indices]))
+    by_class: Any = sparse.csr_array(entries, shape)
+    first = relation.representatives(classes)[classes]
+    return float(abs(by_class - by_class[first]).sum(axis=1).max()) / 2
+
+
+def _fill_matrix(
+    pairs: UndecidedPairs, bounds: policy_iteration.CertifiedBounds, dtype: np.dtype[Any]
+) -> tuple[NDArray[np.floating], float]:
+    """Return the matrix of the quotient, and the largest difference of an entry from its bounds."""
+    number = pairs.number
+    values = np.ones(number.shape, dtype)
+    np.fill_diagonal(values, 0.0)
+    if pairs.size == 0:
+        return values, 0.0
+    middle = (bounds.lower + (bounds.upper - bounds.lower) / 2).astype(dtype)
+    # Only decided distances are 0 or 1.
+    limits = np.finfo(dtype)
+    middle = np.clip(middle, limits.tiny, 1 - limits.epsneg)
+    values[pairs.first, pairs.second] = values[pairs.second, pairs.first] = middle
+    wide = middle.astype(np.float64)
+    error = float(max((bounds.upper - wide).max(), (wide - bounds.lower).max()))
+    # A difference of numbers in [0, 1] has one rounding.
+    return values, error * (1 + 4 * UNIT)

@@ -1,0 +1,1 @@
+"""Solver for undiscounted distances of labelled Markov chains, with two-sided certificates."""

@@ -1,0 +1,183 @@
+"""Undiscounted distances of undecided pairs: policy iteration over couplings, with certificates.
+
+Let D be the operator D(d)(x) = min_f sum_y f(y) d(y) on the undecided pairs x, over the couplings f
+of a pair that keep common mass in place, with d = 1 on the other pairs of different states and 0 on
+equal states. The true distance d* is its only fixed point in [0, 1]: see the proof in
+docs/concepts/undiscounted.md. So by Knaster & Tarski
+
+    l <= D(l)  implies  l <= d*,    and    u >= D(u)  implies  u >= d*.
+
+For u a coupling per pair is enough: u is its value, the probability to reach a pair at distance 1.
+For l potentials prove that no coupling costs less. Both are computed with a slack c > 0 that
+exceeds every rounding: l = P l + r - c and u = P u + r + c for the matrix P of the couplings.
+
+Bacci, Bacci, Larsen & Mardare (2013), On-the-fly exact computation of bisimilarity distances;
+Tang & van Breugel (2016), Computing probabilistic bisimilarity distances via policy iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import linalg
+
+from bisimetric import planning
+from bisimetric._progress import convergence_fraction, show_progress
+from bisimetric.exact._threads import map_chunks
+from bisimetric.exact.undiscounted_chain import pair_kernels
+from bisimetric.exact.undiscounted_chain.distance_one import UndecidedPairs
+from bisimetric.exact.undiscounted_chain.fixed_point import FixedPointChain
+from bisimetric.exact.undiscounted_chain.pair_kernels import PairCouplings
+
+MIN_PARALLEL_PAIRS = 256
+"""Pairs that are worth several threads."""
+MIN_SLACK = 2.0**-42
+"""The least slack per unit of leaving mass: above the rounding of a transport problem."""
+SLACK_GROWTH = 16.0
+"""The factor by which the slack grows where it does not cover the rounding."""
+MAX_ROUNDS = 1000
+"""Rounds of policy iteration before the trivial bounds 0 and 1 are returned."""
+MAX_DIRECT_PAIRS = 4000
+"""Pairs up to which linear systems are solved by sparse LU factorisation at once."""
+MAX_LINEAR_STEPS = 500
+"""Iterations of the linear solver before the factorisation is tried."""
+
+
+class CertifiedBounds(NamedTuple):
+    """Proven bounds on the distances of the undecided pairs, and the rounds that they took."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    rounds: int
+    expected_steps: float
+
+
+def solve(chain: FixedPointChain, pairs: UndecidedPairs, tol: float) -> CertifiedBounds:
+    """Bound the distances of undecided pairs, with upper - lower <= tol if rounding allows it."""
+    if pairs.size == 0:
+        return CertifiedBounds(np.empty(0), np.empty(0), 0, 0.0)
+    iteration = _CouplingIteration(chain, pairs)
+    with show_progress(1.0, "couplings: digits of the error") as progress:
+        rounds, residual = 0, math.inf
+        # With a slack of 0 first, to a fraction of the tolerance.
+        while rounds < MAX_ROUNDS:
+            num_changed, _, residual = iteration.improve()
+            rounds += 1
+            progress.set_position(convergence_fraction(residual, tol, 1.0), f"round {rounds}")
+            if num_changed == 0 or residual <= MIN_SLACK:
+                break
+            iteration.values = iteration.evaluate(0.0, 0.0)
+        slack, steps = iteration.choose_slack(tol)
+        is_proven = False
+        while rounds < MAX_ROUNDS and slack < 1:
+            lower = np.maximum(iteration.evaluate(-slack, -1.0), 0.0)
+            iteration.values = lower
+            num_changed, num_unproven, _ = iteration.improve()
+            rounds += 1
+            if num_unproven == 0:
+                upper = np.minimum(iteration.evaluate(slack, 1.0), 1.0)
+                is_proven = iteration.count_unproven_upper(upper) == 0
+                if is_proven:
+                    break
+            if num_changed == 0 or num_unproven == 0:
+                slack *= SLACK_GROWTH
+    if not is_proven:
+        lower, upper = np.zeros(pairs.size), np.ones(pairs.size)
+    return CertifiedBounds(lower, upper, rounds, steps)
+
+
+def estimate_memory(chain: FixedPointChain, pairs: UndecidedPairs) -> float:
+    """Return the bytes that `solve` takes."""
+    support = np.diff(chain.row_starts)
+    nodes = float(support[pairs.first].sum() + support[pairs.second].sum())
+    # Trees; the matrix of the policy, twice; vectors of values, slacks and the linear solver.
+    return nodes * (_choose_node_dtype(chain)().itemsize + 24) + pairs.size * 8 * 24.0
+
+
+def _choose_node_dtype(chain: FixedPointChain) -> type[np.unsignedinteger[Any]]:
+    """Return the narrowest integer type for the nodes of a tree."""
+    return np.uint8 if 2 * chain.max_support < 2**8 else np.uint32
+
+
+class _CouplingIteration:
+    """The values of the undecided pairs, and one coupling each."""
+
+    def __init__(self, chain: FixedPointChain, pairs: UndecidedPairs) -> None:
+        support = np.diff(chain.row_starts)
+        starts = np.zeros(pairs.size + 1, np.int64)
+        np.cumsum(support[pairs.first] + support[pairs.second], out=starts[1:])
+        self.chain, self.pairs = chain, pairs
+        self.couplings = PairCouplings(np.zeros(starts[-1], _choose_node_dtype(chain)), starts)
+        self.values = np.zeros(pairs.size)
+        self.slack = np.empty((2, pairs.size))
+        self._map(pair_kernels.bound_slack, pairs.first, pairs.second, self.slack)
+
+    def improve(self) -> tuple[int, int, float]:
+        """Set couplings to optimal ones; see `pair_kernels.improve_couplings`."""
+        found = self._map(
+            pair_kernels.improve_couplings, self.couplings, self.pairs, self.values, self.slack
+        )
+        changed, unproven, residuals = zip(*found, strict=True)
+        return sum(changed), sum(unproven), max(residuals)
+
+    def count_unproven_upper(self, values: NDArray[np.float64]) -> int:
+        """Count the pairs whose coupling does not prove their upper bound."""
+        kernel = pair_kernels.count_unproven_upper
+        return sum(self._map(kernel, self.couplings, self.pairs, values, self.slack))
+
+    def choose_slack(self, tol: float) -> tuple[float, float]:
+        """Return a slack with which bounds are `tol` apart, if possible, and the expected steps."""
+        system, _, leaving = self._build_system()
+        costs = self.slack / leaving
+        steps = float(_solve_system(system, costs[0], 0.01).max())
+        rounding = float(_solve_system(system, costs[1], 0.0).max()) if costs[1].any() else 0.0
+        return max(MIN_SLACK, (tol / 2 - rounding) / 2 / steps), steps
+
+    def evaluate(self, slack: float, rounding: float) -> NDArray[np.float64]:
+        """Solve x = P x + r + slack * (leaving mass) + rounding * (rounding of the rows)."""
+        system, rewards, leaving = self._build_system()
+        # The slack of rows has a margin of its own.
+        right = rewards + slack * self.slack[0] + 1.001 * rounding * self.slack[1]
+        accuracy = abs(slack) / 8 if slack else 1e-10
+        return _solve_system(system, right / leaving, accuracy)
+
+    def _build_system(self) -> tuple[sparse.csr_array, NDArray[Any], NDArray[Any]]:
+        """Return I - P of the chain that leaves its pair in every step, r, and the leaving mass."""
+        size = self.pairs.size
+        starts = self.couplings.tree_starts
+        index = np.int32 if starts[-1] < 2**31 else np.int64
+        successors, masses = np.empty(starts[-1], index), np.empty(starts[-1])
+        rewards, leaving = np.empty(size), np.empty(size)
+        into = (starts, successors, masses, rewards, leaving)
+        self._map(pair_kernels.write_policy_matrix, self.couplings, self.pairs, *into)
+        masses /= np.repeat(leaving, np.diff(starts))
+        transition = sparse.csr_array((masses, successors, starts.astype(index)), (size, size))
+        transition.eliminate_zeros()
+        return sparse.csr_array(sparse.eye_array(size) - transition), rewards, leaving
+
+    def _map(self, kernel: Any, *arguments: Any) -> list[Any]:
+        return map_chunks(
+            lambda low, high: kernel(self.chain, *arguments, low, high),
+            self.pairs.size,
+            MIN_PARALLEL_PAIRS,
+        )
+
+
+def _solve_system(
+    system: sparse.csr_array, right: NDArray[np.float64], accuracy: float
+) -> NDArray[np.float64]:
+    """Solve system @ x = right to an absolute residual, by BiCGSTAB or sparse LU factorisation."""
+    if len(right) > MAX_DIRECT_PAIRS:
+        scale = max(accuracy, 1e-14)
+        x = planning.solve_bicgstab(
+            system, right, rtol=0.0, max_iterations=MAX_LINEAR_STEPS, atol=scale
+        )
+        if np.abs(right - system @ x).max() <= scale:
+            return x
+    factors = linalg.splu(system.tocsc())
+    x = factors.solve(right)
+    return np.asarray(x + factors.solve(right - system @ x))

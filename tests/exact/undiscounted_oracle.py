@@ -1,0 +1,177 @@
+"""Undiscounted distances of labelled Markov chains in exact rational arithmetic, by slow loops."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric import MDP
+
+Row = dict[int, Fraction]
+Pair = tuple[int, int]
+Coupling = dict[Pair, Fraction]
+"""Masses of the pairs (larger state first) that two successors form; equal states are left out."""
+
+
+def normalise_rows(chain: MDP) -> list[Row]:
+    """Return the rows of a chain, each divided by its exact sum."""
+    rows = []
+    for s in range(chain.num_states):
+        part = slice(chain.P.indptr[s], chain.P.indptr[s + 1])
+        masses = [Fraction(float(mass)) for mass in chain.P.data[part]]
+        states = chain.P.indices[part].tolist()
+        rows.append({t: mass / sum(masses) for t, mass in zip(states, masses, strict=True)})
+    return rows
+
+
+def find_classes(rows: list[Row], labels: list[int]) -> list[int]:
+    """Return the classes of bisimilar states, by exact signatures."""
+    classes = labels
+    while True:
+        signatures = []
+        for s, row in enumerate(rows):
+            masses: Row = {}
+            for t, mass in row.items():
+                masses[classes[t]] = masses.get(classes[t], Fraction(0)) + mass
+            signatures.append((classes[s], frozenset(masses.items())))
+        numbers: dict[Any, int] = {}
+        refined = [numbers.setdefault(signature, len(numbers)) for signature in signatures]
+        if len(set(refined)) == len(set(classes)):
+            return refined
+        classes = refined
+
+
+def list_couplings(p: Row, q: Row) -> list[Coupling]:
+    """Return the vertices of the couplings of two rows of at most three states each.
+
+    The north-west corner rule finds those whose tree is a caterpillar, in some order of rows and
+    columns, and every tree of at most six nodes is one. Common mass is not kept in place.
+    """
+    assert max(len(p), len(q)) <= 3
+    found = []
+    for sources in itertools.permutations(p):
+        for targets in itertools.permutations(q):
+            supply, demand = [p[x] for x in sources], [q[y] for y in targets]
+            i = j = 0
+            coupling: Coupling = {}
+            while i < len(supply) and j < len(demand):
+                mass = min(supply[i], demand[j])
+                x, y = sources[i], targets[j]
+                if x != y and mass:
+                    pair = max(x, y), min(x, y)
+                    coupling[pair] = coupling.get(pair, Fraction(0)) + mass
+                supply[i] -= mass
+                demand[j] -= mass
+                i, j = (i, j + 1) if demand[j] == 0 and supply[i] else (i + 1, j + (demand[j] == 0))
+            if coupling not in found:
+                found.append(coupling)
+    return found
+
+
+def solve(chain: MDP) -> list[list[Fraction]]:
+    """Return the undiscounted distances: policy iteration over all vertices, zeros fixed."""
+    rows, labels = normalise_rows(chain), chain.label_classes.tolist()
+    classes, states = find_classes(rows, labels), range(chain.num_states)
+    value: dict[Pair, Fraction] = {}
+    options: dict[Pair, list[Coupling]] = {}
+    for s, t in itertools.combinations(states, 2):
+        pair = t, s
+        if labels[s] != labels[t]:
+            value[pair] = Fraction(1)
+        elif classes[s] == classes[t]:
+            value[pair] = Fraction(0)
+        else:
+            options[pair] = list_couplings(rows[t], rows[s])
+    chosen = {pair: every[0] for pair, every in options.items()}
+    while True:
+        value |= _evaluate(chosen, value)
+        improved = False
+        for pair, every in options.items():
+            costs = [sum((f * value[y] for y, f in each.items()), Fraction(0)) for each in every]
+            if min(costs) < value[pair]:
+                chosen[pair], improved = every[costs.index(min(costs))], True
+        if not improved:
+            return [
+                [Fraction(0) if s == t else value[max(s, t), min(s, t)] for t in states]
+                for s in states
+            ]
+
+
+def _evaluate(chosen: dict[Pair, Coupling], fixed: dict[Pair, Fraction]) -> dict[Pair, Fraction]:
+    """Solve the linear system of one coupling per pair by elimination."""
+    number = {pair: i for i, pair in enumerate(chosen)}
+    size = len(number)
+    system = [[Fraction(0)] * (size + 1) for _ in range(size)]
+    for pair, i in number.items():
+        system[i][i] += 1
+        for successor, mass in chosen[pair].items():
+            if successor in number:
+                system[i][number[successor]] -= mass
+            else:
+                system[i][size] += mass * fixed[successor]
+    for i in range(size):
+        pivot = next(k for k in range(i, size) if system[k][i])
+        system[i], system[pivot] = system[pivot], system[i]
+        scale = system[i][i]
+        system[i] = [entry / scale for entry in system[i]]
+        for k in range(size):
+            if k != i and system[k][i]:
+                factor = system[k][i]
+                system[k] = [a - factor * b for a, b in zip(system[k], system[i], strict=True)]
+    return {pair: system[i][size] for pair, i in number.items()}
+
+
+def iterate_from_below(chain: MDP, sweeps: int) -> NDArray[np.float64]:
+    """Return Kleene iterates from 0 in floats: they converge to the least fixed point from below.
+
+    No distance is decided beforehand.
+    """
+    rows, labels = normalise_rows(chain), chain.label_classes
+    n = chain.num_states
+    d: NDArray[np.float64] = (labels[:, None] != labels[None, :]).astype(np.float64)
+    options = {}
+    for t, s in itertools.combinations(range(n), 2):
+        if labels[s] == labels[t]:
+            couplings = list_couplings(rows[s], rows[t])
+            masses = np.zeros((len(couplings), n, n))
+            for k, coupling in enumerate(couplings):
+                for y, f in coupling.items():
+                    masses[k][y] = float(f)
+            options[s, t] = masses.reshape(len(couplings), -1)
+    for _ in range(sweeps):
+        flat = d.ravel()
+        new = {pair: float((masses @ flat).min()) for pair, masses in options.items()}
+        for (s, t), value in new.items():
+            d[s, t] = d[t, s] = value
+    return d
+
+
+def random_chain(
+    rng: np.random.Generator, states: int, *, denominator: int = 8, leave: float | None = None
+) -> MDP:
+    """Return a chain with rows of at most three states, some of them equal or absorbing.
+
+    With `leave`, some states have a self-loop that is left with that probability.
+    """
+    P = np.zeros((states, states))
+    for s in range(states):
+        kind = rng.integers(6)
+        if kind == 0:
+            P[s, s] = 1
+        elif kind == 1 and s > 0:
+            P[s] = P[rng.integers(s)]
+        elif kind <= 3 and leave is not None:
+            P[s, s] = 1 - leave
+            P[s, rng.integers(states)] += leave
+        else:
+            size = min(states, 1 + int(rng.integers(3)))
+            support = rng.choice(states, size=size, replace=False)
+            cuts = np.sort(rng.integers(1, denominator, size=len(support) - 1))
+            P[s, support] = np.diff([0, *cuts, denominator]) / denominator
+    names = ["", "x", "y"]
+    labels = [names[i] for i in rng.integers(2 + rng.integers(2), size=states)]
+    return MDP(P[:, None], np.zeros((states, 1)), discount=0.5, labels=labels)
