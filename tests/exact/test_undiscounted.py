@@ -227,7 +227,7 @@ def test_a_wrong_certificate_is_rejected() -> None:
 def test_iterative_and_direct_linear_solves_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = random_chain(3)
     direct = exact.undiscounted(chain)
-    monkeypatch.setattr(policy_iteration, "MAX_DIRECT_PAIRS", 0)
+    monkeypatch.setattr(policy_iteration, "MAX_BLOCK", 0)
     iterative = exact.undiscounted(chain)
     np.testing.assert_allclose(iterative.values, direct.values, atol=1e-6)
     monkeypatch.setattr(policy_iteration, "MAX_LINEAR_STEPS", 1)

@@ -138,18 +138,17 @@ def bound_slack(chain, first, second, slack, low, high):
 
 @njit(cache=True, nogil=True)
 def improve_couplings(chain, couplings, pairs, values, slack, low, high):
-    """Set couplings to optimal ones; return the changed couplings, unproven pairs, and residual.
+    """Set couplings to optimal ones; count the changed ones, and the pairs that are not proven.
 
     A pair is proven if d(x) <= min_f sum_y f(y) d(y) over all couplings of the exact rows that keep
     their common mass in place, or if d(x) = 0. With potentials u and reduced costs r = c - u - u'
     any coupling g costs sum (g - f) r more than f, where r is nearly 0 in the tree and nearly not
     negative outside. In cell (s, t), of cost 0 and with u_s = 0, r = -u_t is exact. So g costs less
-    than f by at most the error of r times the mass outside (s, t). The residual is the largest
-    decrease of a value by the new coupling, per unit of leaving mass.
+    than f by at most the error of r times the mass outside (s, t).
     """
     workspace = _transport.allocate_workspace(chain.max_support)
     ints = workspace.ints
-    num_changed, num_unproven, residual = 0, 0, 0.0
+    num_changed, num_unproven = 0, 0
     for pair in range(low, high):
         s, t = pairs.first[pair], pairs.second[pair]
         n, m, common = _load_coupling(chain, couplings, workspace, pair, s, t)
@@ -174,10 +173,9 @@ def improve_couplings(chain, couplings, pairs, values, slack, low, high):
             is_exact = _is_own_cell_exact(workspace, n, m, s, t)
             error *= slack[0, pair] if is_exact else 1.0 - common
         change, rounding = _compute_change(workspace, pairs.number, values, n, m, common, pair)
-        residual = max(residual, -change / slack[0, pair])
         if value > 0 and not change >= (error + rounding + slack[1, pair]) * (1 + 8 * UNIT):
             num_unproven += 1
-    return num_changed, num_unproven, residual
+    return num_changed, num_unproven
 
 
 @njit(cache=True, inline="always")

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import linalg
+from scipy.sparse import csgraph, linalg
 
 from bisimetric import planning
-from bisimetric._progress import convergence_fraction, show_progress
+from bisimetric._progress import show_progress
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.undiscounted_chain import pair_kernels
 from bisimetric.exact.undiscounted_chain.distance_one import UndecidedPairs
@@ -41,8 +41,10 @@ SLACK_GROWTH = 16.0
 """The factor by which the slack grows where it does not cover the rounding."""
 MAX_ROUNDS = 1000
 """Rounds of policy iteration before the trivial bounds 0 and 1 are returned."""
-MAX_DIRECT_PAIRS = 4000
-"""Pairs up to which linear systems are solved by sparse LU factorisation at once."""
+MAX_BLOCK = 1000
+"""Pairs of a strongly connected component up to which systems are factorised at once."""
+MIN_ACCURACY = 1e-14
+"""The least residual that BiCGSTAB is asked for."""
 MAX_LINEAR_STEPS = 500
 """Iterations of the linear solver before the factorisation is tried."""
 
@@ -61,33 +63,31 @@ def solve(chain: FixedPointChain, pairs: UndecidedPairs, tol: float) -> Certifie
     if pairs.size == 0:
         return CertifiedBounds(np.empty(0), np.empty(0), 0, 0.0)
     iteration = _CouplingIteration(chain, pairs)
-    with show_progress(1.0, "couplings: digits of the error") as progress:
-        rounds, residual = 0, math.inf
-        # With a slack of 0 first, to a fraction of the tolerance.
-        while rounds < MAX_ROUNDS:
-            num_changed, _, residual = iteration.improve()
-            rounds += 1
-            progress.set_position(convergence_fraction(residual, tol, 1.0), f"round {rounds}")
-            if num_changed == 0 or residual <= MIN_SLACK:
-                break
-            iteration.values = iteration.evaluate(0.0, 0.0)
+    best = CertifiedBounds(np.zeros(pairs.size), np.ones(pairs.size), 0, math.inf)
+    with show_progress(1.0, "couplings: proven pairs") as progress:
+        iteration.improve()
         slack, steps = iteration.choose_slack(tol)
-        is_proven = False
-        while rounds < MAX_ROUNDS and slack < 1:
-            lower = np.maximum(iteration.evaluate(-slack, -1.0), 0.0)
-            iteration.values = lower
-            num_changed, num_unproven, _ = iteration.improve()
-            rounds += 1
+        for rounds in range(1, MAX_ROUNDS):
+            iteration.values = np.maximum(iteration.evaluate(-slack, -1.0), 0.0)
+            num_changed, num_unproven = iteration.improve()
+            progress.set_position(1 - num_unproven / pairs.size, f"round {rounds}")
             if num_unproven == 0:
                 upper = np.minimum(iteration.evaluate(slack, 1.0), 1.0)
-                is_proven = iteration.count_unproven_upper(upper) == 0
-                if is_proven:
-                    break
+                if iteration.count_unproven_upper(upper) == 0:
+                    best = CertifiedBounds(iteration.values, upper, rounds, steps)
+                    if (upper - iteration.values).max() <= tol:
+                        break
+                    # Better couplings may take more steps than those that the slack was chosen for.
+                    smaller, steps = iteration.choose_slack(tol)
+                    if smaller >= slack / 2:
+                        break
+                    slack = smaller
+                    continue
             if num_changed == 0 or num_unproven == 0:
                 slack *= SLACK_GROWTH
-    if not is_proven:
-        lower, upper = np.zeros(pairs.size), np.ones(pairs.size)
-    return CertifiedBounds(lower, upper, rounds, steps)
+                if slack > 1:
+                    break
+    return best
 
 
 def estimate_memory(chain: FixedPointChain, pairs: UndecidedPairs) -> float:
@@ -116,13 +116,13 @@ class _CouplingIteration:
         self.slack = np.empty((2, pairs.size))
         self._map(pair_kernels.bound_slack, pairs.first, pairs.second, self.slack)
 
-    def improve(self) -> tuple[int, int, float]:
-        """Set couplings to optimal ones; see `pair_kernels.improve_couplings`."""
+    def improve(self) -> tuple[int, int]:
+        """Set couplings to optimal ones; count those that changed and the unproven lower bounds."""
         found = self._map(
             pair_kernels.improve_couplings, self.couplings, self.pairs, self.values, self.slack
         )
-        changed, unproven, residuals = zip(*found, strict=True)
-        return sum(changed), sum(unproven), max(residuals)
+        changed, unproven = zip(*found, strict=True)
+        return sum(changed), sum(unproven)
 
     def count_unproven_upper(self, values: NDArray[np.float64]) -> int:
         """Count the pairs whose coupling does not prove their upper bound."""
@@ -142,8 +142,7 @@ class _CouplingIteration:
         system, rewards, leaving = self._build_system()
         # The slack of rows has a margin of its own.
         right = rewards + slack * self.slack[0] + 1.001 * rounding * self.slack[1]
-        accuracy = abs(slack) / 8 if slack else 1e-10
-        return _solve_system(system, right / leaving, accuracy)
+        return _solve_system(system, right / leaving, abs(slack) / 8)
 
     def _build_system(self) -> tuple[sparse.csr_array, NDArray[Any], NDArray[Any]]:
         """Return I - P of the chain that leaves its pair in every step, r, and the leaving mass."""
@@ -170,14 +169,29 @@ class _CouplingIteration:
 def _solve_system(
     system: sparse.csr_array, right: NDArray[np.float64], accuracy: float
 ) -> NDArray[np.float64]:
-    """Solve system @ x = right to an absolute residual, by BiCGSTAB or sparse LU factorisation."""
-    if len(right) > MAX_DIRECT_PAIRS:
-        scale = max(accuracy, 1e-14)
+    """Solve system @ x = right, to an absolute residual if possible; callers check the result.
+
+    In topological order of the strongly connected components the system is block triangular, and
+    an LU factorisation fills in only blocks. BiCGSTAB comes first where a block is large.
+    """
+    _, component = csgraph.connected_components(system, connection="strong")
+    if np.bincount(component).max() > MAX_BLOCK:
+        scale = max(accuracy, MIN_ACCURACY)
         x = planning.solve_bicgstab(
             system, right, rtol=0.0, max_iterations=MAX_LINEAR_STEPS, atol=scale
         )
         if np.abs(right - system @ x).max() <= scale:
             return x
-    factors = linalg.splu(system.tocsc())
-    x = factors.solve(right)
-    return np.asarray(x + factors.solve(right - system @ x))
+    # SciPy numbers the components so that edges lead to smaller numbers; if not, it is only slower.
+    sources = np.repeat(component, np.diff(system.indptr))
+    is_triangular = bool((sources >= component[system.indices]).all())
+    order = np.argsort(component, kind="stable")
+    factors = linalg.splu(
+        system[order][:, order].tocsc(),
+        permc_spec="NATURAL" if is_triangular else "COLAMD",
+        diag_pivot_thresh=0.0,
+    )
+    x = np.empty(len(right))
+    x[order] = factors.solve(right[order])
+    x[order] += factors.solve((right - system @ x)[order])
+    return x
