@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import stormpy  # type: ignore[import-not-found]
+
 from storm_models import build, write
 
 CHAINS: dict[str, tuple[str, dict[str, int]]] = {

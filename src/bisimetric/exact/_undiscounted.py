@@ -69,7 +69,7 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
     Two coins of probability 0.5 and 0.6 for heads, tossed until heads:
 
     >>> P = [[[0.5, 0, 0.5]], [[0, 0.4, 0.6]], [[0, 0, 1]]]
-    >>> d = undiscounted(MDP(P, [[0], [0], [0]], discount=0.9, labels=["", "", "heads"]))
+    >>> d = undiscounted(MDP(P, [[0], [0], [0]], discount=0.9, labels=[(), (), "heads"]))
     >>> round(d(0, 1), 6), d(0, 2), d.error <= 1e-6
     (0.166667, 1.0, True)
     """
