@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisimetric import MDP, Distance, InputError, NotConverged, exact, relation
-from bisimetric.exact.undiscounted_chain import fixed_point, pair_kernels, policy_iteration
-from bisimetric.exact.undiscounted_chain.distance_one import find_undecided_pairs
+from bisimetric.exact.undiscounted_solver import coupling_iteration, fixed_point, pair_kernels
+from bisimetric.exact.undiscounted_solver.distance_one import find_undecided_pairs
 from tests.exact import undiscounted_oracle as oracle
 from tests.oracles import transport
 from tests.property_testing import scaled
@@ -189,7 +189,7 @@ def test_rounds_rows_to_fixed_point() -> None:
         P = rng.random((n, n)) ** rng.integers(1, 20) * np.where(rng.random((n, n)) < 0.2, 1e-17, 1)
         P *= (1 + 1e-9 * rng.random()) / P.sum(axis=1, keepdims=True)
         chain = build_chain(P, None)
-        rounded = fixed_point.round_chain(chain)
+        rounded = fixed_point.round_rows(chain)
         for s, row in enumerate(oracle.normalise_rows(chain)):
             part = slice(rounded.row_starts[s], rounded.row_starts[s + 1])
             masses = [Fraction(float(mass)) for mass in rounded.probabilities[part]]
@@ -207,11 +207,12 @@ def test_a_wrong_certificate_is_rejected() -> None:
     """Raised lower bounds, and lowered upper bounds, of one pair are not proven."""
     chain = random_chain(3)
     quotient = relation.quotient(chain, relation.bisimulation(chain))
-    rounded = fixed_point.round_chain(quotient)
+    rounded = fixed_point.round_rows(quotient)
     pairs = find_undecided_pairs(rounded, quotient.label_classes)
     assert pairs.size > 0
-    bounds = policy_iteration.solve(rounded, pairs, 1e-9)
-    iteration = policy_iteration._CouplingIteration(rounded, pairs)
+    bounds = coupling_iteration.solve(rounded, pairs, 1e-9)
+    moves = coupling_iteration.list_chain_moves(pairs)
+    iteration = coupling_iteration.CouplingIteration(rounded, pairs, moves)
     iteration.values = bounds.lower.copy()
     assert iteration.improve()[1] == 0
     assert iteration.count_unproven_upper(bounds.upper) == 0
@@ -227,15 +228,15 @@ def test_a_wrong_certificate_is_rejected() -> None:
 def test_iterative_and_direct_linear_solves_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = random_chain(3)
     direct = exact.undiscounted(chain)
-    monkeypatch.setattr(policy_iteration, "MAX_BLOCK", 0)
+    monkeypatch.setattr(coupling_iteration, "MAX_BLOCK", 0)
     iterative = exact.undiscounted(chain)
     np.testing.assert_allclose(iterative.values, direct.values, atol=1e-6)
-    monkeypatch.setattr(policy_iteration, "MAX_LINEAR_STEPS", 1)
+    monkeypatch.setattr(coupling_iteration, "MAX_LINEAR_STEPS", 1)
     np.testing.assert_allclose(exact.undiscounted(chain).values, direct.values, atol=1e-6)
 
 
 def test_without_a_proof_bounds_are_trivial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_iteration, "MAX_ROUNDS", 1)
+    monkeypatch.setattr(coupling_iteration, "MAX_ROUNDS", 1)
     with pytest.raises(NotConverged, match=r"proves an error of 0\.5") as stop:
         exact.undiscounted(random_chain(3))
     d = stop.value.partial
@@ -275,10 +276,11 @@ def test_rejects_what_it_cannot_compare() -> None:
 
 def test_kernels_do_not_depend_on_chunks() -> None:
     chain = random_chain(11)
-    rounded = fixed_point.round_chain(chain)
+    rounded = fixed_point.round_rows(chain)
     pairs = find_undecided_pairs(rounded, chain.label_classes)
     whole, parts = np.empty((2, pairs.size)), np.empty((2, pairs.size))
-    pair_kernels.bound_slack(rounded, pairs.first, pairs.second, whole, 0, pairs.size)
+    moves = coupling_iteration.list_chain_moves(pairs)
+    pair_kernels.bound_slack(rounded, pairs, moves, whole, 0, pairs.size)
     for pair in range(pairs.size):
-        pair_kernels.bound_slack(rounded, pairs.first, pairs.second, parts, pair, pair + 1)
+        pair_kernels.bound_slack(rounded, pairs, moves, parts, pair, pair + 1)
     np.testing.assert_array_equal(whole, parts)

@@ -14,9 +14,9 @@ from bisimetric._rounding import UNIT
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact._request import build_request, require_matrix_memory
-from bisimetric.exact.undiscounted_chain import policy_iteration
-from bisimetric.exact.undiscounted_chain.distance_one import UndecidedPairs, find_undecided_pairs
-from bisimetric.exact.undiscounted_chain.fixed_point import round_chain
+from bisimetric.exact.undiscounted_solver import coupling_iteration
+from bisimetric.exact.undiscounted_solver.distance_one import UndecidedPairs, find_undecided_pairs
+from bisimetric.exact.undiscounted_solver.fixed_point import round_rows
 from bisimetric.mdp import MDP, compute_comparison_classes
 from bisimetric.mdp._validation import require_mdp
 from bisimetric.relation.api import RELATION_TOL, compute_classes
@@ -90,14 +90,16 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
     work = num_classes**2 * (4.0 + request.dtype.itemsize)
     require_matrix_memory(request.kind, num_states, matrix_bytes + work)
     with announce_compilation("the kernels"):
-        rounded = round_chain(quotient)
+        rounded = round_rows(quotient)
         pairs = find_undecided_pairs(rounded, compute_comparison_classes(quotient))
     require_matrix_memory(
         request.kind,
         num_states,
-        matrix_bytes + work + policy_iteration.estimate_memory(rounded, pairs),
+        matrix_bytes
+        + work
+        + coupling_iteration.estimate_memory(rounded, coupling_iteration.list_chain_moves(pairs)),
     )
-    bounds = policy_iteration.solve(rounded, pairs, request.tol)
+    bounds = coupling_iteration.solve(rounded, pairs, request.tol)
     values, error = _fill_matrix(pairs, bounds, request.dtype)
     if num_classes < num_states:
         values = values[np.ix_(classes, classes)]
@@ -142,7 +144,7 @@ def _bound_merge(chain: MDP, classes: NDArray[np.int64]) -> float:
 
 
 def _fill_matrix(
-    pairs: UndecidedPairs, bounds: policy_iteration.CertifiedBounds, dtype: np.dtype[Any]
+    pairs: UndecidedPairs, bounds: coupling_iteration.CertifiedBounds, dtype: np.dtype[Any]
 ) -> tuple[NDArray[np.floating], float]:
     """Return the matrix of the quotient, and the largest difference of an entry from its bounds."""
     number = pairs.number

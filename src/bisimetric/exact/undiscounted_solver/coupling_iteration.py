@@ -28,10 +28,10 @@ from scipy.sparse import csgraph, linalg
 from bisimetric import planning
 from bisimetric._progress import show_progress
 from bisimetric.exact._threads import map_chunks
-from bisimetric.exact.undiscounted_chain import pair_kernels
-from bisimetric.exact.undiscounted_chain.distance_one import UndecidedPairs
-from bisimetric.exact.undiscounted_chain.fixed_point import FixedPointChain
-from bisimetric.exact.undiscounted_chain.pair_kernels import PairCouplings
+from bisimetric.exact.undiscounted_solver import pair_kernels
+from bisimetric.exact.undiscounted_solver.distance_one import UndecidedPairs
+from bisimetric.exact.undiscounted_solver.fixed_point import FixedPointRows
+from bisimetric.exact.undiscounted_solver.pair_kernels import Couplings, Moves
 
 MIN_PARALLEL_PAIRS = 256
 """Pairs that are worth several threads."""
@@ -58,11 +58,14 @@ class CertifiedBounds(NamedTuple):
     expected_steps: float
 
 
-def solve(chain: FixedPointChain, pairs: UndecidedPairs, tol: float) -> CertifiedBounds:
-    """Bound the distances of undecided pairs, with upper - lower <= tol if rounding allows it."""
+def solve(rows: FixedPointRows, pairs: UndecidedPairs, tol: float) -> CertifiedBounds:
+    """Bound the distances of the undecided pairs of a chain.
+
+    upper - lower <= tol if rounding allows it.
+    """
     if pairs.size == 0:
         return CertifiedBounds(np.empty(0), np.empty(0), 0, 0.0)
-    iteration = _CouplingIteration(chain, pairs)
+    iteration = CouplingIteration(rows, pairs, list_chain_moves(pairs))
     best = CertifiedBounds(np.zeros(pairs.size), np.ones(pairs.size), 0, math.inf)
     with show_progress(1.0, "couplings: proven pairs") as progress:
         iteration.improve()
@@ -90,83 +93,114 @@ def solve(chain: FixedPointChain, pairs: UndecidedPairs, tol: float) -> Certifie
     return best
 
 
-def estimate_memory(chain: FixedPointChain, pairs: UndecidedPairs) -> float:
+def list_chain_moves(pairs: UndecidedPairs) -> Moves:
+    """Return one move per pair: each state has one row."""
+    every_pair = np.arange(pairs.size + 1)
+    return Moves(
+        pairs.first.astype(np.int64), pairs.second.astype(np.int64), every_pair[:-1], every_pair
+    )
+
+
+def estimate_memory(rows: FixedPointRows, moves: Moves) -> float:
     """Return the bytes that `solve` takes."""
-    support = np.diff(chain.row_starts)
-    nodes = float(support[pairs.first].sum() + support[pairs.second].sum())
+    support = np.diff(rows.row_starts)
+    nodes = float(support[moves.first_row].sum() + support[moves.second_row].sum())
     # Trees; the matrix of the policy, twice; vectors of values, slacks and the linear solver.
-    return nodes * (_choose_node_dtype(chain)().itemsize + 24) + pairs.size * 8 * 24.0
+    return nodes * (_choose_node_dtype(rows)().itemsize + 24) + len(moves.pair) * 8 * 24.0
 
 
-def _choose_node_dtype(chain: FixedPointChain) -> type[np.unsignedinteger[Any]]:
+def _choose_node_dtype(rows: FixedPointRows) -> type[np.unsignedinteger[Any]]:
     """Return the narrowest integer type for the nodes of a tree."""
-    return np.uint8 if 2 * chain.max_support < 2**8 else np.uint32
+    return np.uint8 if 2 * rows.max_support < 2**8 else np.uint32
 
 
-class _CouplingIteration:
-    """The values of the undecided pairs, and one coupling each."""
+class CouplingIteration:
+    """The values of the undecided pairs, one coupling per move, and one selected move per pair."""
 
-    def __init__(self, chain: FixedPointChain, pairs: UndecidedPairs) -> None:
-        support = np.diff(chain.row_starts)
-        starts = np.zeros(pairs.size + 1, np.int64)
-        np.cumsum(support[pairs.first] + support[pairs.second], out=starts[1:])
-        self.chain, self.pairs = chain, pairs
-        self.couplings = PairCouplings(np.zeros(starts[-1], _choose_node_dtype(chain)), starts)
+    def __init__(self, rows: FixedPointRows, pairs: UndecidedPairs, moves: Moves) -> None:
+        support = np.diff(rows.row_starts)
+        starts = np.zeros(len(moves.pair) + 1, np.int64)
+        np.cumsum(support[moves.first_row] + support[moves.second_row], out=starts[1:])
+        self.rows, self.pairs, self.moves = rows, pairs, moves
+        self.selected = moves.starts[:-1].copy()
+        self.couplings = Couplings(np.zeros(starts[-1], _choose_node_dtype(rows)), starts)
         self.values = np.zeros(pairs.size)
-        self.slack = np.empty((2, pairs.size))
-        self._map(pair_kernels.bound_slack, pairs.first, pairs.second, self.slack)
+        self.slack = np.empty((2, len(moves.pair)))
+        self.map_moves(pair_kernels.bound_slack, pairs, moves, self.slack)
 
     def improve(self) -> tuple[int, int]:
-        """Set couplings to optimal ones; count those that changed and the unproven lower bounds."""
-        found = self._map(
-            pair_kernels.improve_couplings, self.couplings, self.pairs, self.values, self.slack
+        """Set selected couplings to optimal ones; count changes and unproven lower bounds."""
+        found = map_kernel(
+            pair_kernels.improve_couplings,
+            self.pairs.size,
+            *(self.rows, self.couplings, self.pairs, self.moves, self.selected),
+            *(self.values, self.slack),
         )
         changed, unproven = zip(*found, strict=True)
         return sum(changed), sum(unproven)
 
     def count_unproven_upper(self, values: NDArray[np.float64]) -> int:
-        """Count the pairs whose coupling does not prove their upper bound."""
+        """Count the moves whose coupling does not prove the upper bound of their pair."""
         kernel = pair_kernels.count_unproven_upper
-        return sum(self._map(kernel, self.couplings, self.pairs, values, self.slack))
+        return sum(
+            self.map_moves(kernel, self.couplings, self.pairs, self.moves, values, self.slack)
+        )
 
     def choose_slack(self, tol: float) -> tuple[float, float]:
         """Return a slack with which bounds are `tol` apart, if possible, and the expected steps."""
-        system, _, leaving = self._build_system()
-        costs = self.slack / leaving
-        steps = float(_solve_system(system, costs[0], 0.01).max())
-        rounding = float(_solve_system(system, costs[1], 0.0).max()) if costs[1].any() else 0.0
+        transition, _, leaving = self.build_matrix(self.selected)
+        system = sparse.csr_array(sparse.eye_array(self.pairs.size) - transition)
+        costs = self.slack[:, self.selected] / leaving
+        steps = float(solve_system(system, costs[0], 0.01).max())
+        rounding = float(solve_system(system, costs[1], 0.0).max()) if costs[1].any() else 0.0
         return max(MIN_SLACK, (tol / 2 - rounding) / 2 / steps), steps
 
     def evaluate(self, slack: float, rounding: float) -> NDArray[np.float64]:
         """Solve x = P x + r + slack * (leaving mass) + rounding * (rounding of the rows)."""
-        system, rewards, leaving = self._build_system()
+        transition, rewards, leaving = self.build_matrix(self.selected)
+        system = sparse.csr_array(sparse.eye_array(self.pairs.size) - transition)
+        added = self.slack[:, self.selected]
         # The slack of rows has a margin of its own.
-        right = rewards + slack * self.slack[0] + 1.001 * rounding * self.slack[1]
-        return _solve_system(system, right / leaving, abs(slack) / 8)
+        right = rewards + slack * added[0] + 1.001 * rounding * added[1]
+        return solve_system(system, right / leaving, abs(slack) / 8)
 
-    def _build_system(self) -> tuple[sparse.csr_array, NDArray[Any], NDArray[Any]]:
-        """Return I - P of the chain that leaves its pair in every step, r, and the leaving mass."""
-        size = self.pairs.size
-        starts = self.couplings.tree_starts
+    def build_matrix(
+        self, selected: NDArray[np.int64]
+    ) -> tuple[sparse.csr_array, NDArray[Any], NDArray[Any]]:
+        """Return the couplings of some moves as a matrix P, r, and the mass that leaves each pair.
+
+        Rows of P are divided by the leaving mass: they are those of a chain that leaves its pair in
+        every step.
+        """
+        tree_starts, size = self.couplings.tree_starts, len(selected)
+        starts = np.zeros(size + 1, np.int64)
+        np.cumsum(tree_starts[selected + 1] - tree_starts[selected], out=starts[1:])
         index = np.int32 if starts[-1] < 2**31 else np.int64
         successors, masses = np.empty(starts[-1], index), np.empty(starts[-1])
         rewards, leaving = np.empty(size), np.empty(size)
-        into = (starts, successors, masses, rewards, leaving)
-        self._map(pair_kernels.write_policy_matrix, self.couplings, self.pairs, *into)
-        masses /= np.repeat(leaving, np.diff(starts))
-        transition = sparse.csr_array((masses, successors, starts.astype(index)), (size, size))
-        transition.eliminate_zeros()
-        return sparse.csr_array(sparse.eye_array(size) - transition), rewards, leaving
-
-    def _map(self, kernel: Any, *arguments: Any) -> list[Any]:
-        return map_chunks(
-            lambda low, high: kernel(self.chain, *arguments, low, high),
-            self.pairs.size,
-            MIN_PARALLEL_PAIRS,
+        map_kernel(
+            pair_kernels.write_couplings,
+            size,
+            *(self.rows, self.couplings, self.pairs, self.moves, selected),
+            *(starts, successors, masses, rewards, leaving),
         )
+        masses /= np.repeat(np.where(leaving > 0, leaving, 1.0), np.diff(starts))
+        shape = (size, self.pairs.size)
+        transition = sparse.csr_array((masses, successors, starts.astype(index)), shape)
+        transition.eliminate_zeros()
+        return transition, rewards, leaving
+
+    def map_moves(self, kernel: Any, *arguments: Any) -> list[Any]:
+        """Run a kernel on all moves, and return its results by chunks."""
+        return map_kernel(kernel, len(self.moves.pair), self.rows, *arguments)
 
 
-def _solve_system(
+def map_kernel(kernel: Any, size: int, *arguments: Any) -> list[Any]:
+    """Run a kernel on the chunks of a range."""
+    return map_chunks(lambda low, high: kernel(*arguments, low, high), size, MIN_PARALLEL_PAIRS)
+
+
+def solve_system(
     system: sparse.csr_array, right: NDArray[np.float64], accuracy: float
 ) -> NDArray[np.float64]:
     """Solve system @ x = right, to an absolute residual if possible; callers check the result.

@@ -19,13 +19,17 @@ from bisimetric.mdp.induced_chain import VELTKAMP_SPLITTER
 
 GRID = 2.0**53
 """Probabilities are integers divided by this number."""
+SNAP_UNITS = 2.0**40 * 3**2 * 5**3 * 7
+"""The sum of a row in units of 1 / GRID, where rows are snapped to common fractions."""
 
 
-class FixedPointChain(NamedTuple):
-    """A Markov chain: row s is `row_starts[s]:row_starts[s + 1]`, successors in increasing order.
+class FixedPointRows(NamedTuple):
+    """Distributions: row i is `row_starts[i]:row_starts[i + 1]`, successors in increasing order.
 
-    `rounding[s]` bounds the total variation distance between row s and P(s) / sum(P(s)) in exact
-    arithmetic. It is 0 where P(s) is in fixed point. Both have the same support.
+    The probabilities of a row are multiples of 2^-53 and sum to `total`, 1 or a little less, by
+    which they must be divided. `rounding[i]` bounds the total variation distance of the quotient
+    from the row of the MDP, divided by its sum in exact arithmetic. It is 0 where that row is in
+    fixed point. Both have the same support.
     """
 
     row_starts: NDArray[np.int64]
@@ -33,15 +37,25 @@ class FixedPointChain(NamedTuple):
     probabilities: NDArray[np.float64]
     rounding: NDArray[np.float64]
     max_support: int
+    total: float
 
 
-def round_chain(chain: MDP) -> FixedPointChain:
-    """Round the rows of a chain, an MDP with one action, to fixed point."""
-    P = chain.P
+def round_rows(mdp: MDP, *, snap: bool = False) -> FixedPointRows:
+    """Round the rows of an MDP to fixed point.
+
+    With `snap`, probabilities are multiples of 1 / N for `SNAP_UNITS`, unless all of them are
+    multiples of 2^-53: those that stand for thirds, sevenths, or decimals of three digits are then
+    exactly those, and so are their sums.
+    """
+    P = mdp.P
     starts = P.indptr.astype(np.int64)
-    probabilities, rounding = _round_rows(starts, P.data)
+    units = GRID
+    if snap and (P.data * GRID % 1 != 0).any():
+        units = SNAP_UNITS
+    probabilities, rounding = _round_rows(starts, P.data, units)
     support = int(np.diff(starts).max())
-    return FixedPointChain(starts, P.indices.astype(np.int32), probabilities, rounding, support)
+    successors = P.indices.astype(np.int32)
+    return FixedPointRows(starts, successors, probabilities, rounding, support, units / GRID)
 
 
 @njit(cache=True, inline="always")
@@ -57,7 +71,7 @@ def _two_product(a: Any, b: Any) -> Any:
 
 
 @njit(cache=True)
-def _round_rows(starts: Any, data: Any) -> Any:
+def _round_rows(starts: Any, data: Any, units: float) -> Any:
     """Round each row; the largest entry takes what the others leave.
 
     A row that is in fixed point already, with sum 1, stays as it is. Otherwise sums and quotients
@@ -78,7 +92,7 @@ def _round_rows(starts: Any, data: Any) -> Any:
             is_exact = is_exact and data[i] * GRID == np.rint(data[i] * GRID)
             if data[i] > data[largest]:
                 largest = i
-        if is_exact and total == 1.0:
+        if is_exact and total == 1.0 and units == GRID:
             continue
         total, rest = total + rest, rest - ((total + rest) - total)
         others, moved = 0.0, 0.0
@@ -88,11 +102,13 @@ def _round_rows(starts: Any, data: Any) -> Any:
                 product, lost = _two_product(quotient, total)
                 remainder = ((data[i] - product) - lost - quotient * rest) / total
                 # At least one unit, which keeps the support.
-                probabilities[i] = max(np.rint(quotient * GRID), 1.0) / GRID
-                moved += abs((quotient - probabilities[i]) + remainder)
+                probabilities[i] = max(np.rint(quotient * units), 1.0) / GRID
+                moved += abs((quotient - probabilities[i] * (GRID / units)) + remainder)
                 others += probabilities[i]
-        probabilities[largest] = 1.0 - others
+        probabilities[largest] = units / GRID - others
         if high - low > 1:
             entries = high - low
             rounding[s] = moved * (1 + 4 * entries * UNIT) + 16 * entries * UNIT * UNIT
+            if units != GRID:  # the scale and the product have a rounding each
+                rounding[s] += 2 * UNIT
     return probabilities, rounding

@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bisimetric.exact.undiscounted_chain.fixed_point import FixedPointChain
+from bisimetric.exact.undiscounted_solver.fixed_point import FixedPointRows
 
 DISTANCE_ONE = -1
 """The number of a pair at distance 1."""
@@ -41,9 +41,7 @@ class UndecidedPairs(NamedTuple):
         return len(self.first)
 
 
-def find_undecided_pairs(
-    chain: FixedPointChain, label_classes: NDArray[np.int64]
-) -> UndecidedPairs:
+def find_undecided_pairs(chain: FixedPointRows, label_classes: NDArray[np.int64]) -> UndecidedPairs:
     """Return the pairs of different states whose distance is neither 0 nor 1.
 
     The states of the chain must be pairwise not bisimilar.
