@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bisimetric import MDP, Distance, InputError, NotConverged, exact, relation
 from bisimetric.exact.undiscounted_solver import coupling_iteration, fixed_point, pair_kernels
 from bisimetric.exact.undiscounted_solver.distance_one import find_undecided_pairs
+from bisimetric.exact.undiscounted_solver.strategy_iteration import list_moves
 from tests.exact import undiscounted_oracle as oracle
 from tests.oracles import transport
 from tests.property_testing import scaled
@@ -210,8 +211,8 @@ def test_a_wrong_certificate_is_rejected() -> None:
     rounded = fixed_point.round_rows(quotient)
     pairs = find_undecided_pairs(rounded, quotient.label_classes)
     assert pairs.size > 0
-    bounds = coupling_iteration.solve(rounded, pairs, 1e-9)
-    moves = coupling_iteration.list_chain_moves(pairs)
+    moves = list_moves(pairs, quotient.action_mask)
+    bounds = coupling_iteration.solve(rounded, pairs, moves, 1e-9)
     iteration = coupling_iteration.CouplingIteration(rounded, pairs, moves)
     iteration.values = bounds.lower.copy()
     assert iteration.improve()[1] == 0
@@ -268,7 +269,7 @@ def test_saves_and_loads_with_its_bounds(tmp_path: Any) -> None:
 
 def test_rejects_what_it_cannot_compare() -> None:
     chain = build_chain(np.eye(2), None)
-    with pytest.raises(InputError, match="all states have the same labels"):
+    with pytest.raises(InputError, match="all states have the same labels and actions"):
         exact.undiscounted(chain)
     with pytest.raises(InputError, match=r"tol is 0 and must be above 0"):
         exact.undiscounted(build_chain(np.eye(2), ["", "x"]), tol=0)
@@ -279,7 +280,7 @@ def test_kernels_do_not_depend_on_chunks() -> None:
     rounded = fixed_point.round_rows(chain)
     pairs = find_undecided_pairs(rounded, chain.label_classes)
     whole, parts = np.empty((2, pairs.size)), np.empty((2, pairs.size))
-    moves = coupling_iteration.list_chain_moves(pairs)
+    moves = list_moves(pairs, chain.action_mask)
     pair_kernels.bound_slack(rounded, pairs, moves, whole, 0, pairs.size)
     for pair in range(pairs.size):
         pair_kernels.bound_slack(rounded, pairs, moves, parts, pair, pair + 1)

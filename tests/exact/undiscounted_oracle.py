@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric import MDP
+from bisimetric.mdp import compute_comparison_classes
 
 Row = dict[int, Fraction]
 Pair = tuple[int, int]
@@ -17,13 +18,13 @@ Coupling = dict[Pair, Fraction]
 """Masses of the pairs (larger state first) that two successors form; equal states are left out."""
 
 
-def normalise_rows(chain: MDP) -> list[Row]:
-    """Return the rows of a chain, each divided by its exact sum."""
+def normalise_rows(mdp: MDP) -> list[Row]:
+    """Return the rows of P, each divided by its exact sum."""
     rows = []
-    for s in range(chain.num_states):
-        part = slice(chain.P.indptr[s], chain.P.indptr[s + 1])
-        masses = [Fraction(float(mass)) for mass in chain.P.data[part]]
-        states = chain.P.indices[part].tolist()
+    for s in range(mdp.P.shape[0]):
+        part = slice(mdp.P.indptr[s], mdp.P.indptr[s + 1])
+        masses = [Fraction(float(mass)) for mass in mdp.P.data[part]]
+        states = mdp.P.indices[part].tolist()
         rows.append({t: mass / sum(masses) for t, mass in zip(states, masses, strict=True)})
     return rows
 
@@ -101,6 +102,56 @@ def solve(chain: MDP) -> list[list[Fraction]]:
             ]
 
 
+def solve_mdp(mdp: MDP) -> list[list[Fraction]]:
+    """Return the undiscounted distances of a small MDP: the maximum over all choices of actions.
+
+    One action per pair leaves a minimum over couplings: pairs with a coupling that stays at 0 are
+    at 0, and policy iteration over all vertices computes the others. Probabilities are those
+    fractions with small denominators that floats stand for. States must be pairwise not bisimilar.
+    """
+    rows = [
+        {t: mass.limit_denominator(10**6) for t, mass in row.items()} for row in normalise_rows(mdp)
+    ]
+    classes, states = compute_comparison_classes(mdp).tolist(), range(mdp.num_states)
+    pairs = [(s, t) for s in states for t in range(s)]
+    same = [(s, t) for s, t in pairs if classes[s] == classes[t]]
+    actions = [np.flatnonzero(mdp.action_mask[s]).tolist() for s in states]
+    options = {
+        (s, t, a): list_couplings(rows[s * mdp.num_actions + a], rows[t * mdp.num_actions + a])
+        for s, t in same
+        for a in actions[s]
+    }
+    best = {pair: Fraction(pair not in same) for pair in pairs}
+    for choice in itertools.product(*(actions[s] for s, _ in same)):
+        chosen = {pair: options[(*pair, a)] for pair, a in zip(same, choice, strict=True)}
+        for pair, value in _minimise(chosen, set(pairs) - set(same)).items():
+            best[pair] = max(best[pair], value)
+    return [[Fraction(0) if s == t else best[max(s, t), min(s, t)] for t in states] for s in states]
+
+
+def _minimise(options: dict[Pair, list[Coupling]], ones: set[Pair]) -> dict[Pair, Fraction]:
+    """Return the least probabilities to reach `ones`, over all choices of couplings."""
+    zero = set(options)
+    while True:
+        kept = {x for x in zero if any(set(each) <= zero for each in options[x])}
+        if kept == zero:
+            break
+        zero = kept
+    value = dict.fromkeys(ones, Fraction(1)) | dict.fromkeys(zero, Fraction(0))
+    chosen = {pair: every[0] for pair, every in options.items() if pair not in zero}
+    while True:
+        value |= _evaluate(chosen, value)
+        improved = False
+        for pair in chosen:
+            costs = [
+                sum((f * value[y] for y, f in each.items()), Fraction(0)) for each in options[pair]
+            ]
+            if min(costs) < value[pair]:
+                chosen[pair], improved = options[pair][costs.index(min(costs))], True
+        if not improved:
+            return value
+
+
 def _evaluate(chosen: dict[Pair, Coupling], fixed: dict[Pair, Fraction]) -> dict[Pair, Fraction]:
     """Solve the linear system of one coupling per pair by elimination."""
     number = {pair: i for i, pair in enumerate(chosen)}
@@ -125,26 +176,26 @@ def _evaluate(chosen: dict[Pair, Coupling], fixed: dict[Pair, Fraction]) -> dict
     return {pair: system[i][size] for pair, i in number.items()}
 
 
-def iterate_from_below(chain: MDP, sweeps: int) -> NDArray[np.float64]:
+def iterate_from_below(mdp: MDP, sweeps: int) -> NDArray[np.float64]:
     """Return Kleene iterates from 0 in floats: they converge to the least fixed point from below.
 
     No distance is decided beforehand.
     """
-    rows, labels = normalise_rows(chain), chain.label_classes
-    n = chain.num_states
-    d: NDArray[np.float64] = (labels[:, None] != labels[None, :]).astype(np.float64)
-    options = {}
+    rows, classes = normalise_rows(mdp), compute_comparison_classes(mdp)
+    n, num_actions = mdp.R.shape
+    d: NDArray[np.float64] = (classes[:, None] != classes[None, :]).astype(np.float64)
+    options: dict[Pair, list[NDArray[np.float64]]] = {}
     for t, s in itertools.combinations(range(n), 2):
-        if labels[s] == labels[t]:
-            couplings = list_couplings(rows[s], rows[t])
+        for a in np.flatnonzero(mdp.action_mask[s]) if classes[s] == classes[t] else ():
+            couplings = list_couplings(rows[s * num_actions + a], rows[t * num_actions + a])
             masses = np.zeros((len(couplings), n, n))
             for k, coupling in enumerate(couplings):
                 for y, f in coupling.items():
                     masses[k][y] = float(f)
-            options[s, t] = masses.reshape(len(couplings), -1)
+            options.setdefault((s, t), []).append(masses.reshape(len(couplings), -1))
     for _ in range(sweeps):
         flat = d.ravel()
-        new = {pair: float((masses @ flat).min()) for pair, masses in options.items()}
+        new = {x: max(float((each @ flat).min()) for each in every) for x, every in options.items()}
         for (s, t), value in new.items():
             d[s, t] = d[t, s] = value
     return d
@@ -175,3 +226,21 @@ def random_chain(
     names = ["", "x", "y"]
     labels = [names[i] for i in rng.integers(2 + rng.integers(2), size=states)]
     return MDP(P[:, None], np.zeros((states, 1)), discount=0.5, labels=labels)
+
+
+def random_mdp(
+    rng: np.random.Generator, states: int, actions: int = 2, *, denominator: int = 4
+) -> MDP:
+    """Return an MDP with many deterministic moves and self-loops, so that actions may cycle."""
+    P = np.zeros((states, actions, states))
+    for s, a in itertools.product(range(states), range(actions)):
+        size = min(states, int(rng.choice([1, 1, 2, 3])))
+        support = rng.choice(states, size=size, replace=False)
+        if rng.random() < 0.2:
+            support[0] = s if s not in support else support[0]
+        cuts = np.sort(rng.choice(np.arange(1, denominator), size=size - 1, replace=False))
+        P[s, a, support] = np.diff([0, *cuts, denominator]) / denominator
+    available = rng.random((states, actions)) < 0.9
+    available[:, 0] = True
+    labels = [("x",) if rng.random() < 0.3 else () for _ in range(states)]
+    return MDP(P, np.zeros((states, actions)), discount=0.5, labels=labels, available=available)

@@ -14,9 +14,14 @@ from bisimetric._rounding import UNIT
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
 from bisimetric.exact._request import build_request, require_matrix_memory
-from bisimetric.exact.undiscounted_solver import coupling_iteration
-from bisimetric.exact.undiscounted_solver.distance_one import UndecidedPairs, find_undecided_pairs
-from bisimetric.exact.undiscounted_solver.fixed_point import round_rows
+from bisimetric.exact.undiscounted_solver import (
+    coupling_iteration,
+    distance_one,
+    strategy_iteration,
+)
+from bisimetric.exact.undiscounted_solver.distance_one import UndecidedPairs
+from bisimetric.exact.undiscounted_solver.fixed_point import FixedPointRows, round_rows
+from bisimetric.exact.undiscounted_solver.pair_kernels import Moves
 from bisimetric.mdp import MDP, compute_comparison_classes
 from bisimetric.mdp._validation import require_mdp
 from bisimetric.relation.api import RELATION_TOL, compute_classes
@@ -90,16 +95,14 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
     work = num_classes**2 * (4.0 + request.dtype.itemsize)
     require_matrix_memory(request.kind, num_states, matrix_bytes + work)
     with announce_compilation("the kernels"):
-        rounded = round_rows(quotient)
-        pairs = find_undecided_pairs(rounded, compute_comparison_classes(quotient))
-    require_matrix_memory(
-        request.kind,
-        num_states,
-        matrix_bytes
-        + work
-        + coupling_iteration.estimate_memory(rounded, coupling_iteration.list_chain_moves(pairs)),
-    )
-    bounds = coupling_iteration.solve(rounded, pairs, request.tol)
+        rows, rounded_within = _round(quotient)
+        pairs, moves = _decide(quotient, rows)
+    work += coupling_iteration.estimate_memory(rows, moves)
+    require_matrix_memory(request.kind, num_states, matrix_bytes + work)
+    if mdp.num_actions == 1:
+        bounds = coupling_iteration.solve(rows, pairs, moves, request.tol)
+    else:
+        bounds = strategy_iteration.solve(rows, pairs, moves, request.tol)
     values, error = _fill_matrix(pairs, bounds, request.dtype)
     if num_classes < num_states:
         values = values[np.ix_(classes, classes)]
@@ -110,6 +113,7 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
         "undecided": pairs.size,
         "expected_steps": bounds.expected_steps,
         "merged_within": merged_within,
+        "rounded_within": rounded_within,
         "dtype": str(request.dtype),
     }
     distance = Distance(
@@ -120,27 +124,50 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
 
 
 def _validate_model(mdp: MDP) -> None:
-    """Raise InputError unless the MDP is a labelled Markov chain."""
-    if mdp.num_actions > 1:
+    """Raise InputError for choice labels, and where neither labels nor actions differ."""
+    if mdp.choice_labels is not None:
         raise InputError(
-            f"exact.undiscounted: the MDP has {mdp.num_actions} actions and must be a Markov "
-            "chain; pass mdp.apply_policy(policy)."
+            "exact.undiscounted: actions of equal choice labels cannot be compared as sets here; "
+            "pass mdp.replace(choice_labels=None)."
         )
-    if not mdp.has_labels:
+    if not compute_comparison_classes(mdp).any():
         raise InputError(
-            "exact.undiscounted: all states have the same labels, so that every distance is 0, "
-            "and rewards do not count; pass mdp.replace(labels=...)."
+            "exact.undiscounted: all states have the same labels and actions, so that every "
+            "distance is 0, and rewards do not count; pass mdp.replace(labels=...)."
         )
 
 
-def _bound_merge(chain: MDP, classes: NDArray[np.int64]) -> float:
+def _round(mdp: MDP) -> tuple[FixedPointRows, float]:
+    """Return the rows in fixed point, and the part of their rounding that no bound contains.
+
+    The bounds of a chain contain the rounding. Those of an MDP refer to the rounded rows.
+    """
+    if mdp.num_actions == 1:
+        return round_rows(mdp), 0.0
+    rows = round_rows(mdp, snap=True)
+    return rows._replace(rounding=np.zeros_like(rows.rounding)), float(rows.rounding.max())
+
+
+def _decide(mdp: MDP, rows: FixedPointRows) -> tuple[UndecidedPairs, Moves]:
+    """Return the pairs at neither 0 nor 1, and their actions."""
+    classes = compute_comparison_classes(mdp)
+    if mdp.num_actions == 1:
+        pairs = distance_one.find_undecided_pairs(rows, classes)
+    else:
+        pairs = strategy_iteration.find_undecided_pairs(rows, classes, mdp.action_mask)
+    return pairs, strategy_iteration.list_moves(pairs, mdp.action_mask)
+
+
+def _bound_merge(mdp: MDP, classes: NDArray[np.int64]) -> float:
     """Return the largest total variation distance of a state from its class's representative."""
-    row = np.repeat(np.arange(chain.num_states), np.diff(chain.P.indptr))
-    shape = (chain.num_states, int(classes.max()) + 1)
-    entries = (chain.normalised_probabilities.data, (row, classes[chain.P.indices]))
+    num_states, num_actions = mdp.R.shape
+    row = np.repeat(np.arange(num_states * num_actions), np.diff(mdp.P.indptr))
+    shape = (num_states * num_actions, int(classes.max()) + 1)
+    entries = (mdp.normalised_probabilities.data, (row, classes[mdp.P.indices]))
     by_class: Any = sparse.csr_array(entries, shape)
     first = relation.representatives(classes)[classes]
-    return float(abs(by_class - by_class[first]).sum(axis=1).max()) / 2
+    others = (first[:, None] * num_actions + np.arange(num_actions)).ravel()
+    return float(abs(by_class - by_class[others]).sum(axis=1).max()) / 2
 
 
 def _fill_matrix(

@@ -58,14 +58,14 @@ class CertifiedBounds(NamedTuple):
     expected_steps: float
 
 
-def solve(rows: FixedPointRows, pairs: UndecidedPairs, tol: float) -> CertifiedBounds:
+def solve(rows: FixedPointRows, pairs: UndecidedPairs, moves: Moves, tol: float) -> CertifiedBounds:
     """Bound the distances of the undecided pairs of a chain.
 
     upper - lower <= tol if rounding allows it.
     """
     if pairs.size == 0:
         return CertifiedBounds(np.empty(0), np.empty(0), 0, 0.0)
-    iteration = CouplingIteration(rows, pairs, list_chain_moves(pairs))
+    iteration = CouplingIteration(rows, pairs, moves)
     best = CertifiedBounds(np.zeros(pairs.size), np.ones(pairs.size), 0, math.inf)
     with show_progress(1.0, "couplings: proven pairs") as progress:
         iteration.improve()
@@ -91,14 +91,6 @@ def solve(rows: FixedPointRows, pairs: UndecidedPairs, tol: float) -> CertifiedB
                 if slack > 1:
                     break
     return best
-
-
-def list_chain_moves(pairs: UndecidedPairs) -> Moves:
-    """Return one move per pair: each state has one row."""
-    every_pair = np.arange(pairs.size + 1)
-    return Moves(
-        pairs.first.astype(np.int64), pairs.second.astype(np.int64), every_pair[:-1], every_pair
-    )
 
 
 def estimate_memory(rows: FixedPointRows, moves: Moves) -> float:
@@ -155,9 +147,17 @@ class CouplingIteration:
         rounding = float(solve_system(system, costs[1], 0.0).max()) if costs[1].any() else 0.0
         return max(MIN_SLACK, (tol / 2 - rounding) / 2 / steps), steps
 
-    def evaluate(self, slack: float, rounding: float) -> NDArray[np.float64]:
-        """Solve x = P x + r + slack * (leaving mass) + rounding * (rounding of the rows)."""
+    def evaluate(
+        self, slack: float, rounding: float, positive: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """Solve x = P x + r + slack * (leaving mass) + rounding * (rounding of the rows).
+
+        With `positive`, other pairs have the value 0.
+        """
         transition, rewards, leaving = self.build_matrix(self.selected)
+        if positive is not None:
+            rewards, leaving = rewards * positive, np.where(positive, leaving, 1.0)
+            transition = sparse.diags_array(positive.astype(np.float64)) @ transition
         system = sparse.csr_array(sparse.eye_array(self.pairs.size) - transition)
         added = self.slack[:, self.selected]
         # The slack of rows has a margin of its own.
