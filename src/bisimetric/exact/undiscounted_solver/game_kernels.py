@@ -6,7 +6,11 @@ maximises the probability that labels differ; the other answers with a coupling 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from bisimetric import _transport
 from bisimetric.exact.undiscounted_solver.pair_kernels import (
@@ -19,6 +23,18 @@ MIN_MASS = 2.0**-53
 """The least positive mass."""
 MIN_INCREASE = 1e-12
 """The least increase of a value that changes the selected move."""
+
+
+class Backward(NamedTuple):
+    """Predecessors of state u by action a: `starts[u * A + a]:starts[u * A + a + 1]`.
+
+    `ranks` (S, A) is the position of an action among those that a state has.
+    """
+
+    starts: NDArray[np.int64]
+    predecessors: NDArray[Any]
+    ranks: NDArray[np.int64]
+    num_actions: int
 
 
 @njit(cache=True)
@@ -70,22 +86,50 @@ def _stays_inside(rows, workspace, pairs, moves, move, inside):
     return True
 
 
-@njit(cache=True, nogil=True)
-def grow_certain_pairs(rows, pairs, moves, candidates, certain, low, high):
-    """Add the candidates with a move that stays among them and may lead to a certain pair."""
+@njit(cache=True)
+def grow_certain_pairs(rows, backward, pairs, moves, candidates, certain):
+    """Add the candidates with a move that stays among them and may lead to a certain pair.
+
+    First those that lead to different labels at once, then by a work list of added pairs: only the
+    predecessors of one may follow it.
+    """
     workspace = _transport.allocate_workspace(rows.max_support)
-    num_added = 0
-    for pair in range(low, high):
-        if not candidates[pair] or certain[pair]:
-            continue
+    queue = np.empty(len(certain), np.int64)
+    found, num_actions = 0, backward.num_actions
+    for pair in range(len(certain)):
         for move in range(moves.starts[pair], moves.starts[pair + 1]):
-            if _stays_inside(rows, workspace, pairs, moves, move, candidates) and _is_forced(
-                rows, workspace, pairs, moves, move, certain
+            if candidates[pair] and _is_certain(
+                rows, workspace, pairs, moves, move, candidates, certain
             ):
                 certain[pair] = True
-                num_added += 1
+                queue[found] = pair
+                found += 1
                 break
-    return num_added
+    at = 0
+    while at < found:
+        u, v = pairs.first[queue[at]], pairs.second[queue[at]]
+        at += 1
+        for a in range(num_actions):
+            left, right = u * num_actions + a, v * num_actions + a
+            for i in range(backward.starts[left], backward.starts[left + 1]):
+                for j in range(backward.starts[right], backward.starts[right + 1]):
+                    s, t = backward.predecessors[i], backward.predecessors[j]
+                    pair = pairs.number[s, t]
+                    if s == t or pair < 0 or certain[pair] or not candidates[pair]:
+                        continue
+                    move = moves.starts[pair] + backward.ranks[s, a]
+                    if _is_certain(rows, workspace, pairs, moves, move, candidates, certain):
+                        certain[pair] = True
+                        queue[found] = pair
+                        found += 1
+
+
+@njit(cache=True, inline="always")
+def _is_certain(rows, workspace, pairs, moves, move, candidates, certain):
+    """Return whether a move stays among the candidates and may lead to a certain pair."""
+    return _stays_inside(rows, workspace, pairs, moves, move, candidates) and _is_forced(
+        rows, workspace, pairs, moves, move, certain
+    )
 
 
 @njit(cache=True, nogil=True)

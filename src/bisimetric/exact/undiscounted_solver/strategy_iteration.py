@@ -39,6 +39,7 @@ from bisimetric.exact.undiscounted_solver.coupling_iteration import (
 )
 from bisimetric.exact.undiscounted_solver.distance_one import DISTANCE_ONE, UndecidedPairs
 from bisimetric.exact.undiscounted_solver.fixed_point import FixedPointRows
+from bisimetric.exact.undiscounted_solver.game_kernels import Backward
 from bisimetric.exact.undiscounted_solver.pair_kernels import Moves
 
 MAX_SWEEPS = 100
@@ -83,11 +84,11 @@ def find_undecided_pairs(
     The states must be pairwise not bisimilar.
     """
     pairs = list_pairs(classes)
-    moves = list_moves(pairs, action_mask)
+    moves, backward = list_moves(pairs, action_mask), _list_predecessors(rows, action_mask)
     candidates = np.ones(pairs.size, np.bool_)
     while candidates.any():
         certain = np.zeros(pairs.size, np.bool_)
-        _grow(game_kernels.grow_certain_pairs, rows, pairs, moves, candidates, certain)
+        game_kernels.grow_certain_pairs(rows, backward, pairs, moves, candidates, certain)
         if certain.sum() == candidates.sum():
             break
         candidates = certain
@@ -95,10 +96,17 @@ def find_undecided_pairs(
     return _number_pairs(len(classes), pairs.first[left], pairs.second[left])
 
 
-def _grow(kernel: object, rows: FixedPointRows, pairs: UndecidedPairs, *arguments: object) -> None:
-    """Repeat sweeps of a kernel that adds pairs to a set until it adds none."""
-    while pairs.size and sum(map_kernel(kernel, pairs.size, rows, pairs, *arguments)):
-        pass
+def _list_predecessors(rows: FixedPointRows, action_mask: NDArray[np.bool_]) -> Backward:
+    """Group the transitions of available actions by successor and action."""
+    states, num_actions = action_mask.shape
+    row = np.repeat(np.arange(states * num_actions), np.diff(rows.row_starts))
+    kept = action_mask.ravel()[row]
+    group = (rows.successors.astype(np.int64) * num_actions + row % num_actions)[kept]
+    order = np.argsort(group, kind="stable")
+    starts = np.zeros(states * num_actions + 1, np.int64)
+    np.cumsum(np.bincount(group, minlength=states * num_actions), out=starts[1:])
+    ranks = np.cumsum(action_mask, axis=1) - 1
+    return Backward(starts, (row[kept] // num_actions)[order], ranks, num_actions)
 
 
 def solve(rows: FixedPointRows, pairs: UndecidedPairs, moves: Moves, tol: float) -> CertifiedBounds:
@@ -151,11 +159,16 @@ def _select_moves(iteration: CouplingIteration, tol: float) -> None:
 
 def _find_positive_pairs(iteration: CouplingIteration) -> NDArray[np.bool_]:
     """Return the pairs from which the selected moves reach distance 1 whatever the couplings."""
-    positive = np.zeros(iteration.pairs.size, np.bool_)
-    _grow(
-        game_kernels.grow_positive_pairs,
-        *(iteration.rows, iteration.pairs, iteration.moves, iteration.selected, positive),
-    )
+    positive = np.zeros(len(iteration.values), np.bool_)
+    num_added = 1
+    while num_added:
+        num_added = sum(
+            map_kernel(
+                game_kernels.grow_positive_pairs,
+                len(positive),
+                *(iteration.rows, iteration.pairs, iteration.moves, iteration.selected, positive),
+            )
+        )
     return positive
 
 
