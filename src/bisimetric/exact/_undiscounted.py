@@ -1,4 +1,4 @@
-"""Undiscounted bisimulation distances of labelled Markov chains, in [0, 1]."""
+"""Undiscounted bisimulation distances of labelled Markov chains and MDPs, in [0, 1]."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from bisimetric.relation.api import RELATION_TOL, compute_classes
 
 
 def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "float64") -> Distance:
-    """Compute the undiscounted bisimulation distance of a labelled Markov chain, proven to `tol`.
+    """Compute the undiscounted distance of a labelled Markov chain or MDP, proven to `tol`.
 
     It is the least d with values in [0, 1] and
 
-        d(s, t) = 1                     if s and t have different labels,
-                  W1(d)(P(s), P(t))     otherwise:
+        d(s, t) = 1                                   if s and t have different labels or actions,
+                  max_a W1(d)(P(s, a), P(t, a))       otherwise.
 
-    the probability, under the best coupling of the two runs, that their labels ever differ. So it
-    bounds the difference of the probabilities that s and t give to any event on the labels, and
-    is 0 iff s and t are bisimilar.
+    In a chain it is the probability, under the best coupling of the two runs, that their labels
+    ever differ. So it bounds the difference of the probabilities that s and t give to any event on
+    the labels. It is 0 iff s and t are bisimilar.
 
     Distances 0 and 1 are decided first, by `relation.bisimulation` and by reachability on pairs
-    (Tang & van Breugel, CAV 2018); those entries of the matrix are exactly 0 and 1, and no other
-    entry is. Policy iteration over couplings computes the rest, between a lower and an upper bound
-    that are each proven, rounding included: a coupling proves the upper one, and dual potentials
-    the lower one. `error` is the largest difference of an entry from its bounds.
+    (Tang & van Breugel 2018); those entries of the matrix are exactly 0 and 1, and no other entry
+    is. Policy iteration over couplings and actions computes the rest, between a lower and an upper
+    bound that are each proven, rounding included: couplings prove the upper one, and dual
+    potentials the lower one. `error` is the largest difference of an entry from its bounds.
 
     The discount and the rewards of the MDP are not used: undiscounted sums of rewards have no
     bound. Label the states that rewards should tell apart.
@@ -52,10 +52,12 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
     ever, it rises from 0 to 1. So probabilities of classes that differ by less than 1e-13 count as
     equal, as in `relation.bisimulation`, and the error refers to the quotient. `merged_within` in
     the metadata is the largest total variation distance of a state from the representative of its
-    class; at 0 the quotient is exact.
+    class; at 0 the quotient is exact. With several actions the error refers to probabilities in
+    fixed point, see docs/concepts/undiscounted.md; `rounded_within` is the total variation of that
+    rounding.
 
     Args:
-        mdp: a labelled Markov chain: an MDP with one action. `mdp.apply_policy(policy)` makes one.
+        mdp: a labelled MDP; with one action, a labelled Markov chain.
         tol: bound on the true error of every entry; default 1e-6.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
@@ -66,8 +68,8 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
         and contain the largest expected number of steps before one of them is left.
 
     Raises:
-        InputError: an argument has the wrong type or value, the MDP has several actions, or no two
-            states have different labels.
+        InputError: an argument has the wrong type or value, the MDP has choice labels, or all
+            states have the same labels and actions.
         NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
         InsufficientMemory: the matrix does not fit into memory.
 
@@ -84,15 +86,18 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
     num_states = mdp.num_states
     matrix_bytes = num_states**2 * request.dtype.itemsize
     require_matrix_memory(request.kind, num_states, matrix_bytes)
-    chain = mdp.replace(R=np.zeros(mdp.R.shape), policy=None)
-    max_support = int(np.diff(chain.P.indptr).max())
+    model = mdp.replace(R=np.zeros(mdp.R.shape), policy=None)
+    max_support = int(np.diff(model.P.indptr).max())
     # Above the rounding of a sum, so that different classes of the quotient are not bisimilar.
-    classes = compute_classes(chain, tol=max(RELATION_TOL, (4 * max_support + 32) * UNIT))
+    classes = compute_classes(model, tol=max(RELATION_TOL, (4 * max_support + 32) * UNIT))
     num_classes = int(classes.max()) + 1
-    merged_within = _bound_merge(chain, classes)
-    quotient = relation.quotient(chain, classes) if num_classes < num_states else chain
-    # Pair numbers, the matrix of the quotient, and its bounds during the search.
+    merged_within = _bound_merge(model, classes)
+    quotient = relation.quotient(model, classes) if num_classes < num_states else model
+    # Pair numbers, and the matrix of the quotient; with actions, all comparable pairs and moves.
     work = num_classes**2 * (4.0 + request.dtype.itemsize)
+    if mdp.num_actions > 1:
+        sizes = np.bincount(compute_comparison_classes(quotient)).astype(np.float64)
+        work += float((sizes**2).sum()) / 2 * (24 + 24 * float(quotient.action_mask.sum(1).mean()))
     require_matrix_memory(request.kind, num_states, matrix_bytes + work)
     with announce_compilation("the kernels"):
         rows, rounded_within = _round(quotient)

@@ -254,7 +254,7 @@ def undiscounted(
     figures: FigureOptions,
     output: OutputArg = None,
 ) -> None:
-    """The undiscounted distance of a labelled Markov chain, the probability that labels differ.
+    """The undiscounted distance of a labelled MDP: the probability that labels ever differ.
 
     Args:
         output: save the distances: `bisimetric show` and NumPy read them

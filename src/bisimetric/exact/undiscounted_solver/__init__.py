@@ -1,1 +1,1 @@
-"""Solver for undiscounted distances of labelled Markov chains, with two-sided certificates."""
+"""Solvers for undiscounted distances of labelled chains and MDPs, with two-sided certificates."""

@@ -14,6 +14,7 @@ two bounds have different proofs (docs/concepts/undiscounted.md):
 Hoffman & Karp (1966), On nonterminating stochastic games, Management Science 12(5);
 Tang & van Breugel (2018), Deciding probabilistic bisimilarity distance one for probabilistic
 automata, CONCUR 2018;
+de Alfaro, Henzinger & Kupferman (2007), Concurrent reachability games, Theor. Comput. Sci. 386(3);
 Haddad & Monmege (2018), Interval iteration algorithm for MDPs and IMDPs, Theor. Comput. Sci. 735.
 """
 
@@ -80,7 +81,7 @@ def find_undecided_pairs(
 
     The largest set X of pairs is computed from each of which some sequence of actions leads to
     different labels with positive probability, whatever the couplings, and never out of X. From
-    its pairs labels differ with probability 1, and from no others (de Alfaro & Henzinger 2000).
+    its pairs labels differ with probability 1, and from no others (de Alfaro et al. 2007).
     The states must be pairwise not bisimilar.
     """
     pairs = list_pairs(classes)

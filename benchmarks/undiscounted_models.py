@@ -1,4 +1,4 @@
-"""Export the labelled chains that stormpy ships, at several sizes: `python storm_chains.py FOLDER`.
+"""Export labelled models that stormpy ships, some larger: `python undiscounted_models.py FOLDER`.
 
 Run it with the interpreter of an environment that holds `stormpy` 2. Constants of the PRISM source
 are replaced, and each model is written to FOLDER in PRISM's explicit formats. Prints JSON: per
@@ -17,20 +17,26 @@ import stormpy  # type: ignore[import-not-found]
 
 from storm_models import build, write
 
-CHAINS: dict[str, tuple[str, dict[str, int]]] = {
-    "die": ("die.pm", {}),
-    "leader-3-5": ("leader-3-5.pm", {}),
-    "brp-16-2": ("brp-16-2.pm", {}),
-    "brp-64-2": ("brp-16-2.pm", {"N": 64}),
-    "nand-5-2": ("nand-5-2.pm", {}),
-    "nand-10-1": ("nand-5-2.pm", {"N": 10, "K": 1}),
-    "nand-10-2": ("nand-5-2.pm", {"N": 10}),
-    "crowds-5-3": ("crowds-5-5.pm", {"TotalRuns": 3}),
-    "crowds-5-4": ("crowds-5-5.pm", {"TotalRuns": 4}),
-    "crowds-5-5": ("crowds-5-5.pm", {}),
-    "crowds-5-6": ("crowds-5-5.pm", {"TotalRuns": 6}),
+MODELS: dict[str, tuple[str, dict[str, int]]] = {
+    "die": ("dtmc/die.pm", {}),
+    "leader-3-5": ("dtmc/leader-3-5.pm", {}),
+    "brp-16-2": ("dtmc/brp-16-2.pm", {}),
+    "brp-64-2": ("dtmc/brp-16-2.pm", {"N": 64}),
+    "nand-5-2": ("dtmc/nand-5-2.pm", {}),
+    "nand-10-1": ("dtmc/nand-5-2.pm", {"N": 10, "K": 1}),
+    "nand-10-2": ("dtmc/nand-5-2.pm", {"N": 10}),
+    "crowds-5-3": ("dtmc/crowds-5-5.pm", {"TotalRuns": 3}),
+    "crowds-5-4": ("dtmc/crowds-5-5.pm", {"TotalRuns": 4}),
+    "crowds-5-5": ("dtmc/crowds-5-5.pm", {}),
+    "crowds-5-6": ("dtmc/crowds-5-5.pm", {"TotalRuns": 6}),
+    "two_dice": ("mdp/two_dice.nm", {}),
+    "coin2": ("mdp/coin2-2.nm", {}),
+    "csma2": ("mdp/csma2-2.nm", {}),
+    "leader3": ("mdp/leader3.nm", {}),
+    "leader4": ("mdp/leader4.nm", {}),
+    "firewire": ("mdp/firewire3-0.5.nm", {}),
 }
-"""Per model the source, and the constants that are replaced."""
+"""Per model the source, and the constants that are replaced; chains first."""
 
 
 def export(source: Path, constants: dict[str, int], path: Path) -> dict[str, Any]:
@@ -42,7 +48,7 @@ def export(source: Path, constants: dict[str, int], path: Path) -> dict[str, Any
             raise RuntimeError(f"{source}: {found} constants {name}")
     replaced = path.with_suffix(".pm")
     replaced.write_text(text)
-    model = build(replaced)
+    model = build(replaced, choice_labels=True)
     write(model, path)
     return {
         "states": int(model.nr_states),
@@ -53,10 +59,10 @@ def export(source: Path, constants: dict[str, int], path: Path) -> dict[str, Any
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    sources = Path(stormpy.__file__).parent / "examples" / "files" / "dtmc"
+    sources = Path(stormpy.__file__).parent / "examples" / "files"
     found = {
         name: export(sources / source, constants, folder / name)
-        for name, (source, constants) in CHAINS.items()
+        for name, (source, constants) in MODELS.items()
     }
     print(json.dumps(found))
 
