@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from bisimetric import MDP, Distance, InputError, NotConverged, exact, relation
 from bisimetric.exact.undiscounted_solver import coupling_iteration, fixed_point, pair_kernels
 from bisimetric.exact.undiscounted_solver.distance_one import find_undecided_pairs
 from bisimetric.exact.undiscounted_solver.strategy_iteration import list_moves
+from tests.exact import labelled_models
 from tests.exact import undiscounted_oracle as oracle
 from tests.oracles import transport
 from tests.property_testing import scaled
@@ -120,6 +122,30 @@ def test_is_the_limit_of_discounted_distances(seed: int) -> None:
     np.testing.assert_allclose(found[-1], d.values, atol=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("build", "num_undecided"),
+    [
+        (labelled_models.build_die, 2),
+        (lambda: labelled_models.build_leader(2, 3), 0),
+        (lambda: labelled_models.build_crowds(2, 2), 45),
+        (lambda: labelled_models.build_nand(2, 2), 26),
+    ],
+    ids=["die", "leader", "crowds", "nand"],
+)
+def test_model_checking_case_studies(build: Callable[[], MDP], num_undecided: int) -> None:
+    chain = build()
+    d = exact.undiscounted(chain)
+    assert d.metadata["undecided"] == num_undecided
+    lower, upper = oracle.enclose(chain, 60)
+    for s, t in itertools.product(range(chain.num_states), repeat=2):
+        assert lower[s][t] <= upper[s][t] <= lower[s][t] + Fraction(1, 10**6)
+        low, high = d.bounds(s, t)
+        assert Fraction(low) <= upper[s][t]
+        assert lower[s][t] <= Fraction(high)
+        assert d(s, t) != 0 or lower[s][t] == 0
+        assert d(s, t) != 1 or upper[s][t] == 1
+
+
 def test_coins_have_the_known_distance() -> None:
     P = [[0.5, 0, 0.5], [0, 0.25, 0.75], [0, 0, 1]]
     d = exact.undiscounted(build_chain(P, ["", "", "heads"]), tol=1e-12)
@@ -128,7 +154,7 @@ def test_coins_have_the_known_distance() -> None:
 
 
 def test_recurrent_chains_are_at_distance_one() -> None:
-    """Two coins that are tossed for ever differ at some time, however close they are."""
+    """Two coins that are tossed forever differ at some time, however close they are."""
     P = np.zeros((4, 4))
     P[:2, 0], P[:2, 1] = 0.5, 0.5
     P[2:, 2], P[2:, 3] = 0.5 + 1e-9, 0.5 - 1e-9

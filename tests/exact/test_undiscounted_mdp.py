@@ -52,7 +52,7 @@ def build_mdp(rows: dict[str, dict[str, dict[str, float]]], labels: dict[str, st
 
 
 def waiting_pair(half: float = 0.5) -> MDP:
-    """States s and t may wait for ever; when they go, labels differ with probability 1 - half."""
+    """States s and t may wait forever; when they go, labels differ with probability 1 - half."""
     rows = {
         "s": {"go": {"done": half, "won": 1 - half}, "wait": {"s": 1.0}},
         "t": {"go": {"done": 1.0}, "wait": {"t": 1.0}},

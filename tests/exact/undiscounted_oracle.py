@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP
 from bisimetric.mdp import compute_comparison_classes
+from tests.rationals import solve_transport
 
 Row = dict[int, Fraction]
 Pair = tuple[int, int]
@@ -199,6 +201,52 @@ def iterate_from_below(mdp: MDP, sweeps: int) -> NDArray[np.float64]:
         for (s, t), value in new.items():
             d[s, t] = d[t, s] = value
     return d
+
+
+def enclose(chain: MDP, sweeps: int) -> tuple[list[list[Fraction]], list[list[Fraction]]]:
+    """Return bounds on the distances of a chain by interval iteration in rationals.
+
+    Values from 0 stay below the distance, and values from 1 above it, where bisimilar states are at
+    0; both are rounded outwards to multiples of 2^-60. Every transport problem is solved exactly.
+    """
+    rows, labels = normalise_rows(chain), chain.label_classes.tolist()
+    classes, states = find_classes(rows, labels), range(chain.num_states)
+    first = {c: classes.index(c) for c in sorted(set(classes))}
+    open_pairs = [
+        (s, t) for s, t in itertools.combinations(first.values(), 2) if labels[s] == labels[t]
+    ]
+    ends = []
+    for start in (0, 1):
+        d = [[Fraction(labels[s] != labels[t]) for t in states] for s in states]
+        for s, t in itertools.product(states, repeat=2):
+            if labels[s] == labels[t] and classes[s] != classes[t]:
+                d[s][t] = Fraction(start)
+        for _ in range(sweeps):
+            largest = Fraction(0)
+            for s, t in open_pairs:
+                p, q = _lump(rows[s], classes, first), _lump(rows[t], classes, first)
+                send = {x: p[x] - q.get(x, 0) for x in p if p[x] > q.get(x, 0)}
+                take = {y: q[y] - p.get(y, 0) for y in q if q[y] > p.get(y, 0)}
+                scaled_cost = solve_transport(d, send, take) * 2**60
+                value = Fraction(
+                    math.ceil(scaled_cost) if start else math.floor(scaled_cost), 2**60
+                )
+                largest = max(largest, abs(value - d[s][t]))
+                d[s][t] = d[t][s] = value
+            if largest == 0:
+                break
+        own = [first[c] for c in classes]
+        ends.append([[d[own[s]][own[t]] for t in states] for s in states])
+    return ends[0], ends[1]
+
+
+def _lump(row: Row, classes: list[int], first: dict[int, int]) -> Row:
+    """Move the mass of each class to its first state."""
+    lumped: Row = {}
+    for t, mass in row.items():
+        own = first[classes[t]]
+        lumped[own] = lumped.get(own, Fraction(0)) + mass
+    return lumped
 
 
 def random_chain(

@@ -9,7 +9,7 @@ two bounds have different proofs (docs/concepts/undiscounted.md):
   l = 0 there implies l <= d*.
 - upper: one coupling per move with sum_y f(y) u(y) <= u(x) for all moves of x implies u >= d*. To
   leave room for rounding, u is constant on end components, the sets of pairs in which actions may
-  lead round in circles for ever, and has a slack on all moves that leave them.
+  lead round in circles forever, and has a slack on all moves that leave them.
 
 Hoffman & Karp (1966), On nonterminating stochastic games, Management Science 12(5);
 Tang & van Breugel (2018), Deciding probabilistic bisimilarity distance one for probabilistic
@@ -70,8 +70,9 @@ def list_moves(pairs: UndecidedPairs, action_mask: NDArray[np.bool_]) -> Moves:
     num_actions = action_mask.shape[1]
     starts = np.zeros(pairs.size + 1, np.int64)
     np.cumsum(np.bincount(pair, minlength=pairs.size), out=starts[1:])
-    rows = (states[pair].astype(np.int64) * num_actions + action for states in pairs[1:])
-    return Moves(*rows, pair, starts)
+    first_row = pairs.first[pair].astype(np.int64) * num_actions + action
+    second_row = pairs.second[pair].astype(np.int64) * num_actions + action
+    return Moves(first_row, second_row, pair, starts)
 
 
 def find_undecided_pairs(
