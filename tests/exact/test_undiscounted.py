@@ -230,6 +230,40 @@ def test_rounds_rows_to_fixed_point() -> None:
             assert moved / 2 <= Fraction(float(rounded.rounding[s])) <= moved + Fraction(1, 2**90)
 
 
+@pytest.mark.parametrize("offset", [0.49, -0.49])
+def test_the_error_contains_the_rounding_of_rows(offset: float) -> None:
+    """A state is left with 2^13 units of 2^-53, and nearly half a unit that rounding drops."""
+    unit = 2.0**-53
+    won, lost = (2**13 + offset) * unit, (2**13 - offset) * unit
+    P = [[1 - won - lost, lost, won], [0, 1, 0], [0, 0, 1]]
+    chain = build_chain(P, [(), (), "won"])
+    d = compute(chain)
+    truth = oracle.solve(chain)
+    assert abs(truth[1][0] - Fraction(1, 2)) > Fraction(1, 10**5)
+    assert_contains(d, truth)
+
+
+def test_equality_without_slack_is_not_proven() -> None:
+    """Both sums are exactly 0 here, but they might be off by rounding."""
+    P = np.zeros((5, 5))
+    P[0, [2, 3]] = P[1, 4] = 0.5
+    P[1, [2, 3]] = 0.25
+    P[2, 2] = P[3, 3] = P[4, 4] = 1
+    chain = build_chain(P, [(), (), "x", "y", "z"])
+    rows = fixed_point.round_rows(chain)
+    pairs = find_undecided_pairs(rows, chain.label_classes)
+    iteration = coupling_iteration.CouplingIteration(
+        rows, pairs, list_moves(pairs, chain.action_mask)
+    )
+    iteration.values = np.array([0.5])
+    assert pairs.size == 1
+    assert iteration.improve()[1] == 1
+    assert iteration.count_unproven_upper(iteration.values) == 1
+    iteration.values = np.array([0.5 - 1e-14])
+    assert iteration.improve()[1] == 0
+    assert iteration.count_unproven_upper(np.array([0.5 + 1e-14])) == 0
+
+
 def test_a_wrong_certificate_is_rejected() -> None:
     """Raised lower bounds, and lowered upper bounds, of one pair are not proven."""
     chain = random_chain(3)
