@@ -41,7 +41,7 @@ BEGIN, END = "<!-- labelled models -->\n", "<!-- end of labelled models -->\n"
 def compare(name: str, folder: Path, seen: dict[str, Any]) -> tuple[str, ...]:
     """Return the row of a model; raise if the classes differ."""
 
-    def read(**rewards: Path) -> MDP:
+    def read(**rewards: Any) -> MDP:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # states lack choices of others
             path = folder / f"{name}.tra"

@@ -16,9 +16,9 @@ from bisimetric.learned.castro2020 import PairNetwork
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
 from bisimetric_atari.paper import exact_returns, learning, sweep, sweep_results
+from recorded_game import CYCLE, make_game
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 
-CYCLE, FEATURES = 12, 6
 QUICK = dataclasses.replace(
     learning.PAPER_CONFIG,
     network=PairNetwork((32, 32), output_activation="open"),
@@ -27,26 +27,6 @@ QUICK = dataclasses.replace(
     target_update_period=10,
     horizon_growth=0.8,
 )
-
-
-def make_game(steps: int = 600, seed: int = 0, length: int = 3 * CYCLE) -> Transitions:
-    """Record a cyclic game with one reward per cycle, which terminates after three cycles.
-
-    The features identify the step of the game, and so its future.
-    """
-    rng = np.random.default_rng(seed)
-    at = np.arange(steps + 1) % length
-    basis = rng.normal(size=(length, FEATURES)).astype(np.float16)
-    terminated = at[:-1] == length - 1
-    rewards = np.where(at[:-1] % CYCLE == 5, 1.0, 0.0)
-    return Transitions(
-        basis[at[:-1]],
-        at[:-1] % 2,
-        rewards,
-        basis[(at[:-1] + 1) % length],
-        terminated,
-        metadata={"game": "x"},
-    )
 
 
 def sum_reward_gaps(data: Transitions, i: int, j: int, discount: float) -> float:

@@ -164,6 +164,23 @@ def solve_coupling(states, probabilities, second, costs):
     return source[moved], target[moved], workspace.reals[FLOW, 1 : n + m][moved]
 
 
+@njit(cache=True)
+def solve_potentials(states, probabilities, second, costs):
+    """Solve the dual problem of `solve_coupling`: the target states, and a potential v of each.
+
+    g(x) = min over targets y of d(x, y) - v(y) is 1-Lipschitz in the costs d, and its expectations
+    under the two distributions differ by their optimal cost.
+    """
+    workspace = allocate_workspace(max(second, len(states) - second))
+    n, m = cancel_common_mass(workspace, states, probabilities, 0, second, second, len(states))
+    if n == 0 or m == 0:
+        return states[:0], probabilities[:0]
+    build_northwest_tree(workspace, n, m)
+    compute_flows(workspace, n, m)
+    optimise_tree(workspace, n, m, gather_costs(workspace, costs, n, m))
+    return workspace.ints[COLUMN_STATE, :m].copy(), workspace.reals[POTENTIAL, n : n + m].copy()
+
+
 @njit(cache=True, inline="always")
 def find_pair(pair_codes, num_states, x, y):
     """Return the index of the pair of two different states, or -1."""

@@ -167,6 +167,18 @@ def check_view(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
 
+def check_distinguish(found: Found) -> None:
+    mdp = load_mdp()
+    for entry, pair in zip(found["pairs"], [("1,5", "5,5"), ("1,1", "1,2")], strict=True):
+        witness = relation.distinguish(mdp, *pair)
+        assert entry == {
+            "states": list(pair),
+            "formula": str(witness.formula),
+            "depth": witness.formula.depth,
+            "values": list(witness.values),
+        }
+
+
 def check_algorithms(found: Found) -> None:
     rows = algorithms.tabulate(algorithms.load_curves("algorithms"))
     assert [run["algorithm"] for run in found["runs"]] == ["pair-q-learning", "castro2020"]
@@ -217,6 +229,10 @@ CASES = {
         GIVEN, "classes labels", same_labels(lambda mdp: relation.on_policy(mdp, mdp.policy))
     ),
     "relation lax": Case(GIVEN, "classes labels", same_labels(relation.lax)),
+    "relation robust": Case(GIVEN, "classes labels", same_labels(relation.robust)),
+    "relation distinguish": Case(
+        (*GIVEN, "--pairs", "1,5", "5,5", "--pairs", "1,1", "1,2"), "", check_distinguish
+    ),
     "sharded bisimulation": Case(
         GIVEN, f"{MATRIX} shards.processes", same_matrix(sharded.bisimulation)
     ),
@@ -237,11 +253,14 @@ CASES = {
         )
         for kind in ("bisimulation", "on-policy")
     },
-    "learned mico": Case(
-        (*GIVEN, *TRAINING.split(), "-o", "d.safetensors"),
-        "loss updates seconds horizon.covered network.features quality.residual",
-        lambda found: None,
-    ),
+    **{
+        f"learned {kind}": Case(
+            (*GIVEN, *TRAINING.split(), "-o", "d.safetensors"),
+            "loss updates seconds horizon.covered network.features quality.identity",
+            lambda found: None,
+        )
+        for kind in ("mico", "reduced-mico")
+    },
     "uses aggregate": Case(
         ("d.npz", "--clusters", "4"), "radius regret regret_bound seconds", check_aggregate
     ),

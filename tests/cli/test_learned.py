@@ -248,6 +248,20 @@ def test_ids_are_compared_with_the_exact_distance(run: Run) -> None:
     assert run(*solved).code == 0
 
 
+def test_reduced_mico_is_learned_and_compared(run: Run) -> None:
+    result = run("learned", "reduced-mico", WORLD, *SMALL, "--matrix", "d.npz")
+    lines = lines_of(result)
+    truth = exact.reduced_mico(worlds.load(WORLD))
+    found = Distance.load("d.npz")
+    assert found.kind == "reduced_mico"
+    np.testing.assert_allclose(np.diagonal(found.values), 0, atol=1e-4)
+    far = np.abs(found.values - truth.values).max()
+    assert lines["reference"].startswith(f"largest error {far:.3g}, largest exact distance ")
+    assert lines["triangle"].startswith("holds for the square root")
+    assert "residual" not in lines
+    assert ["exact", "reduced-mico", WORLD] in following(result.out)
+
+
 @pytest.mark.slow
 def test_states_without_transitions_are_not_compared(run: Run) -> None:
     data = ids()

@@ -191,3 +191,30 @@ def test_a_network_with_the_former_name_of_its_output_is_read(tmp_path: Path) ->
     network = LearnedDistance.load(file).network
     assert isinstance(network, PairNetwork)
     assert network.output_activation == "softplus"
+
+
+def test_weights_in_half_precision(tmp_path: Path) -> None:
+    full, half = tmp_path / "full.safetensors", tmp_path / "half.safetensors"
+    d = one()
+    d.save(full)
+    d.save(half, half_precision=True)
+    stored = load_file(half)
+    weights = [name for name in stored if name.startswith("[") and "history" not in name]
+    assert weights
+    assert all(stored[name].dtype == np.float16 for name in weights)
+    assert half.stat().st_size < full.stat().st_size
+    again = LearnedDistance.load(half)
+    for layer, rounded in zip(d.parameters, again.parameters, strict=True):
+        for name, array in layer.items():
+            expected = np.asarray(array, np.float16).astype(np.float32)
+            np.testing.assert_array_equal(rounded[name], expected)
+            assert rounded[name].dtype == np.float32
+
+
+def test_weights_beyond_half_precision_are_refused(tmp_path: Path) -> None:
+    d = one()
+    large = [{name: array + 1e5 for name, array in layer.items()} for layer in d.parameters]
+    file = tmp_path / "half.safetensors"
+    with pytest.raises(InputError, match="beyond half precision; leave out"):
+        dataclasses.replace(d, parameters=large).save(file, half_precision=True)
+    assert not file.exists()

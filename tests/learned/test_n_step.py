@@ -20,6 +20,7 @@ from bisimetric.learned import (
     PairQConfig,
     api,
     files,
+    n_step,
     source_from_mdp,
     source_from_transitions,
 )
@@ -113,6 +114,15 @@ def random_parameters(network: Any, features: int, seed: int) -> Any:
     return jax.tree.map(lambda s: (0.5 * rng.normal(size=s.shape)).astype(np.float32), shapes)
 
 
+@pytest.fixture(params=["cpu", "accelerator"])
+def block_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the sizes of blocks to those of a CPU, or of a GPU."""
+    if request.param == "accelerator":
+        monkeypatch.setattr(n_step, "REWARD_BLOCKS", {})
+        monkeypatch.setattr(n_step, "BOOTSTRAP_BLOCKS", {})
+
+
+@pytest.mark.usefixtures("block_sizes")
 @pytest.mark.parametrize(
     ("form", "n", "half"),
     [
@@ -145,6 +155,7 @@ def test_the_loss_is_that_of_the_loops(form: Any, n: float, half: bool) -> None:
     assert float(loss) == pytest.approx(expected, rel=tolerance)
 
 
+@pytest.mark.usefixtures("block_sizes")
 @pytest.mark.parametrize("n", [2, math.inf])
 def test_the_loss_of_castro2020_is_that_of_the_loops(n: float) -> None:
     data = walk()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from bisimetric import exact, planning, relation, worlds
 from bisimetric.errors import InputError, MissingActionsWarning
 from bisimetric.mdp import MDP
+from bisimetric.worlds import text_parser
 from tests import fuzzing
 from tests.fuzzing import mutate_text
 from tests.property_testing import scaled
@@ -183,7 +184,7 @@ class TestImport:
 
 
 MISTAKES = [
-    (("@type: MDP", "@type: CTMC"), "line 3: a CTMC cannot be used: neither uniformisation nor"),
+    (("@type: MDP", "@type: CTMC"), "line 19: state 0 of a CTMC has a second choice"),
     (("@type: MDP", "@type: Markov Automaton"), "line 3: a Markov automaton cannot be used"),
     (("@type: MDP", "@type: POMDP"), "line 3: a POMDP cannot be used"),
     (("@type: MDP", "@type: SMG"), "line 3: a stochastic game cannot be used"),
@@ -376,7 +377,7 @@ class TestQuotient:
 
 def test_programs_need_stormpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "stormpy", None)
-    for ending in ("prism", "nm", "pm", "jani"):
+    for ending in ("prism", "nm", "pm", "sm", "jani", "umb"):
         path = tmp_path / f"model.{ending}"
         path.write_text("mdp\nmodule m\nx : [0..1];\nendmodule\n")
         with pytest.raises(InputError, match="needs stormpy, which is not installed; pip install"):
@@ -385,5 +386,36 @@ def test_programs_need_stormpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         worlds.load(tmp_path / "none.nm")
     with pytest.raises(InputError, match="to_stormpy: this needs stormpy"):
         worlds.to_stormpy(MDP.deterministic([[0]], [[0]], discount=0.9))
-    with pytest.raises(InputError, match="is of type dict and must be a sparse DTMC or MDP"):
+    with pytest.raises(InputError, match="is of type dict and must be a sparse DTMC, CTMC or MDP"):
         worlds.from_stormpy({})
+
+
+def test_arrays_and_single_lines_are_read_alike(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(60, 0.05), size=(60, 3))
+    P[np.arange(60), 0] = np.eye(60)  # one successor
+    mdp = MDP(P, rng.integers(3, size=(60, 3)), 0.9, labels={"x": rng.random(60) < 0.5})
+    worlds.to_drn(mdp, tmp_path / "model.drn")
+    text = (tmp_path / "model.drn").read_text()
+    assert len(text) > 2 * text_parser.MIN_COMPILED_BYTES  # compiled kernels read it
+    found = read(tmp_path, text, observe="x")
+    assert abs(found.P - mdp.P).max() == 0
+    for old, new in ((" : ", ":"), (" : ", "  :\t"), ("\n", "\r\n"), ("\t\t", " ")):
+        again = read(tmp_path, text.replace(old, new), observe="x")
+        assert abs(again.P - found.P).max() == 0
+        assert np.array_equal(again.R, found.R)
+        assert again.label_classes.tolist() == found.label_classes.tolist()
+    lines = text.splitlines()
+    last = max(number for number, line in enumerate(lines, 1) if " : " in line)
+    lines[last - 1] = "\t\t99 : 0.5"
+    with pytest.raises(InputError, match=f"line {last}: there is no state 99"):
+        read(tmp_path, "\n".join(lines))
+
+
+def test_blocks_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = read(tmp_path, MACHINE, reward_model="gain")
+    for size in (1, 7, 40, 200):
+        monkeypatch.setattr(text_parser, "BLOCK_BYTES", size)
+        found = read(tmp_path, MACHINE, reward_model="gain")
+        assert_equal(found, expected)
+        assert found.names == expected.names

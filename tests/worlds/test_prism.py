@@ -311,7 +311,7 @@ def edit(ending: str, old: str, new: str) -> dict[str, str]:
             edit("tra", "1 0 2 0.5 run", "1 0 2 0.5 mend"),
             "line 6: choice 0 of state 1 has another",
         ),
-        ({"tra": "2 2\n0 1 3.5\n1 0 2\n"}, "line 2: 3.5 is no probability; the rates of"),
+        ({"tra": "2 2\n0 1 3.5\n1 0 2\n"}, "line 2: 3.5 is no probability; rates. pass model_type"),
         ({"tra": "2 2\n0 1 0.5\n1 0 1\n"}, "line 2: the probabilities of state 0 sum to"),
         ({"tra": "# A comment\n\n2 2\n\n0 1 1\n1 x 1\n"}, "line 6: 'x' is no successor"),
         ({"tra": "0 0\n"}, "line 1 says 0 states"),

@@ -12,6 +12,7 @@ import pytest
 from bisimetric import planning, relation, worlds
 from bisimetric.errors import InputError, MissingActionsWarning
 from bisimetric.mdp import MDP
+from tests.worlds.test_ctmc import random_rates, write
 
 stormpy = pytest.importorskip("stormpy", reason="the oracle of this module is stormpy 2")
 
@@ -81,6 +82,13 @@ class TestShippedModels:
         stormpy.io.export_to_drn(model, str(tmp_path / "storm.drn"))
         # Storm prints 10 digits or so.
         assert_equal(mdp, worlds.load(tmp_path / "storm.drn", **options), tol=1e-9)
+
+    def test_umb_files(self, tmp_path: Path, name: str) -> None:
+        model = build(FILES / name)
+        stormpy.io.export_to_umb(model, str(tmp_path / "model.umb"))
+        options: dict[str, Any] = {"observe": labels_of(model)}
+        mdp = worlds.from_stormpy(model, **options)
+        assert_equal(mdp, worlds.load(tmp_path / "model.umb", **options))
 
     def test_storm_reads_what_is_written(self, tmp_path: Path, name: str) -> None:
         model = build(FILES / name)
@@ -152,18 +160,67 @@ def test_rewards_of_transitions_and_exact_values(tmp_path: Path) -> None:
         worlds.load(path)
 
 
+@pytest.mark.parametrize(
+    "name", ["cluster2.sm", "fms2.sm", "polling2.sm", "tandem5.sm", "tiny.sm", "dft.drn"]
+)
+def test_storm_finds_the_same_classes_of_ctmcs(name: str, tmp_path: Path) -> None:
+    path = FILES / "ctmc" / name
+    if name.endswith(".drn"):
+        model = stormpy.build_model_from_drn(str(path))
+    else:
+        options = stormpy.BuilderOptions()
+        options.set_build_all_labels(True)
+        options.set_build_all_reward_models(False)
+        program = stormpy.parse_prism_program(str(path), prism_compatibility=True)
+        model = stormpy.build_model(program, options=options)
+    observe = [*labels_of(model), "exit_rate"]
+    classes = relation.bisimulation(worlds.from_stormpy(model, observe=observe))
+    assert classes.max() + 1 == minimise(model).nr_states
+    stormpy.io.export_to_drn(model, str(tmp_path / "model.drn"))
+    # Storm prints 10 digits or so, and each exit rate is a label.
+    mdp, again = (
+        worlds.load(each, observe=labels_of(model), reward_model="")
+        for each in (path, tmp_path / "model.drn")
+    )
+    assert_equal(mdp, again, tol=1e-9)
+    assert relation.bisimulation(again).tolist() == relation.bisimulation(mdp).tolist()
+
+
+def test_random_ctmcs_have_storms_classes(tmp_path: Path) -> None:
+    different = 0
+    for seed in range(25):
+        rates, labels = random_rates(np.random.default_rng(seed))
+        labels[0] += " init"
+        path = write(tmp_path / "model.drn", rates, labels)
+        model = stormpy.build_model_from_drn(str(path))
+        observe = [each for each in labels_of(model) if each != "init"]
+        rated, plain = (
+            relation.bisimulation(worlds.load(path, observe=[*observe, *more]))
+            for more in (["exit_rate"], [])
+        )
+        assert rated.max() + 1 == minimise(model).nr_states
+        different += int(plain.max() < rated.max())
+    assert different > 0
+
+
+def test_broken_umb_files(tmp_path: Path) -> None:
+    path = tmp_path / "model.umb"
+    path.write_bytes(b"no archive")
+    with pytest.raises(InputError, match="stormpy cannot build the model"):
+        worlds.load(path)
+    with pytest.raises(InputError, match="a UMB file has no constants"):
+        worlds.load(path, constants="N=2")
+
+
 def test_a_jani_model() -> None:
     mdp = worlds.load(FILES / "dtmc" / "die.jani", reward_model="")
     assert mdp.num_states == 13
 
 
 def test_other_models_are_refused(tmp_path: Path) -> None:
-    ctmc = stormpy.build_model_from_drn(str(FILES / "ctmc" / "dft.drn"))
-    with pytest.raises(InputError, match="neither uniformisation nor the embedded chain"):
-        worlds.from_stormpy(ctmc)
     die = stormpy.parse_prism_program(str(FILES / "pdtmc" / "parametric_die.pm"))
     with pytest.raises(InputError, match="a parametric model cannot be used"):
         worlds.from_stormpy(stormpy.build_model[stormpy.RationalFunction](die))
     symbolic = stormpy.build_symbolic_model(stormpy.parse_prism_program(str(FILES / MODELS[0])))
-    with pytest.raises(InputError, match="must be a sparse DTMC or MDP"):
+    with pytest.raises(InputError, match="must be a sparse DTMC, CTMC or MDP"):
         worlds.from_stormpy(symbolic)

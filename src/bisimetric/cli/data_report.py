@@ -84,8 +84,9 @@ def compute_reference(
         else:
             actions = append_terminal_action(mdp, policy)
         deterministic = mdp.apply_policy(actions).is_deterministic
-        if kind == "mico" and isinstance(source, MDP):
-            return Reference(exact.mico(mdp, actions, tol=REFERENCE_TOL), complete)
+        if kind in ("mico", "reduced_mico") and isinstance(source, MDP):
+            compute = exact.mico if kind == "mico" else exact.reduced_mico
+            return Reference(compute(mdp, actions, tol=REFERENCE_TOL), complete)
         if not deterministic or _terminates_off_policy(source, policy):
             return None
         return Reference(exact.on_policy(mdp, actions, tol=REFERENCE_TOL), complete)

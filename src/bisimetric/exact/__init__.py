@@ -2,6 +2,8 @@
 
 from bisimetric.exact import gaps, sharded
 from bisimetric.exact._mico import mico
+from bisimetric.exact._perturbation import perturbation_bound
+from bisimetric.exact._potential import Potential, potential
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
 from bisimetric.exact._reduced_mico import reduced_mico
@@ -9,12 +11,15 @@ from bisimetric.exact._undiscounted import undiscounted
 from bisimetric.exact.api import bisimulation, lax, on_policy
 
 __all__ = [
+    "Potential",
     "QueryResult",
     "bisimulation",
     "gaps",
     "lax",
     "mico",
     "on_policy",
+    "perturbation_bound",
+    "potential",
     "query",
     "recorded",
     "reduced_mico",

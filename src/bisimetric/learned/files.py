@@ -291,10 +291,23 @@ def describe_run(kind: str, discount: float, config: Any, seeds: tuple[int, ...]
     }
 
 
-def name_leaves(tree: Any) -> dict[str, NDArray[Any]]:
-    """Return the leaves of a tree of arrays by their path."""
+def name_leaves(tree: Any, half_precision: bool = False) -> dict[str, NDArray[Any]]:
+    """Return the leaves of a tree of arrays by their path, optionally rounded to float16.
+
+    Raises:
+        InputError: when a weight is beyond the range of float16.
+    """
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    arrays = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    if not half_precision:
+        return arrays
+    largest = max((float(np.abs(array).max(initial=0)) for array in arrays.values()), default=0.0)
+    if largest > float(np.finfo(np.float16).max):
+        raise InputError(
+            f"LearnedDistance: a weight is {largest:.3g}, beyond half precision; leave out "
+            "half_precision."
+        )
+    return {name: array.astype(np.float16) for name, array in arrays.items()}
 
 
 def write_tensors(

@@ -307,11 +307,12 @@ class LearnedDistance:
         fields = evaluate_quality(self.network, self.kind, self.discount, self.parameters, batch)
         return Quality(*(float(each) for each in fields))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, half_precision: bool = False) -> None:
         """Write one .safetensors file, which appears complete or not at all.
 
         Args:
             path: the file.
+            half_precision: round the weights to float16, for half the size.
 
         Raises:
             InputError: when the network is a `FunctionalNetwork`, or a weight is not finite. The
@@ -331,7 +332,7 @@ class LearnedDistance:
             "names": self.names,
             "metadata": self.metadata,
         }
-        tensors = files.name_leaves(self.parameters)
+        tensors = files.name_leaves(self.parameters, half_precision)
         tensors |= network_files.probe_encoder(self.network, self.parameters)
         tensors |= {"shift": self.scaling.shift, "width": self.scaling.width}
         tensors |= {f"{files.HISTORY_PREFIX}{name}": each for name, each in self.history.items()}
@@ -375,12 +376,9 @@ class LearnedDistance:
         try:
             network = network_files.build_network(metadata, encoder, len(tensors["shift"]))
             shape, names = metadata["shape"], metadata["names"]
-            scaling = FeatureScaling(
-                tensors["shift"],
-                tensors["width"],
-                metadata["has_terminal"],
-                None if shape is None else tuple(shape),
-            )
+            stored = None if shape is None else tuple(shape)
+            shift, width = tensors["shift"], tensors["width"]
+            scaling = FeatureScaling(shift, width, metadata["has_terminal"], stored)
             if getattr(network, "num_networks", 1) > len(tensors):
                 raise ValueError(f"its num_networks is {network.num_networks}, its weights fewer")
             if encoder is not None:

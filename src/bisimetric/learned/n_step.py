@@ -28,6 +28,7 @@ from bisimetric.learned.losses import (
     map_over_pairs,
 )
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from bisimetric.learned.networks.pair_layer import get_platform
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.pair_q_loss import (
     compute_target,
@@ -37,8 +38,14 @@ from bisimetric.learned.pair_q_loss import (
 )
 from bisimetric.learned.sources import EpisodeBatch, TrainingSource, TransitionSource
 
-REWARD_BLOCK = 8
-"""Steps whose reward gaps are added up at once, to bound the scratch memory."""
+REWARD_BLOCKS = {"cpu": 8}
+"""Steps whose reward gaps are added up at once, by platform: a CPU stores them all."""
+
+BOOTSTRAP_BLOCKS = {"cpu": 1}
+"""Numbers of steps for which the target network is evaluated at once, by platform."""
+
+ACCELERATOR_REWARD_BLOCK, ACCELERATOR_BOOTSTRAP_BLOCK = 512, 16
+"""The same for other platforms, on which the iterations of a loop are expensive."""
 
 
 def count_steps(source: TrainingSource, lookahead: float) -> int:
@@ -82,16 +89,17 @@ def compute_recorded_part(
     # After the longer one of two episodes that terminate, all rewards are 0.
     last = jnp.minimum(jnp.maximum(batch.remaining.max(), 1), n)
 
+    size = REWARD_BLOCKS.get(get_platform(), ACCELERATOR_REWARD_BLOCK)
+
     def add_block(block: Array, total: Array) -> Array:
-        first = block * REWARD_BLOCK
-        offsets = first + jnp.arange(REWARD_BLOCK)
+        offsets = block * size + jnp.arange(size)
         rewards = source.gather_rewards(batch, offsets)
         weights = jnp.float32(discount) ** offsets
         gaps = jnp.abs(rewards[:, None, :] - rewards[None, :, :])
         counted = offsets < steps[:, :, None]
         return total + jnp.sum(jnp.where(counted, weights * gaps, 0.0), axis=-1)
 
-    blocks = (last + REWARD_BLOCK - 1) // REWARD_BLOCK
+    blocks = (last + size - 1) // size
     total = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros(steps.shape))
     return total, steps, ended
 
@@ -105,8 +113,8 @@ def compute_bootstrap(
 ) -> Array:
     """Return psi'(s_m, t_m) of all pairs, (b, b); 0 where both episodes have ended.
 
-    The target network is evaluated once for each different m in the batch: once where no episode
-    is truncated within n steps.
+    The target network is evaluated once for each different m in the batch, in blocks: once where
+    no episode is truncated within n steps.
 
     Args:
         source: the episodes.
@@ -116,17 +124,22 @@ def compute_bootstrap(
         evaluate: from features (b, k) to psi' of all pairs, (b, b).
     """
     needed = jnp.where(ended, 0, steps)
+    size = BOOTSTRAP_BLOCKS.get(get_platform(), ACCELERATOR_BOOTSTRAP_BLOCK)
+    # m is the smaller limit of two episodes, so each m is the limit of an episode of the batch.
+    limits = jnp.diagonal(steps)
+    used = jnp.any(needed == limits[:, None], axis=1)
+    padded = -(-len(limits) // size) * size
+    # In descending order, 0 behind the last one.
+    different = -jnp.unique(jnp.where(used, -limits, 0), size=padded, fill_value=0)
 
-    def evaluate_next(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        m, values = state
-        found = evaluate(source.gather_state_after(batch, m))
-        return (
-            jnp.max(jnp.where(needed < m, needed, 0)),
-            jnp.where(needed == m, found, values),
-        )
+    def evaluate_block(block: Array, values: Array) -> Array:
+        m = jax.lax.dynamic_slice_in_dim(different, block * size, size)
+        found = jax.vmap(lambda each: evaluate(source.gather_state_after(batch, each)))(m)
+        is_m = (needed == m[:, None, None]) & (m > 0)[:, None, None]
+        return values + jnp.sum(jnp.where(is_m, found, 0.0), axis=0)
 
-    start = (jnp.max(needed), jnp.zeros(steps.shape))
-    return jax.lax.while_loop(lambda state: state[0] > 0, evaluate_next, start)[1]
+    blocks = (jnp.sum(different > 0) + size - 1) // size
+    return jax.lax.fori_loop(0, blocks, evaluate_block, jnp.zeros(steps.shape))
 
 
 def build_pair_q_objective(

@@ -203,14 +203,17 @@ def require_same_features(
 def collect_parameters(
     network: Any, num_features: int, tensors: dict[str, NDArray[Any]]
 ) -> Parameters:
-    """Return the weights of a network among the tensors of a file."""
+    """Return the weights of a network among the tensors of a file.
+
+    Weights in half precision are converted to single precision.
+    """
     # Shapes only: what a damaged file claims to be large is not allocated.
     shapes = jax.eval_shape(lambda key: network.init(key, num_features), jax.random.key(0))
     leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
     weights = []
     for path, leaf in leaves:
         array = tensors[jax.tree_util.keystr(path)]
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+        if array.shape != leaf.shape or array.dtype not in (leaf.dtype, np.float16):
             raise ValueError("its weights do not fit its network")
-        weights.append(jnp.asarray(array))
+        weights.append(jnp.asarray(array, leaf.dtype))
     return jax.tree.unflatten(tree, weights)

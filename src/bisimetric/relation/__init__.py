@@ -1,4 +1,4 @@
-"""Bisimulation relations of MDPs by partition refinement, quotient MDPs and lifted policies."""
+"""Bisimulation relations of MDPs by partition refinement, quotient MDPs, formulas."""
 
 from bisimetric.relation.api import (
     RELATION_TOL,
@@ -8,15 +8,24 @@ from bisimetric.relation.api import (
     quotient,
     representatives,
 )
+from bisimetric.relation.distinguishing import Witness, distinguish
+from bisimetric.relation.formulas import Condition, Formula, evaluate
 from bisimetric.relation.lifting import lift_policy, match_actions
+from bisimetric.relation.robustness import robust
 
 __all__ = [
     "RELATION_TOL",
+    "Condition",
+    "Formula",
+    "Witness",
     "bisimulation",
+    "distinguish",
+    "evaluate",
     "lax",
     "lift_policy",
     "match_actions",
     "on_policy",
     "quotient",
     "representatives",
+    "robust",
 ]

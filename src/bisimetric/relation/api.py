@@ -263,10 +263,12 @@ def compute_classes(
     tol: float = RELATION_TOL,
     reward_tol: float = 0.0,
     warn_caller: str | None = None,
+    initial: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """Compute the classes (S,) of `bisimulation` or `lax`.
 
-    `warn_caller` begins the warning on near-ties; None raises none.
+    `warn_caller` begins the warning on near-ties; None raises none. `initial` (S,) is the partition
+    to refine, numbered without gaps; None is that by labels and available actions.
     """
     if not 0 <= tol < 1:
         raise InputError(f"relation: tol is {tol} and must be at least 0 and below 1.")
@@ -275,14 +277,16 @@ def compute_classes(
     num_states, num_actions = mdp.R.shape
     groups = np.zeros(num_actions, np.int64) if lax else mdp.choice_groups
     match_freely = len(np.unique(groups)) < num_actions
-    P, initial = mdp.P, compute_comparison_classes(mdp, lax=lax)
+    P = mdp.P
+    if initial is None:
+        initial = compute_comparison_classes(mdp, lax=lax)
     source = np.repeat(np.arange(num_states), num_actions)
     action = np.tile(np.arange(num_actions), num_states)
     rewards = mdp.R.ravel()
     if mdp.available is not None:
         rows = np.flatnonzero(mdp.available)
         P, source, action, rewards = P[rows], source[rows], action[rows], rewards[rows]
-    labels, num_labels = _label_rows(rewards, groups[action], reward_tol, warn_caller)
+    labels, num_labels = label_rows(rewards, groups[action], reward_tol, warn_caller)
     # Refinement is memory-bound, so indices use the narrowest type.
     index: Any = np.int32 if P.nnz <= np.iinfo(np.int32).max else np.int64
     start = (initial.astype(index), int(initial.max()) + 1)
@@ -297,11 +301,11 @@ def compute_classes(
     return classes
 
 
-def _label_rows(
+def label_rows(
     rewards: NDArray[np.float64],
     groups: NDArray[np.int64],
     reward_tol: float,
-    warn_caller: str | None,
+    warn_caller: str | None = None,
 ) -> tuple[NDArray[np.int64], int]:
     """Number the pairs of a group and a reward, without gaps; return their number too."""
     labels = np.empty(len(rewards), np.int64)

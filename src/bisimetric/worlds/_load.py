@@ -117,7 +117,7 @@ def load(name: str | os.PathLike[str], *, discount: float | None = None, **optio
     | `MiniGrid-...-v0`, `BabyAI-...-v0` | `enumerate_environment` | and `seed`, `max_states` |
     | a path with extension .tra | `from_prism` | `sta`, `lab`, `srew`, `trew`, `observe` |
     | a path with extension .drn | `from_drn` | `observe`, `reward_model` |
-    | .prism, .nm, .pm or .jani | `read_program` | `constants`, `observe`, `reward_model` |
+    | .prism, .nm, .pm, .sm, .jani, .umb | `read_program` | `constants`, `observe`, `reward_model` |
     | a path with extension .npz | `read_matrices` | `first_axis` |
     | a file written by `Transitions.save` | `Transitions.to_mdp` | `unseen` |
     | any other path | `read_grid` | |

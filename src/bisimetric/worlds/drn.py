@@ -15,6 +15,7 @@ from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
 from bisimetric.mdp._validation import require_mdp
 from bisimetric.worlds.drn_files import NO_LABEL, read_drn
 from bisimetric.worlds.explicit_models import UNLABELLED
+from bisimetric.worlds.uniformisation import build_model_mdp
 
 DTMC_ACTION = "step"
 """The action of a Markov chain."""
@@ -28,6 +29,7 @@ def from_drn(
     observe: str | Sequence[str] | None = None,
     reward_model: str | None = None,
     discount: float = DEFAULT_DISCOUNT,
+    uniformisation_rate: float | str | None = None,
 ) -> MDP:
     """Build the MDP in a DRN file of Storm (`storm --prism model.nm --exportbuild model.drn`).
 
@@ -38,20 +40,29 @@ def from_drn(
     gets a self-loop without a label. Valuations of states, which Storm writes as comments, become
     their names. Probabilities that sum to 1 within 1e-5 are normalised.
 
+    A CTMC is uniformised: P(s, t) = rate(s, t) / q, and a self-loop has the rest. R is the state
+    reward divided by q plus the choice reward times E(s) / q, where E(s) is the exit rate, so that
+    `discount` times V is the value at the continuous discount rate q (1 - discount) / discount.
+    Bisimilar states have equal rates into all other classes. Storm also compares the rates within
+    a class: `observe` "exit_rate" too gives Storm's classes.
+
     Args:
-        path: of the file, a DTMC (one action, "step") or an MDP.
+        path: of the file, a DTMC or a CTMC (one action, "step") or an MDP.
         observe: labels to read into `MDP.labels`, as a list or as "goal,fail". None observes no
-            label, or, without rewards, all but "init" and "deadlock".
+            label, or, without rewards, all but "init" and "deadlock". "exit_rate" observes the exit
+            rates of a CTMC.
         reward_model: the name of the reward model; "" reads none. None reads the only one; if
             there are several, it raises, unless `observe` is given: then it reads none.
         discount: of the MDP.
+        uniformisation_rate: of a CTMC, at least its largest exit rate, the default. To compare
+            CTMCs, read them with the same one.
 
     Returns:
         The MDP.
 
     Raises:
-        InputError: the file is missing, malformed, or of a CTMC, a Markov automaton, a POMDP, a
-            game or a parametric model; or there is no such label or reward model.
+        InputError: the file is missing, malformed, or of a Markov automaton, a POMDP, a game or a
+            parametric model; or there is no such label or reward model.
         InsufficientMemory: the model does not fit into memory.
 
     >>> import tempfile
@@ -66,7 +77,8 @@ def from_drn(
     ...     from_drn(path)
     MDP(2 states, 1 action, 3 transitions, discount 0.99, 1 label)
     """
-    return read_drn(os.fspath(path)).to_mdp(observe, reward_model, discount)
+    model = read_drn(os.fspath(path))
+    return build_model_mdp(model, observe, reward_model, discount, uniformisation_rate)
 
 
 def to_drn(

@@ -1,4 +1,4 @@
-"""Read Storm's explicit format DRN, line by line."""
+"""Read Storm's explicit format DRN: transitions as arrays, other lines one by one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import fractions
 import math
 import re
 from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from bisimetric.worlds.explicit_models import (
     ExplicitTransitions,
     StormModel,
 )
+from bisimetric.worlds.text_parser import TokenBlock, open_file, read_tokens
 
 NO_LABEL = "__NOLABEL__"
 """What Storm writes for a choice without a label among labelled ones."""
@@ -29,15 +31,17 @@ COUNT_PATTERN = re.compile(r"\d{1,18}", re.ASCII)
 VALUE_TYPES = ("double", "rational")
 
 UNSUPPORTED_TYPES = {
-    "ctmc": "a CTMC cannot be used: neither uniformisation nor the embedded chain is implemented",
-    "markov automaton": "a Markov automaton cannot be used; only DTMCs and MDPs are read",
-    "ma": "a Markov automaton cannot be used; only DTMCs and MDPs are read",
-    "pomdp": "a POMDP cannot be used; only DTMCs and MDPs are read",
-    "s2pg": "a stochastic game cannot be used; only DTMCs and MDPs are read",
-    "smg": "a stochastic game cannot be used; only DTMCs and MDPs are read",
+    "markov automaton": "a Markov automaton cannot be used; only DTMCs, CTMCs and MDPs are read",
+    "ma": "a Markov automaton cannot be used; only DTMCs, CTMCs and MDPs are read",
+    "pomdp": "a POMDP cannot be used; only DTMCs, CTMCs and MDPs are read",
+    "s2pg": "a stochastic game cannot be used; only DTMCs, CTMCs and MDPs are read",
+    "smg": "a stochastic game cannot be used; only DTMCs, CTMCs and MDPs are read",
 }
 PARAMETRIC = "a parametric model cannot be used; instantiate its parameters"
 INTERVAL = "intervals of probabilities cannot be used"
+
+EXIT_RATE_TOL = 1e-6
+"""Relative tolerance between an exit rate, as it is printed, and the sum of the rates."""
 
 Lines = Iterator[tuple[int, str]]
 
@@ -53,41 +57,20 @@ class _Header:
     values: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass
-class _Choice:
-    state: int
-    number: int
-    label: str | None
-    rewards: list[float]
-    line: int
-    first_transition: int
-
-
 def read_drn(path: str) -> StormModel:
-    """Read a DRN file of a DTMC or an MDP.
+    """Read a DRN file of a DTMC, a CTMC or an MDP.
 
     Raises:
         InputError: the file is missing or malformed, or of another type of model.
     """
-    with _read_lines(path) as lines:
-        header = _read_header(path, lines)
-        return _Body(path, header).read(lines)
+    with open_file(path) as file:
+        lines = enumerate((line.decode("utf-8", "replace").strip() for line in file), 1)
+        header, line_number = _read_header(path, lines)
+        return _Body(path, header).read(file, line_number + 1)
 
 
-@contextlib.contextmanager
-def _read_lines(path: str) -> Iterator[Lines]:
-    """Open a text file and yield its lines with their numbers."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            yield enumerate((line.strip() for line in file), 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; check the path.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
-
-
-def _read_header(path: str, lines: Lines) -> _Header:
-    """Read the lines up to @model."""
+def _read_header(path: str, lines: Lines) -> tuple[_Header, int]:
+    """Read the lines up to @model; return the number of that line too."""
     header, section, seen = _Header(), "", set()
     for number, text in lines:
         where = f"{path}: line {number}"
@@ -105,7 +88,7 @@ def _read_header(path: str, lines: Lines) -> _Header:
                 if not header.kind or not header.num_states:
                     missing = "@nr_states" if header.kind else "@type"
                     raise InputError(f"{where}: @model stands before {missing}.")
-                return header
+                return header, number
             elif section not in (
                 "@parameters", "@placeholders", "@reward_models", "@nr_states", "@nr_choices",
             ):  # fmt: skip
@@ -141,8 +124,8 @@ def _read_type(where: str, name: str) -> str:
     kind = name.lower()
     if kind in UNSUPPORTED_TYPES:
         raise InputError(f"{where}: {UNSUPPORTED_TYPES[kind]}.")
-    if kind not in ("dtmc", "mdp"):
-        raise InputError(f"{where}: {name[:40]!r} is no type of model; use DTMC or MDP.")
+    if kind not in ("dtmc", "ctmc", "mdp"):
+        raise InputError(f"{where}: {name[:40]!r} is no type of model; use DTMC, CTMC or MDP.")
     return kind
 
 
@@ -180,118 +163,183 @@ def _parse_value(where: str, text: str, values: dict[str, float], name: str) -> 
 
 
 class _Body:
-    """The lines after @model."""
+    """The lines after @model; a choice begins at a number of transitions."""
 
     def __init__(self, path: str, header: _Header) -> None:
         self.path, self.header = path, header
-        self.state_rewards: list[list[float]] = []
+        self.is_chain = header.kind != "mdp"
+        self.value_name = "rate" if header.kind == "ctmc" else "probability"
+        self.state_rewards: list[tuple[float, ...]] = []
+        self.exit_rates: list[float | None] = []
         self.labels: dict[str, list[int]] = {}
         self.names: list[str] = []
-        self.choices: list[_Choice] = []
+        self.choice_state: list[int] = []
+        self.choice_number: list[int] = []
+        self.choice_label: list[str | None] = []
+        self.choice_rewards: list[tuple[float, ...]] = []
+        self.choice_line: list[int] = []
+        self.choice_start: list[int] = []
+        self.deadlocks: list[int] = []
+        """Choices without transitions, which get a self-loop."""
         self.num_choices = 0
         """The number of choices of the last state."""
-        self.choice_of: list[int] = []
-        self.successor: list[int] = []
-        self.probability: list[float] = []
-        self.line_number: list[int] = []
+        self.first_transition = 0
+        """The number of transitions before the last state."""
+        self.transitions: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]]
+        self.transitions = []
+        self._parsed_states: dict[str, tuple[tuple[float, ...], float | None, tuple[str, ...]]] = {}
+        self._parsed_choices: dict[str, tuple[str | None, tuple[float, ...]]] = {}
 
-    def read(self, lines: Lines) -> StormModel:
-        """Read all lines."""
-        follows_state = False
-        for number, text in lines:
-            if text.startswith("//"):
-                # Storm writes the valuation of a state as a comment after its line.
-                if follows_state:
-                    self.names.append(text[2:].strip().replace("\t&", " &"))
-            elif text.startswith("state "):
-                self._end_state()
-                self._read_state(f"{self.path}: line {number}", text)
-                follows_state = True
-                continue
-            elif text.startswith("action "):
-                self._end_choice()
-                self._read_choice(number, text)
-            elif text:
-                self._read_transition(number, text)
-            follows_state = False
-        self._end_state()
+    def read(self, file: IO[bytes], line_number: int) -> StormModel:
+        """Read all lines, from `line_number` on."""
+        follows_state, num_transitions = False, 0
+        for block in read_tokens(file, self.path, line_number, separators=b":"):
+            lead = block.text[block.start[block.first_token]]
+            is_transition = (lead >= ord("0")) & (lead <= ord("9"))
+            before = num_transitions + np.cumsum(is_transition)
+            self.transitions.append(self._read_transitions(block, is_transition))
+            num_transitions += int(np.count_nonzero(is_transition))
+            others = np.flatnonzero(~is_transition)
+            texts = _decode_lines(block, others)
+            numbers = block.line_number[others].tolist()
+            for number, text, count in zip(numbers, texts, before[others].tolist(), strict=True):
+                if text.startswith("//"):
+                    # Storm writes the valuation of a state as a comment after its line.
+                    if follows_state:
+                        self.names.append(text[2:].strip().replace("\t&", " &"))
+                elif text.startswith("state "):
+                    self._end_state(count)
+                    self._read_state(number, text[6:].strip())
+                    self.first_transition = count
+                    follows_state = True
+                    continue
+                elif text.startswith("action "):
+                    self._end_choice(count)
+                    self._read_choice(number, text[7:].strip(), count)
+                else:
+                    self._parse_transition(number, text)
+                follows_state = False
+        self._end_state(num_transitions)
         self._require_counts()
         return self._finish()
 
-    def _read_state(self, where: str, text: str) -> None:
-        word, _, rest = text.removeprefix("state ").strip().partition(" ")
-        state = _parse_count(where, word, "state")
-        expected = len(self.state_rewards)
-        if state != expected:
-            raise InputError(
-                f"{where}: state {state} stands where state {expected} must; they stand in order."
-            )
-        if state >= self.header.num_states:
-            raise InputError(
-                f"{where}: there is no state {state}; they go from 0 to "
-                f"{self.header.num_states - 1}, by @nr_states."
-            )
-        rewards, rest = self._split_rewards(where, rest.strip())
-        self.state_rewards.append(rewards)
-        if rest.startswith(("!", "{")):
-            raise InputError(f"{where}: a DTMC or an MDP has no exit rates and no observations.")
-        if LABEL_PATTERN.sub("", rest).strip():
-            raise InputError(f"{where}: the labels {rest[:40]!r} have an unpaired quotation mark.")
-        for quoted, plain in LABEL_PATTERN.findall(rest):
-            self.labels.setdefault(quoted or plain, []).append(state)
+    def _read_transitions(
+        self, block: TokenBlock, lines: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+        """Return the successors, values and line numbers of the lines 'successor : value'."""
+        numbers, first = block.line_number[lines], block.first_token[lines]
+        if len(numbers) == 0:
+            return numbers, np.zeros(0), numbers
+        colon = block.start[first] + block.length[first] + 1
+        regular = bool((block.num_tokens[lines] == 2).all())
+        regular = regular and bool((block.start[first + 1] == colon + 2).all())
+        if regular and (block.text[colon] == ord(":")).all():
+            # Otherwise, and where a number is wrong, lines are parsed one by one.
+            with contextlib.suppress(InputError):
+                successors = block.to_integers(first, "state")
+                values = block.to_floats(first + 1, self.value_name)
+                inside = (values >= 0) & (values <= self._largest_value)
+                if inside.all() and (successors < self.header.num_states).all():
+                    return successors, values, numbers
+        texts = _decode_lines(block, np.flatnonzero(lines))
+        parsed = list(map(self._parse_transition, numbers.tolist(), texts))
+        targets, found = zip(*parsed, strict=True)
+        return np.array(targets, np.int64), np.array(found, np.float64), numbers
 
-    def _read_choice(self, number: int, text: str) -> None:
-        where = f"{self.path}: line {number}"
-        label, _, rest = text.removeprefix("action ").strip().partition(" ")
-        rewards, rest = self._split_rewards(where, rest.strip())
-        if rest:
-            raise InputError(f"{where}: {rest[:40]!r} stands after the rewards of a choice.")
-        self._add_choice(number, None if label == NO_LABEL else label, rewards)
+    @property
+    def _largest_value(self) -> float:
+        return math.inf if self.header.kind == "ctmc" else 1 + EXPLICIT_PROBABILITY_TOL
 
-    def _add_choice(self, line: int, label: str | None, rewards: list[float]) -> None:
-        state = len(self.state_rewards) - 1
-        if state < 0:
-            raise InputError(f"{self.path}: line {line} stands before the first state.")
-        if self.header.kind == "dtmc" and self.num_choices:
-            raise InputError(
-                f"{self.path}: line {line}: state {state} of a DTMC has a second choice."
-            )
-        self.choices.append(
-            _Choice(state, self.num_choices, label, rewards, line, len(self.successor))
-        )
-        self.num_choices += 1
-
-    def _read_transition(self, number: int, text: str) -> None:
+    def _parse_transition(self, number: int, text: str) -> tuple[int, float]:
         target, colon, value = text.partition(":")
-        target = target.rstrip()
+        target, where = target.rstrip(), f"{self.path}: line {number}"
         if not colon or COUNT_PATTERN.fullmatch(target) is None:
             raise InputError(
-                f"{self.path}: line {number}: {text[:40]!r} must be 'state ...', 'action ...' or "
-                "'successor : probability'."
+                f"{where}: {text[:40]!r} must be 'state ...', 'action ...' or 'successor : "
+                f"{self.value_name}'."
             )
-        if not self.num_choices:
-            self._add_choice(number, "0", [])
-        where, successor = f"{self.path}: line {number}", int(target)
+        successor = int(target)
         if successor >= self.header.num_states:
             raise InputError(
                 f"{where}: there is no state {successor}; they go from 0 to "
                 f"{self.header.num_states - 1}."
             )
-        probability = _parse_value(where, value.strip(), self.header.values, "probability")
-        if not 0 <= probability <= 1 + EXPLICIT_PROBABILITY_TOL:
-            raise InputError(f"{where}: {probability:g} is no probability.")
-        self._add_transition(successor, probability, number)
+        parsed = _parse_value(where, value.strip(), self.header.values, self.value_name)
+        if not 0 <= parsed <= self._largest_value:
+            raise InputError(f"{where}: {parsed:g} is no {self.value_name}.")
+        return successor, parsed
 
-    def _add_transition(self, successor: int, probability: float, line: int) -> None:
-        self.choice_of.append(len(self.choices) - 1)
-        self.successor.append(successor)
-        self.probability.append(probability)
-        self.line_number.append(line)
+    def _read_state(self, number: int, text: str) -> None:
+        word, _, rest = text.partition(" ")
+        state = len(self.state_rewards)
+        if word != str(state):
+            where = f"{self.path}: line {number}"
+            found = _parse_count(where, word, "state")
+            raise InputError(
+                f"{where}: state {found} stands where state {state} must; they stand in order."
+            )
+        if state >= self.header.num_states:
+            raise InputError(
+                f"{self.path}: line {number}: there is no state {state}; they go from 0 to "
+                f"{self.header.num_states - 1}, by @nr_states."
+            )
+        if rest not in self._parsed_states:
+            self._parsed_states[rest] = self._parse_state(f"{self.path}: line {number}", rest)
+        rewards, exit_rate, labels = self._parsed_states[rest]
+        self.state_rewards.append(rewards)
+        self.exit_rates.append(exit_rate)
+        for label in labels:
+            self.labels.setdefault(label, []).append(state)
 
-    def _split_rewards(self, where: str, text: str) -> tuple[list[float], str]:
+    def _parse_state(
+        self, where: str, text: str
+    ) -> tuple[tuple[float, ...], float | None, tuple[str, ...]]:
+        """Parse the exit rate, the rewards and the labels of a state."""
+        rest, exit_rate = text.strip(), None
+        if rest.startswith("!") and self.header.kind == "ctmc":
+            word, _, rest = rest[1:].partition(" ")
+            exit_rate = _parse_value(where, word, self.header.values, "exit rate")
+        rewards, rest = self._split_rewards(where, rest.strip())
+        if rest.startswith(("!", "{")):
+            raise InputError(f"{where}: a DTMC or an MDP has no exit rates and no observations.")
+        if LABEL_PATTERN.sub("", rest).strip():
+            raise InputError(f"{where}: the labels {rest[:40]!r} have an unpaired quotation mark.")
+        found = LABEL_PATTERN.findall(rest)
+        return rewards, exit_rate, tuple(quoted or plain for quoted, plain in found)
+
+    def _read_choice(self, number: int, text: str, count: int) -> None:
+        if text not in self._parsed_choices:
+            where = f"{self.path}: line {number}"
+            label, _, rest = text.partition(" ")
+            rewards, rest = self._split_rewards(where, rest.strip())
+            if rest:
+                raise InputError(f"{where}: {rest[:40]!r} stands after the rewards of a choice.")
+            self._parsed_choices[text] = None if label == NO_LABEL else label, rewards
+        self._add_choice(number, *self._parsed_choices[text], count)
+
+    def _add_choice(
+        self, line: int, label: str | None, rewards: tuple[float, ...], count: int
+    ) -> None:
+        state = len(self.state_rewards) - 1
+        if state < 0:
+            raise InputError(f"{self.path}: line {line} stands before the first state.")
+        if self.is_chain and self.num_choices:
+            raise InputError(
+                f"{self.path}: line {line}: state {state} of a {self.header.kind.upper()} has a "
+                "second choice."
+            )
+        self.choice_state.append(state)
+        self.choice_number.append(self.num_choices)
+        self.choice_label.append(label)
+        self.choice_rewards.append(rewards)
+        self.choice_line.append(line)
+        self.choice_start.append(count)
+        self.num_choices += 1
+
+    def _split_rewards(self, where: str, text: str) -> tuple[tuple[float, ...], str]:
         """Return the rewards in brackets that begin a text, and the rest of it."""
         if not text.startswith("["):
-            return [], text
+            return (), text
         inside, bracket, rest = text[1:].partition("]")
         if not bracket:
             raise InputError(f"{where}: ']' is missing after the rewards.")
@@ -303,30 +351,35 @@ class _Body:
                 "@reward_models."
             )
         values = self.header.values
-        return [_parse_value(where, part, values, "reward") for part in parts], rest.strip()
+        return tuple(_parse_value(where, part, values, "reward") for part in parts), rest.strip()
 
-    def _end_choice(self) -> None:
-        """Require transitions of the last choice of the current state."""
-        if self.num_choices and self.choices[-1].first_transition == len(self.successor):
-            choice = self.choices[-1]
+    def _end_choice(self, count: int) -> None:
+        """Require transitions of the last choice, before the first `count` ones end."""
+        if not self.num_choices and count > self.first_transition:
+            # Transitions without a line 'action'.
+            self._add_choice(0, "0", (), self.first_transition)
+        if self.num_choices and self.choice_start[-1] == count:
             raise InputError(
-                f"{self.path}: line {choice.line}: choice {choice.number} of state {choice.state} "
-                "has no transition."
+                f"{self.path}: line {self.choice_line[-1]}: choice {self.choice_number[-1]} of "
+                f"state {self.choice_state[-1]} has no transition."
             )
 
-    def _end_state(self) -> None:
+    def _end_state(self, count: int) -> None:
         """Complete the current state: a deadlock gets a self-loop without a label."""
-        state = len(self.state_rewards) - 1
-        if state >= 0 and self.num_choices == 0:
-            self._add_choice(0, None, [])
-        if self.num_choices == 1 and self.choices[-1].first_transition == len(self.successor):
-            self.choices[-1].label = None
-            self._add_transition(state, 1.0, self.choices[-1].line)
-        self._end_choice()
+        if not self.state_rewards and count:
+            line = next(lines[0] for _, _, lines in self.transitions if len(lines))
+            raise InputError(f"{self.path}: line {line} stands before the first state.")
+        if self.state_rewards and not self.num_choices and count == self.first_transition:
+            self._add_choice(0, None, (), count)
+        if self.num_choices == 1 and self.choice_start[-1] == count:
+            self.choice_label[-1] = None
+            self.deadlocks.append(len(self.choice_state) - 1)
+        else:
+            self._end_choice(count)
         self.num_choices = 0
 
     def _require_counts(self) -> None:
-        found = {"states": len(self.state_rewards), "choices": len(self.choices)}
+        found = {"states": len(self.state_rewards), "choices": len(self.choice_state)}
         declared = {"states": self.header.num_states, "choices": self.header.num_choices}
         for name, number in declared.items():
             if number is not None and number != found[name]:
@@ -337,49 +390,84 @@ class _Body:
 
     def _finish(self) -> StormModel:
         num_states = self.header.num_states
-        # Storm numbers the choices of each state where a model has no choice labels.
-        numbered = all(each.label in (None, str(each.number)) for each in self.choices)
-        codes: dict[str, int] = {}
-        action = np.array(
-            [
-                -1 if numbered or each.label is None else codes.setdefault(each.label, len(codes))
-                for each in self.choices
-            ]
+        successor, value, line = (
+            np.concatenate(parts) for parts in zip(*self.transitions, strict=True)
         )
-        choice_of = np.array(self.choice_of)
-        of_choice = np.array([(each.state, each.number) for each in self.choices])
-        ids = np.column_stack([of_choice[choice_of], np.array(self.successor)])
-        rows = ExplicitRows(
-            ids.astype(np.int64),
-            np.array(self.probability),
-            action[choice_of],
-            np.array(self.line_number),
-            list(codes),
-        )
-        choice_rewards = [each.rewards for each in self.choices]
-        names = self.header.reward_models or [
-            f"rew{index}" for index in range(max(map(len, (*self.state_rewards, *choice_rewards))))
-        ]
+        deadlocks, start = np.array(self.deadlocks, np.int64), np.array(self.choice_start)
+        state, number = np.array(self.choice_state), np.array(self.choice_number)
+        at = start[deadlocks]
+        successor = np.insert(successor, at, state[deadlocks])
+        value, line = np.insert(value, at, 1.0), np.insert(line, at, 0)
+        counts = np.diff(start, append=len(value) - len(deadlocks))
+        counts[deadlocks] += 1
+        choice_of = np.repeat(np.arange(len(state)), counts)
+        action, actions = self._number_labels()
+        ids = np.column_stack([state[choice_of], number[choice_of], successor])
+        rows = ExplicitRows(ids.astype(np.int64), value, action[choice_of], line, actions)
+        num_rewards = max(map(len, {*self.state_rewards, *self.choice_rewards}), default=0)
+        names = self.header.reward_models or [f"rew{index}" for index in range(num_rewards)]
         labels = {}
         for label, states in self.labels.items():
             labels[label] = np.zeros(num_states, np.bool_)
             labels[label][states] = True
         known = len(self.names) == len(set(self.names)) == num_states
+        if self.header.kind == "ctmc":
+            self._require_exit_rates(ids[:, 0], value)
         return StormModel(
-            ExplicitTransitions(self.path, num_states, self.header.kind == "dtmc", rows),
+            ExplicitTransitions(self.path, num_states, self.is_chain, rows),
             labels,
             _collect_rewards(names, self.state_rewards),
-            _collect_rewards(names, choice_rewards),
+            _collect_rewards(names, self.choice_rewards),
             {},
             tuple(self.names) if known and all(self.names) else None,
+            is_ctmc=self.header.kind == "ctmc",
         )
+
+    def _number_labels(self) -> tuple[NDArray[np.int64], list[str]]:
+        """Return the number of the label of each choice, -1 without one, and the labels."""
+        labels = self.choice_label
+        # Storm numbers the choices of each state where a model has no choice labels.
+        numbers = {number: str(number) for number in set(self.choice_number)}
+        pairs = zip(labels, self.choice_number, strict=True)
+        if all(label is None or label == numbers[number] for label, number in pairs):
+            return np.full(len(labels), -1), []
+        distinct = [label for label in dict.fromkeys(labels) if label is not None]
+        codes = {label: code for code, label in enumerate(distinct)}
+        return np.array([-1 if each is None else codes[each] for each in labels]), list(codes)
+
+    def _require_exit_rates(self, source: NDArray[np.int64], rates: NDArray[np.float64]) -> None:
+        """Require that the exit rate of a state, if given, is the sum of its rates."""
+        sums = np.bincount(source, weights=rates, minlength=self.header.num_states)
+        without_transitions = {self.choice_state[each] for each in self.deadlocks}
+        for state, (exit_rate, total) in enumerate(zip(self.exit_rates, sums, strict=True)):
+            if exit_rate is None or state in without_transitions:
+                continue
+            if not math.isclose(exit_rate, total, rel_tol=EXIT_RATE_TOL):
+                raise InputError(
+                    f"{self.path}: state {state} has the exit rate {exit_rate:g} and rates that "
+                    f"sum to {total:g}; both must be the same."
+                )
+
+
+def _decode_lines(block: TokenBlock, lines: NDArray[np.int64]) -> list[str]:
+    """Return the texts of some lines of a block, without spaces at their ends."""
+    text = block.text.tobytes()
+    start = block.start[block.first_token[lines]]
+    ends = np.append(np.flatnonzero(block.text == ord("\n")), len(text))
+    end = ends[np.searchsorted(ends, start)]
+    return [
+        text[low:high].decode("utf-8", "replace").strip()
+        for low, high in zip(start.tolist(), end.tolist(), strict=True)
+    ]
 
 
 def _collect_rewards(
-    names: list[str], rewards: list[list[float]]
+    names: list[str], rewards: list[tuple[float, ...]]
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the rewards of each reward model; an empty list stands for zeros."""
+    """Return the rewards of each reward model; an empty tuple stands for zeros."""
     table = np.zeros((len(rewards), len(names)))
-    for index, row in enumerate(rewards):
-        table[index, : len(row)] = row
+    if names:
+        codes = {row: code for code, row in enumerate(dict.fromkeys(rewards))}
+        distinct = np.array([(*row, *[0.0] * (len(names) - len(row))) for row in codes])
+        table = distinct[[codes[row] for row in rewards]]
     return {name: table[:, column].copy() for column, name in enumerate(names)}

@@ -79,6 +79,8 @@ class StormModel:
         choice_rewards: (c,) by reward model, sorted by state and choice.
         transition_rewards: (n,) by reward model; others have none.
         names: of the states, or None.
+        is_ctmc: whether the transitions hold rates in place of probabilities.
+        label_source: says in errors why there are no labels.
     """
 
     transitions: ExplicitTransitions
@@ -87,14 +89,17 @@ class StormModel:
     choice_rewards: Mapping[str, NDArray[np.float64]]
     transition_rewards: Mapping[str, NDArray[np.float64]]
     names: Sequence[str] | None
+    is_ctmc: bool = False
+    label_source: str = "it has none"
 
     def to_mdp(
         self, observe: str | Sequence[str] | None, reward_model: str | None, discount: float
     ) -> MDP:
-        """Build the MDP with the selected labels and rewards."""
+        """Build the MDP of a DTMC or an MDP with the selected labels and rewards."""
         path = self.transitions.path
         selected = self._select_rewards(observe, reward_model)
-        observed = select_labels(path, self.labels, observe, selected is not None, "it has none")
+        has_rewards = selected is not None
+        observed = select_labels(path, self.labels, observe, has_rewards, self.label_source)
         name = selected or ""
         return build_mdp(
             self.transitions,
@@ -284,6 +289,11 @@ def add_deadlock_loops(transitions: ExplicitTransitions) -> ExplicitTransitions:
     return dataclasses.replace(transitions, rows=extended)
 
 
+def split_names(names: str | Sequence[str]) -> list[str]:
+    """Return the names in a text such as "goal,fail", or in a list."""
+    return [each.strip() for each in names.split(",")] if isinstance(names, str) else list(names)
+
+
 def select_labels(
     path: str,
     labels: Mapping[str, NDArray[np.bool_]],
@@ -294,7 +304,7 @@ def select_labels(
     """Return the labels to observe; `absence` says in errors that the model has none."""
     if observe is None:
         return [] if has_rewards else [name for name in labels if name not in BUILT_IN_LABELS]
-    names = [each.strip() for each in observe.split(",")] if isinstance(observe, str) else observe
+    names = split_names(observe)
     for name in names:
         if name not in labels:
             known = f"they are {', '.join(labels)}" if labels else absence

@@ -15,11 +15,11 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.worlds.explicit_models import (
     ExplicitTransitions,
+    StormModel,
     add_deadlock_loops,
-    build_mdp,
-    select_labels,
 )
 from bisimetric.worlds.prism_files import read_labels, read_rewards, read_states, read_transitions
+from bisimetric.worlds.uniformisation import build_model_mdp
 
 EXTENSIONS = {
     "sta": (".sta",),
@@ -40,6 +40,8 @@ def from_prism(
     trew: OptionalPath = None,
     observe: str | Sequence[str] | None = None,
     discount: float = 0.99,
+    model_type: str | None = None,
+    uniformisation_rate: float | str | None = None,
 ) -> MDP:
     """Build the MDP in files that PRISM exports (`prism model.nm -exportmodel model.all`).
 
@@ -56,18 +58,23 @@ def from_prism(
     possible distance and in no relation. Without rewards, (1 - discount) d is the usual distance of
     labelled Markov chains: 1 where labels differ, else the discounted one of the successors.
 
-    Probabilities that sum to 1 within 1e-5, as PRISM allows, are normalised.
+    Probabilities that sum to 1 within 1e-5, as PRISM allows, are normalised. The files of a CTMC
+    do not say that they hold rates: pass `model_type="ctmc"`; it is uniformised as in `from_drn`.
 
     Args:
-        tra: path of the transitions of an MDP or a DTMC (one action, "step"). The other files are
-            found beside it by their extensions, unless given.
+        tra: path of the transitions of an MDP, or of a DTMC or CTMC (one action, "step"). The other
+            files are found beside it by their extensions, unless given.
         sta: path of the states, which names them.
         lab: path of the labels.
         srew: path of the state rewards.
         trew: path of the transition rewards.
         observe: labels to observe, as a list or as "goal,fail". None observes no label, or, without
-            rewards, all but "init" and "deadlock".
+            rewards, all but "init" and "deadlock". "exit_rate" observes the exit rates of a CTMC.
         discount: of the MDP.
+        model_type: "ctmc" where the numbers of the transitions are rates; None: the first line
+            says whether it is an MDP or a DTMC.
+        uniformisation_rate: of a CTMC, at least its largest exit rate, the default. To compare
+            CTMCs, read them with the same one.
 
     Returns:
         The MDP.
@@ -85,12 +92,14 @@ def from_prism(
     MDP(2 states, 1 action, 3 transitions, discount 0.99)
     """
     path = os.fspath(tra)
+    if model_type not in (None, "ctmc"):
+        raise InputError(f"{path}: model_type is {model_type!r} and must be 'ctmc' or left out.")
     paths = {"sta": sta, "lab": lab, "srew": srew, "trew": trew}
     files = {kind: _find_file(path, kind, each) for kind, each in paths.items()}
     has_rewards = bool(files["srew"] or files["trew"])
     if observe is None and not has_rewards:
         _reject_ambiguous_rewards(path)
-    transitions = read_transitions(path)
+    transitions = read_transitions(path, is_ctmc=model_type == "ctmc")
     states = transitions.num_states
     num_choices = 1 + int(transitions.rows.ids[:, 1].max(initial=0))
     require_memory(
@@ -100,21 +109,24 @@ def from_prism(
     )
     transitions = add_deadlock_loops(transitions)
     labels = read_labels(files["lab"], transitions) if files["lab"] else {}
-    observed = select_labels(path, labels, observe, has_rewards, "there is no .lab file beside it")
     state_rewards, transition_rewards = np.zeros(states), np.zeros(len(transitions.rows.value))
     if files["srew"]:
         by_state = read_rewards(files["srew"], transitions, by_state=True)
         state_rewards += np.bincount(by_state.ids[:, 0], weights=by_state.value, minlength=states)
     if files["trew"]:
         transition_rewards += _read_transition_rewards(files["trew"], transitions)
-    return build_mdp(
+    no_rewards: dict[str, NDArray[np.float64]] = {}
+    model = StormModel(
         transitions,
-        state_rewards=state_rewards,
-        transition_rewards=transition_rewards,
-        labels={name: labels[name] for name in observed},
-        names=tuple(read_states(files["sta"], transitions)) if files["sta"] else None,
-        discount=discount,
+        labels,
+        {"reward": state_rewards} if has_rewards else no_rewards,
+        no_rewards,
+        {"reward": transition_rewards} if has_rewards else no_rewards,
+        tuple(read_states(files["sta"], transitions)) if files["sta"] else None,
+        is_ctmc=model_type == "ctmc",
+        label_source="there is no .lab file beside it",
     )
+    return build_model_mdp(model, observe, None, discount, uniformisation_rate)
 
 
 def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO
 
 import numpy as np
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError
 from bisimetric.worlds.explicit_models import ExplicitRows, ExplicitTransitions
-from bisimetric.worlds.text_parser import TokenBlock, read_tokens
+from bisimetric.worlds.text_parser import TokenBlock, open_file, read_tokens
 
 LINE_FORMATS = {
     True: '"state successor {} [action]"',
@@ -23,8 +21,11 @@ COUNTS_PATTERN = re.compile(r"\d+(\s+\d+)*")
 LABELS_PATTERN = re.compile(r'(\s*\d+="[^"]*")+')
 
 
-def read_transitions(path: str) -> ExplicitTransitions:
-    """Read a .tra file of an MDP ("states choices transitions") or DTMC ("states transitions")."""
+def read_transitions(path: str, *, is_ctmc: bool = False) -> ExplicitTransitions:
+    """Read a .tra file of an MDP ("states choices transitions") or a chain ("states transitions").
+
+    The transitions of a CTMC hold rates.
+    """
     with open_file(path) as file:
         counts, line = _read_counts(file, path)
         if len(counts) not in (2, 3):
@@ -35,15 +36,17 @@ def read_transitions(path: str) -> ExplicitTransitions:
         if counts[0] == 0:
             raise InputError(f"{path}: line {line} says 0 states and must say at least 1.")
         chain = len(counts) == 2
-        rows = _read_rows(file, path, line, chain, "probability")
+        if is_ctmc and not chain:
+            raise InputError(f"{path}: line {line} is that of an MDP and not of a CTMC.")
+        rows = _read_rows(file, path, line, chain, "rate" if is_ctmc else "probability")
     _require_count(path, line, "transitions", counts[-1], len(rows.value))
     _reject_unknown_states(path, rows, (0, 2), counts[0])
-    wrong = ~((rows.value >= 0) & (rows.value <= 1))
+    wrong = ~((rows.value >= 0) & (rows.value <= (np.inf if is_ctmc else 1)))
     if wrong.any():
         at = int(np.argmax(wrong))
+        expected = "rate" if is_ctmc else 'probability; rates? pass model_type="ctmc"'
         raise InputError(
-            f"{path}: line {rows.line_number[at]}: {rows.value[at]:g} is no probability; the "
-            "rates of a CTMC cannot be used."
+            f"{path}: line {rows.line_number[at]}: {rows.value[at]:g} is no {expected}."
         )
     if not chain:
         state, choice, _ = rows.ids.T
@@ -111,17 +114,6 @@ def read_labels(path: str, transitions: ExplicitTransitions) -> dict[str, NDArra
             label, owner = np.delete(label, block.first_token), np.delete(owner, block.first_token)
             carried[label, owner] = True
     return dict(zip(names, carried, strict=True))
-
-
-@contextmanager
-def open_file(path: str) -> Iterator[IO[bytes]]:
-    try:
-        with open(path, "rb") as file:
-            yield file
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; check the path.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
 def _read_first_line(file: IO[bytes], path: str) -> tuple[str, int]:

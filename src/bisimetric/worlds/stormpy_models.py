@@ -19,14 +19,11 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
 from bisimetric.worlds.drn import format_choice_labels, to_drn
 from bisimetric.worlds.drn_files import INTERVAL, PARAMETRIC, UNSUPPORTED_TYPES
-from bisimetric.worlds.explicit_models import (
-    ExplicitRows,
-    ExplicitTransitions,
-    StormModel,
-)
+from bisimetric.worlds.explicit_models import ExplicitRows, ExplicitTransitions, StormModel
+from bisimetric.worlds.uniformisation import build_model_mdp
 
-PROGRAM_EXTENSIONS = (".prism", ".nm", ".pm", ".sm", ".ma", ".jani")
-"""Files in the PRISM language, and JANI models."""
+PROGRAM_EXTENSIONS = (".prism", ".nm", ".pm", ".sm", ".ma", ".jani", ".umb")
+"""Files in the PRISM language, JANI models, and explicit models in the format UMB."""
 
 
 def from_stormpy(
@@ -35,19 +32,23 @@ def from_stormpy(
     observe: str | Sequence[str] | None = None,
     reward_model: str | None = None,
     discount: float = DEFAULT_DISCOUNT,
+    uniformisation_rate: float | str | None = None,
 ) -> MDP:
-    """Build the MDP of a sparse DTMC or MDP of stormpy.
+    """Build the MDP of a sparse DTMC, CTMC or MDP of stormpy.
 
-    Actions, choice labels, labels, names and deadlocks are those of `from_drn`. Exact (rational)
-    values are rounded. Rewards of transitions enter by their expectation.
+    Actions, choice labels, labels, names, deadlocks and uniformised CTMCs are those of `from_drn`.
+    Exact (rational) values are rounded. Rewards of transitions enter by their expectation.
 
     Args:
-        model: a sparse DTMC or MDP, as `stormpy.build_model` returns it.
+        model: a sparse DTMC, CTMC or MDP, as `stormpy.build_model` returns it.
         observe: labels to read into `MDP.labels`, as a list or as "goal,fail". None observes no
-            label, or, without rewards, all but "init" and "deadlock".
+            label, or, without rewards, all but "init" and "deadlock". "exit_rate" observes the exit
+            rates of a CTMC.
         reward_model: the name of the reward model; "" reads none. None reads the only one; if
             there are several, it raises, unless `observe` is given: then it reads none.
         discount: of the MDP.
+        uniformisation_rate: of a CTMC, at least its largest exit rate, the default. To compare
+            CTMCs, read them with the same one.
 
     Returns:
         The MDP.
@@ -60,9 +61,10 @@ def from_stormpy(
     Traceback (most recent call last):
     ...
     bisimetric.errors.InputError: worlds.from_stormpy: the model is of type dict and must be a
-    sparse DTMC or MDP of stormpy.
+    sparse DTMC, CTMC or MDP of stormpy.
     """
-    return _read_model("worlds.from_stormpy", model).to_mdp(observe, reward_model, discount)
+    found = _read_model("worlds.from_stormpy", model)
+    return build_model_mdp(found, observe, reward_model, discount, uniformisation_rate)
 
 
 def to_stormpy(mdp: MDP, *, initial: int | str = 0, reward_model: str = "reward") -> Any:
@@ -101,20 +103,25 @@ def read_program(
     observe: str | Sequence[str] | None = None,
     reward_model: str | None = None,
     discount: float = DEFAULT_DISCOUNT,
+    uniformisation_rate: float | str | None = None,
 ) -> MDP:
-    """Build the MDP of a file in the PRISM language or of a JANI model, with stormpy 2.
+    """Build the MDP of a file in the PRISM language, of a JANI or a UMB model, with stormpy 2.
 
     The model is built with all labels, reward models, choice labels and state valuations, and read
-    by `from_stormpy`.
+    by `from_stormpy`. UMB is the binary format of explicit models that Storm and PRISM share
+    (`storm --prism model.nm --exportbuild model.umb`).
 
     Args:
-        path: of a .prism, .nm, .pm or .jani file of a DTMC or an MDP.
+        path: of a .prism, .nm, .pm, .sm, .jani or .umb file of a DTMC, a CTMC or an MDP.
         constants: values of undefined constants, as "N=16,MAX=2" or as a mapping.
         observe: labels to read into `MDP.labels`, as a list or as "goal,fail". None observes no
-            label, or, without rewards, all but "init" and "deadlock".
+            label, or, without rewards, all but "init" and "deadlock". "exit_rate" observes the exit
+            rates of a CTMC.
         reward_model: the name of the reward model; "" reads none. None reads the only one; if
             there are several, it raises, unless `observe` is given: then it reads none.
         discount: of the MDP.
+        uniformisation_rate: of a CTMC, at least its largest exit rate, the default. To compare
+            CTMCs, read them with the same one.
 
     Returns:
         The MDP.
@@ -133,20 +140,34 @@ def read_program(
         raise InputError(f"{source}: there is no such file; check the path.")
     stormpy = _import_stormpy(source)
     try:
-        if source.lower().endswith(".jani"):
-            program, _ = stormpy.parse_jani_model(source)
-        else:
-            program = stormpy.parse_prism_program(source)
-        if constants:
-            program, _ = stormpy.instantiate_constants(program, constants)
-        options = stormpy.BuilderOptions(build_full=True)
-        model = stormpy.build_model(program, options=options)
+        model = _build_model(stormpy, source, constants)
     except Exception as error:  # Storm raises RuntimeError and its own classes
         reason = " ".join(str(error).split())
         raise InputError(
             f"{source}: stormpy cannot build the model ({reason}); constants=... defines constants."
         ) from None
-    return _read_model(source, model).to_mdp(observe, reward_model, discount)
+    found = _read_model(source, model)
+    return build_model_mdp(found, observe, reward_model, discount, uniformisation_rate)
+
+
+def _build_model(
+    stormpy: Any, path: str, constants: str | Mapping[str, bool | int | float] | None
+) -> Any:
+    """Build the sparse model of a file."""
+    if path.lower().endswith(".umb"):
+        if constants:
+            raise ValueError("a UMB file has no constants")
+        options = stormpy.io.UmbImportOptions()
+        options.build_choice_labeling = options.build_state_valuations = True
+        return stormpy.build_model_from_umb(path, options=options)
+    if path.lower().endswith(".jani"):
+        program, _ = stormpy.parse_jani_model(path)
+    else:
+        # PRISM's CTMCs have commands without "<>", which Storm reads only on request.
+        program = stormpy.parse_prism_program(path, prism_compatibility=True)
+    if constants:
+        program, _ = stormpy.instantiate_constants(program, constants)
+    return stormpy.build_model(program, options=stormpy.BuilderOptions(build_full=True))
 
 
 def _import_stormpy(caller: str) -> Any:
@@ -163,8 +184,8 @@ def _read_model(caller: str, model: Any) -> StormModel:
     """Read the components of a sparse model."""
     kind = _require_type(caller, model)
     matrix = model.transition_matrix
-    num_states, is_dtmc = int(model.nr_states), kind == "dtmc"
-    has_labels = not is_dtmc and _get(model, "has_choice_labeling")
+    num_states, is_chain = int(model.nr_states), kind != "mdp"
+    has_labels = not is_chain and _get(model, "has_choice_labeling")
     codes: dict[str, int] = {}
     ids: list[tuple[int, int, int]] = []
     values: list[float] = []
@@ -204,7 +225,7 @@ def _read_model(caller: str, model: Any) -> StormModel:
     rewards = {name or "rew0": each for name, each in dict(model.reward_models).items()}
     valuations = model.state_valuations if _get(model, "has_state_valuations") else None
     return StormModel(
-        ExplicitTransitions(caller, num_states, is_dtmc, rows),
+        ExplicitTransitions(caller, num_states, is_chain, rows),
         labels,
         {name: _read_state_rewards(each, num_states) for name, each in rewards.items()},
         {name: _read_choice_rewards(each, choices) for name, each in rewards.items()},
@@ -216,18 +237,19 @@ def _read_model(caller: str, model: Any) -> StormModel:
         None
         if valuations is None
         else [valuations.to_string(state).replace("\t&", " &") for state in range(num_states)],
+        is_ctmc=kind == "ctmc",
     )
 
 
 def _require_type(caller: str, model: Any) -> str:
-    """Return "dtmc" or "mdp", or raise InputError."""
+    """Return "dtmc", "ctmc" or "mdp", or raise InputError."""
     kind = getattr(getattr(model, "model_type", None), "name", "").lower()
     if kind in UNSUPPORTED_TYPES:
         raise InputError(f"{caller}: {UNSUPPORTED_TYPES[kind]}.")
-    if kind not in ("dtmc", "mdp") or not _get(model, "is_sparse_model"):
+    if kind not in ("dtmc", "ctmc", "mdp") or not _get(model, "is_sparse_model"):
         raise InputError(
-            f"{caller}: the model is of type {type(model).__name__} and must be a sparse DTMC or "
-            "MDP of stormpy."
+            f"{caller}: the model is of type {type(model).__name__} and must be a sparse DTMC, "
+            "CTMC or MDP of stormpy."
         )
     if _get(model, "has_parameters"):
         raise InputError(f"{caller}: {PARAMETRIC}.")

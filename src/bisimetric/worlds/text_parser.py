@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fractions
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO
 
 import numpy as np
@@ -132,6 +133,18 @@ class TokenBlock:
         raise InputError(
             f"{self.path}: line {self.find_line(int(token))}: {text[:40]!r} is {problem}."
         )
+
+
+@contextmanager
+def open_file(path: str) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes; InputError names a file that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; check the path.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
 def read_tokens(

@@ -11,6 +11,7 @@ COMMANDS = CommandGroup(
     {
         "train-agent": agent.train_agent,
         "learn": metric.learn,
+        "evaluate": metric.evaluate,
         "show": agent.show,
         "sweep": metric.sweep,
     },

@@ -1,4 +1,4 @@
-"""`bisimetric atari learn` and `atari sweep`: the on-policy metric of a game."""
+"""`bisimetric atari learn`, `atari evaluate` and `atari sweep`: the metric of a game."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from bisimetric_atari.paper.learning import AlgorithmName
 
 SEVERAL_NUMBERS = arg(metavar="N [N ...]")
+HELD_OUT = CollectOptions(steps="100k", num_envs=8)
+"""Few games, so that most futures are recorded for long enough."""
+
 LEARNING_RATES = (5e-5, 7.5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3)
 
 
@@ -61,7 +64,7 @@ def learn(
         str | None,
         arg(
             metavar="N",
-            help_behavior_hint="(default: 20k, Pong 60k; pair-q, mico 24k; castro2020: steps / 4)",
+            help_behavior_hint="(default: 40k, Pong 60k; pair-q, mico 24k; castro2020: steps / 4)",
         ),
     ] = None,
     hidden: Annotated[
@@ -79,7 +82,10 @@ def learn(
         Literal["relu", "open", "softplus", "linear"] | None,
         arg(metavar="{relu,open,...}", help_behavior_hint="(default: relu)"),
     ] = None,
-    batch_size: Annotated[int, arg(metavar="B")] = 128,
+    batch_size: Annotated[
+        int | None,
+        arg(metavar="B", help_behavior_hint="(default: 128; recorded-returns, Pong: 256)"),
+    ] = None,
     learning_rate: Annotated[
         float | None,
         arg(metavar="R", help_behavior_hint="(default: 0.001; castro2020: 7.5e-5, Pong 0.001)"),
@@ -92,6 +98,7 @@ def learn(
         int | None, arg(metavar="N", help_behavior_hint="(default: 10000)")
     ] = None,
     ignore_terminals: bool = False,
+    half_precision: bool = False,
     seed: SeedArg = 0,
     resume: ResumeArg = None,
     device: DeviceArg = None,
@@ -122,6 +129,7 @@ def learn(
         learning_starts: for castro2020: steps in the replay buffer at the first update; each
             update adds 4
         ignore_terminals: bootstrap from terminal frames like any other, as in the published code
+        half_precision: round the weights of metric.safetensors, for half the size
         seed: seed of the games, the weights and the batches
         resume: continue from a checkpoint, run.safetensors in the folder
         device: the device to train on
@@ -182,7 +190,7 @@ def learn(
         )
     # The game of features that were collected elsewhere is the one that was named.
     learned = dataclasses.replace(learned, metadata={"game": found.name, **learned.metadata})
-    learned.save(target)
+    learned.save(target, half_precision=half_precision)
     played = f"{found.name}, {describe_player(player, steps.data)}"
     report.emit(_describe(found, played, player, data, learned), report.describe_saved([target]))
     figure = folder / "learning.png"
@@ -192,6 +200,76 @@ def learn(
         words += ["--data", str(steps.data)]
     command = shlex.join([program_name(), "atari", "show", *words])
     report.emit(report.describe_saved([figure]), [report.Fact("next", command)])
+
+
+def evaluate(
+    game: GameArg,
+    steps: CollectOptions = HELD_OUT,
+    agent: AgentArg = None,
+    metric: Annotated[
+        tuple[str, ...] | None,
+        arg(metavar="METRIC [METRIC ...]", help_behavior_hint="(default: both included ones)"),
+    ] = None,
+    num_states: Annotated[int, arg(metavar="N")] = 2_000,
+    seed: SeedArg = 1,
+) -> None:
+    """Compare metrics with exact distances on games that they were not learned from.
+
+    The agent plays with another seed. The exact distance of two recorded frames follows from the
+    rewards after them.
+
+    Args:
+        game: its name, such as Pong
+        agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
+            Dopamine, or module:function
+        metric: metrics saved by `bisimetric atari learn`, for the same agent; `included` and
+            `castro2020` are the included ones
+        num_states: frames to sample; all their pairs are compared
+        seed: seed of the games and of the sample; it must differ from that of the training
+
+    Examples:
+        bisimetric atari evaluate Pong
+        bisimetric atari evaluate Pong --metric mine/metric.safetensors castro2020 --steps 20k
+    """
+    found, player = load_game_and_agent(game, agent, steps)
+    from bisimetric.cli import report
+    from bisimetric.learned import LearnedDistance
+    from bisimetric_atari.paper import evaluation, experiment
+
+    metrics: dict[str, LearnedDistance] = {}
+    for name in metric or ("included", experiment.PAPER_METRIC):
+        if player is None:
+            metrics[name] = LearnedDistance.load(name)
+        else:
+            metrics[name] = experiment.load_metric(
+                None if name == "included" else name, found, player
+            )
+    for name, each in metrics.items():
+        if _trained_on_seed(each, seed):
+            raise InputError(
+                f"{name} was learned from games of seed {seed}, which are not held out; choose "
+                "another --seed."
+            )
+    data = steps.collect(found, player, seed)
+    accuracies = evaluation.evaluate_metrics(metrics, data, num_states=num_states, seed=seed)
+    sizes = pluralise(int((data.terminated | data.truncated).sum()), "episode")
+    report.emit(
+        [
+            report.Fact("game", f"{found.name}, {describe_player(player, steps.data)}", found.name),
+            report.Fact("data", f"{len(data):,} steps, {sizes}, seed {seed}", len(data)),
+            "agreement with the exact distances of recorded futures:",
+        ],
+        evaluation.format_table(accuracies),
+    )
+    report.emit_values(
+        accuracy={name: dataclasses.asdict(each) for name, each in accuracies.items()}
+    )
+
+
+def _trained_on_seed(metric: LearnedDistance, seed: int) -> bool:
+    """Return whether a metric was learned from games of this seed, as far as it is recorded."""
+    collected = metric.metadata.get("collected", {})
+    return seed in (collected.get("seed"), collected.get("key"))
 
 
 def _build_config(name: AlgorithmName, game: str, changes: dict[str, Any]) -> Algorithm:

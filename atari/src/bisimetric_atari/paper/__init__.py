@@ -11,10 +11,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric_atari.paper import claims, exact_returns, experiment, learning, sweep
+    from bisimetric_atari.paper import (
+        claims,
+        evaluation,
+        exact_returns,
+        experiment,
+        learning,
+        sweep,
+    )
     from bisimetric_atari.paper.experiment import reproduce
 
-__all__ = ["claims", "exact_returns", "experiment", "learning", "reproduce", "sweep"]
+__all__ = ["claims", "evaluation", "exact_returns", "experiment", "learning", "reproduce", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

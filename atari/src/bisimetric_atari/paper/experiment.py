@@ -30,6 +30,9 @@ from bisimetric_atari.paper.learning import STEPS
 METRICS_FOLDER = Path(__file__).parent / "metrics"
 """Included metrics, one file per game: `<game>.safetensors`."""
 
+PAPER_METRIC = "castro2020"
+"""The name of the included metrics of the paper's algorithm, and their folder."""
+
 NUM_EPISODES, MAX_STEPS = 5, 2_000
 DEFAULT_SOURCE = 3 * claims.WINDOW
 """Three seconds after the start: before, the playing field is empty, or the game waits."""
@@ -176,7 +179,8 @@ def load_metric(
     """Read a metric, and check that it fits the game and the agent.
 
     Args:
-        path: the file; None for the metric that is included for the game.
+        path: the file; None for the metric that is included for the game, "castro2020" for the
+            included one of the paper's algorithm.
         game: the game or its name.
         agent: the agent whose features it measures.
 
@@ -187,8 +191,10 @@ def load_metric(
         InputError: if no metric is included for the game, or it is of another game or agent.
     """
     game = find_game(game)
-    file = METRICS_FOLDER / f"{game.name}.safetensors" if path is None else Path(path)
-    if path is None and not file.exists():
+    is_included = path is None or os.fspath(path) == PAPER_METRIC
+    folder = METRICS_FOLDER if path is None else METRICS_FOLDER / PAPER_METRIC
+    file = folder / f"{game.name}.safetensors" if is_included else Path(path or "")
+    if is_included and not file.exists():
         available = ", ".join(
             sorted(stored.stem for stored in METRICS_FOLDER.glob("*.safetensors"))
         )
@@ -204,7 +210,7 @@ def load_metric(
             f"{file} is of {metric_game or 'no game'} and not of {game.name}; name another."
         )
     metric_agent = metric.metadata.get("agent")
-    if path is None and metric_agent != agent.name:
+    if is_included and metric_agent != agent.name:
         raise InputError(
             f"{game.name}: the included metric is of {metric_agent} and not of {agent.name}; "
             f"learn one with `bisimetric atari learn {game.name} --agent {agent.name} -o mine`, "

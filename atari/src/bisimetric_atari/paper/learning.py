@@ -80,11 +80,12 @@ RECORDED_RETURNS = PairQConfig(
 """Regression on the distances of recorded futures, by a network that is a pseudometric."""
 
 AlgorithmName = Literal["recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"]
-DEFAULT_UPDATES = {"recorded-returns": 20_000, "pair-q": 24_000, "mico": 24_000}
+DEFAULT_UPDATES = {"recorded-returns": 40_000, "pair-q": 24_000, "mico": 24_000}
 """Gradient updates by algorithm; castro2020 takes one per 4 agent steps."""
 
 RECORDED_RETURNS_UPDATES = {"Pong": 60_000}
-"""Updates of `recorded-returns` that differ from its default, by game."""
+RECORDED_RETURNS_BATCHES = {"Pong": 256}
+"""Updates and batch sizes of `recorded-returns` that differ from its default, by game."""
 
 NUM_RECORDS = 120
 """Records per run."""
@@ -114,7 +115,8 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
     if name == "castro2020":
         return get_config(game)
     if name == "recorded-returns":
-        return RECORDED_RETURNS
+        batch_size = RECORDED_RETURNS_BATCHES.get(game, RECORDED_RETURNS.batch_size)
+        return dataclasses.replace(RECORDED_RETURNS, batch_size=batch_size)
     if name == "pair-q":
         return dataclasses.replace(RECORDED_RETURNS, lookahead=10)
     return PairTDConfig(batch_size=128)

@@ -99,6 +99,28 @@ def mico(
     _learn("mico", source, training, outputs, figures, policy)
 
 
+def reduced_mico(
+    source: DataOptions,
+    training: MicoTrainingOptions,
+    outputs: LearnedOutputOptions,
+    figures: FigureOptions,
+    policy: PolicyArg = None,
+) -> None:
+    """Reduced MICo by a network: MICo less the mean of its self-distances. An approximation.
+
+    MICo is learned, and reduced (Castro et al. 2023); the training curve is that of MICo.
+
+    Args:
+        policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action per state;
+            for data it selects transitions, and without it all of them follow the policy
+
+    Examples:
+        bisimetric learned reduced-mico data.npz --hidden 64 --batch-size 64 -o d.safetensors
+        bisimetric learned reduced-mico mirrored-rooms --policy optimal --matrix d.npz
+    """
+    _learn("reduced_mico", source, training, outputs, figures, policy)
+
+
 def _learn(
     kind: LearnedKind,
     source: DataOptions,
@@ -117,7 +139,8 @@ def _learn(
     from bisimetric.mdp import MDP
 
     actions, policy_name = _resolve_policy(kind, data, policy)
-    reference = compute_reference(kind, data, actions, source.discount)
+    trained_kind: LearnedKind = "mico" if kind == "reduced_mico" else kind
+    reference = compute_reference(trained_kind, data, actions, source.discount)
     metadata = {"world": source.world}
     if policy_name is not None:
         options["policy"] = actions
@@ -129,12 +152,15 @@ def _learn(
     words = [*source.to_arguments(), *([] if policy is None else ["--policy", policy])]
     exact = [program_name(), "exact", kind.replace("_", "-"), *words]
     on_policy = [program_name(), "learned", "on-policy", *words]
-    train: Callable[..., LearnedDistance] = getattr(learned, kind)
+    train: Callable[..., LearnedDistance] = getattr(learned, trained_kind)
     with (
         translate_source(source.world, exact=exact, learned=on_policy),
         report_checkpoint(training.checkpoint, "RUN.safetensors"),
     ):
         distance = train(data, **options)
+    if kind == "reduced_mico":
+        distance = learned.reduced_mico(distance)
+        reference = compute_reference(kind, data, actions, source.discount)
     distance = dataclasses.replace(distance, metadata={**distance.metadata, **metadata})
     if distance.metadata.get("stochastic_data"):
         # The limit of the training is then none of the distances of `exact`.

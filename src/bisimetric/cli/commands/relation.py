@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from bisimetric.cli.options import OutputArg, PolicyArg, WorldOptions, load_world, resolve_policy
+from bisimetric.cli.options import (
+    OutputArg,
+    PairsArg,
+    PolicyArg,
+    WorldOptions,
+    load_world,
+    resolve_policy,
+)
 from bisimetric.cli.output import write_relation
+from bisimetric.errors import InputError
 
 
 def bisimulation(world: WorldOptions, reward_tol: float = 0.0, output: OutputArg = None) -> None:
@@ -62,3 +70,63 @@ def lax(world: WorldOptions, reward_tol: float = 0.0, output: OutputArg = None) 
     from bisimetric import relation
 
     write_relation(mdp, relation.lax(mdp, reward_tol=reward_tol), world, output)
+
+
+def robust(
+    world: WorldOptions,
+    lax: bool = False,
+    any_support: bool = False,
+    reward_tol: float = 0.0,
+    output: OutputArg = None,
+) -> None:
+    """Classes of states that no small change of the probabilities can separate.
+
+    Args:
+        lax: perturb the classes of `lax` in place of those of `bisimulation`
+        any_support: let probabilities of 0 become positive
+        reward_tol: rewards that differ by no more count as equal
+        output: save the class of every state as a .npy file
+
+    Examples:
+        bisimetric relation robust duplicated-grid
+    """
+    mdp = load_world(world, output)
+    from bisimetric import relation
+
+    classes = relation.robust(mdp, lax=lax, preserve_support=not any_support, reward_tol=reward_tol)
+    write_relation(mdp, classes, world, output)
+
+
+def distinguish(world: WorldOptions, pairs: PairsArg, lax: bool = False) -> None:
+    """A formula that the first state of a pair satisfies and the second does not.
+
+    Formulas are those of probabilistic modal logic: <a>(R >= 1) says that action a pays at least
+    1, and <a>(P[...] >= 0.5) that it leads with a probability of at least 0.5 to states that
+    satisfy the formula in brackets.
+
+    Args:
+        pairs: two states that are not bisimilar, by name or id; may be repeated
+        lax: distinguish up to a renaming of actions per state; <*> is any action
+
+    Examples:
+        bisimetric relation distinguish mirrored-rooms --pairs 1,5 5,5
+        bisimetric relation distinguish pessimism --pairs s u --lax
+    """
+    if not pairs:
+        raise InputError("--pairs is missing; name two states, as in --pairs 1,5 5,5.")
+    mdp = load_world(world, None, pairs=pairs)
+    from bisimetric import relation
+    from bisimetric.cli import report
+
+    found = [relation.distinguish(mdp, *pair, lax=lax) for pair in pairs]
+    report.emit([str(witness) for witness in found])
+    values = [
+        {
+            "states": [mdp.state_name(state) for state in witness.states],
+            "formula": str(witness.formula),
+            "depth": witness.formula.depth,
+            "values": witness.values,
+        }
+        for witness in found
+    ]
+    report.emit_values(pairs=values)

@@ -41,6 +41,8 @@ def worlds() -> None:
 def explain(path: DistanceArg, first: StateArg, second: StateArg) -> None:
     """Explain the distance of two states: the steps whose reward gaps add up to it.
 
+    `relation distinguish` gives a formula that only one of them satisfies.
+
     Args:
         path: distances saved with -o: a file, or the folder of a sharded matrix
         first: a state, by name or id
