@@ -260,6 +260,28 @@ def reduced_mico(
     write_result(distance, world, output, figures, policy=name)
 
 
+def undiscounted(
+    world: WorldOptions,
+    accuracy: AccuracyOptions,
+    figures: FigureOptions,
+    output: OutputArg = None,
+) -> None:
+    """The undiscounted distance of a labelled MDP: the probability that labels ever differ.
+
+    Args:
+        output: save the distances: `bisimetric show` and NumPy read them
+
+    Examples:
+        bisimetric exact undiscounted die.tra --set observe=done,six
+        bisimetric exact undiscounted die.drn --set observe=six --tol 1e-9 -o d.npz
+    """
+    mdp = load_world(world, output, figures)
+    from bisimetric import exact
+
+    distance = exact.undiscounted(mdp, tol=accuracy.tol, dtype=accuracy.dtype)
+    write_result(distance, world, output, figures)
+
+
 def _validate_device(
     device: str, pairs: tuple[tuple[str, str], ...], samples: int | None = None
 ) -> None:
