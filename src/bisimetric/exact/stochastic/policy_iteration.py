@@ -130,8 +130,8 @@ def _iterate_levels(
             is_solved=num_levels > 0, is_hopeless=is_hopeless,
         )  # fmt: skip
     # Sums over a row, and dividing it by its sum, take one rounding per term. Below the normal
-    # numbers, where small rewards may be in this unit, a rounding is TINY / 2: of each term, of both
-    # rewards, and of a cost.
+    # numbers, where small rewards may be in this unit, a rounding is TINY / 2: of each term, of
+    # both rewards, and of a cost.
     terms = 4 * iteration.model.max_support + 8
     rounding = terms * (UNIT * solved.largest + TINY)
     rounding += iteration.transport_error
