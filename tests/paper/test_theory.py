@@ -95,11 +95,11 @@ def sample_equation_3(mdp: MDP, steps: int, seed: int) -> list[tuple[int, int, i
     d = np.zeros((mdp.num_states, mdp.num_states))
     history = []
     for _ in range(steps):
-        s, t = rng.integers(mdp.num_states, size=2)
-        a = rng.integers(mdp.num_actions)
+        s, t = rng.integers(mdp.num_states, size=2).tolist()
+        a = int(rng.integers(mdp.num_actions))
         after = d.copy()
         after[s, t] = max(d[s, t], compute_backup(mdp, d, s, t, a))
-        history.append((int(s), int(t), int(a), d, after))
+        history.append((s, t, a, d, after))
         d = after
     return history
 
