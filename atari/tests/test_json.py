@@ -42,6 +42,12 @@ def check_atari_learn(found: Found) -> None:
     assert found["data"]["steps"] == 240
 
 
+def check_atari_evaluate(found: Found) -> None:
+    assert found["data"] == 3_000
+    assert found["accuracy"]["included"]["self_distance"] == 0
+    assert found["accuracy"]["included"]["correlation"] > 0.9
+
+
 def check_atari_show(found: Found) -> None:
     record = json.loads(Path("shown/claims.json").read_text())
     assert found["frames"] == record["frames"] == 60
@@ -71,6 +77,11 @@ CASES = {
         (*PLAYED, *SMALL, "--steps", "240", "-o", "out"),
         "data.steps updates loss seconds quality.residual largest.distance",
         check_atari_learn,
+    ),
+    "evaluate": Case(
+        ("Pong", "--steps", "3k", "--num-envs", "2", "--num-states", "100"),
+        "data accuracy.included.correlation accuracy.castro2020.relative_error",
+        check_atari_evaluate,
     ),
     "show": Case(
         ("Pong", "-o", "shown", "--steps", "60", "--from", "7", "--no-videos"),

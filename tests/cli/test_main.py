@@ -148,7 +148,7 @@ def test_an_estimate_is_said_to_be_one(run: Run, monkeypatch: pytest.MonkeyPatch
     code, out, err = run(*words, "-o", "d.npz")
     assert (code, err) == (0, "")
     here = {"dtype": "float64", "device": "cpu"}
-    assert asked == {**here, "samples": 30, "seed": 7, "tol": 0.1}
+    assert asked == {**here, "samples": 30, "seed": 7, "tol": 0.1, "normalised_tol": None}
     for said in (out, run("show", "d.npz").out):
         assert "estimate   sampled, error about 0.25; nothing is proven\n" in said
         assert "error  " not in said

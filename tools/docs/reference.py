@@ -70,8 +70,8 @@ def list_members(module: ModuleType) -> list[str]:
     """Return the public names of a module that are no modules themselves.
 
     >>> import bisimetric.exact
-    >>> list_members(bisimetric.exact)
-    ['QueryResult', 'bisimulation', 'lax', 'mico', 'on_policy', 'query', 'recorded', 'reduced_mico']
+    >>> list_members(bisimetric.exact)[:5]
+    ['Potential', 'QueryResult', 'bisimulation', 'lax', 'mico']
     """
     names = getattr(module, "__all__", None) or [
         name
