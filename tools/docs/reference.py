@@ -26,6 +26,7 @@ MODULES = [
     "bisimetric.sampled",
     "bisimetric.learned",
     "bisimetric.learned.castro2020",
+    "bisimetric.losses",
     "bisimetric.uses",
     "bisimetric.views",
     "bisimetric.explorer",
