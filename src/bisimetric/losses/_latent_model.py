@@ -365,7 +365,9 @@ def deepmdp_transition(
     if absorbing:
         zeros = jnp.zeros(next_embeddings.shape[1], next_embeddings.dtype)
         terminal = zeros if terminal_embedding is None else terminal_embedding
-        next_embeddings = jnp.where(jnp.asarray(terminated)[:, None], terminal, next_embeddings)
+        next_embeddings = jnp.where(
+            jnp.asarray(terminated, bool)[:, None], terminal, next_embeddings
+        )
     if predicted_scales is None:
         return jnp.mean(euclidean_distance(predicted_embeddings, next_embeddings))
     standardised = (predicted_embeddings - next_embeddings) / predicted_scales
