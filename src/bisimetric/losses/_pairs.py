@@ -76,7 +76,7 @@ def build_pairs(
     size = len(embeddings)
     second = embeddings if target_embeddings is None else stop_gradient(target_embeddings)
     successors = stop_gradient(next_embeddings)
-    ended = jnp.zeros(size, bool)
+    ended = jnp.zeros(terminated.shape, bool)
     row_weight = jnp.ones(size, embeddings.dtype)
     if absorbing:
         next_terminal = stop_gradient(terminal if next_terminal is None else next_terminal)
