@@ -50,10 +50,15 @@ class FullBatch(NamedTuple):
         return None if self.terminal is None else self.one_hot(self.terminal)
 
 
+Chain = tuple[list[list[int]], list[float]]
+"""The equally likely successors of each state, and its reward."""
+
+
 def build_chain(
-    outcomes: list[list[int]], rewards: list[float], discount: float, terminal: int | None = None
+    chain: Chain, discount: float, terminal: int | None = None
 ) -> tuple[MDP, FullBatch]:
-    """Return a chain whose outcomes are equally likely, as an MDP and as a full batch."""
+    """Return a chain as an MDP and as a full batch."""
+    outcomes, rewards = chain
     size = len(outcomes)
     P = np.zeros((size, 1, size))
     for s, nexts in enumerate(outcomes):
@@ -67,8 +72,7 @@ def build_chain(
         if s != terminal
         for t in nexts * (count // len(nexts))
     ]
-    columns = (np.array(column) for column in zip(*rows, strict=True))
-    return mdp, FullBatch(*columns, terminal, size)
+    return mdp, build_batch(rows, terminal, size)
 
 
 def build_deterministic(
@@ -89,8 +93,16 @@ def build_deterministic(
         if s != terminal
         for a, t in enumerate(nexts)
     ]
-    columns = (np.array(column) for column in zip(*rows, strict=True))
-    return MDP(P, np.array(rewards), discount=discount), FullBatch(*columns, terminal, size)
+    mdp = MDP(P, np.array(rewards), discount=discount)
+    return mdp, build_batch(rows, terminal, size)
+
+
+def build_batch(
+    rows: list[tuple[int, int, float, bool, int]], terminal: int | None, size: int
+) -> FullBatch:
+    """Return a batch from rows (state, next state, reward, terminated, action)."""
+    state, next_state, reward, terminated, action = map(np.array, zip(*rows, strict=True))
+    return FullBatch(state, next_state, reward, terminated, action, terminal, size)
 
 
 def lookup(table: Array) -> Callable[[Array, Array], Array]:

@@ -13,6 +13,7 @@ import pytest
 from bisimetric import MDP, exact, losses, relation
 from tests.losses.tabular import (
     TABLE_TOLERANCE,
+    Chain,
     FullBatch,
     build_chain,
     build_deterministic,
@@ -21,10 +22,10 @@ from tests.losses.tabular import (
 )
 
 DISCOUNT = 0.8
-STOCHASTIC = ([[1, 2], [0], [2, 3, 3], [0, 1]], [1.0, -0.5, 0.25, 2.0])
-DETERMINISTIC = ([[1], [2], [0], [3]], [1.0, -0.5, 0.25, 2.0])
-EPISODIC = ([[1, 2], [3], [0, 3], [3]], [1.0, -0.5, 0.25, 0.0])
-EPISODIC_PATH = ([[1], [2], [3], [3]], [1.0, -0.5, 0.25, 0.0])
+STOCHASTIC: Chain = ([[1, 2], [0], [2, 3, 3], [0, 1]], [1.0, -0.5, 0.25, 2.0])
+DETERMINISTIC: Chain = ([[1], [2], [0], [3]], [1.0, -0.5, 0.25, 2.0])
+EPISODIC: Chain = ([[1, 2], [3], [0, 3], [3]], [1.0, -0.5, 0.25, 0.0])
+EPISODIC_PATH: Chain = ([[1], [2], [3], [3]], [1.0, -0.5, 0.25, 0.0])
 """State 3 is absorbing with reward 0."""
 
 
@@ -51,16 +52,16 @@ def solve(name: str, batch: FullBatch, discount: float = DISCOUNT, **options: An
 
 @pytest.mark.parametrize("name", ["mico", "simsr"])
 @pytest.mark.parametrize(("chain", "terminal"), [(STOCHASTIC, None), (EPISODIC, 3)])
-def test_pair_td_reaches_mico(name: str, chain: Any, terminal: int | None) -> None:
-    mdp, batch = build_chain(*chain, DISCOUNT, terminal)
+def test_pair_td_reaches_mico(name: str, chain: Chain, terminal: int | None) -> None:
+    mdp, batch = build_chain(chain, DISCOUNT, terminal)
     U = exact.mico(mdp, tol=1e-9)
     table = solve(name, batch, error="squared")
     np.testing.assert_allclose(table, U.values, atol=TABLE_TOLERANCE)
 
 
 @pytest.mark.parametrize(("chain", "terminal"), [(STOCHASTIC, None), (EPISODIC, 3)])
-def test_the_kernel_reaches_reduced_mico(chain: Any, terminal: int | None) -> None:
-    mdp, batch = build_chain(*chain, DISCOUNT, terminal)
+def test_the_kernel_reaches_reduced_mico(chain: Chain, terminal: int | None) -> None:
+    mdp, batch = build_chain(chain, DISCOUNT, terminal)
     reward_range = 2.5
     K = solve("reduced_mico", batch, error="squared", reward_range=reward_range)
     if terminal is not None:
@@ -77,16 +78,16 @@ def test_the_kernel_reaches_reduced_mico(chain: Any, terminal: int | None) -> No
 
 @pytest.mark.parametrize("name", ["dbc", "on_policy", "mico"])
 @pytest.mark.parametrize(("chain", "terminal"), [(DETERMINISTIC, None), (EPISODIC_PATH, 3)])
-def test_deterministic_chains_reach_d_pi(name: str, chain: Any, terminal: int | None) -> None:
-    mdp, batch = build_chain(*chain, DISCOUNT, terminal)
-    options = {"error": "squared"} if name == "mico" else {}
+def test_deterministic_chains_reach_d_pi(name: str, chain: Chain, terminal: int | None) -> None:
+    mdp, batch = build_chain(chain, DISCOUNT, terminal)
+    options: dict[str, Any] = {"error": "squared"} if name == "mico" else {}
     table = solve(name, batch, **options)
     np.testing.assert_allclose(table, exact.on_policy(mdp).values, atol=TABLE_TOLERANCE)
 
 
 def test_dbc_of_a_stochastic_chain_is_not_d_pi() -> None:
     """Sampled successors in place of a latent model give MICo, above d^pi."""
-    mdp, batch = build_chain(*STOCHASTIC, DISCOUNT)
+    mdp, batch = build_chain(STOCHASTIC, DISCOUNT)
     table = solve("dbc", batch)
     np.testing.assert_allclose(table, exact.mico(mdp, tol=1e-9).values, atol=TABLE_TOLERANCE)
     assert (table - exact.on_policy(mdp).values).max() > 0.1
@@ -94,8 +95,8 @@ def test_dbc_of_a_stochastic_chain_is_not_d_pi() -> None:
 
 @pytest.mark.parametrize(("chain", "terminal"), [(DETERMINISTIC, None), (EPISODIC_PATH, 3)])
 @pytest.mark.parametrize("truncated", [False, True])
-def test_n_step_targets_reach_d_pi(chain: Any, terminal: int | None, truncated: bool) -> None:
-    mdp, batch = build_chain(*chain, DISCOUNT, terminal)
+def test_n_step_targets_reach_d_pi(chain: Chain, terminal: int | None, truncated: bool) -> None:
+    mdp, batch = build_chain(chain, DISCOUNT, terminal)
     n, successor, reward = 3, [e[0] for e in chain[0]], np.array(chain[1])
     path = [np.array(batch.state)]
     for _ in range(n):
@@ -223,7 +224,7 @@ def test_deepmdp_is_zero_on_bisimulation_classes() -> None:
 
 def test_ignoring_termination_changes_the_fixed_point() -> None:
     """Published behaviour: the successor of a terminated transition is bootstrapped from."""
-    mdp, batch = build_chain(*EPISODIC_PATH, DISCOUNT, 3)
+    mdp, batch = build_chain(EPISODIC_PATH, DISCOUNT, 3)
     # A replay buffer records the first state of the next episode as the successor.
     batch = batch._replace(next_state=np.where(batch.terminated, 0, batch.next_state))
     expected = exact.on_policy(mdp).values
@@ -235,7 +236,7 @@ def test_ignoring_termination_changes_the_fixed_point() -> None:
 
 def test_metric_distance_embeds_a_metric() -> None:
     """Kuratowski: with x_i = d(., i) the maximum norm is d, so the loss is 0 at the fixed point."""
-    mdp, batch = build_chain(*DETERMINISTIC, DISCOUNT)
+    mdp, batch = build_chain(DETERMINISTIC, DISCOUNT)
     embedding = jnp.asarray(exact.on_policy(mdp, tol=1e-9).values)
     distance = functools.partial(losses.metric_distance, group_size=4)
     value = losses.on_policy(

@@ -22,8 +22,8 @@ def run(name: str, **changes: Any) -> Any:
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 def test_without_termination_the_terminal_state_is_absent(name: str) -> None:
     nowhere = jnp.zeros(build_batch(name, jnp.asarray)["terminated"].shape, bool)
-    values = [run(name, terminated=nowhere, absorbing=absorbing) for absorbing in (True, False)]
-    np.testing.assert_allclose(*values, rtol=1e-6)
+    value, published = (run(name, terminated=nowhere, absorbing=each) for each in (True, False))
+    np.testing.assert_allclose(value, published, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)

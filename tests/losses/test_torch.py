@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,9 +17,10 @@ from bisimetric import InputError, losses
 from bisimetric.losses import torch as torch_losses
 from tests.losses.batches import NUM_COORDINATES, PAIR_LOSSES, SIZE, build_batch, evaluate
 from tests.losses.published import ANGLE_TOLERANCE, DATA, get_input, list_cases
+from tests.test_documentation import find_blocks
 
 CASES = list_cases()
-ROUNDING = {"rtol": 2e-5, "atol": 2e-6}
+ROUNDING: dict[str, Any] = {"rtol": 2e-5, "atol": 2e-6}
 """Single precision, with sums in another order."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "all pairs": {},
@@ -142,7 +144,7 @@ def test_deepmdp_equals_jax(scales: bool) -> None:
         )
         for module, convert in ((losses, jnp.asarray), (torch_losses, torch.as_tensor))
     ]
-    np.testing.assert_allclose(*(float(each) for each in values), rtol=1e-6)
+    np.testing.assert_allclose(float(values[1]), float(values[0]), rtol=1e-6)
     for squared in (False, True):
         ours = losses.deepmdp_reward(
             jnp.asarray(predicted[:, 0]), jnp.asarray(following[:, 0]), squared=squared
@@ -170,3 +172,22 @@ def test_group_maximum_equals_jax() -> None:
         ours = losses.metric_distance(jnp.asarray(x), jnp.asarray(y), group_size=size)
         twin = torch_losses.metric_distance(torch.as_tensor(x), torch.as_tensor(y), size)
         np.testing.assert_allclose(twin.numpy(), ours, rtol=1e-6)
+
+
+def test_the_documented_loop_runs() -> None:
+    """The block of docs/how-to/losses.md that `make test` leaves out."""
+    torch = pytest.importorskip("torch")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "losses.md").read_text("utf-8")
+    (block,) = [each for each in find_blocks(text) if each.reason]
+    names: dict[str, Any] = {}
+    exec(block.code, names)
+    batch = {
+        "observations": torch.randn(8, 4),
+        "next_observations": torch.randn(8, 4),
+        "rewards": torch.randn(8),
+        "terminated": torch.arange(8) == 3,
+    }
+    loss = names["compute_loss"](torch.tensor(0.0), batch)
+    loss.backward()
+    assert names["encoder"].weight.grad.abs().max() > 0
+    assert names["target_encoder"].weight.grad is None

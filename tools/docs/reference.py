@@ -27,6 +27,7 @@ MODULES = [
     "bisimetric.learned",
     "bisimetric.learned.castro2020",
     "bisimetric.losses",
+    "bisimetric.losses.torch",
     "bisimetric.uses",
     "bisimetric.views",
     "bisimetric.explorer",
