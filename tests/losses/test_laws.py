@@ -96,6 +96,21 @@ def test_a_column_of_rewards_raises(name: str) -> None:
         run(name, discount=1.0)
 
 
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+def test_wrong_shapes_raise(name: str) -> None:
+    """One index would broadcast, and a matrix would fail far from its cause."""
+    for argument, value in (
+        ("permutation", jnp.zeros(1, int)),
+        ("terminal_embedding", jnp.zeros(7)),
+        ("next_embeddings", jnp.zeros((5, 7))),
+        ("embeddings", jnp.zeros(5)),
+    ):
+        with pytest.raises(InputError, match=f"{argument} has shape"):
+            run(name, **{argument: value})
+    with pytest.raises(InputError, match="rewards has shape"):
+        run(name, rewards=jnp.zeros(4))
+
+
 def test_self_pairs_can_be_left_out() -> None:
     batch = build_batch("mico", jnp.asarray) | {"absorbing": False, "error": "squared"}
     size = len(batch["embeddings"])

@@ -26,7 +26,12 @@ from bisimetric.losses._pairs import (
     compute_mean,
     compute_targets,
 )
-from bisimetric.losses._validation import require_batch, require_discount, require_shape
+from bisimetric.losses._validation import (
+    require_batch,
+    require_discount,
+    require_options,
+    require_shape,
+)
 
 
 def dbc(
@@ -263,7 +268,6 @@ def rap(
     >>> round(float(loss), 4)
     0.125
     """
-    require_shape("losses.rap", "reward_variances", reward_variances, rewards.shape)
     pairs = _build_latent_pairs(
         "losses.rap",
         embeddings,
@@ -276,6 +280,7 @@ def rap(
         absorbing,
         terminal_embedding,
     )
+    require_shape("losses.rap", "reward_variances", reward_variances, rewards.shape)
     variance = stop_gradient(reward_variances)
     if absorbing:
         variance = append_row(variance, jnp.zeros((), variance.dtype))
@@ -362,6 +367,7 @@ def deepmdp_transition(
     """
     caller = "losses.deepmdp_transition"
     require_batch(caller, predicted_embeddings, next_embeddings, terminated, terminated)
+    require_options(caller, predicted_embeddings, terminal_embedding=terminal_embedding)
     if absorbing:
         zeros = jnp.zeros(next_embeddings.shape[1], next_embeddings.dtype)
         terminal = zeros if terminal_embedding is None else terminal_embedding
@@ -389,6 +395,7 @@ def _build_latent_pairs(
     """Return pairs whose successors are (mean, standard deviation), or means without scales."""
     require_discount(caller, discount)
     require_batch(caller, embeddings, next_embeddings, rewards, terminated)
+    require_options(caller, embeddings, permutation, terminal_embedding)
     zeros = jnp.zeros(embeddings.shape[1], embeddings.dtype)
     terminal = zeros if terminal_embedding is None else terminal_embedding
     next_terminal = terminal

@@ -14,6 +14,7 @@ from bisimetric.losses._validation import (
     require_batch,
     require_discount,
     require_error,
+    require_options,
     require_shape,
 )
 
@@ -80,6 +81,7 @@ def pair_q(
         "losses.pair_q", embeddings, successors, rewards, terminated, axes=("b", "A", "k")
     )
     require_shape("losses.pair_q", "actions", actions, rewards.shape)
+    require_options("losses.pair_q", embeddings, permutation, terminal_embedding)
     zeros = jnp.zeros(embeddings.shape[-1], embeddings.dtype)
     pairs = build_pairs(
         embeddings,
@@ -167,6 +169,7 @@ def on_policy(
     require_batch("losses.on_policy", embeddings, next_embeddings, rewards[:, 0], terminated[:, 0])
     length = rewards.shape[1]
     require_shape("losses.on_policy", "terminated", terminated, rewards.shape)
+    require_options("losses.on_policy", embeddings, permutation, terminal_embedding)
     if next_embeddings.ndim != 3 or next_embeddings.shape[1] != length:
         raise InputError(
             f"has shape {tuple(next_embeddings.shape)} and must have shape (b, n, k) with n = "

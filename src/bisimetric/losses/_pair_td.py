@@ -13,7 +13,12 @@ from bisimetric.losses._distances import (
     mico_distance,
 )
 from bisimetric.losses._pairs import build_pairs, compute_error, compute_mean, compute_targets
-from bisimetric.losses._validation import require_batch, require_discount, require_error
+from bisimetric.losses._validation import (
+    require_batch,
+    require_discount,
+    require_error,
+    require_options,
+)
 
 
 def mico(
@@ -74,6 +79,7 @@ def mico(
     require_error("losses.mico", error)
     require_discount("losses.mico", discount)
     require_batch("losses.mico", embeddings, next_embeddings, rewards, terminated)
+    require_options("losses.mico", embeddings, permutation, terminal_embedding, target_embeddings)
     zeros = jnp.zeros(embeddings.shape[1], embeddings.dtype)
     pairs = build_pairs(
         embeddings,
@@ -153,6 +159,9 @@ def reduced_mico(
     require_error("losses.reduced_mico", error)
     require_discount("losses.reduced_mico", discount)
     require_batch("losses.reduced_mico", embeddings, next_embeddings, rewards, terminated)
+    require_options(
+        "losses.reduced_mico", embeddings, permutation, terminal_embedding, target_embeddings
+    )
     horizon = 1 / (1 - discount)
     if terminal_embedding is None:
         size = embeddings.shape[1]
@@ -228,6 +237,7 @@ def simsr(
     require_error("losses.simsr", error)
     require_discount("losses.simsr", discount)
     require_batch("losses.simsr", embeddings, next_embeddings, rewards, terminated)
+    require_options("losses.simsr", embeddings, permutation, terminal_embedding)
     if terminal_embedding is None:
         size = embeddings.shape[1]
         terminal_embedding = jnp.full(size, size**-0.5, embeddings.dtype)

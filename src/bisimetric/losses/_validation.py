@@ -37,15 +37,44 @@ def require_batch(
             caller=caller,
             argument="embeddings",
         )
-    if tuple(next_embeddings.shape)[:1] != shape[:1]:
+    following = tuple(next_embeddings.shape)
+    if following[:1] != shape[:1] or following[-1:] != shape[-1:]:
         raise InputError(
-            f"has shape {tuple(next_embeddings.shape)} and must begin with the batch size "
-            f"{shape[0]}",
+            f"has shape {following} and must begin with the batch size {shape[0]} and end with the "
+            f"{shape[-1]} coordinates of the embeddings",
             caller=caller,
             argument="next_embeddings",
         )
     for name, value in (("rewards", rewards), ("terminated", terminated)):
         require_shape(caller, name, value, shape[:1])
+
+
+def require_options(
+    caller: str,
+    embeddings: Any,
+    permutation: Any = None,
+    terminal_embedding: Any = None,
+    target_embeddings: Any = None,
+) -> None:
+    """Raise unless the optional arrays fit the embeddings; None is always right.
+
+    Args:
+        caller: the loss, which begins the message.
+        embeddings: (b, ..., k).
+        permutation: (b,).
+        terminal_embedding: (k,), or the shape of one embedding.
+        target_embeddings: (b, ..., k).
+
+    Raises:
+        InputError: when a shape does not fit.
+    """
+    shape = tuple(embeddings.shape)
+    if permutation is not None:
+        require_shape(caller, "permutation", permutation, shape[:1])
+    if target_embeddings is not None:
+        require_shape(caller, "target_embeddings", target_embeddings, shape)
+    if terminal_embedding is not None and tuple(terminal_embedding.shape) != shape[-1:]:
+        require_shape(caller, "terminal_embedding", terminal_embedding, shape[1:])
 
 
 def require_shape(caller: str, name: str, value: Any, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bisimetric.losses._validation import require_batch, require_discount, require_shape
+from bisimetric.losses._validation import (
+    require_batch,
+    require_discount,
+    require_options,
+    require_shape,
+)
 from bisimetric.losses.torch._distances import (
     DistanceFunction,
     euclidean_distance,
@@ -139,7 +144,6 @@ def rap(
 
     The twin of `bisimetric.losses.rap`: equal arguments and values, for tensors.
     """
-    require_shape("losses.rap", "reward_variances", reward_variances, rewards.shape)
     pairs = _build_latent_pairs(
         "losses.rap",
         embeddings,
@@ -152,6 +156,7 @@ def rap(
         absorbing,
         terminal_embedding,
     )
+    require_shape("losses.rap", "reward_variances", reward_variances, rewards.shape)
     variance = reward_variances.detach()
     if absorbing:
         variance = append_row(variance, variance.new_zeros(()))
@@ -194,6 +199,7 @@ def deepmdp_transition(
     """
     caller = "losses.deepmdp_transition"
     require_batch(caller, predicted_embeddings, next_embeddings, terminated, terminated)
+    require_options(caller, predicted_embeddings, terminal_embedding=terminal_embedding)
     if absorbing:
         zeros = next_embeddings.new_zeros(next_embeddings.shape[1])
         terminal = zeros if terminal_embedding is None else terminal_embedding
@@ -219,6 +225,7 @@ def _build_latent_pairs(
     """Return pairs whose successors are (mean, standard deviation), or means without scales."""
     require_discount(caller, discount)
     require_batch(caller, embeddings, next_embeddings, rewards, terminated)
+    require_options(caller, embeddings, permutation, terminal_embedding)
     zeros = embeddings.new_zeros(embeddings.shape[1])
     terminal = zeros if terminal_embedding is None else terminal_embedding
     next_terminal = terminal

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bisimetric.losses._validation import require_batch, require_discount, require_error
+from bisimetric.losses._validation import (
+    require_batch,
+    require_discount,
+    require_error,
+    require_options,
+)
 from bisimetric.losses.torch._distances import (
     DistanceFunction,
     cosine_distance,
@@ -41,6 +46,7 @@ def mico(
     require_error("losses.mico", error)
     require_discount("losses.mico", discount)
     require_batch("losses.mico", embeddings, next_embeddings, rewards, terminated)
+    require_options("losses.mico", embeddings, permutation, terminal_embedding, target_embeddings)
     zeros = embeddings.new_zeros(embeddings.shape[1])
     pairs = build_pairs(
         embeddings,
@@ -81,6 +87,9 @@ def reduced_mico(
     require_error("losses.reduced_mico", error)
     require_discount("losses.reduced_mico", discount)
     require_batch("losses.reduced_mico", embeddings, next_embeddings, rewards, terminated)
+    require_options(
+        "losses.reduced_mico", embeddings, permutation, terminal_embedding, target_embeddings
+    )
     horizon = 1 / (1 - discount)
     if terminal_embedding is None:
         size = embeddings.shape[1]
@@ -125,6 +134,7 @@ def simsr(
     require_error("losses.simsr", error)
     require_discount("losses.simsr", discount)
     require_batch("losses.simsr", embeddings, next_embeddings, rewards, terminated)
+    require_options("losses.simsr", embeddings, permutation, terminal_embedding)
     if terminal_embedding is None:
         size = embeddings.shape[1]
         terminal_embedding = embeddings.new_full((size,), size**-0.5)
