@@ -39,7 +39,7 @@ def test_equals_learned(kind: Any) -> None:
     target_params = jax.tree.map(lambda weights: 0.5 * weights, other.params)
     targets = jnp.stack([embed(each, batch.next_observation) for each in target_params])
     is_bisimulation = kind == "bisimulation"
-    total = 0.0
+    total = jnp.zeros(())
     for each in d.params:
         total += losses.pair_q(
             embed(each, batch.observation),
